@@ -1,0 +1,1 @@
+//! Benches and side-by-side measurements.

@@ -1,0 +1,1 @@
+//! Conformance, scenario, simulation and multi-process suites.

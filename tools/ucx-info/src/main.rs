@@ -1,0 +1,3 @@
+//! See the README.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Protocols: EFA RDM v4 over uct, with tag matching and protocol selection.

@@ -1,0 +1,1 @@
+//! Services: status, config, tracing, stats, pools, slots, time, topology, memory.

@@ -1,1 +1,18 @@
-//! Services: status, config, tracing, stats, pools, slots, time, topology, memory.
+//! Services used by every layer: no networks here, only what a network stack stands on.
+//! Called by `uct`, `ucp`, the tools and the tests. Never knows a transport, a packet or a peer.
+//!
+//! | Room | What it offers |
+//! |---|---|
+//! | [`Status`], [`Blame`], [`Errno`] | result codes with the values of `ucs_status_t`, and whose fault an error is |
+//! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
+//! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
+//! | [`mem`] | pages, private and shared mappings, pools of fixed slots |
+
+pub mod coll;
+pub mod config;
+pub mod err;
+pub mod mem;
+mod status;
+
+pub use err::{Blame, Errno};
+pub use status::Status;

@@ -1,0 +1,272 @@
+//! A slab whose ids carry a generation, so that an id kept or forged by somebody else is recognised as stale.
+//! Used for peers, operations and requests; ids travel on the wire. Never moves an element once inserted.
+
+use std::fmt;
+
+/// Name of one element: slot index in the low bits, generation in the high bits.
+///
+/// Zero is never issued ([`SlotId::NONE`]). Any `u32` may be turned into a `SlotId`: [`Slots::get`] decides
+/// whether it names something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotId(u32);
+
+impl SlotId {
+    /// An id that never names an element.
+    pub const NONE: SlotId = SlotId(0);
+
+    /// The 32 bits that go on the wire.
+    #[inline]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// An id as read from the wire: a claim, checked at every use.
+    #[inline]
+    pub const fn from_raw(raw: u32) -> SlotId {
+        SlotId(raw)
+    }
+}
+
+impl fmt::Debug for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for SlotId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// Elements are kept in chunks of this many, allocated whole: growing never moves what is there.
+const CHUNK_SHIFT: u32 = 8;
+const CHUNK: usize = 1 << CHUNK_SHIFT;
+/// End of the free list.
+const NIL: u32 = u32::MAX;
+
+enum Body<T> {
+    Free { next: u32 },
+    Full(T),
+}
+
+struct Entry<T> {
+    generation: u32,
+    body: Body<T>,
+}
+
+/// Slab with generation ids. `INDEX_BITS` of the 32 id bits name the slot, the rest count its reuses.
+///
+/// A slot freed is the next one used (warm cache), so with the default split a stale id of one slot is mistaken
+/// for a live one only after exactly a multiple of 4095 reuses of that slot.
+pub struct Slots<T, const INDEX_BITS: u32 = 20> {
+    chunks: Vec<Vec<Entry<T>>>,
+    free: u32,
+    len: u32,
+    limit: u32,
+}
+
+impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
+    const SPLIT_OK: () = assert!(INDEX_BITS >= 1 && INDEX_BITS <= 30, "index needs 1 to 30 bits");
+    const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+    const GENERATIONS: u32 = 1 << (32 - INDEX_BITS);
+    /// Most elements that this split can name.
+    pub const MAX: usize = 1 << INDEX_BITS;
+
+    /// Empty, allowed to grow up to [`Self::MAX`] elements. Allocates nothing.
+    pub const fn new() -> Self {
+        let () = Self::SPLIT_OK;
+        Slots { chunks: Vec::new(), free: NIL, len: 0, limit: 1 << INDEX_BITS }
+    }
+
+    /// Empty, allowed to hold at most `limit` elements (or [`Self::MAX`], whichever is smaller).
+    pub fn with_limit(limit: usize) -> Self {
+        let mut slots = Self::new();
+        slots.limit = limit.min(Self::MAX) as u32;
+        slots
+    }
+
+    /// Makes room for at least `n` elements in all, so that inserting up to there allocates nothing.
+    pub fn reserve_total(&mut self, n: usize) {
+        let chunks = n.min(self.limit as usize).div_ceil(CHUNK);
+        while self.chunks.len() < chunks {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True when there is no element.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True when no further element can be inserted before one is removed.
+    #[inline]
+    pub const fn is_full(&self) -> bool {
+        self.len == self.limit
+    }
+
+    /// Slot number of an id: dense, below [`Self::MAX`], usable as index of a side table.
+    #[inline]
+    pub const fn index_of(id: SlotId) -> usize {
+        (id.0 & Self::INDEX_MASK) as usize
+    }
+
+    /// Inserts; gives the value back when the limit is reached. // HOT
+    #[inline]
+    pub fn insert(&mut self, value: T) -> Result<SlotId, T> {
+        if self.free == NIL && !self.grow() {
+            return Err(value);
+        }
+        Ok(self.place(value))
+    }
+
+    /// Inserts what `make` builds from its own id; `None` (and `make` not called) when the limit is reached.
+    #[inline]
+    pub fn insert_with(&mut self, make: impl FnOnce(SlotId) -> T) -> Option<SlotId> {
+        if self.free == NIL && !self.grow() {
+            return None;
+        }
+        let index = self.free;
+        let value = make(Self::id(index, self.entry(index).generation));
+        Some(self.place(value))
+    }
+
+    /// Puts `value` into the first free slot, which must exist.
+    #[inline]
+    fn place(&mut self, value: T) -> SlotId {
+        let index = self.free;
+        let entry = self.entry_mut(index);
+        let Body::Free { next } = entry.body else { unreachable!("free list names a used slot") };
+        entry.body = Body::Full(value);
+        let id = Self::id(index, entry.generation);
+        self.free = next;
+        self.len += 1;
+        id
+    }
+
+    /// Adds one slot to the (empty) free list; false at the limit.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        if self.len == self.limit {
+            return false;
+        }
+        // The free list is empty, so every slot made so far is used: the next index is the count.
+        let index = self.len;
+        let chunk = index as usize / CHUNK;
+        if chunk == self.chunks.len() {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks[chunk].push(Entry { generation: 1, body: Body::Free { next: NIL } });
+        self.free = index;
+        true
+    }
+
+    #[inline]
+    const fn id(index: u32, generation: u32) -> SlotId {
+        SlotId(generation << INDEX_BITS | index)
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> &Entry<T> {
+        &self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, index: u32) -> &mut Entry<T> {
+        &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+
+    /// The element named by `id`, if it is still that one. // HOT
+    #[inline]
+    pub fn get(&self, id: SlotId) -> Option<&T> {
+        let index = Self::index_of(id);
+        match self.chunks.get(index / CHUNK)?.get(index % CHUNK)? {
+            Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The element named by `id`, if it is still that one. // HOT
+    #[inline]
+    pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
+        let index = Self::index_of(id);
+        match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
+            Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => Some(value),
+            _ => None,
+        }
+    }
+
+    /// True when `id` names a live element.
+    #[inline]
+    pub fn contains(&self, id: SlotId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// Takes the element out; its id, and every copy of it, is stale from now on. // HOT
+    #[inline]
+    pub fn remove(&mut self, id: SlotId) -> Option<T> {
+        let index = Self::index_of(id);
+        let entry = self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?;
+        if entry.generation != id.0 >> INDEX_BITS || matches!(entry.body, Body::Free { .. }) {
+            return None;
+        }
+        let generation = entry.generation + 1;
+        // Generation zero is skipped: id 0 stays "none".
+        entry.generation = if generation == Self::GENERATIONS { 1 } else { generation };
+        let body = std::mem::replace(&mut entry.body, Body::Free { next: self.free });
+        self.free = index as u32;
+        self.len -= 1;
+        match body {
+            Body::Full(value) => Some(value),
+            Body::Free { .. } => None,
+        }
+    }
+
+    /// Removes every element, in order of slot number, handing each to `each`. All ids become stale.
+    pub fn drain(&mut self, mut each: impl FnMut(SlotId, T)) {
+        let ids: Vec<SlotId> = self.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(value) = self.remove(id) {
+                each(id, value);
+            }
+        }
+    }
+
+    /// All elements in order of slot number.
+    pub fn iter(&self) -> impl Iterator<Item = (SlotId, &T)> {
+        self.chunks.iter().flatten().enumerate().filter_map(|(index, entry)| match &entry.body {
+            Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
+            Body::Free { .. } => None,
+        })
+    }
+
+    /// All elements in order of slot number, to change in place.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlotId, &mut T)> {
+        self.chunks.iter_mut().flatten().enumerate().filter_map(|(index, entry)| match &mut entry.body {
+            Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
+            Body::Free { .. } => None,
+        })
+    }
+}
+
+impl<T, const INDEX_BITS: u32> Default for Slots<T, INDEX_BITS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug, const INDEX_BITS: u32> fmt::Debug for Slots<T, INDEX_BITS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Slots: stale and foreign ids, limits, and a random walk against a map.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn stale_and_foreign_ids_name_nothing() {
+    let mut slots: Slots<&str> = Slots::new();
+    assert_eq!(slots.get(SlotId::from_raw(0)), None);
+    let a = slots.insert("a").unwrap();
+    assert_ne!(a, SlotId::NONE);
+    assert_eq!(slots.get(a), Some(&"a"));
+    assert_eq!(slots.remove(a), Some("a"));
+    assert_eq!(slots.get(a), None);
+    assert_eq!(slots.remove(a), None);
+    let b = slots.insert("b").unwrap();
+    assert_eq!(Slots::<&str>::index_of(a), Slots::<&str>::index_of(b), "LIFO reuse");
+    assert_eq!(slots.get(a), None);
+    assert_eq!(slots.get(SlotId::from_raw(u32::MAX)), None);
+    assert_eq!(slots.get(SlotId::from_raw(b.raw() + 1)), None);
+}
+
+#[test]
+fn generation_wraps_past_zero() {
+    let mut slots: Slots<u32, 30> = Slots::new();
+    for n in 0..10 {
+        let id = slots.insert(n).unwrap();
+        assert_ne!(id, SlotId::NONE);
+        assert_eq!(slots.remove(id), Some(n));
+        assert_eq!(slots.get(id), None);
+    }
+}
+
+#[test]
+fn limit_gives_the_value_back() {
+    let mut slots: Slots<u32> = Slots::with_limit(300);
+    slots.reserve_total(300);
+    for n in 0..300 {
+        slots.insert(n).unwrap();
+    }
+    assert!(slots.is_full());
+    assert_eq!(slots.insert(7), Err(7));
+    assert_eq!(slots.insert_with(|_| unreachable!("called at the limit")), None);
+    let mut seen = 0;
+    slots.drain(|_, n| {
+        assert_eq!(n, seen);
+        seen += 1;
+    });
+    assert_eq!((seen, slots.len()), (300, 0));
+}
+
+#[test]
+fn insert_with_sees_its_own_id() {
+    let mut slots: Slots<SlotId> = Slots::new();
+    let id = slots.insert_with(|id| id).unwrap();
+    assert_eq!(slots.get(id), Some(&id));
+}
+
+#[test]
+fn elements_do_not_move_when_it_grows() {
+    let mut slots: Slots<u64> = Slots::new();
+    let first = slots.insert(1).unwrap();
+    let at = std::ptr::from_ref(slots.get(first).unwrap());
+    for n in 0..5000 {
+        slots.insert(n).unwrap();
+    }
+    assert_eq!(at, std::ptr::from_ref(slots.get(first).unwrap()));
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_a_map(steps in prop::collection::vec((0u8..4, any::<u32>()), 1..600)) {
+        let mut slots: Slots<u32, 10> = Slots::with_limit(400);
+        let mut model: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut dead: Vec<SlotId> = Vec::new();
+        for (step, n) in steps {
+            match step {
+                0 | 1 => match slots.insert(n) {
+                    Ok(id) => prop_assert_eq!(model.insert(id.raw(), n), None),
+                    Err(back) => prop_assert_eq!((back, model.len()), (n, 400)),
+                },
+                2 => {
+                    let id = model.keys().nth(n as usize % model.len().max(1)).copied();
+                    if let Some(id) = id {
+                        prop_assert_eq!(slots.remove(SlotId::from_raw(id)), model.remove(&id));
+                        dead.push(SlotId::from_raw(id));
+                    }
+                }
+                _ => {
+                    prop_assert_eq!(slots.get(SlotId::from_raw(n)), model.get(&n));
+                }
+            }
+            prop_assert_eq!(slots.len(), model.len());
+        }
+        for id in dead {
+            prop_assert_eq!(slots.get(id), model.get(&id.raw()));
+        }
+        let all: BTreeMap<u32, u32> = slots.iter().map(|(id, v)| (id.raw(), *v)).collect();
+        prop_assert_eq!(all, model);
+    }
+}

@@ -1,0 +1,98 @@
+//! Sequence numbers that wrap: compare by signed difference, and place a number relative to a receive window.
+//! Used for message ids and link sequence numbers. Never compare such numbers with `<`.
+
+/// Signed distance from `b` to `a`: positive when `a` comes after `b`. Right while they are less than 2^31 apart.
+#[inline]
+pub const fn seq_diff(a: u32, b: u32) -> i32 {
+    a.wrapping_sub(b) as i32
+}
+
+/// `a` comes before `b`.
+#[inline]
+pub const fn seq_lt(a: u32, b: u32) -> bool {
+    seq_diff(a, b) < 0
+}
+
+/// `a` comes before `b` or is `b`.
+#[inline]
+pub const fn seq_le(a: u32, b: u32) -> bool {
+    seq_diff(a, b) <= 0
+}
+
+/// Where an arriving number lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Exactly the expected one.
+    Now,
+    /// Later by this many (1 or more) and inside the window: keep it.
+    Later(u32),
+    /// Before the expected one: seen already.
+    Seen,
+    /// Outside the window: a peer that does not keep to the rules, or a window too small.
+    TooFar,
+}
+
+/// The next expected sequence number and how far ahead of it is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqWindow {
+    next: u32,
+    size: u32,
+}
+
+impl SeqWindow {
+    /// Expects `next`; accepts numbers below `next + size`. `size` is between 1 and 2^31.
+    pub const fn new(next: u32, size: u32) -> SeqWindow {
+        assert!(size >= 1 && size <= 1 << 31);
+        SeqWindow { next, size }
+    }
+
+    /// The number expected next.
+    #[inline]
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Places `seq` without changing the window. // HOT
+    #[inline]
+    pub const fn place(&self, seq: u32) -> Place {
+        match seq_diff(seq, self.next) {
+            0 => Place::Now,
+            d if d < 0 => Place::Seen,
+            d if (d as u32) < self.size => Place::Later(d as u32),
+            _ => Place::TooFar,
+        }
+    }
+
+    /// The expected number was handled: expect the one after it.
+    #[inline]
+    pub const fn advance(&mut self) {
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_survives_the_wrap() {
+        assert!(seq_lt(u32::MAX, 0));
+        assert!(!seq_lt(0, u32::MAX));
+        assert!(seq_le(5, 5) && !seq_lt(5, 5));
+        assert_eq!(seq_diff(2, u32::MAX), 3);
+    }
+
+    #[test]
+    fn places() {
+        let mut w = SeqWindow::new(u32::MAX, 4);
+        assert_eq!(w.place(u32::MAX), Place::Now);
+        assert_eq!(w.place(0), Place::Later(1));
+        assert_eq!(w.place(2), Place::Later(3));
+        assert_eq!(w.place(3), Place::TooFar);
+        assert_eq!(w.place(u32::MAX - 1), Place::Seen);
+        w.advance();
+        assert_eq!(w.next(), 0);
+        assert_eq!(w.place(u32::MAX), Place::Seen);
+        assert_eq!(w.place(3), Place::Later(3));
+    }
+}

@@ -1,0 +1,238 @@
+//! Where configuration values come from: overrides before environment before file, each value with its origin.
+//! Made once at open by tools, tests and contexts. Never consulted again afterwards, never writes the environment.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::decl::TableDesc;
+
+/// Variables with these prefixes are ours: a name that no table declares is an error, not ignored.
+const PREFIXES: [&str; 2] = ["UCX_", "SOFTEFA_"];
+
+/// Names the file of settings.
+const FILE_KEY: &str = "UCX_CONFIG_FILE";
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Declared in the source.
+    Default,
+    /// The file named by `UCX_CONFIG_FILE`.
+    File,
+    /// An environment variable.
+    Environment,
+    /// Set by the program (an option, a test).
+    Override,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Default => "default",
+            Origin::File => "file",
+            Origin::Environment => "environment",
+            Origin::Override => "override",
+        })
+    }
+}
+
+/// A configuration that cannot be used. One line; names what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A value does not parse or is out of range.
+    #[error("{key}={value} ({origin}): expected {expected}")]
+    BadValue {
+        /// Full name of the key.
+        key: &'static str,
+        /// What was found.
+        value: String,
+        /// Where it was found.
+        origin: Origin,
+        /// What would have been right.
+        expected: String,
+    },
+    /// The file of settings cannot be used.
+    #[error("{FILE_KEY}={}: {why}", path.display())]
+    BadFile {
+        /// Its name.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An environment variable is not UTF-8.
+    #[error("{key} (environment): the value is not valid UTF-8")]
+    NotText {
+        /// Name of the variable.
+        key: String,
+    },
+    /// A name that no table declares.
+    #[error(transparent)]
+    Unknown(#[from] UnknownKey),
+}
+
+/// A variable or file entry that no table declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownKey {
+    /// Its name.
+    pub name: String,
+    /// Where it was found.
+    pub origin: Origin,
+    /// The declared name most like it, if one is near.
+    pub nearest: Option<&'static str>,
+}
+
+impl fmt::Display for UnknownKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown configuration key {} ({})", self.name, self.origin)?;
+        match self.nearest {
+            Some(near) => write!(f, ": did you mean {near}?"),
+            None => write!(f, ": see `ucx-info -c` for the keys there are"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownKey {}
+
+/// All values that were set somewhere, read once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    values: BTreeMap<String, (String, Origin)>,
+}
+
+impl Source {
+    /// Nothing set: every key has its default. The environment is not looked at.
+    pub fn empty() -> Source {
+        Source::default()
+    }
+
+    /// Snapshot of the process environment, and of the TOML file that `UCX_CONFIG_FILE` names, if set.
+    pub fn from_env() -> Result<Source, ConfigError> {
+        Source::from_vars(std::env::vars_os())
+    }
+
+    /// As [`from_env`](Self::from_env) with the given variables instead of the environment's.
+    pub fn from_vars(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Source, ConfigError> {
+        let mut env = Source::empty();
+        for (name, value) in vars {
+            let Some(name) = name.to_str().filter(|n| PREFIXES.iter().any(|p| n.starts_with(p))) else {
+                continue;
+            };
+            let Some(value) = value.to_str() else { return Err(ConfigError::NotText { key: name.into() }) };
+            env.put(name, value, Origin::Environment);
+        }
+        let Some((path, _)) = env.values.remove(FILE_KEY).filter(|(path, _)| !path.is_empty()) else {
+            return Ok(env);
+        };
+        let mut all = Source::from_file(Path::new(&path))?;
+        all.values.append(&mut env.values);
+        Ok(all)
+    }
+
+    /// Values of a TOML file: top-level entries with full key names, each a string, number, boolean or list of these.
+    pub fn from_file(path: &Path) -> Result<Source, ConfigError> {
+        let bad = |why: String| ConfigError::BadFile { path: path.into(), why };
+        let text = std::fs::read_to_string(path).map_err(|e| bad(format!("cannot read it: {e}")))?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
+            bad(format!("line {line}: {}", e.message()))
+        })?;
+        let mut source = Source::empty();
+        for (name, value) in table {
+            let Some(value) = plain(&value) else {
+                return Err(bad(format!("{name}: expected a string, number, boolean or list")));
+            };
+            source.put(&name, &value, Origin::File);
+        }
+        Ok(source)
+    }
+
+    /// Sets a value that wins over environment and file.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.put(key, value, Origin::Override);
+    }
+
+    /// [`set`](Self::set) for chaining.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: &str) -> Source {
+        self.set(key, value);
+        self
+    }
+
+    fn put(&mut self, key: &str, value: &str, origin: Origin) {
+        self.values.insert(key.to_owned(), (value.to_owned(), origin));
+    }
+
+    /// What was set for `key`, and where. `None`: the default holds.
+    pub fn lookup(&self, key: &str) -> Option<(&str, Origin)> {
+        self.values.get(key).map(|(value, origin)| (value.as_str(), *origin))
+    }
+
+    /// True when `key` was set anywhere.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// Everything set that none of `tables` declares, in order of name. A tool reports these and stops:
+    /// a misspelt key must not silently leave the default in force.
+    pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
+        let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name);
+        self.values
+            .iter()
+            .filter(|(name, _)| known().all(|k| k != name.as_str()))
+            .map(|(name, (_, origin))| UnknownKey {
+                name: name.clone(),
+                origin: *origin,
+                nearest: nearest(name, known().chain([FILE_KEY])),
+            })
+            .collect()
+    }
+
+    /// The first of [`unknown_keys`](Self::unknown_keys) as an error.
+    pub fn reject_unknown(&self, tables: &[&TableDesc]) -> Result<(), ConfigError> {
+        match self.unknown_keys(tables).into_iter().next() {
+            Some(unknown) => Err(unknown.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A TOML value in the form an environment variable would have.
+fn plain(value: &toml::Value) -> Option<String> {
+    Some(match value {
+        toml::Value::String(s) => s.clone(),
+        toml::Value::Integer(n) => n.to_string(),
+        toml::Value::Float(x) => x.to_string(),
+        toml::Value::Boolean(b) => if *b { "y" } else { "n" }.to_owned(),
+        toml::Value::Array(all) => all.iter().map(plain).collect::<Option<Vec<_>>>()?.join(","),
+        toml::Value::Table(_) | toml::Value::Datetime(_) => return None,
+    })
+}
+
+/// The name at the least edit distance, if that is at most a third of the length. Ties: the first declared.
+fn nearest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let limit = name.len() / 3;
+    known.map(|k| (distance(name, k), k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) from `a` to `b`.
+pub(super) fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replace = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replace.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = last;
+        last = row;
+    }
+    last[b.len()]
+}

@@ -1,0 +1,448 @@
+//! Private and shared mappings as values that unmap themselves. Shared ones are sealed memfds: nothing to clean up
+//! after a crash, and no peer can make them shrink under our feet. Used by transports for segments.
+//! Never interprets what is inside, and never hands out `&[u8]` of memory another process can write.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+
+use super::page::{HUGE_2M, page_size, round_up};
+use crate::{Blame, Errno, Status};
+
+/// Why a mapping could not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemError {
+    /// The length is zero or too large for the address space.
+    #[error("cannot map {len} bytes: length out of range")]
+    BadLength {
+        /// Length asked for, in bytes.
+        len: usize,
+    },
+    /// Memory, space or descriptors are used up.
+    #[error(
+        "cannot get {len} bytes of {what}: {errno} (free memory, lower the size, or raise the container's or user's limit)"
+    )]
+    Exhausted {
+        /// Kind of memory.
+        what: &'static str,
+        /// Length asked for, in bytes.
+        len: usize,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// Page-locking was refused.
+    #[error("cannot lock {len} bytes in memory: {errno} (raise the limit, see `ulimit -l`)")]
+    LockLimit {
+        /// Length asked for, in bytes.
+        len: usize,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The process that owned the segment is gone, or has closed it.
+    #[error("process {pid} is gone or has closed its segment (fd {fd})")]
+    Gone {
+        /// Process id of the owner.
+        pid: u32,
+        /// Descriptor number in the owner.
+        fd: RawFd,
+    },
+    /// The system does not let us at the other process's segment.
+    #[error(
+        "no permission to open the segment of process {pid}: run both as the same user, in one pid namespace"
+    )]
+    Denied {
+        /// Process id of the owner.
+        pid: u32,
+    },
+    /// What the peer named is not a sealed memory file of the size it said.
+    #[error("the peer's segment is not acceptable: {why}")]
+    Refused {
+        /// What was wrong.
+        why: &'static str,
+    },
+    /// Another system error.
+    #[error("{op}: {errno}")]
+    Os {
+        /// System call or step.
+        op: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+impl MemError {
+    /// Whose fault it is.
+    pub const fn blame(&self) -> Blame {
+        match self {
+            MemError::BadLength { .. } => Blame::Caller,
+            MemError::Exhausted { .. } | MemError::LockLimit { .. } => Blame::Resource,
+            MemError::Gone { .. } | MemError::Refused { .. } | MemError::Denied { .. } => Blame::Peer,
+            MemError::Os { .. } => Blame::Device,
+        }
+    }
+
+    /// The nearest plain status.
+    pub const fn status(&self) -> Status {
+        match self {
+            MemError::BadLength { .. } => Status::InvalidParam,
+            MemError::Exhausted { .. } | MemError::LockLimit { .. } => Status::NoMemory,
+            MemError::Gone { .. } | MemError::Denied { .. } => Status::Unreachable,
+            MemError::Refused { .. } => Status::Rejected,
+            MemError::Os { .. } => Status::ShmemSegment,
+        }
+    }
+
+    fn os(op: &'static str, what: &'static str, len: usize, errno: impl Into<Errno>) -> MemError {
+        let errno = errno.into();
+        if errno.is_resource() {
+            MemError::Exhausted { what, len, errno }
+        } else {
+            MemError::Os { op, errno }
+        }
+    }
+}
+
+/// Page size wanted for a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// Whatever the system gives.
+    #[default]
+    Small,
+    /// Ask for transparent huge pages; a hint that may have no effect.
+    Transparent,
+    /// Explicit 2 MiB pages from the huge page pool, or an error. The length is rounded up to 2 MiB.
+    Huge2M,
+}
+
+/// When the pages get their memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// Now: too little memory is an error of the call and not a signal later.
+    #[default]
+    Now,
+    /// At first touch: for large regions of which little may be used.
+    Lazy,
+}
+
+/// How to map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapOpts {
+    /// Page size.
+    pub pages: Pages,
+    /// Time of allocation.
+    pub fill: Fill,
+}
+
+/// Rounds a length as `pages` needs it.
+fn mapped_len(len: usize, pages: Pages) -> Result<usize, MemError> {
+    let unit = if pages == Pages::Huge2M { HUGE_2M } else { page_size() };
+    match round_up(len, unit) {
+        Some(n) if n > 0 && n <= isize::MAX as usize => Ok(n),
+        _ => Err(MemError::BadLength { len }),
+    }
+}
+
+/// Zeroed memory of this process alone; unmapped on drop. Page aligned.
+#[derive(Debug)]
+pub struct Mapping {
+    map: MmapRaw,
+}
+
+impl Mapping {
+    /// Maps at least `len` bytes, zeroed.
+    pub fn new(len: usize, opts: MapOpts) -> Result<Mapping, MemError> {
+        let len = mapped_len(len, opts.pages)?;
+        let mut how = MmapOptions::new();
+        how.len(len);
+        if opts.pages == Pages::Huge2M {
+            how.huge(Some(21));
+        }
+        if opts.fill == Fill::Now && opts.pages != Pages::Transparent {
+            how.populate();
+        }
+        let map = how.map_anon().map_err(|e| MemError::os("mmap", "private memory", len, e))?;
+        let map = Mapping { map: MmapRaw::from(map) };
+        if opts.pages == Pages::Transparent {
+            advise_huge(&map.map);
+            if opts.fill == Fill::Now {
+                populate(&map.map)?;
+            }
+        }
+        Ok(map)
+    }
+
+    /// First byte. Valid for `len` bytes while `self` lives.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Length in bytes: what was asked for, rounded up to whole pages.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The bytes, for a caller that has given no pointer to them away.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is readable, writable, private to this process, zero-initialised and lives as long as
+        // the borrow of self; &mut self excludes other slices made here.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
+    }
+
+    /// Locks the pages in memory.
+    pub fn lock(&self) -> Result<(), MemError> {
+        lock(&self.map)
+    }
+}
+
+/// Memory that other processes can map: a sealed memfd and our mapping of it. Both vanish with their last user.
+#[derive(Debug)]
+pub struct SharedMem {
+    map: MmapRaw,
+    fd: OwnedFd,
+}
+
+impl SharedMem {
+    /// Makes a segment of at least `len` zeroed bytes. `name` shows in `/proc/PID/maps` and need not be unique.
+    /// The size is sealed.
+    pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
+        let len = mapped_len(len, opts.pages)?;
+        let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
+        if opts.fill == Fill::Now && opts.pages != Pages::Huge2M {
+            check_room(len)?;
+        }
+        let fd = memfd(name, opts.pages).map_err(fail("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(fail("ftruncate"))?;
+        if opts.fill == Fill::Now {
+            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64).map_err(fail("fallocate"))?;
+        }
+        // SEAL itself too: otherwise a peer could add a write seal and lock later peers out.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("add seals"))?;
+        let map = map_file(&fd, len)?;
+        if opts.pages == Pages::Transparent {
+            advise_huge(&map);
+        }
+        if opts.fill == Fill::Now {
+            // Page table entries too, so that the first message does not fault. Only a hint here: the memory is ours.
+            let _ = populate(&map);
+        }
+        Ok(SharedMem { map, fd })
+    }
+
+    /// Maps the segment that process `pid` of this pid namespace holds as descriptor `fd`. What is found there must be
+    /// a memory file, sealed against shrinking, of at least `min_len` bytes; all of it is mapped.
+    pub fn open_proc(pid: u32, fd: RawFd, min_len: usize) -> Result<SharedMem, MemError> {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        // NONBLOCK: whatever the peer named there (a FIFO, a terminal), opening it must not block or bind to us.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
+            rustix::io::Errno::NOENT | rustix::io::Errno::SRCH => MemError::Gone { pid, fd },
+            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => MemError::Denied { pid },
+            rustix::io::Errno::NXIO | rustix::io::Errno::NODEV | rustix::io::Errno::ISDIR => {
+                MemError::Refused { why: "it is not a memory file" }
+            }
+            e => MemError::os("open", "file descriptors", 1, e),
+        })?;
+        SharedMem::from_fd(file, min_len)
+    }
+
+    /// Maps a segment received as a descriptor, under the same conditions as [`open_proc`](Self::open_proc).
+    pub fn from_fd(fd: OwnedFd, min_len: usize) -> Result<SharedMem, MemError> {
+        let stat = rustix::fs::fstat(&fd).map_err(|e| MemError::os("fstat", "shared memory", min_len, e))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(MemError::Refused { why: "it is not a memory file" });
+        }
+        match rustix::fs::fcntl_get_seals(&fd) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
+            _ => return Err(MemError::Refused { why: "it is not sealed against shrinking" }),
+        }
+        let len = usize::try_from(stat.st_size).unwrap_or(0);
+        if len == 0 || len < min_len || len > isize::MAX as usize {
+            return Err(MemError::Refused { why: "its size is not the one announced" });
+        }
+        Ok(SharedMem { map: map_file(&fd, len)?, fd })
+    }
+
+    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write there.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Descriptor number by which other processes name the segment (see [`open_proc`](Self::open_proc)).
+    #[inline]
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Locks the pages in memory.
+    pub fn lock(&self) -> Result<(), MemError> {
+        lock(&self.map)
+    }
+}
+
+impl AsFd for SharedMem {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Lengths below this are not worth asking the system how much memory is left.
+const ALWAYS_TRY: usize = 16 << 20;
+
+/// Refuses to fill a segment that exceeds what the machine or the container has left: the kernel would not refuse,
+/// it would kill.
+fn check_room(len: usize) -> Result<(), MemError> {
+    if len >= ALWAYS_TRY && super::avail::available().is_some_and(|room| len as u64 > room) {
+        return Err(MemError::Exhausted { what: "shared memory", len, errno: Errno(libc::ENOMEM) });
+    }
+    Ok(())
+}
+
+/// A memory file, not executable where the kernel knows that notion (6.3 and later).
+fn memfd(name: &str, pages: Pages) -> Result<OwnedFd, rustix::io::Errno> {
+    let name = CString::new(name.replace('\0', "?")).unwrap_or_default();
+    let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    if pages == Pages::Huge2M {
+        flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    }
+    match rustix::fs::memfd_create(&name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create(&name, flags),
+        made => made,
+    }
+}
+
+fn map_file(fd: &OwnedFd, len: usize) -> Result<MmapRaw, MemError> {
+    MmapOptions::new().len(len).map_raw(fd).map_err(|e| MemError::os("mmap", "shared memory", len, e))
+}
+
+fn lock(map: &MmapRaw) -> Result<(), MemError> {
+    map.lock().map_err(|e| match Errno::from(e) {
+        errno @ (Errno(libc::ENOMEM) | Errno(libc::EPERM) | Errno(libc::EAGAIN)) => {
+            MemError::LockLimit { len: map.len(), errno }
+        }
+        errno => MemError::Os { op: "mlock", errno },
+    })
+}
+
+/// A hint; kernels without transparent huge pages refuse it, which changes nothing.
+fn advise_huge(map: &MmapRaw) {
+    if let Err(e) = map.advise(memmap2::Advice::HugePage) {
+        tracing::debug!("no transparent huge pages for {} bytes: {e}", map.len());
+    }
+}
+
+/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch.
+fn populate(map: &MmapRaw) -> Result<(), MemError> {
+    match map.advise(memmap2::Advice::PopulateWrite).map_err(Errno::from) {
+        Ok(()) | Err(Errno(libc::EINVAL)) => Ok(()),
+        Err(errno @ (Errno(libc::ENOMEM) | Errno(libc::EFAULT))) => {
+            Err(MemError::Exhausted { what: "memory", len: map.len(), errno })
+        }
+        Err(errno) => Err(MemError::Os { op: "madvise", errno }),
+    }
+}
+
+/// Maps any file descriptor for tests that need an unsealed one.
+#[cfg(test)]
+fn plain_memfd(len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create(c"plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    std::fs::File::from(fd.try_clone().unwrap()).set_len(len).unwrap();
+    fd
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    const LAZY: MapOpts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
+
+    #[test]
+    fn private_memory_is_zeroed_and_rounded() {
+        for pages in [Pages::Small, Pages::Transparent] {
+            let mut map = Mapping::new(5000, MapOpts { pages, fill: Fill::Now }).unwrap();
+            assert_eq!(map.len(), round_up(5000, page_size()).unwrap());
+            assert!(map.as_mut_slice().iter().all(|&b| b == 0));
+            map.as_mut_slice()[4999] = 7;
+        }
+        assert_eq!(Mapping::new(0, LAZY).unwrap_err(), MemError::BadLength { len: 0 });
+        assert_eq!(Mapping::new(usize::MAX, LAZY).unwrap_err().blame(), Blame::Caller);
+    }
+
+    #[test]
+    fn too_much_is_an_error_that_says_so() {
+        let huge = 1usize << 46;
+        for err in [
+            Mapping::new(huge, MapOpts { pages: Pages::Small, fill: Fill::Lazy }).unwrap_err(),
+            SharedMem::create("toobig", huge, MapOpts::default()).unwrap_err(),
+        ] {
+            assert_eq!(err.blame(), Blame::Resource, "{err}");
+            assert_eq!(err.status(), Status::NoMemory);
+            assert!(err.to_string().contains("70368744177664 bytes"), "{err}");
+        }
+    }
+
+    #[test]
+    fn two_mappings_of_one_segment_share_bytes() {
+        let a = SharedMem::create("pair", 10_000, MapOpts::default()).unwrap();
+        let b = SharedMem::open_proc(std::process::id(), a.fd(), 10_000).unwrap();
+        assert_eq!(a.len(), b.len());
+        assert_ne!(a.as_ptr(), b.as_ptr());
+        // SAFETY: offset 9999 is inside the mapping a, which lives.
+        let at = unsafe { a.as_ptr().add(9999) };
+        // SAFETY: valid for writes, and nobody else looks at this byte at the moment.
+        unsafe { at.write_volatile(42) };
+        // SAFETY: offset 9999 is inside the mapping b, which lives.
+        let at = unsafe { b.as_ptr().add(9999) };
+        // SAFETY: valid for reads.
+        assert_eq!(unsafe { at.read_volatile() }, 42);
+    }
+
+    #[test]
+    fn nobody_can_resize_a_segment() {
+        let a = SharedMem::create("sealed", 4096, MapOpts::default()).unwrap();
+        let file = File::from(a.as_fd().try_clone_to_owned().unwrap());
+        assert!(file.set_len(0).is_err());
+        assert!(file.set_len(1 << 20).is_err());
+        assert!(rustix::fs::fcntl_add_seals(&a.fd, SealFlags::WRITE).is_err());
+    }
+
+    #[test]
+    fn what_a_peer_names_is_checked() {
+        let pid = std::process::id();
+        let refused = |e: Result<SharedMem, MemError>| match e {
+            Err(MemError::Refused { why }) => why,
+            other => panic!("{other:?}"),
+        };
+        let plain = plain_memfd(4096);
+        assert_eq!(
+            refused(SharedMem::open_proc(pid, plain.as_raw_fd(), 1)),
+            "it is not sealed against shrinking"
+        );
+        let small = SharedMem::create("small", 4096, LAZY).unwrap();
+        assert_eq!(refused(SharedMem::open_proc(pid, small.fd(), 4097)), "its size is not the one announced");
+        let empty = plain_memfd(0);
+        rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK).unwrap();
+        assert_eq!(refused(SharedMem::from_fd(empty, 0)), "its size is not the one announced");
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(refused(SharedMem::open_proc(pid, pipe.as_raw_fd(), 1)), "it is not a memory file");
+        let disk = File::open("/proc/self/exe").unwrap();
+        assert!(SharedMem::from_fd(disk.into(), 1).is_err());
+        assert_eq!(SharedMem::open_proc(pid, 1 << 20, 1).unwrap_err(), MemError::Gone { pid, fd: 1 << 20 });
+        assert_eq!(SharedMem::open_proc(u32::MAX, 0, 1).unwrap_err().blame(), Blame::Peer);
+    }
+}

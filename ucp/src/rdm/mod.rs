@@ -1,0 +1,3 @@
+//! The engine: EFA RDM v4 without I/O.
+
+pub mod io;

@@ -1,0 +1,50 @@
+//! Addresses as the wire carries them, and where an active message came from.
+
+use arrayvec::ArrayVec;
+
+/// No device, interface or endpoint address is longer than this.
+pub const MAX_ADDR_LEN: usize = 64;
+
+/// A packed address: opaque bytes to everybody but the transport that made it.
+pub type AddrBuf = ArrayVec<u8, MAX_ADDR_LEN>;
+
+/// Who sent an active message, as the transport knows it without looking into the data.
+///
+/// `posix`: `node` is the sender's interface id, `port` is 0. `efa`: `node` is the low eight bytes of the
+/// sender's GID (big-endian value), `port` its queue pair number. Two live interfaces never share a source;
+/// a later one may reuse it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
+pub struct Source {
+    /// Interface or GID part.
+    pub node: u64,
+    /// Queue pair part; 0 where the transport has none.
+    pub port: u32,
+}
+
+/// Why an address cannot be connected to, in words a person can act on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The bytes are not an address of this transport.
+    #[error("not an address of this transport")]
+    Malformed,
+    /// The peer lives on another host (or in another process-id namespace) than this transport spans.
+    #[error("peer is on another host")]
+    OtherHost,
+    /// Nobody lives at that address any more.
+    #[error("nobody is at that address")]
+    Gone,
+    /// The peer speaks another version of this transport's layout.
+    #[error("peer speaks layout version {theirs}, we speak {ours}")]
+    Version {
+        /// The peer's version.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// This user may not look at the peer's process.
+    #[error("no permission to reach the peer's process (different user?)")]
+    Permission,
+    /// Anything else, as a data-path error.
+    #[error(transparent)]
+    Op(#[from] super::Error),
+}

@@ -1,0 +1,136 @@
+//! Active messages as the receiver sees them.
+//!
+//! Layout rule of this crate: on every transport an active message lies in memory as **one id byte directly
+//! followed by the data**. [`Am::data`] is what the sender packed; [`Am::packet`] is the same with the id byte
+//! in front, which a protocol whose first byte *is* the id (EFA RDM) reads as one contiguous packet.
+//!
+//! The memory may be shared with the sending process. Read each header field once, into a local, and decide on
+//! the local.
+
+use super::{EpTag, Error, Source};
+use std::rc::Rc;
+
+/// One arrived active message. Dropping it gives the buffer back; [`Am::keep`] holds on to it.
+pub struct Am<'a> {
+    packet: &'a [u8],
+    source: Source,
+    keeper: &'a dyn Keep,
+}
+
+/// What a transport offers to let a handler hold on to a message's buffer past its return.
+pub trait Keep {
+    /// Takes the message out of the transport's receive slot, replacing the slot's buffer by a fresh one, or by
+    /// copying if the transport has none to spare.
+    fn keep(&self, packet: &[u8]) -> Kept;
+}
+
+/// An active message that outlives its handler. Dropping it gives the buffer back to the transport.
+pub struct Kept {
+    bytes: KeptBytes,
+}
+
+enum KeptBytes {
+    Heap(Box<[u8]>),
+    Pool { owner: Rc<dyn KeptPool>, slot: u32, len: u32 },
+}
+
+/// A pool of receive buffers that outlives the interface while messages are kept.
+pub trait KeptPool {
+    /// The first `len` bytes of `slot`, starting with the id byte.
+    fn bytes(&self, slot: u32, len: u32) -> &[u8];
+    /// The slot's buffer is free again.
+    fn release(&self, slot: u32);
+}
+
+impl<'a> Am<'a> {
+    /// For transports: wraps an arrived packet (id byte first, never empty).
+    #[inline(always)]
+    pub fn new(packet: &'a [u8], source: Source, keeper: &'a dyn Keep) -> Self {
+        debug_assert!(!packet.is_empty());
+        Am { packet, source, keeper }
+    }
+
+    /// The active message id.
+    #[inline(always)]
+    pub fn id(&self) -> u8 {
+        self.packet[0]
+    }
+
+    /// What the sender packed after the id.
+    #[inline(always)]
+    pub fn data(&self) -> &'a [u8] {
+        &self.packet[1..]
+    }
+
+    /// Id byte and data as one slice.
+    #[inline(always)]
+    pub fn packet(&self) -> &'a [u8] {
+        self.packet
+    }
+
+    /// The sender, if [`super::Caps::AM_SOURCE`] is set.
+    #[inline(always)]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Keeps the message past the handler's return.
+    pub fn keep(self) -> Kept {
+        self.keeper.keep(self.packet)
+    }
+}
+
+impl Kept {
+    /// A copy on the heap, for transports that have no buffer to give away.
+    pub fn copied(packet: &[u8]) -> Self {
+        Kept { bytes: KeptBytes::Heap(packet.into()) }
+    }
+
+    /// A buffer of the transport's own pool.
+    pub fn pooled(owner: Rc<dyn KeptPool>, slot: u32, len: u32) -> Self {
+        Kept { bytes: KeptBytes::Pool { owner, slot, len } }
+    }
+
+    /// Id byte and data.
+    pub fn packet(&self) -> &[u8] {
+        match &self.bytes {
+            KeptBytes::Heap(b) => b,
+            KeptBytes::Pool { owner, slot, len } => owner.bytes(*slot, *len),
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let KeptBytes::Pool { owner, slot, .. } = &self.bytes {
+            owner.release(*slot);
+        }
+    }
+}
+
+impl std::fmt::Debug for Am<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Am")
+            .field("id", &self.id())
+            .field("len", &self.data().len())
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+/// A handler registered for one active message id. Called from progress only; it may send, it may not progress.
+pub type AmHandler = Box<dyn FnMut(Am<'_>)>;
+
+/// Everything an interface has to tell, as one object: what [`super::Iface::poll`] reports to.
+///
+/// This is the fast way to receive: the interface calls straight into the engine, without a table of boxed
+/// handlers between. [`super::Iface::progress`] is the same poll with the table as its sink. A sink may send on
+/// any endpoint; it must not poll or progress the interface that is calling it.
+pub trait Sink {
+    /// A message arrived.
+    fn on_am(&mut self, am: Am<'_>);
+    /// An operation that was given [`super::Comp::Token`] has completed locally.
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>);
+    /// An operation nobody waits for failed on the endpoint that carries this tag.
+    fn on_ep_error(&mut self, ep: EpTag, error: Error);
+}

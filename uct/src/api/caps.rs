@@ -1,0 +1,256 @@
+//! What an interface can do, up to what size, in what order, at what cost.
+//!
+//! `ucp` decides from these attributes alone, never from a transport's name.
+
+use super::AtomicOps;
+use bitflags::bitflags;
+use std::fmt;
+
+bitflags! {
+    /// Capabilities of an interface. An operation whose bit is off answers [`super::Error::Unsupported`].
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Caps: u64 {
+        /// `am_short`, `am_short_iov`.
+        const AM_SHORT = 1 << 0;
+        /// `am_bcopy`, `am_packet`.
+        const AM_BCOPY = 1 << 1;
+        /// `am_zcopy`.
+        const AM_ZCOPY = 1 << 2;
+        /// `put_short`.
+        const PUT_SHORT = 1 << 3;
+        /// `put_bcopy`.
+        const PUT_BCOPY = 1 << 4;
+        /// `put_zcopy`.
+        const PUT_ZCOPY = 1 << 5;
+        /// `get_short`.
+        const GET_SHORT = 1 << 6;
+        /// `get_bcopy`.
+        const GET_BCOPY = 1 << 7;
+        /// `get_zcopy`.
+        const GET_ZCOPY = 1 << 8;
+        /// Atomics, see [`AtomicCaps`].
+        const ATOMIC = 1 << 9;
+        /// An active message tells who sent it ([`super::Am::source`]).
+        const AM_SOURCE = 1 << 10;
+        /// Endpoints connect to an interface, one-sided.
+        const CONNECT_TO_IFACE = 1 << 11;
+        /// Endpoints connect to an endpoint; both sides call.
+        const CONNECT_TO_EP = 1 << 12;
+        /// `pending_add` is there.
+        const PENDING = 1 << 13;
+        /// `event_fd`/`arm` signal arrivals.
+        const EVENT_RECV = 1 << 14;
+        /// `event_fd`/`arm` signal local completions and room to send.
+        const EVENT_SEND = 1 << 15;
+        /// A dead peer is reported as an error completion.
+        const PEER_FAILURE = 1 << 16;
+        /// `Ep::check` is there.
+        const EP_CHECK = 1 << 17;
+        /// Remote memory may be mapped: [`super::Md::direct_ptr`] can answer.
+        const DIRECT_PTR = 1 << 18;
+        /// `flush` completion means the remote side has the data (not only that buffers are free).
+        const FLUSH_REMOTE = 1 << 19;
+    }
+}
+
+/// An operation by name, for errors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Op {
+    AmShort,
+    AmShortIov,
+    AmBcopy,
+    AmZcopy,
+    PutShort,
+    PutBcopy,
+    PutZcopy,
+    GetShort,
+    GetBcopy,
+    GetZcopy,
+    AtomicPost,
+    AtomicFetch,
+    AtomicCswap,
+    Flush,
+    Fence,
+    Pending,
+    Check,
+    ConnectToIface,
+    ConnectToEp,
+    EventFd,
+    Alloc,
+    Register,
+    RemoteKey,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Op::AmShort => "am_short",
+            Op::AmShortIov => "am_short_iov",
+            Op::AmBcopy => "am_bcopy",
+            Op::AmZcopy => "am_zcopy",
+            Op::PutShort => "put_short",
+            Op::PutBcopy => "put_bcopy",
+            Op::PutZcopy => "put_zcopy",
+            Op::GetShort => "get_short",
+            Op::GetBcopy => "get_bcopy",
+            Op::GetZcopy => "get_zcopy",
+            Op::AtomicPost => "atomic post",
+            Op::AtomicFetch => "atomic fetch",
+            Op::AtomicCswap => "atomic cswap",
+            Op::Flush => "flush",
+            Op::Fence => "fence",
+            Op::Pending => "pending_add",
+            Op::Check => "ep check",
+            Op::ConnectToIface => "connect to iface",
+            Op::ConnectToEp => "connect to ep",
+            Op::EventFd => "event fd",
+            Op::Alloc => "memory allocation",
+            Op::Register => "memory registration",
+            Op::RemoteKey => "remote key",
+        })
+    }
+}
+
+/// Limits of active messages, in bytes of data after the id byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AmLimits {
+    /// Longest `am_short`: 8-byte header plus payload.
+    pub max_short: usize,
+    /// Longest `am_bcopy`.
+    pub max_bcopy: usize,
+    /// Longest `am_zcopy`: header plus data.
+    pub max_zcopy: usize,
+    /// Longest header of `am_zcopy`.
+    pub max_hdr: usize,
+    /// Most local iov entries.
+    pub max_iov: usize,
+}
+
+/// Limits of put or of get, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RmaLimits {
+    /// Longest short.
+    pub max_short: usize,
+    /// Longest bcopy.
+    pub max_bcopy: usize,
+    /// Shortest zcopy.
+    pub min_zcopy: usize,
+    /// Longest zcopy.
+    pub max_zcopy: usize,
+    /// Most local iov entries.
+    pub max_iov: usize,
+}
+
+/// Atomic operations an interface does itself, by width and form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtomicCaps {
+    /// 32 bit, without result.
+    pub post32: AtomicOps,
+    /// 32 bit, with the old value as result.
+    pub fetch32: AtomicOps,
+    /// 64 bit, without result.
+    pub post64: AtomicOps,
+    /// 64 bit, with the old value as result.
+    pub fetch64: AtomicOps,
+}
+
+/// What order an interface promises between messages of one endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OrderKind {
+    /// Active messages arrive in the order they were sent.
+    Ordered,
+    /// No order at all: neither between messages, nor of completions (SRD).
+    Unordered,
+}
+
+/// Latency as a line: `fixed + per_ep * connected endpoints`, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Latency {
+    /// Fixed part, ns.
+    pub fixed: f64,
+    /// Growth per connected endpoint, ns.
+    pub per_ep: f64,
+}
+
+/// What kind of device a transport drives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum DevKind {
+    /// Within one process.
+    Loopback,
+    /// Memory shared by processes of one host.
+    Shm,
+    /// A network interface.
+    Net,
+}
+
+impl fmt::Display for DevKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DevKind::Loopback => "loopback",
+            DevKind::Shm => "intra-node",
+            DevKind::Net => "network",
+        })
+    }
+}
+
+/// One transport on one device, as found on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlResource {
+    /// Transport name: `self`, `posix`, `efa`.
+    pub tl: &'static str,
+    /// Device name.
+    pub dev: String,
+    /// What kind of device it is.
+    pub kind: DevKind,
+    /// One line for people: what stands behind the device (software device, real NIC, ...).
+    pub about: String,
+}
+
+/// Everything an interface says about itself. Fixed for its lifetime.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IfaceAttr {
+    /// Transport name.
+    pub tl: &'static str,
+    /// Device name.
+    pub dev: String,
+    /// What kind of device it is.
+    pub kind: DevKind,
+    /// What it can do.
+    pub caps: Caps,
+    /// Limits of active messages.
+    pub am: AmLimits,
+    /// Limits of put.
+    pub put: RmaLimits,
+    /// Limits of get.
+    pub get: RmaLimits,
+    /// Atomics it does itself.
+    pub atomics: AtomicCaps,
+    /// Order between the messages of one endpoint.
+    pub order: OrderKind,
+    /// Bits of active message id on the wire; 8 for all transports here.
+    pub am_id_bits: u32,
+    /// Length of the device address, bytes.
+    pub device_addr_len: usize,
+    /// Length of the interface address, bytes.
+    pub iface_addr_len: usize,
+    /// Length of an endpoint address, bytes; 0 where endpoints have none.
+    pub ep_addr_len: usize,
+    /// Operations that may be outstanding before *no resource*, or `None` if only memory bounds it.
+    pub tx_depth: Option<usize>,
+    /// Latency estimate.
+    pub latency: Latency,
+    /// CPU time per operation on either side, ns.
+    pub overhead: f64,
+    /// Bandwidth estimate, bytes per second.
+    pub bandwidth: f64,
+    /// Cost of registering memory: fixed ns, and ns per byte.
+    pub reg_cost: (f64, f64),
+}
+
+impl IfaceAttr {
+    /// Whether every capability of `c` is there.
+    pub fn has(&self, c: Caps) -> bool {
+        self.caps.contains(c)
+    }
+}

@@ -1,0 +1,232 @@
+//! Endpoints: connections to one remote interface, and everything that is sent over them.
+
+use super::{
+    AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Word,
+};
+use std::ptr::NonNull;
+
+/// A number the user gives an endpoint, to recognise it in error reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct EpTag(pub u64);
+
+/// A piece of local memory for zcopy: `count` blocks of `len` bytes, `stride` bytes apart.
+#[derive(Debug)]
+pub struct Iov<'m, M> {
+    /// First byte of the first block.
+    pub addr: *mut u8,
+    /// Bytes in a block.
+    pub len: usize,
+    /// Distance between blocks, bytes; ignored when `count` is 1.
+    pub stride: usize,
+    /// Blocks.
+    pub count: usize,
+    /// The registration, where the domain needs one ([`super::MdAttr::needs_local_key`]).
+    pub mem: Option<&'m M>,
+}
+
+impl<'m, M> Iov<'m, M> {
+    /// One contiguous block.
+    pub fn new(addr: *const u8, len: usize, mem: Option<&'m M>) -> Self {
+        Iov { addr: addr.cast_mut(), len, stride: 0, count: 1, mem }
+    }
+
+    /// Bytes in all blocks.
+    pub fn total(&self) -> usize {
+        self.len * self.count
+    }
+}
+
+impl<M> Clone for Iov<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M> Copy for Iov<'_, M> {}
+
+macro_rules! unsupported {
+    ($op:ident) => {
+        Err(Refused::Failed(Error::Unsupported(Op::$op)))
+    };
+}
+
+/// An endpoint. What the interface cannot do answers [`Error::Unsupported`]: that is the default of each method.
+///
+/// Remote addresses are virtual addresses of the owner's process, inside the range the key names; anything else
+/// is [`Error::RemoteAccess`], on a wire that can tell, and never touches memory outside the key's range.
+pub trait Ep {
+    /// Registered local memory.
+    type Mem;
+    /// Unpacked remote key.
+    type Rkey;
+
+    /// The number given by [`Ep::set_tag`].
+    fn tag(&self) -> EpTag;
+    /// Sets the number that error reports of this endpoint carry.
+    fn set_tag(&self, tag: EpTag);
+
+    /// Sends `header` (8 bytes, little endian) followed by `payload`.
+    fn am_short(&self, _id: u8, _header: u64, _payload: &[u8]) -> Outcome {
+        unsupported!(AmShort)
+    }
+
+    /// Sends the pieces of `iov` as one message.
+    fn am_short_iov(&self, _id: u8, _iov: &[&[u8]]) -> Outcome {
+        unsupported!(AmShortIov)
+    }
+
+    /// Sends what `pack` writes; `pack` gets the transport's buffer (at least `max_bcopy` bytes, contents
+    /// undefined but initialised) and returns how many bytes it used. It is only called when there is room.
+    /// Answers the number of bytes packed; the data are copied, nothing completes later.
+    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
+        self.am_packet(1 + self.max_bcopy(), |slot| {
+            slot[0] = id;
+            1 + pack(&mut slot[1..])
+        })
+        .map(|n| n - 1)
+    }
+
+    /// Sends a message that brings its own id as byte 0: what `pack` writes is the whole packet, at most `max`
+    /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot.
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, _max: usize, _pack: F) -> Outcome<usize> {
+        unsupported!(AmBcopy)
+    }
+
+    /// The interface's `am.max_bcopy`, for the default of [`Ep::am_bcopy`].
+    fn max_bcopy(&self) -> usize;
+
+    /// Sends `header` followed by the bytes of `iov`, read in place.
+    ///
+    /// # Safety
+    /// The memory of `iov` must stay valid and unchanged until the completion fires (or the call answers *done*).
+    unsafe fn am_zcopy(&self, _id: u8, _header: &[u8], _iov: &[Iov<'_, Self::Mem>], _comp: Comp) -> Outcome {
+        unsupported!(AmZcopy)
+    }
+
+    /// Writes `bytes` to remote memory.
+    fn put_short(&self, _bytes: &[u8], _remote: u64, _rkey: &Self::Rkey) -> Outcome {
+        unsupported!(PutShort)
+    }
+
+    /// Writes what `pack` writes to remote memory; answers the number of bytes.
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        _max: usize,
+        _pack: F,
+        _remote: u64,
+        _rkey: &Self::Rkey,
+    ) -> Outcome<usize> {
+        unsupported!(PutBcopy)
+    }
+
+    /// Writes the bytes of `iov` to remote memory.
+    ///
+    /// # Safety
+    /// As for [`Ep::am_zcopy`].
+    unsafe fn put_zcopy(
+        &self,
+        _iov: &[Iov<'_, Self::Mem>],
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(PutZcopy)
+    }
+
+    /// Reads remote memory into `out` before returning.
+    fn get_short(&self, _out: &mut [u8], _remote: u64, _rkey: &Self::Rkey) -> Outcome {
+        unsupported!(GetShort)
+    }
+
+    /// Reads `len` bytes of remote memory and hands them to `unpack`, now or from progress.
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        _len: usize,
+        _unpack: F,
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(GetBcopy)
+    }
+
+    /// Reads remote memory into the blocks of `iov`.
+    ///
+    /// # Safety
+    /// The memory of `iov` must stay valid, and be written by nobody else, until the completion fires.
+    unsafe fn get_zcopy(
+        &self,
+        _iov: &[Iov<'_, Self::Mem>],
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(GetZcopy)
+    }
+
+    /// Does `op` on a remote word, without a result. [`AtomicOp::Swap`] has no post form.
+    fn atomic_post<W: Word>(&self, _op: AtomicOp, _value: W, _remote: u64, _rkey: &Self::Rkey) -> Outcome {
+        unsupported!(AtomicPost)
+    }
+
+    /// Does `op` on a remote word and stores the old value in `result`.
+    ///
+    /// # Safety
+    /// `result` must stay valid for writes until the completion fires (or the call answers *done*).
+    unsafe fn atomic_fetch<W: Word>(
+        &self,
+        _op: AtomicOp,
+        _value: W,
+        _result: NonNull<W>,
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(AtomicFetch)
+    }
+
+    /// Stores `swap` in a remote word if it holds `compare`; the old value goes to `result` either way.
+    ///
+    /// # Safety
+    /// As for [`Ep::atomic_fetch`].
+    unsafe fn atomic_cswap<W: Word>(
+        &self,
+        _compare: W,
+        _swap: W,
+        _result: NonNull<W>,
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(AtomicCswap)
+    }
+
+    /// Completes when all operations issued on this endpoint so far have completed (remotely, where the
+    /// interface has [`super::Caps::FLUSH_REMOTE`]).
+    fn flush(&self, comp: Comp) -> Outcome;
+
+    /// Operations issued after it take effect after those issued before it.
+    fn fence(&self) -> Outcome;
+
+    /// Queues an operation until there is room. Order is kept per endpoint, endpoints take turns.
+    fn pending_add(&self, _op: Pending) -> Result<PendingQueued, Error> {
+        Err(Error::Unsupported(Op::Pending))
+    }
+
+    /// Takes all waiting operations off the queue and hands each to `each`.
+    fn pending_purge(&self, _each: &mut dyn FnMut(Pending)) {}
+
+    /// Asks whether the peer is alive; completes with [`Error::PeerDead`] if not.
+    fn check(&self, _comp: Comp) -> Outcome {
+        unsupported!(Check)
+    }
+
+    /// This endpoint's own address, for [`Ep::connect_to_ep`] on the other side.
+    fn ep_addr(&self) -> Result<AddrBuf, Error> {
+        Err(Error::Unsupported(Op::ConnectToEp))
+    }
+
+    /// Connects an endpoint made by `create_ep` to a remote endpoint. Both sides call it.
+    fn connect_to_ep(&self, _device: &[u8], _iface: &[u8], _ep: &[u8]) -> Result<(), ConnectError> {
+        Err(ConnectError::Op(Error::Unsupported(Op::ConnectToEp)))
+    }
+}

@@ -1,0 +1,141 @@
+//! Errors of the data path, sorted by who is to blame, and errors of opening things, with text for people.
+
+use super::Op;
+use ucs::{Blame, Errno, Status};
+
+/// An error of a communication call or completion. Small and `Copy`: it travels on the hot path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    // --- the caller -------------------------------------------------------------------------------
+    /// This interface cannot do that; its attributes say so.
+    #[error("{0} is not supported by this interface")]
+    Unsupported(Op),
+    /// An argument breaks the call's rules.
+    #[error("invalid parameter: {0}")]
+    InvalidParam(&'static str),
+    /// The data do not fit the limit in the attributes.
+    #[error("{len} bytes do not fit the limit of {max}")]
+    TooLong {
+        /// Length asked for, bytes.
+        len: usize,
+        /// The attribute's limit, bytes.
+        max: usize,
+    },
+    /// The local memory is not registered for this use, or the range leaves the registration.
+    #[error("local memory is not registered for this range or access")]
+    BadLocalKey,
+    /// The operation was cancelled by a flush with cancel, or by closing the endpoint.
+    #[error("cancelled")]
+    Cancelled,
+    // --- the peer ---------------------------------------------------------------------------------
+    /// The peer's address cannot be reached over this interface.
+    #[error("peer is not reachable over this interface")]
+    Unreachable,
+    /// The peer's process or queue is gone.
+    #[error("peer is gone")]
+    PeerDead,
+    /// The remote key does not cover this address, length or access.
+    #[error("remote key does not allow this access")]
+    RemoteAccess,
+    /// The peer has no posted receive and the retries allowed are used up.
+    #[error("peer has no receive buffers posted")]
+    NotReady,
+    /// The peer's receive buffer is too small for the message.
+    #[error("message is longer than the peer's receive buffer")]
+    RemoteLength,
+    // --- the device -------------------------------------------------------------------------------
+    /// The device reported a completion status that has no better name here (EFA status code).
+    #[error("device completion status {0}")]
+    Device(u8),
+    // --- resources --------------------------------------------------------------------------------
+    /// Memory could not be had.
+    #[error("out of memory")]
+    NoMemory,
+    /// A finite kind of object is used up (queue pairs, address handles, keys).
+    #[error("no more {0} on this device")]
+    Exhausted(&'static str),
+    /// A system call failed.
+    #[error("{call}: {errno}")]
+    Sys {
+        /// The call's name.
+        call: &'static str,
+        /// Its error number.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// Who has to act.
+    pub fn blame(self) -> Blame {
+        use Error::*;
+        match self {
+            Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled => Blame::Caller,
+            Unreachable | PeerDead | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
+            Device(_) => Blame::Device,
+            NoMemory | Exhausted(_) | Sys { .. } => Blame::Resource,
+        }
+    }
+
+    /// The status code of the C API.
+    pub fn status(self) -> Status {
+        use Error::*;
+        match self {
+            Unsupported(_) => Status::Unsupported,
+            InvalidParam(_) | BadLocalKey => Status::InvalidParam,
+            TooLong { .. } => Status::ExceedsLimit,
+            Cancelled => Status::Canceled,
+            Unreachable => Status::Unreachable,
+            PeerDead => Status::ConnectionReset,
+            RemoteAccess => Status::Rejected,
+            NotReady => Status::TimedOut,
+            RemoteLength => Status::MessageTruncated,
+            Device(_) | Sys { .. } => Status::IoError,
+            NoMemory | Exhausted(_) => Status::NoMemory,
+        }
+    }
+}
+
+/// Why a component, memory domain, worker, interface or endpoint could not be opened. One line that says what
+/// is wrong and what to do; never made on a hot path.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No transport of that name.
+    #[error("unknown transport '{name}' (there are: {known})")]
+    UnknownTransport {
+        /// Name asked for.
+        name: String,
+        /// The names there are, comma separated.
+        known: String,
+    },
+    /// The transport has no such device.
+    #[error("transport '{transport}' has no device '{name}' (there are: {known})")]
+    UnknownDevice {
+        /// Transport asked.
+        transport: String,
+        /// Name asked for.
+        name: String,
+        /// The names there are, comma separated.
+        known: String,
+    },
+    /// A configuration value is bad; the text names key, value and what was expected.
+    #[error("{0}")]
+    Config(String),
+    /// The machine lacks what this needs; the text says what and how to get it.
+    #[error("{0}")]
+    Environment(String),
+    /// A data-path style error while opening.
+    #[error(transparent)]
+    Op(#[from] Error),
+}
+
+impl OpenError {
+    /// The status code of the C API.
+    pub fn status(&self) -> Status {
+        match self {
+            OpenError::UnknownTransport { .. } | OpenError::UnknownDevice { .. } => Status::NoDevice,
+            OpenError::Config(_) => Status::InvalidParam,
+            OpenError::Environment(_) => Status::IoError,
+            OpenError::Op(e) => e.status(),
+        }
+    }
+}

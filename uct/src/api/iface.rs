@@ -1,0 +1,68 @@
+//! Interfaces: a transport on a device, owned by a worker.
+
+use super::{AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Md, Op, Outcome, Sink};
+use bitflags::bitflags;
+use std::os::fd::BorrowedFd;
+
+bitflags! {
+    /// What an armed event fd wakes for.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Events: u32 {
+        /// An active message arrived.
+        const RECV = 1;
+        /// A local completion, or room to send.
+        const SEND = 2;
+    }
+}
+
+/// A communication resource with an address of its own. Endpoints keep it alive.
+pub trait Iface: Sized {
+    /// Its memory domain.
+    type Md: Md;
+    /// Its endpoints.
+    type Ep: Ep<Mem = <Self::Md as Md>::Mem, Rkey = <Self::Md as Md>::Rkey>;
+
+    /// What it can do.
+    fn attr(&self) -> &IfaceAttr;
+    /// The memory domain it was opened on.
+    fn md(&self) -> &Self::Md;
+
+    /// Where the device is: the same for all interfaces of the device.
+    fn device_addr(&self) -> AddrBuf;
+    /// Which interface on the device.
+    fn iface_addr(&self) -> AddrBuf;
+    /// Whether [`Iface::connect`] to that address can work, and if not, why.
+    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError>;
+    /// A new endpoint to a remote interface. One side is enough.
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError>;
+    /// A new endpoint to be connected by [`Ep::connect_to_ep`].
+    fn create_ep(&self) -> Result<Self::Ep, Error> {
+        Err(Error::Unsupported(Op::ConnectToEp))
+    }
+
+    /// Registers (or with `None` removes) the handler of an active message id. Messages without a handler are
+    /// counted and dropped. Used by [`Iface::progress`] only.
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>);
+    /// Registers what [`Iface::progress`] calls for failures of operations that have no completion.
+    fn set_error_handler(&self, handler: Option<Box<dyn FnMut(super::EpTag, Error)>>);
+
+    /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
+    /// Answers how many there were.
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
+    /// [`Iface::poll`] with the registered handlers as sink. Tokens go nowhere.
+    fn progress(&self, max: usize) -> usize;
+
+    /// [`Ep::flush`] of all endpoints, in constant time.
+    fn flush(&self, comp: Comp) -> Outcome;
+    /// [`Ep::fence`] of all endpoints.
+    fn fence(&self) -> Outcome;
+
+    /// A pollable descriptor that becomes readable after [`Iface::arm`].
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Err(Error::Unsupported(Op::EventFd))
+    }
+    /// Arms the descriptor for one wake-up. `Ok(false)`: something is there already, progress first.
+    fn arm(&self, _events: Events) -> Result<bool, Error> {
+        Err(Error::Unsupported(Op::EventFd))
+    }
+}

@@ -1,0 +1,145 @@
+//! Memory domains: allocating, registering and naming memory for a transport.
+
+use super::{AddrBuf, Error, Op};
+use bitflags::bitflags;
+
+bitflags! {
+    /// What a registration allows.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Access: u32 {
+        /// The local device may read (sources of sends and puts). Always granted.
+        const LOCAL_READ = 1;
+        /// The local device may write (receive buffers, targets of gets).
+        const LOCAL_WRITE = 2;
+        /// Peers may read.
+        const REMOTE_READ = 4;
+        /// Peers may write.
+        const REMOTE_WRITE = 8;
+        /// Peers may do atomics.
+        const REMOTE_ATOMIC = 16;
+        /// All of it.
+        const ALL = 31;
+    }
+}
+
+/// Where memory lives. Part of registration and of protocol selection; host only for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum MemKind {
+    /// Memory of this host's CPUs.
+    #[default]
+    Host,
+}
+
+/// A way to get memory, tried in the order given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum AllocMethod {
+    /// The memory domain's own way: what the transport does its fastest operations on.
+    Md,
+    /// Huge pages reserved on this machine.
+    Huge,
+    /// Ordinary pages with the advice to make them huge.
+    Thp,
+    /// Anonymous pages.
+    Mmap,
+    /// The process heap.
+    Heap,
+}
+
+/// What memory is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct AllocReq<'a> {
+    /// Bytes, more than zero.
+    pub len: usize,
+    /// Methods in order of preference.
+    pub methods: &'a [AllocMethod],
+    /// Access to register it for.
+    pub access: Access,
+    /// Kind of memory.
+    pub kind: MemKind,
+    /// A name that shows in `/proc/PID/maps` where the method can carry one.
+    pub name: &'a str,
+}
+
+impl<'a> AllocReq<'a> {
+    /// `len` bytes of host memory, all access, the domain's own method first.
+    pub fn new(len: usize, name: &'a str) -> Self {
+        const DEFAULT: &[AllocMethod] = &[AllocMethod::Md, AllocMethod::Thp, AllocMethod::Mmap];
+        AllocReq { len, methods: DEFAULT, access: Access::ALL, kind: MemKind::Host, name }
+    }
+}
+
+/// What a memory domain can do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MdAttr {
+    /// Component name (`self`, `posix`, `efa`).
+    pub component: &'static str,
+    /// Whether `alloc` with [`AllocMethod::Md`] works.
+    pub can_alloc: bool,
+    /// Whether `register` of memory the caller owns works.
+    pub can_register: bool,
+    /// Whether registrations yield a remote key.
+    pub has_rkey: bool,
+    /// Whether local zcopy needs a registration of this domain.
+    pub needs_local_key: bool,
+    /// Longest packed remote key, bytes.
+    pub rkey_len: usize,
+    /// Most registrations at a time, if bounded.
+    pub max_reg: Option<usize>,
+}
+
+/// Registered memory: a local key. Dropping it deregisters (and frees, if the domain allocated it).
+pub trait Memory {
+    /// First byte.
+    fn addr(&self) -> *mut u8;
+    /// Length, bytes.
+    fn len(&self) -> usize;
+    /// Never true: a registration has at least one byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The way it was allocated, or `None` if the caller owns the memory.
+    fn method(&self) -> Option<AllocMethod>;
+}
+
+/// An unpacked remote key.
+pub trait Rkey {
+    /// The remote range it names: first virtual address in the owner's process, and length.
+    fn range(&self) -> (u64, usize);
+}
+
+/// A memory domain.
+pub trait Md {
+    /// Registered memory.
+    type Mem: Memory;
+    /// Unpacked remote key.
+    type Rkey: Rkey;
+
+    /// What it can do.
+    fn attr(&self) -> &MdAttr;
+
+    /// Allocates memory and registers it. The bytes are zero.
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Self::Mem, Error>;
+
+    /// Registers memory the caller owns.
+    ///
+    /// # Safety
+    /// `addr..addr + len` must stay valid for reads, and for writes if `access` has any write, until the
+    /// registration is dropped; and nobody may hold a Rust reference to it while a peer may write it.
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
+
+    /// Packs the remote key of a registration; the peer gets it out of band.
+    fn pack_rkey(&self, _mem: &Self::Mem) -> Result<AddrBuf, Error> {
+        Err(Error::Unsupported(Op::RemoteKey))
+    }
+
+    /// Unpacks a peer's remote key. The bytes are a claim and are checked.
+    fn unpack_rkey(&self, _packed: &[u8]) -> Result<Self::Rkey, Error> {
+        Err(Error::Unsupported(Op::RemoteKey))
+    }
+
+    /// A pointer to `len` bytes of the peer's memory at `remote`, where the transport maps it. Valid while the
+    /// key lives. Bytes may change under the reader: use raw copies or atomics, no references.
+    fn direct_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {
+        None
+    }
+}

@@ -1,0 +1,29 @@
+//! The contract between transports and their users: traits and plain types only.
+//!
+//! Transports implement it, `ucp` and runtimes call it. Nothing here does I/O or allocates on a hot path.
+
+mod addr;
+mod am;
+mod amo;
+mod caps;
+mod comp;
+mod ep;
+mod err;
+mod iface;
+mod md;
+mod outcome;
+mod pending;
+
+pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
+pub use am::{Am, AmHandler, Keep, Kept, KeptPool, Sink};
+pub use amo::{AtomicOp, AtomicOps, Word};
+pub use caps::{
+    AmLimits, AtomicCaps, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource,
+};
+pub use comp::{Comp, Completion};
+pub use ep::{Ep, EpTag, Iov};
+pub use err::{Error, OpenError};
+pub use iface::{Events, Iface};
+pub use md::{Access, AllocMethod, AllocReq, Md, MdAttr, MemKind, Memory, Rkey};
+pub use outcome::{Outcome, Refused, Sent};
+pub use pending::{Pending, PendingQueued, Retry};

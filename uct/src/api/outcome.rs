@@ -1,0 +1,44 @@
+//! The four answers of a communication call.
+//!
+//! Every `am_*`, `put_*`, `get_*`, `atomic_*`, `flush` and `fence` returns an [`Outcome`]. The numeric codes of
+//! the C world are [`ucs::Status`]; [`Refused::status`] maps onto them one to one.
+
+use super::Error;
+
+/// What a communication call achieved.
+#[must_use = "InProgress means the buffer is still in use"]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Locally complete: the buffer may be reused and no completion will fire (`UCS_OK`).
+    Done,
+    /// Started: the completion, if one was given, fires exactly once from progress (`UCS_INPROGRESS`).
+    InProgress,
+}
+
+/// Why a communication call did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// A finite queue is full right now. Nothing happened. Progress and retry, or use the pending queue.
+    NoResource,
+    /// It cannot succeed by retrying.
+    Failed(Error),
+}
+
+/// The answer of a communication call. `bcopy` calls answer with the number of bytes packed.
+pub type Outcome<T = Sent> = Result<T, Refused>;
+
+impl Refused {
+    /// The status code of the C API.
+    pub fn status(self) -> ucs::Status {
+        match self {
+            Refused::NoResource => ucs::Status::NoResource,
+            Refused::Failed(e) => e.status(),
+        }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(e: Error) -> Self {
+        Refused::Failed(e)
+    }
+}

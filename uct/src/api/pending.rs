@@ -1,0 +1,22 @@
+//! Operations that wait for room.
+
+/// What a pending operation says after it was tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// It went out (or failed for good and has been told); take it off the queue.
+    Done,
+    /// Still no resource; keep it at the head.
+    NoResource,
+}
+
+/// An operation that waits: called from progress when there may be room, until it says [`Retry::Done`].
+pub type Pending = Box<dyn FnMut() -> Retry>;
+
+/// What `pending_add` did.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum PendingQueued {
+    /// Queued behind whatever waits on this endpoint.
+    Queued,
+    /// There is room right now and nothing waits: do it yourself; the operation was not queued.
+    Busy,
+}

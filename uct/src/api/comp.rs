@@ -19,13 +19,16 @@ pub enum Comp {
     Handle(Rc<Completion>),
 }
 
+/// What a completion calls, with the first error among its operations.
+type Callback = Box<dyn FnMut(Result<(), Error>)>;
+
 /// A completion shared by one or more operations: calls back when the last of them is locally complete.
 ///
 /// Reusable: [`Completion::add`] may be called again after it has fired.
 pub struct Completion {
     count: Cell<u32>,
     status: Cell<Result<(), Error>>,
-    callback: RefCell<Box<dyn FnMut(Result<(), Error>)>>,
+    callback: RefCell<Callback>,
 }
 
 impl Completion {

@@ -1,0 +1,224 @@
+//! Starting the two programs and reading their figures.
+//!
+//! Both run as a server and a client, each pinned to a core. UCX's result is the last line of its CSV output;
+//! ours is the JSON object.
+
+use super::rows::{Layer, Metric, Row};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot start '{program}': {source} ({hint})")]
+    Start { program: String, source: std::io::Error, hint: &'static str },
+    #[error("'{program}' failed with {status}: {stderr}")]
+    Failed { program: String, status: String, stderr: String },
+    #[error("cannot read the result of '{program}': {line:?}")]
+    Output { program: String, line: String },
+    #[error("the server of '{program}' did not listen within 10 s")]
+    NoServer { program: String },
+    #[error("no free TCP port: {0}")]
+    Port(std::io::Error),
+}
+
+/// The two programs and where they run.
+pub struct Peers {
+    ours: PathBuf,
+    ucx: PathBuf,
+    cores: (u32, u32),
+    ucx_tls: String,
+    ucx_version: String,
+}
+
+impl Peers {
+    /// Looks for both programs and asks UCX for its version.
+    pub fn find(
+        ours: Option<PathBuf>,
+        ucx: PathBuf,
+        cores: (u32, u32),
+        ucx_tls: String,
+    ) -> Result<Self, Error> {
+        let ours = ours.unwrap_or_else(|| {
+            let mut here = std::env::current_exe().unwrap_or_default();
+            here.set_file_name("ucx-perftest");
+            here
+        });
+        let info = ucx.with_file_name("ucx_info");
+        let out = Command::new(&info).arg("-v").output().map_err(|source| Error::Start {
+            program: info.display().to_string(),
+            source,
+            hint: "Debian package ucx-utils",
+        })?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        let version = text
+            .lines()
+            .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim().trim_matches('"').to_owned()))
+            .unwrap_or_else(|| "of unknown version".into());
+        Ok(Peers { ours, ucx, cores, ucx_tls, ucx_version: version })
+    }
+
+    /// How the figures were taken, in one line.
+    pub fn describe(&self, pairs: u32) -> String {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu
+            .lines()
+            .find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')))
+            .map_or("unknown processor", |(_, m)| m.trim());
+        format!(
+            "Medians of {pairs} alternating pairs; UCX {} (UCX_TLS={} for ucp); cores {},{} of: {model}.",
+            self.ucx_version, self.ucx_tls, self.cores.0, self.cores.1
+        )
+    }
+
+    /// One run of ours.
+    pub fn ours(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+        let mut cmd = Command::new(&self.ours);
+        cmd.args(["--local", "--json", "-f", "-c", &format!("{},{}", self.cores.0, self.cores.1)]);
+        test_args(&mut cmd, row, scale);
+        if row.layer == Layer::Ucp {
+            cmd.env("UCX_TLS", "posix,self");
+        }
+        let program = self.ours.display().to_string();
+        let out = cmd.output().map_err(|source| Error::Start {
+            program: program.clone(),
+            source,
+            hint: "cargo build --release --bins",
+        })?;
+        if !out.status.success() {
+            return Err(Error::Failed {
+                program,
+                status: out.status.to_string(),
+                stderr: String::from_utf8_lossy(&out.stderr).trim().to_owned(),
+            });
+        }
+        let text = String::from_utf8_lossy(&out.stdout);
+        let line = text.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
+        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let field = match row.metric {
+            Metric::Latency => &value["latency_us"]["avg"],
+            Metric::Rate => &value["msg_rate"],
+            Metric::Bandwidth => &value["bandwidth_mbs"],
+        };
+        let figure = field.as_f64().ok_or(Error::Output { program, line: line.to_owned() })?;
+        Ok(in_unit(row.metric, figure))
+    }
+
+    /// One run of UCX's.
+    pub fn ucx(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+        let program = self.ucx.display().to_string();
+        let port = free_port()?;
+        let start = |core: u32, host: Option<&str>, out: Stdio| {
+            let mut cmd = Command::new(&self.ucx);
+            cmd.args(["-v", "-f", "-p", &port.to_string(), "-c", &core.to_string()]);
+            test_args(&mut cmd, row, scale);
+            if row.layer == Layer::Ucp {
+                cmd.env("UCX_TLS", &self.ucx_tls);
+            }
+            cmd.args(host);
+            cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+            cmd.spawn().map_err(|source| Error::Start {
+                program: program.clone(),
+                source,
+                hint: "Debian package ucx-utils",
+            })
+        };
+        let mut server = Reaped(start(self.cores.0, None, Stdio::null())?);
+        wait_listening(port, &mut server.0, &program)?;
+        let client = start(self.cores.1, Some("127.0.0.1"), Stdio::piped())?;
+        let out = client.wait_with_output().map_err(|source| Error::Start {
+            program: program.clone(),
+            source,
+            hint: "it ran but could not be waited for",
+        })?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        if !out.status.success() {
+            return Err(Error::Failed { program, status: out.status.to_string(), stderr: text.into_owned() });
+        }
+        // iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+        let line = text.lines().rfind(|l| l.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
+        let column = match row.metric {
+            Metric::Latency => 3,
+            Metric::Bandwidth => 5,
+            Metric::Rate => 7,
+        };
+        let figure = line
+            .split(',')
+            .nth(column)
+            .and_then(|f| f.trim().parse::<f64>().ok())
+            .ok_or(Error::Output { program, line: line.to_owned() })?;
+        Ok(in_unit(row.metric, figure))
+    }
+}
+
+/// A server that is killed, if it still runs, when its turn is over.
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            if matches!(self.0.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // It outlived its client by two seconds: nothing to save.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn test_args(cmd: &mut Command, row: &Row, scale: u64) {
+    let iters = (row.iters / scale).max(1000);
+    cmd.args(["-t", row.test, "-s", row.size, "-n", &iters.to_string()]);
+    if row.layer == Layer::Uct {
+        cmd.args(["-x", "posix", "-d", "memory"]);
+    }
+    if let Some(path) = row.path {
+        cmd.args(["-D", path]);
+    }
+}
+
+fn in_unit(metric: Metric, figure: f64) -> f64 {
+    if metric == Metric::Rate { figure / 1e6 } else { figure }
+}
+
+fn free_port() -> Result<u16, Error> {
+    let probe = TcpListener::bind(("127.0.0.1", 0)).map_err(Error::Port)?;
+    Ok(probe.local_addr().map_err(Error::Port)?.port())
+}
+
+/// Waits until somebody listens on `port`, without connecting (the server takes one connection only).
+fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Error> {
+    let needle = format!(":{port:04X} ");
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            let text = std::fs::read_to_string(table).unwrap_or_default();
+            if text.lines().any(|l| l.contains(&needle) && l.split_whitespace().nth(3) == Some("0A")) {
+                return Ok(());
+            }
+        }
+        if let Ok(Some(status)) = server.try_wait() {
+            return Err(Error::Failed {
+                program: program.to_owned(),
+                status: status.to_string(),
+                stderr: "the server ended before a client came".into(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(Error::NoServer { program: program.to_owned() })
+}
+
+/// Three significant digits, as a person reads a table.
+pub fn three_digits(v: f64) -> String {
+    match v {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}

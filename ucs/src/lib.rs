@@ -7,12 +7,25 @@
 //! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
 //! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
 //! | [`mem`] | pages, private and shared mappings, pools of fixed slots |
+//! | [`stats`] | counters and histograms of one worker |
+//! | [`sync`] | the only door to atomics: std, or loom under `--cfg loom` |
+//! | [`sys`] | cpus, topology, processes, wake-up descriptors, host identity |
+//! | [`time`] | clocks: real and virtual |
+//! | [`trace`] | text logging with UCX's levels |
+
+// The macros name this crate as their users do.
+extern crate self as ucs;
 
 pub mod coll;
 pub mod config;
 pub mod err;
 pub mod mem;
+pub mod stats;
 mod status;
+pub mod sync;
+pub mod sys;
+pub mod time;
+pub mod trace;
 
 pub use err::{Blame, Errno};
 pub use status::Status;

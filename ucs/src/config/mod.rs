@@ -33,3 +33,6 @@ pub use decl::{judge, read_key, within as decl_within};
 pub use dump::{Effective, Full, effective, print};
 pub use parse::{Auto, ConfigValue, parse_size};
 pub use source::{ConfigError, Origin, Source, UnknownKey};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Configuration: value syntax, layers and origins, errors, unknown names, dumps.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+crate::config_table! {
+    /// For the tests,
+    /// on two lines.
+    struct TestConfig, prefix "UCX_TEST_" {
+        /// A ring.
+        cells: u32 = "256", key "CELLS", unit "cells", range 2..=65536, check |v| v.is_power_of_two() => "a power of two";
+        /// From here on
+        /// rendezvous.
+        thresh: Auto<usize> = "auto", key "THRESH", unit "bytes";
+        /// Names.
+        tls: Vec<String> = "posix,efa", key "TLS";
+        /// A pause.
+        pause: Duration = "50us", key "PAUSE";
+        /// A switch.
+        huge: bool = "n", key "HUGE";
+        /// A share.
+        share: f64 = "0.5", key "SHARE", range 0.0..=1.0;
+    }
+}
+
+fn load(key: &str, value: &str) -> Result<TestConfig, String> {
+    TestConfig::load(&Source::empty().with(key, value)).map_err(|e| e.to_string())
+}
+
+fn vars(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    pairs.iter().map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+/// A file that goes away with the test.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new(name: &str, text: &str) -> Temp {
+        let path = std::env::temp_dir().join(format!("ucs-config-{name}-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        Temp(path)
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn sizes() {
+    let good = [
+        ("0", 0),
+        ("512", 512),
+        ("8k", 8192),
+        ("8KB", 8192),
+        ("1.5m", 3 << 19),
+        ("2g", 2 << 30),
+        ("1t", 1 << 40),
+        ("7b", 7),
+        ("0.0009765625k", 1),
+        ("inf", u64::MAX),
+        ("18446744073709551615", u64::MAX),
+    ];
+    for (text, want) in good {
+        assert_eq!(parse_size(text), Some(want), "{text}");
+    }
+    for bad in [
+        "",
+        "k",
+        "-1",
+        "+1",
+        "1kk",
+        "1 k x",
+        "0x10",
+        "1.k",
+        "1.5.5",
+        "18446744073709551616",
+        "16777216t",
+        "é",
+    ] {
+        assert_eq!(parse_size(bad), None, "{bad}");
+    }
+    assert_eq!(u8::parse("256"), None);
+    assert_eq!(u8::parse("inf"), Some(255));
+    assert_eq!(i32::parse("-5"), Some(-5));
+}
+
+#[test]
+fn times() {
+    for (text, want) in
+        [("500us", 500_000), ("20ms", 20_000_000), ("1.5s", 1_500_000_000), ("7ns", 7), ("2", 2_000_000_000)]
+    {
+        assert_eq!(Duration::parse(text), Some(Duration::from_nanos(want)), "{text}");
+    }
+    for bad in ["", "us", "-1s", "1h", "nan", "inf", "1e400s", "5 parsecs"] {
+        assert_eq!(Duration::parse(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn defaults_and_lists() {
+    let config = TestConfig::default();
+    assert_eq!((config.cells, config.thresh, config.huge), (256, Auto::Auto, false));
+    assert_eq!(config.tls, ["posix", "efa"]);
+    assert_eq!(config.pause, Duration::from_micros(50));
+    assert!(load("UCX_TEST_TLS", "").unwrap().tls.is_empty());
+    assert_eq!(load("UCX_TEST_TLS", " a , b").unwrap().tls, ["a", "b"]);
+    assert!(load("UCX_TEST_TLS", "a,,b").is_err());
+    assert_eq!(load("UCX_TEST_THRESH", "16k").unwrap().thresh.given(), Some(16384));
+}
+
+#[test]
+fn errors_name_key_value_and_what_was_expected() {
+    let cases = [
+        (
+            "UCX_TEST_CELLS",
+            "100",
+            "UCX_TEST_CELLS=100 (override): expected a number with optional k/m/g/t or inf, within 2..=65536, a power of two",
+        ),
+        (
+            "UCX_TEST_CELLS",
+            "1",
+            "UCX_TEST_CELLS=1 (override): expected a number with optional k/m/g/t or inf, within 2..=65536, a power of two",
+        ),
+        ("UCX_TEST_HUGE", "maybe", "UCX_TEST_HUGE=maybe (override): expected y or n"),
+        (
+            "UCX_TEST_THRESH",
+            "x",
+            "UCX_TEST_THRESH=x (override): expected auto or a number with optional k/m/g/t or inf",
+        ),
+        (
+            "UCX_TEST_SHARE",
+            "nan",
+            "UCX_TEST_SHARE=nan (override): expected a number such as 0.5 or 1e-6, within 0.0..=1.0",
+        ),
+    ];
+    for (key, value, want) in cases {
+        assert_eq!(load(key, value).unwrap_err(), want);
+        assert_eq!(TestConfig::DESC.check(&Source::empty().with(key, value)).unwrap_err().to_string(), want);
+    }
+    assert_eq!(TestConfig::DESC.check(&Source::empty().with("UCX_TEST_CELLS", "4")), Ok(()));
+}
+
+#[test]
+fn overrides_win_over_environment_over_file() {
+    let file =
+        Temp::new("layers", "UCX_TEST_CELLS = 4\nUCX_TEST_HUGE = true\nUCX_TEST_TLS = [\"a\", \"b\"]\n");
+    let mut source = Source::from_vars(vars(&[
+        ("UCX_CONFIG_FILE", file.0.to_str().unwrap()),
+        ("UCX_TEST_CELLS", "8"),
+        ("UCX_TEST_SHARE", "0.25"),
+        ("PATH", "/bin"),
+    ]))
+    .unwrap();
+    source.set("UCX_TEST_SHARE", "1");
+    assert_eq!(source.lookup("UCX_TEST_CELLS"), Some(("8", Origin::Environment)));
+    assert_eq!(source.lookup("UCX_TEST_HUGE"), Some(("y", Origin::File)));
+    assert_eq!(source.lookup("UCX_TEST_SHARE"), Some(("1", Origin::Override)));
+    assert!(!source.is_set("PATH"));
+    let config = TestConfig::load(&source).unwrap();
+    assert_eq!((config.cells, config.huge, config.share), (8, true, 1.0));
+    assert_eq!(config.tls, ["a", "b"]);
+    assert_eq!(source.unknown_keys(&[&TestConfig::DESC]), []);
+}
+
+#[test]
+fn bad_files_say_where() {
+    let from = |path: &str| Source::from_vars(vars(&[("UCX_CONFIG_FILE", path)])).map_err(|e| e.to_string());
+    let missing = from("/no/such/file").unwrap_err();
+    assert!(missing.starts_with("UCX_CONFIG_FILE=/no/such/file: cannot read it: "), "{missing}");
+    let file = Temp::new("syntax", "UCX_TEST_CELLS = 4\nUCX_TEST_HUGE = \n");
+    assert!(from(file.0.to_str().unwrap()).unwrap_err().contains(": line 2: "));
+    let file = Temp::new("table", "[posix]\nUCX_TEST_HUGE = 1\n");
+    assert!(from(file.0.to_str().unwrap()).unwrap_err().contains("posix: expected a string"));
+    assert_eq!(from(""), Ok(Source::empty()));
+}
+
+#[test]
+fn text_that_is_not_utf8_is_an_error() {
+    let bad = vec![(OsString::from("UCX_TEST_TLS"), OsString::from_vec(vec![0xff]))];
+    assert_eq!(Source::from_vars(bad).unwrap_err(), ConfigError::NotText { key: "UCX_TEST_TLS".into() });
+}
+
+#[test]
+fn unknown_names_are_found_with_the_nearest_known() {
+    let source = Source::from_vars(vars(&[
+        ("UCX_TEST_CELS", "8"),
+        ("UCX_TEST_HUEG", "y"),
+        ("SOFTEFA_WHATEVER", "1"),
+        ("UCX_CONFIG_FIEL", "x"),
+        ("UCX_TEST_TLS", "a"),
+    ]))
+    .unwrap();
+    let unknown = source.unknown_keys(&[&TestConfig::DESC]);
+    let found: Vec<_> = unknown.iter().map(|u| (u.name.as_str(), u.nearest)).collect();
+    assert_eq!(
+        found,
+        [
+            ("SOFTEFA_WHATEVER", None),
+            ("UCX_CONFIG_FIEL", Some("UCX_CONFIG_FILE")),
+            ("UCX_TEST_CELS", Some("UCX_TEST_CELLS")),
+            ("UCX_TEST_HUEG", Some("UCX_TEST_HUGE")),
+        ]
+    );
+    assert_eq!(
+        unknown[2].to_string(),
+        "unknown configuration key UCX_TEST_CELS (environment): did you mean UCX_TEST_CELLS?"
+    );
+    assert!(source.reject_unknown(&[&TestConfig::DESC]).is_err());
+    assert_eq!(Source::empty().with("UCX_TEST_TLS", "").reject_unknown(&[&TestConfig::DESC]), Ok(()));
+}
+
+#[test]
+fn dumps_can_be_read_back() {
+    let source = Source::empty().with("UCX_TEST_CELLS", "1k");
+    let mut text = String::new();
+    print(&mut text, &TestConfig::DESC, &source, Full::Help).unwrap();
+    assert!(text.starts_with("#\n# For the tests, on two lines.\n#\n\n# A ring.\n"), "{text}");
+    assert!(
+        text.contains("# (unit: cells; within 2..=65536, a power of two; default: 256; set by: override)\nUCX_TEST_CELLS=1k\n"),
+        "{text}"
+    );
+    assert!(text.contains("# From here on rendezvous.\n# (unit: bytes)\nUCX_TEST_THRESH=auto\n"), "{text}");
+    let mut plain = String::new();
+    print(&mut plain, &TestConfig::DESC, &source, Full::Values).unwrap();
+    let pairs: Vec<_> = plain.lines().map(|l| l.split_once('=').unwrap()).collect();
+    assert_eq!(pairs.len(), TestConfig::DESC.keys.len());
+    let again = Source::from_vars(vars(&pairs)).unwrap();
+    assert_eq!(TestConfig::load(&again), TestConfig::load(&source));
+}
+
+#[test]
+fn edit_distance() {
+    for (a, b, want) in
+        [("", "", 0), ("abc", "abc", 0), ("abc", "acb", 1), ("abc", "ab", 1), ("kitten", "sitting", 3)]
+    {
+        assert_eq!(source::distance(a, b), want);
+        assert_eq!(source::distance(b, a), want);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in any::<String>()) {
+        let _ = (parse_size(&text), Duration::parse(&text), bool::parse(&text), f64::parse(&text));
+        let _ = (i32::parse(&text), Auto::<u8>::parse(&text), Vec::<u16>::parse(&text));
+    }
+
+    #[test]
+    fn number_like_text_is_read_or_refused(text in "[0-9]{0,22}\\.?[0-9]{0,22}[kmgtKMGTb]{0,2}") {
+        let _ = (parse_size(&text), Duration::parse(&text));
+    }
+
+    #[test]
+    fn sizes_with_units_are_exact(n in 0u64..1 << 24, shift in 0usize..5) {
+        let text = format!("{n}{}", ["", "k", "m", "g", "t"][shift]);
+        prop_assert_eq!(parse_size(&text), Some(n << (10 * shift)));
+    }
+
+    #[test]
+    fn times_in_whole_units_are_exact(n in 0u64..1_000_000) {
+        prop_assert_eq!(Duration::parse(&format!("{n}us")), Some(Duration::from_micros(n)));
+        prop_assert_eq!(Duration::parse(&format!("{n}ms")), Some(Duration::from_millis(n)));
+    }
+}

@@ -1,0 +1,48 @@
+//! The only door to atomics, fences and spin hints: `std` normally, `loom` under `--cfg loom`, so that lock-free
+//! code written against this module can be checked exhaustively.
+//! Used by queues shared between threads or processes. Never offers a blocking lock.
+
+mod cell;
+mod spin;
+
+pub use cell::UnsafeCell;
+pub use crossbeam_utils::CachePadded;
+pub use spin::{SpinGuard, SpinLock};
+
+#[cfg(not(loom))]
+pub use std::{
+    hint,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+            AtomicUsize, Ordering, fence,
+        },
+    },
+    thread,
+};
+
+#[cfg(loom)]
+pub use loom::{
+    hint,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+            AtomicUsize, Ordering, fence,
+        },
+    },
+    thread,
+};
+
+/// Runs `test` once, or under loom in every interleaving of its threads.
+#[cfg(not(loom))]
+pub fn model(test: impl Fn() + Sync + Send + 'static) {
+    test();
+}
+
+/// Runs `test` once, or under loom in every interleaving of its threads.
+#[cfg(loom)]
+pub fn model(test: impl Fn() + Sync + Send + 'static) {
+    loom::model(test);
+}

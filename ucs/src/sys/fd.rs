@@ -1,0 +1,152 @@
+//! Wake-up descriptors: a counter that makes a poller return, and a set of descriptors to wait on.
+//! Used by interfaces and workers for blocking progress. Never blocks except in `Epoll::wait`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use crate::Errno;
+
+/// A counter behind a descriptor: readable while not zero. Non-blocking, closed on exec.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// At zero.
+    pub fn new() -> Result<EventFd, Errno> {
+        Ok(EventFd { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+
+    /// Uses a descriptor got from another process. It must be an eventfd for `signal` and `clear` to work.
+    pub fn from_fd(fd: OwnedFd) -> EventFd {
+        EventFd { fd }
+    }
+
+    /// Adds one: pollers wake up.
+    pub fn signal(&self) -> Result<(), Errno> {
+        loop {
+            return match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {
+                // AGAIN: the counter is at its maximum, so it is readable anyway.
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+
+    /// Back to zero; says how often it was signalled since the last time.
+    pub fn clear(&self) -> Result<u64, Errno> {
+        let mut count = [0; 8];
+        loop {
+            return match rustix::io::read(&self.fd, &mut count) {
+                Ok(_) => Ok(u64::from_ne_bytes(count)),
+                Err(rustix::io::Errno::AGAIN) => Ok(0),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A set of descriptors to wait on for reading, each with a number of the caller's. Itself a descriptor, so sets nest.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    /// Empty.
+    pub fn new() -> Result<Epoll, Errno> {
+        Ok(Epoll { fd: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
+    /// Watches `fd` for reading (level triggered); `wait` reports it as `token`.
+    pub fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        Ok(epoll::add(&self.fd, fd, EventData::new_u64(token), EventFlags::IN)?)
+    }
+
+    /// Watches `fd` no longer.
+    pub fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        Ok(epoll::delete(&self.fd, fd)?)
+    }
+
+    /// Waits until a descriptor is readable or the time is over (`None`: forever), appends the tokens of those that
+    /// are (at most 32 a call), and says how many. A signal ends the wait early with none.
+    pub fn wait(&self, tokens: &mut Vec<u64>, timeout: Option<Duration>) -> Result<usize, Errno> {
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 32];
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        match epoll::wait(&self.fd, &mut events[..], timeout.as_ref()) {
+            Ok(n) => {
+                tokens.extend(events[..n].iter().map(|e| { e.data }.u64()));
+                Ok(n)
+            }
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Option<Duration> = Some(Duration::ZERO);
+
+    #[test]
+    fn signals_add_up_and_clear() {
+        let event = EventFd::new().unwrap();
+        assert_eq!(event.clear(), Ok(0));
+        event.signal().unwrap();
+        event.signal().unwrap();
+        assert_eq!((event.clear(), event.clear()), (Ok(2), Ok(0)));
+    }
+
+    #[test]
+    fn epoll_names_the_readable_ones() {
+        let (a, b) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        let (inner, outer) = (Epoll::new().unwrap(), Epoll::new().unwrap());
+        inner.add(&a, 1).unwrap();
+        inner.add(&b, 2).unwrap();
+        outer.add(&inner, 7).unwrap();
+        let mut tokens = Vec::new();
+        assert_eq!(outer.wait(&mut tokens, NOW), Ok(0));
+        b.signal().unwrap();
+        assert_eq!(outer.wait(&mut tokens, None), Ok(1));
+        assert_eq!(inner.wait(&mut tokens, NOW), Ok(1));
+        assert_eq!(tokens, [7, 2]);
+        inner.remove(&b).unwrap();
+        assert_eq!(outer.wait(&mut tokens, NOW), Ok(0));
+    }
+
+    #[test]
+    fn wakes_another_thread() {
+        let event = EventFd::new().unwrap();
+        let epoll = Epoll::new().unwrap();
+        epoll.add(&event, 3).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| event.signal().unwrap());
+            let mut tokens = Vec::new();
+            while epoll.wait(&mut tokens, None).unwrap() == 0 {}
+            assert_eq!(tokens, [3]);
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! Identity of host and namespace: can that process and this one reach each other through `/proc` and shared memory?
+//! Used in interface addresses. Never identifies a host towards the outside: keys are hashes.
+
+use std::fs;
+use std::os::linux::fs::MetadataExt;
+
+/// Same value exactly when two processes run in one boot of one kernel and in one pid namespace, so that a pid of one
+/// means the same process to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostKey(pub u64);
+
+impl HostKey {
+    /// The caller's.
+    pub fn here() -> HostKey {
+        HostKey::of(&boot_id(), pid_namespace())
+    }
+
+    fn of(boot: &str, pid_namespace: u64) -> HostKey {
+        let mut hash = fnv(0xcbf2_9ce4_8422_2325, boot.trim().as_bytes());
+        hash = fnv(hash, &pid_namespace.to_le_bytes());
+        HostKey(mix(hash))
+    }
+}
+
+/// Random text chosen by the kernel at boot; empty when it cannot be read.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
+}
+
+/// Number of the pid namespace; 0 when it cannot be read.
+pub fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map(|m| m.st_ino()).unwrap_or(0)
+}
+
+/// The host's name, for people.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Kernel name and release, for people.
+pub fn kernel() -> String {
+    let uname = rustix::system::uname();
+    format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
+}
+
+/// FNV-1a: stable between builds and processes, unlike the standard library's hashers.
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Spreads every input bit over the result (finaliser of splitmix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_differ_by_boot_and_namespace() {
+        assert_eq!(HostKey::here(), HostKey::here());
+        assert_eq!(HostKey::of("a\n", 1), HostKey::of("a", 1));
+        assert_ne!(HostKey::of("a", 1), HostKey::of("a", 2));
+        assert_ne!(HostKey::of("a", 1), HostKey::of("b", 1));
+        // Fixed: two builds of this library must agree.
+        assert_eq!(fnv(0xcbf2_9ce4_8422_2325, b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn the_system_tells() {
+        assert_eq!(boot_id().len(), 36);
+        assert_ne!(pid_namespace(), 0);
+        assert!(!hostname().is_empty() && kernel().starts_with("Linux "));
+    }
+}

@@ -1,0 +1,138 @@
+//! Processes as peers: who is this one, and is that one still alive? Used by transports between processes.
+//! Never signals a process; never trusts a bare pid, which the system reuses.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::Errno;
+
+/// A process, told apart from an earlier or later one with the same pid. Valid inside one pid namespace of one boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcId {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub start: u64,
+}
+
+impl ProcId {
+    /// The calling process.
+    pub fn me() -> ProcId {
+        let pid = pid();
+        ProcId { pid, start: start_time(pid).unwrap_or(0) }
+    }
+}
+
+/// Process id of the caller.
+pub fn pid() -> u32 {
+    std::process::id()
+}
+
+/// When process `pid` started, in clock ticks since boot; `None` when there is no such process.
+pub fn start_time(pid: u32) -> Option<u64> {
+    start_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Field 22 of a `/proc/PID/stat` line. The name (field 2) is in parentheses and may contain anything.
+fn start_in(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Watches one process. Readable (for poll and epoll) once it has exited, zombie or not.
+#[derive(Debug)]
+pub struct PidFd {
+    fd: OwnedFd,
+}
+
+/// Why a process cannot be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// It has exited, or the pid belongs to another process by now.
+    #[error("process {pid} has exited")]
+    Gone {
+        /// The pid.
+        pid: u32,
+    },
+    /// A system error.
+    #[error("cannot watch process {pid}: {errno}")]
+    Os {
+        /// The pid.
+        pid: u32,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+impl PidFd {
+    /// Watches the process `id`, if it is still that one.
+    pub fn open(id: ProcId) -> Result<PidFd, WatchError> {
+        let gone = WatchError::Gone { pid: id.pid };
+        let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw).ok_or(gone)?;
+        let fd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
+            rustix::io::Errno::SRCH => gone,
+            e => WatchError::Os { pid: id.pid, errno: e.into() },
+        })?;
+        // Read after opening: if the start time is right now, the descriptor is for that process and no later one.
+        if start_time(id.pid) != Some(id.start) {
+            return Err(gone);
+        }
+        Ok(PidFd { fd })
+    }
+
+    /// Has it exited? One system call; does not block.
+    pub fn is_dead(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+    }
+}
+
+impl AsFd for PidFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn finds_the_start_time_behind_any_name() {
+        let line = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(start_in(line), Some(4242));
+        assert_eq!(start_in("7 (x"), None);
+        assert_eq!(ProcId::me(), ProcId::me());
+        assert!(ProcId::me().start > 0);
+    }
+
+    #[test]
+    fn sees_a_zombie_as_dead() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let id = ProcId { pid: child.id(), start: start_time(child.id()).unwrap() };
+        let watch = PidFd::open(id).unwrap();
+        assert!(!watch.is_dead());
+        child.kill().unwrap();
+        // Wait for the exit through the descriptor itself, not through wait(): it stays a zombie.
+        let mut fds = [PollFd::new(&watch, PollFlags::IN)];
+        assert_eq!(poll(&mut fds, None).unwrap(), 1);
+        assert!(watch.is_dead());
+        child.wait().unwrap();
+        assert!(watch.is_dead());
+        assert_eq!(PidFd::open(id).unwrap_err(), WatchError::Gone { pid: id.pid });
+    }
+
+    #[test]
+    fn another_process_with_the_pid_is_not_it() {
+        let me = ProcId::me();
+        let other = ProcId { start: me.start + 1, ..me };
+        assert_eq!(PidFd::open(other).unwrap_err(), WatchError::Gone { pid: me.pid });
+        assert!(PidFd::open(ProcId { pid: 0, start: 0 }).is_err());
+        assert!(PidFd::open(me).is_ok_and(|p| !p.is_dead()));
+    }
+}

@@ -50,8 +50,9 @@ impl<T> Ring<T> {
         at as usize & (self.cells.len() - 1)
     }
 
-    /// Appends, or gives the value back when full. // HOT
+    /// Appends, or gives the value back when full.
     #[inline]
+    // HOT
     pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.is_full() {
             return Err(value);
@@ -62,8 +63,9 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the oldest. // HOT
+    /// Takes the oldest.
     #[inline]
+    // HOT
     pub fn pop(&mut self) -> Option<T> {
         if self.is_empty() {
             return None;

@@ -118,8 +118,9 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         (id.0 & Self::INDEX_MASK) as usize
     }
 
-    /// Inserts; gives the value back when the limit is reached. // HOT
+    /// Inserts; gives the value back when the limit is reached.
     #[inline]
+    // HOT
     pub fn insert(&mut self, value: T) -> Result<SlotId, T> {
         if self.free == NIL && !self.grow() {
             return Err(value);
@@ -183,8 +184,9 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }
 
-    /// The element named by `id`, if it is still that one. // HOT
+    /// The element named by `id`, if it is still that one.
     #[inline]
+    // HOT
     pub fn get(&self, id: SlotId) -> Option<&T> {
         let index = Self::index_of(id);
         match self.chunks.get(index / CHUNK)?.get(index % CHUNK)? {
@@ -193,8 +195,9 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         }
     }
 
-    /// The element named by `id`, if it is still that one. // HOT
+    /// The element named by `id`, if it is still that one.
     #[inline]
+    // HOT
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         let index = Self::index_of(id);
         match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
@@ -209,8 +212,9 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         self.get(id).is_some()
     }
 
-    /// Takes the element out; its id, and every copy of it, is stale from now on. // HOT
+    /// Takes the element out; its id, and every copy of it, is stale from now on.
     #[inline]
+    // HOT
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let index = Self::index_of(id);
         let entry = self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?;

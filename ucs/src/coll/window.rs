@@ -52,8 +52,9 @@ impl SeqWindow {
         self.next
     }
 
-    /// Places `seq` without changing the window. // HOT
+    /// Places `seq` without changing the window.
     #[inline]
+    // HOT
     pub const fn place(&self, seq: u32) -> Place {
         match seq_diff(seq, self.next) {
             0 => Place::Now,

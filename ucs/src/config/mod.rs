@@ -32,7 +32,7 @@ pub use decl::{KeyDesc, Table, TableDesc, Verdict};
 pub use decl::{judge, read_key, within as decl_within};
 pub use dump::{Effective, Full, effective, print};
 pub use parse::{Auto, ConfigValue, parse_size};
-pub use source::{ConfigError, Origin, Source, UnknownKey};
+pub use source::{ConfigError, FileConfig, Origin, Source, UnknownKey};
 
 #[cfg(test)]
 mod tests;

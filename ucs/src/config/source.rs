@@ -6,13 +6,23 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::decl::TableDesc;
+use super::decl::{Table, TableDesc};
+use crate::Blame;
 
 /// Variables with these prefixes are ours: a name that no table declares is an error, not ignored.
 const PREFIXES: [&str; 2] = ["UCX_", "SOFTEFA_"];
 
+crate::config_table! {
+    /// Configuration itself.
+    pub struct FileConfig, prefix "UCX_" {
+        /// TOML file of settings: `KEY = value` lines with full key names. Environment variables win over it.
+        /// Only read from the environment.
+        pub config_file: String = "", key "CONFIG_FILE";
+    }
+}
+
 /// Names the file of settings.
-const FILE_KEY: &str = "UCX_CONFIG_FILE";
+const FILE_KEY: &str = FileConfig::DESC.keys[0].name;
 
 /// Where a value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -73,6 +83,13 @@ pub enum ConfigError {
     Unknown(#[from] UnknownKey),
 }
 
+impl ConfigError {
+    /// Always the caller: the text of a setting has to change.
+    pub const fn blame(&self) -> Blame {
+        Blame::Caller
+    }
+}
+
 /// A variable or file entry that no table declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKey {
@@ -123,10 +140,10 @@ impl Source {
             let Some(value) = value.to_str() else { return Err(ConfigError::NotText { key: name.into() }) };
             env.put(name, value, Origin::Environment);
         }
-        let Some((path, _)) = env.values.remove(FILE_KEY).filter(|(path, _)| !path.is_empty()) else {
-            return Ok(env);
+        let mut all = match env.lookup(FILE_KEY) {
+            Some((path, _)) if !path.is_empty() => Source::from_file(Path::new(path))?,
+            _ => return Ok(env),
         };
-        let mut all = Source::from_file(Path::new(&path))?;
         all.values.append(&mut env.values);
         Ok(all)
     }
@@ -178,14 +195,14 @@ impl Source {
     /// Everything set that none of `tables` declares, in order of name. A tool reports these and stops:
     /// a misspelt key must not silently leave the default in force.
     pub fn unknown_keys(&self, tables: &[&TableDesc]) -> Vec<UnknownKey> {
-        let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name);
+        let known = || tables.iter().flat_map(|t| t.keys).map(|k| k.name).chain([FILE_KEY]);
         self.values
             .iter()
             .filter(|(name, _)| known().all(|k| k != name.as_str()))
             .map(|(name, (_, origin))| UnknownKey {
                 name: name.clone(),
                 origin: *origin,
-                nearest: nearest(name, known().chain([FILE_KEY])),
+                nearest: nearest(name, known()),
             })
             .collect()
     }

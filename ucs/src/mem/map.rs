@@ -94,6 +94,17 @@ impl MemError {
         }
     }
 
+    /// What a failure to open `/proc/PID/fd/N` of a peer means.
+    pub(crate) fn open_proc(pid: u32, fd: RawFd, e: rustix::io::Errno) -> MemError {
+        use rustix::io::Errno as E;
+        match e {
+            E::NOENT | E::SRCH => MemError::Gone { pid, fd },
+            E::ACCESS | E::PERM => MemError::Denied { pid },
+            E::NXIO | E::NODEV | E::ISDIR => MemError::Refused { why: "its descriptor is of the wrong kind" },
+            e => MemError::os("open", "file descriptors", 1, e),
+        }
+    }
+
     fn os(op: &'static str, what: &'static str, len: usize, errno: impl Into<Errno>) -> MemError {
         let errno = errno.into();
         if errno.is_resource() {
@@ -154,6 +165,7 @@ impl Mapping {
     /// Maps at least `len` bytes, zeroed.
     pub fn new(len: usize, opts: MapOpts) -> Result<Mapping, MemError> {
         let len = mapped_len(len, opts.pages)?;
+        check_room("private memory", len, opts)?;
         let mut how = MmapOptions::new();
         how.len(len);
         if opts.pages == Pages::Huge2M {
@@ -212,9 +224,7 @@ impl SharedMem {
     pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
         let len = mapped_len(len, opts.pages)?;
         let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
-        if opts.fill == Fill::Now && opts.pages != Pages::Huge2M {
-            check_room(len)?;
-        }
+        check_room("shared memory", len, opts)?;
         let fd = memfd(name, opts.pages).map_err(fail("memfd_create"))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(fail("ftruncate"))?;
         if opts.fill == Fill::Now {
@@ -240,14 +250,8 @@ impl SharedMem {
         let path = format!("/proc/{pid}/fd/{fd}");
         // NONBLOCK: whatever the peer named there (a FIFO, a terminal), opening it must not block or bind to us.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| match e {
-            rustix::io::Errno::NOENT | rustix::io::Errno::SRCH => MemError::Gone { pid, fd },
-            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => MemError::Denied { pid },
-            rustix::io::Errno::NXIO | rustix::io::Errno::NODEV | rustix::io::Errno::ISDIR => {
-                MemError::Refused { why: "it is not a memory file" }
-            }
-            e => MemError::os("open", "file descriptors", 1, e),
-        })?;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|e| MemError::open_proc(pid, fd, e))?;
         SharedMem::from_fd(file, min_len)
     }
 
@@ -302,13 +306,16 @@ impl AsFd for SharedMem {
 /// Lengths below this are not worth asking the system how much memory is left.
 const ALWAYS_TRY: usize = 16 << 20;
 
-/// Refuses to fill a segment that exceeds what the machine or the container has left: the kernel would not refuse,
-/// it would kill.
-fn check_room(len: usize) -> Result<(), MemError> {
-    if len >= ALWAYS_TRY && super::avail::available().is_some_and(|room| len as u64 > room) {
-        return Err(MemError::Exhausted { what: "shared memory", len, errno: Errno(libc::ENOMEM) });
+/// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would kill.
+/// The huge page pool is different: it answers for itself.
+fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
+    if len < ALWAYS_TRY || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
+        return Ok(());
     }
-    Ok(())
+    match super::avail::available() {
+        Some(room) if len as u64 > room => Err(MemError::Exhausted { what, len, errno: Errno(libc::ENOMEM) }),
+        _ => Ok(()),
+    }
 }
 
 /// A memory file, not executable where the kernel knows that notion (6.3 and later).
@@ -355,94 +362,5 @@ fn populate(map: &MmapRaw) -> Result<(), MemError> {
     }
 }
 
-/// Maps any file descriptor for tests that need an unsealed one.
 #[cfg(test)]
-fn plain_memfd(len: u64) -> OwnedFd {
-    let fd = rustix::fs::memfd_create(c"plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    std::fs::File::from(fd.try_clone().unwrap()).set_len(len).unwrap();
-    fd
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use super::*;
-
-    const LAZY: MapOpts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
-
-    #[test]
-    fn private_memory_is_zeroed_and_rounded() {
-        for pages in [Pages::Small, Pages::Transparent] {
-            let mut map = Mapping::new(5000, MapOpts { pages, fill: Fill::Now }).unwrap();
-            assert_eq!(map.len(), round_up(5000, page_size()).unwrap());
-            assert!(map.as_mut_slice().iter().all(|&b| b == 0));
-            map.as_mut_slice()[4999] = 7;
-        }
-        assert_eq!(Mapping::new(0, LAZY).unwrap_err(), MemError::BadLength { len: 0 });
-        assert_eq!(Mapping::new(usize::MAX, LAZY).unwrap_err().blame(), Blame::Caller);
-    }
-
-    #[test]
-    fn too_much_is_an_error_that_says_so() {
-        let huge = 1usize << 46;
-        for err in [
-            Mapping::new(huge, MapOpts { pages: Pages::Small, fill: Fill::Lazy }).unwrap_err(),
-            SharedMem::create("toobig", huge, MapOpts::default()).unwrap_err(),
-        ] {
-            assert_eq!(err.blame(), Blame::Resource, "{err}");
-            assert_eq!(err.status(), Status::NoMemory);
-            assert!(err.to_string().contains("70368744177664 bytes"), "{err}");
-        }
-    }
-
-    #[test]
-    fn two_mappings_of_one_segment_share_bytes() {
-        let a = SharedMem::create("pair", 10_000, MapOpts::default()).unwrap();
-        let b = SharedMem::open_proc(std::process::id(), a.fd(), 10_000).unwrap();
-        assert_eq!(a.len(), b.len());
-        assert_ne!(a.as_ptr(), b.as_ptr());
-        // SAFETY: offset 9999 is inside the mapping a, which lives.
-        let at = unsafe { a.as_ptr().add(9999) };
-        // SAFETY: valid for writes, and nobody else looks at this byte at the moment.
-        unsafe { at.write_volatile(42) };
-        // SAFETY: offset 9999 is inside the mapping b, which lives.
-        let at = unsafe { b.as_ptr().add(9999) };
-        // SAFETY: valid for reads.
-        assert_eq!(unsafe { at.read_volatile() }, 42);
-    }
-
-    #[test]
-    fn nobody_can_resize_a_segment() {
-        let a = SharedMem::create("sealed", 4096, MapOpts::default()).unwrap();
-        let file = File::from(a.as_fd().try_clone_to_owned().unwrap());
-        assert!(file.set_len(0).is_err());
-        assert!(file.set_len(1 << 20).is_err());
-        assert!(rustix::fs::fcntl_add_seals(&a.fd, SealFlags::WRITE).is_err());
-    }
-
-    #[test]
-    fn what_a_peer_names_is_checked() {
-        let pid = std::process::id();
-        let refused = |e: Result<SharedMem, MemError>| match e {
-            Err(MemError::Refused { why }) => why,
-            other => panic!("{other:?}"),
-        };
-        let plain = plain_memfd(4096);
-        assert_eq!(
-            refused(SharedMem::open_proc(pid, plain.as_raw_fd(), 1)),
-            "it is not sealed against shrinking"
-        );
-        let small = SharedMem::create("small", 4096, LAZY).unwrap();
-        assert_eq!(refused(SharedMem::open_proc(pid, small.fd(), 4097)), "its size is not the one announced");
-        let empty = plain_memfd(0);
-        rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK).unwrap();
-        assert_eq!(refused(SharedMem::from_fd(empty, 0)), "its size is not the one announced");
-        let (pipe, _other) = rustix::pipe::pipe().unwrap();
-        assert_eq!(refused(SharedMem::open_proc(pid, pipe.as_raw_fd(), 1)), "it is not a memory file");
-        let disk = File::open("/proc/self/exe").unwrap();
-        assert!(SharedMem::from_fd(disk.into(), 1).is_err());
-        assert_eq!(SharedMem::open_proc(pid, 1 << 20, 1).unwrap_err(), MemError::Gone { pid, fd: 1 << 20 });
-        assert_eq!(SharedMem::open_proc(u32::MAX, 0, 1).unwrap_err().blame(), Blame::Peer);
-    }
-}
+mod tests;

@@ -38,8 +38,9 @@ impl FreeList {
         }
     }
 
-    /// Takes the number freed last. // HOT
+    /// Takes the number freed last.
     #[inline]
+    // HOT
     pub fn take(&mut self) -> Option<u32> {
         let n = self.head;
         if n == NIL {
@@ -50,8 +51,9 @@ impl FreeList {
         Some(n)
     }
 
-    /// Gives a number back. Giving back one that is not taken is an error in the program and panics. // HOT
+    /// Gives a number back. Giving back one that is not taken is an error in the program and panics.
     #[inline]
+    // HOT
     pub fn give(&mut self, n: u32) {
         let next = &mut self.next[n as usize];
         assert_eq!(*next, USED, "slot {n} freed twice");
@@ -188,8 +190,9 @@ impl Pool {
         Ok(self.chunks.last())
     }
 
-    /// A buffer, or `None` at the limit or when the system has no more memory. Contents are what was left there. // HOT
+    /// A buffer, or `None` at the limit or when the system has no more memory. Contents are what was left there.
     #[inline]
+    // HOT
     pub fn alloc(&mut self) -> Option<BufId> {
         if let Some(n) = self.free.take() {
             self.peak = self.peak.max(self.free.used());
@@ -211,15 +214,17 @@ impl Pool {
         taken.map(BufId)
     }
 
-    /// Gives a buffer back; freeing one twice panics. // HOT
+    /// Gives a buffer back; freeing one twice panics.
     #[inline]
+    // HOT
     pub fn free(&mut self, id: BufId) {
         self.free.give(id.0);
     }
 
     /// First byte of the buffer, valid for [`slot_len`](Self::slot_len) bytes while the pool lives and the buffer is
-    /// not freed. // HOT
+    /// not freed.
     #[inline]
+    // HOT
     pub fn ptr(&self, id: BufId) -> *mut u8 {
         let chunk = &self.chunks[(id.0 >> self.chunk_shift) as usize];
         let slot = (id.0 & ((1 << self.chunk_shift) - 1)) as usize;
@@ -254,8 +259,9 @@ impl Pool {
         &self.chunks
     }
 
-    /// Chunk of a buffer, as an index into [`chunks`](Self::chunks): finds a registration made per chunk. // HOT
+    /// Chunk of a buffer, as an index into [`chunks`](Self::chunks): finds a registration made per chunk.
     #[inline]
+    // HOT
     pub const fn chunk_of(&self, id: BufId) -> usize {
         (id.0 >> self.chunk_shift) as usize
     }

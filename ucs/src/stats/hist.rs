@@ -21,8 +21,9 @@ impl Hist {
         Hist { counts: [0; BUCKETS], sum: 0, max: 0 }
     }
 
-    /// Counts one value. // HOT
+    /// Counts one value.
     #[inline]
+    // HOT
     pub fn record(&mut self, value: u64) {
         self.counts[(u64::BITS - value.leading_zeros()) as usize] += 1;
         self.sum = self.sum.wrapping_add(value);

@@ -6,7 +6,9 @@ pub mod fd;
 pub mod host;
 pub mod proc;
 pub mod topo;
+pub mod wake;
 
 pub use cpu::{CpuError, CpuSet};
 pub use fd::{Epoll, EventFd};
 pub use proc::{PidFd, ProcId};
+pub use wake::{WakePipe, Waker};

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::Errno;
+use crate::{Blame, Errno};
 
 /// A process, told apart from an earlier or later one with the same pid. Valid inside one pid namespace of one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +64,17 @@ pub enum WatchError {
         /// What the system said.
         errno: Errno,
     },
+}
+
+impl WatchError {
+    /// Whose fault it is.
+    pub const fn blame(&self) -> Blame {
+        match self {
+            WatchError::Gone { .. } => Blame::Peer,
+            WatchError::Os { errno, .. } if errno.is_resource() => Blame::Resource,
+            WatchError::Os { .. } => Blame::Device,
+        }
+    }
 }
 
 impl PidFd {

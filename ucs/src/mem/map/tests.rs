@@ -1,0 +1,89 @@
+//! Mappings: contents, limits, seals, and what a peer may name.
+
+use std::fs::File;
+
+use super::*;
+
+/// A memory file without seals.
+fn plain_memfd(len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create(c"plain", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    File::from(fd.try_clone().unwrap()).set_len(len).unwrap();
+    fd
+}
+
+const LAZY: MapOpts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
+
+#[test]
+fn private_memory_is_zeroed_and_rounded() {
+    for pages in [Pages::Small, Pages::Transparent] {
+        let mut map = Mapping::new(5000, MapOpts { pages, fill: Fill::Now }).unwrap();
+        assert_eq!(map.len(), round_up(5000, page_size()).unwrap());
+        assert!(map.as_mut_slice().iter().all(|&b| b == 0));
+        map.as_mut_slice()[4999] = 7;
+    }
+    assert_eq!(Mapping::new(0, LAZY).unwrap_err(), MemError::BadLength { len: 0 });
+    assert_eq!(Mapping::new(usize::MAX, LAZY).unwrap_err().blame(), Blame::Caller);
+}
+
+#[test]
+fn too_much_is_an_error_that_says_so() {
+    let huge = 1usize << 46;
+    for err in [
+        Mapping::new(huge, MapOpts { pages: Pages::Small, fill: Fill::Lazy }).unwrap_err(),
+        SharedMem::create("toobig", huge, MapOpts::default()).unwrap_err(),
+    ] {
+        assert_eq!(err.blame(), Blame::Resource, "{err}");
+        assert_eq!(err.status(), Status::NoMemory);
+        assert!(err.to_string().contains("70368744177664 bytes"), "{err}");
+    }
+}
+
+#[test]
+fn two_mappings_of_one_segment_share_bytes() {
+    let a = SharedMem::create("pair", 10_000, MapOpts::default()).unwrap();
+    let b = SharedMem::open_proc(std::process::id(), a.fd(), 10_000).unwrap();
+    assert_eq!(a.len(), b.len());
+    assert_ne!(a.as_ptr(), b.as_ptr());
+    // SAFETY: offset 9999 is inside the mapping a, which lives.
+    let at = unsafe { a.as_ptr().add(9999) };
+    // SAFETY: valid for writes, and nobody else looks at this byte at the moment.
+    unsafe { at.write_volatile(42) };
+    // SAFETY: offset 9999 is inside the mapping b, which lives.
+    let at = unsafe { b.as_ptr().add(9999) };
+    // SAFETY: valid for reads.
+    assert_eq!(unsafe { at.read_volatile() }, 42);
+}
+
+#[test]
+fn nobody_can_resize_a_segment() {
+    let a = SharedMem::create("sealed", 4096, MapOpts::default()).unwrap();
+    let file = File::from(a.as_fd().try_clone_to_owned().unwrap());
+    assert!(file.set_len(0).is_err());
+    assert!(file.set_len(1 << 20).is_err());
+    assert!(rustix::fs::fcntl_add_seals(&a.fd, SealFlags::WRITE).is_err());
+}
+
+#[test]
+fn what_a_peer_names_is_checked() {
+    let pid = std::process::id();
+    let refused = |e: Result<SharedMem, MemError>| match e {
+        Err(MemError::Refused { why }) => why,
+        other => panic!("{other:?}"),
+    };
+    let plain = plain_memfd(4096);
+    assert_eq!(
+        refused(SharedMem::open_proc(pid, plain.as_raw_fd(), 1)),
+        "it is not sealed against shrinking"
+    );
+    let small = SharedMem::create("small", 4096, LAZY).unwrap();
+    assert_eq!(refused(SharedMem::open_proc(pid, small.fd(), 4097)), "its size is not the one announced");
+    let empty = plain_memfd(0);
+    rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK).unwrap();
+    assert_eq!(refused(SharedMem::from_fd(empty, 0)), "its size is not the one announced");
+    let (pipe, _other) = rustix::pipe::pipe().unwrap();
+    assert_eq!(refused(SharedMem::open_proc(pid, pipe.as_raw_fd(), 1)), "it is not a memory file");
+    let disk = File::open("/proc/self/exe").unwrap();
+    assert!(SharedMem::from_fd(disk.into(), 1).is_err());
+    assert_eq!(SharedMem::open_proc(pid, 1 << 20, 1).unwrap_err(), MemError::Gone { pid, fd: 1 << 20 });
+    assert_eq!(SharedMem::open_proc(u32::MAX, 0, 1).unwrap_err().blame(), Blame::Peer);
+}

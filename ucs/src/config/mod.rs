@@ -24,6 +24,7 @@
 
 mod decl;
 mod dump;
+mod lint;
 mod parse;
 mod source;
 
@@ -31,6 +32,7 @@ pub use decl::{KeyDesc, Table, TableDesc, Verdict};
 #[doc(hidden)]
 pub use decl::{judge, read_key, within as decl_within};
 pub use dump::{Effective, Full, effective, print};
+pub use lint::lint;
 pub use parse::{Auto, ConfigValue, parse_size};
 pub use source::{ConfigError, FileConfig, Origin, Source, UnknownKey};
 

@@ -238,6 +238,34 @@ fn dumps_can_be_read_back() {
     assert_eq!(TestConfig::load(&again), TestConfig::load(&source));
 }
 
+crate::config_table! {
+    /// Declared badly.
+    struct Unsound, prefix "UCX_" {
+        /// Exists elsewhere.
+        twice: String = "", key "TEST_TLS";
+        /// Above its own range.
+        over: u8 = "9", key "OVER", range 0..=8;
+        ///
+        mute: bool = "y", key "mute";
+    }
+}
+
+#[test]
+fn unsound_declarations_are_found() {
+    assert_eq!(lint(&[&TestConfig::DESC, &FileConfig::DESC, &crate::trace::LogConfig::DESC]), [""; 0]);
+    assert_eq!(
+        lint(&[&TestConfig::DESC, &Unsound::DESC]),
+        [
+            "UCX_TEST_TLS: declared twice",
+            "UCX_OVER: default \"9\" is refused: expected a number with optional k/m/g/t or inf, within 0..=8",
+            "UCX_mute: names consist of A-Z, 0-9 and _",
+            "UCX_mute: no help text",
+        ]
+    );
+    let fields = Unsound::load(&Source::empty().with("UCX_OVER", "8")).unwrap();
+    assert_eq!((fields.twice.as_str(), fields.over, fields.mute), ("", 8, true));
+}
+
 #[test]
 fn edit_distance() {
     for (a, b, want) in

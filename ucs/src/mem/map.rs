@@ -219,7 +219,8 @@ pub struct SharedMem {
 }
 
 impl SharedMem {
-    /// Makes a segment of at least `len` zeroed bytes. `name` shows in `/proc/PID/maps` and need not be unique.
+    /// Makes a segment of at least `len` zeroed bytes. `name` (its first 200 bytes) shows in `/proc/PID/maps` and need
+    /// not be unique.
     /// The size is sealed.
     pub fn create(name: &str, len: usize, opts: MapOpts) -> Result<SharedMem, MemError> {
         let len = mapped_len(len, opts.pages)?;
@@ -320,7 +321,9 @@ fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemEr
 
 /// A memory file, not executable where the kernel knows that notion (6.3 and later).
 fn memfd(name: &str, pages: Pages) -> Result<OwnedFd, rustix::io::Errno> {
-    let name = CString::new(name.replace('\0', "?")).unwrap_or_default();
+    // The system's limit is 249 bytes; the name is for people only.
+    let name: Vec<u8> = name.bytes().filter(|b| *b != 0).take(200).collect();
+    let name = CString::new(name).unwrap_or_default();
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if pages == Pages::Huge2M {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;

@@ -120,7 +120,7 @@ impl BufId {
         self.0
     }
 
-    /// From a number given by [`raw`](Self::raw).
+    /// From a number given by [`raw`](Self::raw). A number that is not makes the pool panic: never use a peer's.
     #[inline]
     pub const fn from_raw(raw: u32) -> BufId {
         BufId(raw)
@@ -231,7 +231,8 @@ impl Pool {
         chunk.as_ptr().wrapping_add(slot * self.stride)
     }
 
-    /// Bytes of a buffer in use; panics when it is not.
+    /// Bytes of a buffer in use; panics when it is not. Not for a buffer that a device is writing into at the moment:
+    /// use [`ptr`](Self::ptr) there.
     #[inline]
     pub fn slice(&self, id: BufId) -> &[u8] {
         assert!(self.free.is_used(id.0));

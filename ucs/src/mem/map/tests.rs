@@ -1,6 +1,8 @@
 //! Mappings: contents, limits, seals, and what a peer may name.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use super::*;
 
@@ -86,4 +88,63 @@ fn what_a_peer_names_is_checked() {
     assert!(SharedMem::from_fd(disk.into(), 1).is_err());
     assert_eq!(SharedMem::open_proc(pid, 1 << 20, 1).unwrap_err(), MemError::Gone { pid, fd: 1 << 20 });
     assert_eq!(SharedMem::open_proc(u32::MAX, 0, 1).unwrap_err().blame(), Blame::Peer);
+}
+
+#[test]
+fn huge_pages_or_a_clear_error() {
+    let opts = MapOpts { pages: Pages::Huge2M, fill: Fill::Now };
+    let made = [
+        SharedMem::create("huge", 1, opts).map(|m| (m.len(), m.as_ptr().addr())),
+        Mapping::new(1, opts).map(|m| (m.len(), m.as_ptr().addr())),
+    ];
+    for made in made {
+        match made {
+            Ok((len, at)) => assert_eq!((len, at % HUGE_2M), (HUGE_2M, 0)),
+            // No huge page pool here, or it is used up.
+            Err(e) => assert_eq!(e.blame(), Blame::Resource, "{e}"),
+        }
+    }
+}
+
+#[test]
+fn names_and_locks() {
+    let long = "x\0".repeat(300);
+    let mem = SharedMem::create(&long, 1, MapOpts::default()).unwrap();
+    match mem.lock() {
+        Ok(()) => {}
+        Err(e) => assert!(matches!(e, MemError::LockLimit { .. }), "{e}"),
+    }
+}
+
+/// Not a test: the other process of the next one. Makes a segment, says its number, waits to be killed.
+#[test]
+#[ignore = "started by killed_makers_leave_nothing_behind"]
+fn maker() {
+    let mem = SharedMem::create("maker", 4096, MapOpts::default()).unwrap();
+    // SAFETY: the first byte of a live mapping; nobody else knows of it yet.
+    unsafe { mem.as_ptr().write_volatile(9) };
+    println!("\nfd={}", mem.fd());
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn killed_makers_leave_nothing_behind() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "mem::map::tests::maker"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let fd = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("fd=")?.parse().ok())
+        .expect("the maker says its descriptor");
+    let mem = SharedMem::open_proc(child.id(), fd, 4096).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // SAFETY: the first byte of a live mapping; its only writer is dead.
+    assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 9, "what is mapped stays");
+    let again = SharedMem::open_proc(child.id(), fd, 4096).unwrap_err();
+    assert_eq!(again, MemError::Gone { pid: child.id(), fd }, "nothing else does");
 }

@@ -1,0 +1,28 @@
+//! Checks on declarations themselves: run by a test over all tables of a program.
+//! Never looks at values that were set.
+
+use std::collections::BTreeSet;
+
+use super::decl::TableDesc;
+
+/// What is wrong with the declarations of `tables`, one line each: a key declared twice, a default that its own
+/// check refuses, a name not in capitals, a missing help text. Empty when all is well.
+pub fn lint(tables: &[&TableDesc]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for key in tables.iter().flat_map(|t| t.keys) {
+        if !seen.insert(key.name) {
+            wrong.push(format!("{}: declared twice", key.name));
+        }
+        if let Err(expected) = (key.judge)(key.default) {
+            wrong.push(format!("{}: default {:?} is refused: expected {expected}", key.name, key.default));
+        }
+        if !key.name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') {
+            wrong.push(format!("{}: names consist of A-Z, 0-9 and _", key.name));
+        }
+        if key.help.trim().is_empty() {
+            wrong.push(format!("{}: no help text", key.name));
+        }
+    }
+    wrong
+}

@@ -30,4 +30,9 @@
 //! An interface and its endpoints belong to one thread at a time; the types are neither `Send` nor `Sync`.
 
 pub mod api;
+pub mod base;
 pub mod efa;
+pub mod loopback;
+pub mod worker;
+
+pub use worker::Worker;

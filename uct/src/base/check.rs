@@ -1,0 +1,27 @@
+//! Argument checks that every transport makes the same way. Called at the head of each operation.
+
+use crate::api::{AtomicOp, Error, Refused};
+
+/// Refuses what does not fit a limit. // HOT
+#[inline(always)]
+pub fn fits(len: usize, max: usize) -> Result<(), Refused> {
+    if len > max { Err(Refused::Failed(Error::TooLong { len, max })) } else { Ok(()) }
+}
+
+/// Refuses what is less than a lower limit.
+#[inline(always)]
+pub fn at_least(len: usize, min: usize) -> Result<(), Refused> {
+    if len < min {
+        return Err(Refused::Failed(Error::InvalidParam("shorter than the attribute's minimum")));
+    }
+    Ok(())
+}
+
+/// Refuses a post of an operation that only makes sense with its result.
+#[inline(always)]
+pub fn postable(op: AtomicOp) -> Result<(), Refused> {
+    if op == AtomicOp::Swap {
+        return Err(Refused::Failed(Error::InvalidParam("swap has no form without a result")));
+    }
+    Ok(())
+}

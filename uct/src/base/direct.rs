@@ -1,0 +1,291 @@
+//! Put, get and atomics on memory that this process has mapped itself: the remote side of `self` and `posix`.
+//! Called by their endpoints with a [`Window`] out of the remote key. Never touches a byte outside the window, and
+//! never makes a Rust reference to one except for the closures of bcopy.
+//!
+//! Every operation is finished when the call returns. Order between them is that of the CPU's stores; a message
+//! published afterwards (release) or a [`fence`] makes them visible before it.
+
+use super::{check, iov};
+use crate::api::{Access, AtomicOp, Error, Iov, Outcome, Refused, Sent, Word};
+use std::ptr::NonNull;
+// Words in memory that other processes map: always the machine's atomics, in models too.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Most pieces in an iov list; the CPU does not care, a bound keeps calls short.
+pub const MAX_IOV: usize = 16;
+
+/// A stretch of the owner's address space and where it is mapped here.
+#[derive(Debug)]
+pub struct Window {
+    remote: u64,
+    len: usize,
+    local: *mut u8,
+    access: Access,
+}
+
+impl Window {
+    /// The owner's `remote..remote + len` is mapped at `local`.
+    ///
+    /// # Safety
+    /// `local` must be valid for reads and writes of `len` bytes as long as operations go through the window.
+    pub unsafe fn new(remote: u64, len: usize, local: *mut u8, access: Access) -> Self {
+        Window { remote, len, local, access }
+    }
+
+    /// First address, in the owner's terms, and length.
+    pub fn range(&self) -> (u64, usize) {
+        (self.remote, self.len)
+    }
+
+    /// Where `len` bytes at the owner's address `remote` are mapped, if the window covers them and allows `need`. // HOT
+    #[inline(always)]
+    pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {
+        // An address below the window wraps to a huge offset.
+        let offset = remote.wrapping_sub(self.remote);
+        if offset > self.len as u64 || len > self.len - offset as usize || !self.access.contains(need) {
+            return Err(Error::RemoteAccess);
+        }
+        Ok(self.local.wrapping_add(offset as usize))
+    }
+}
+
+/// Copies, with one store for a machine word: a reader that polls the word sees it whole. // HOT
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    if len == 8 {
+        // SAFETY: the caller vouches for eight bytes on either side.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: as above. Volatile: one store, not to be split or merged.
+        unsafe { to.cast::<Unaligned<u64>>().write_volatile(Unaligned(word)) };
+    } else {
+        // SAFETY: the caller's promise is this call's.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
+}
+
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
+/// `Ep::put_short`. // HOT
+#[inline]
+pub fn put_short(w: &Window, bytes: &[u8], remote: u64) -> Outcome {
+    let to = w.at(remote, bytes.len(), Access::REMOTE_WRITE)?;
+    // SAFETY: `to` is inside the window, which is valid for writes; `bytes` is a reference to memory that nobody
+    // may write meanwhile, so it does not overlap.
+    unsafe { copy(bytes.as_ptr(), to, bytes.len()) };
+    Ok(Sent::Done)
+}
+
+/// `Ep::get_short`. // HOT
+#[inline]
+pub fn get_short(w: &Window, out: &mut [u8], remote: u64) -> Outcome {
+    let from = w.at(remote, out.len(), Access::REMOTE_READ)?;
+    // SAFETY: `from` is inside the window, which is valid for reads; `out` is borrowed alone.
+    unsafe { copy(from, out.as_mut_ptr(), out.len()) };
+    Ok(Sent::Done)
+}
+
+/// `Ep::put_bcopy`: the closure packs straight into the remote memory. All `max` bytes must be inside the window.
+#[inline]
+pub fn put_bcopy(
+    w: &Window,
+    max: usize,
+    pack: impl FnOnce(&mut [u8]) -> usize,
+    remote: u64,
+) -> Outcome<usize> {
+    let to = w.at(remote, max, Access::REMOTE_WRITE)?;
+    // SAFETY: `max` bytes at `to` are inside the window and mapped; the memory is initialised (pages start zeroed).
+    // Its owner may write it meanwhile, which the owner of a key with write access has agreed to.
+    let room = unsafe { std::slice::from_raw_parts_mut(to, max) };
+    let len = pack(room);
+    assert!(len <= max, "pack wrote more than it was given");
+    Ok(len)
+}
+
+/// `Ep::get_bcopy`: the closure reads the remote memory in place.
+#[inline]
+pub fn get_bcopy(w: &Window, len: usize, unpack: impl FnOnce(&[u8]), remote: u64) -> Outcome {
+    let from = w.at(remote, len, Access::REMOTE_READ)?;
+    // SAFETY: as in `put_bcopy`, for reads.
+    unpack(unsafe { std::slice::from_raw_parts(from, len) });
+    Ok(Sent::Done)
+}
+
+/// `Ep::put_zcopy`.
+///
+/// # Safety
+/// The blocks of `list` must be valid for reads and outside the window.
+#[inline]
+pub unsafe fn put_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outcome {
+    let len = iov::checked_len(list, MAX_IOV, usize::MAX)?;
+    let to = w.at(remote, len, Access::REMOTE_WRITE)?;
+    // SAFETY: the caller vouches for the blocks; `len` bytes at `to` are inside the window.
+    unsafe { iov::gather(list, to) };
+    Ok(Sent::Done)
+}
+
+/// `Ep::get_zcopy`.
+///
+/// # Safety
+/// The blocks of `list` must be valid for writes, by nobody else, and outside the window.
+#[inline]
+pub unsafe fn get_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outcome {
+    let len = iov::checked_len(list, MAX_IOV, usize::MAX)?;
+    let from = w.at(remote, len, Access::REMOTE_READ)?;
+    // SAFETY: the caller vouches for the blocks; `len` bytes at `from` are inside the window.
+    unsafe { iov::scatter(from, list) };
+    Ok(Sent::Done)
+}
+
+/// The word at `remote`, checked for range, access and alignment.
+#[inline(always)]
+fn word<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
+    let at = w.at(remote, W::BYTES, Access::REMOTE_ATOMIC)?.cast::<W>();
+    if !at.is_aligned() {
+        return Err(Refused::Failed(Error::InvalidParam("atomic on an unaligned address")));
+    }
+    Ok(at)
+}
+
+macro_rules! on_word {
+    ($Atomic:ident, $at:expr, |$word:ident| $body:expr) => {{
+        // SAFETY: `word` checked range and alignment; the memory is mapped as long as the window is used, and
+        // atomics are all that a key with REMOTE_ATOMIC promises to race with.
+        let $word = unsafe { $Atomic::from_ptr($at.cast()) };
+        $body
+    }};
+}
+
+macro_rules! apply {
+    ($word:ident, $op:expr, $value:expr) => {
+        match $op {
+            AtomicOp::Add => $word.fetch_add($value, Ordering::AcqRel),
+            AtomicOp::And => $word.fetch_and($value, Ordering::AcqRel),
+            AtomicOp::Or => $word.fetch_or($value, Ordering::AcqRel),
+            AtomicOp::Xor => $word.fetch_xor($value, Ordering::AcqRel),
+            AtomicOp::Swap => $word.swap($value, Ordering::AcqRel),
+        }
+    };
+}
+
+/// Applies `op`, gives the old value. // HOT
+#[inline]
+fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, Refused> {
+    let at = word::<W>(w, remote)?;
+    let value = value.to_u64();
+    Ok(W::from_u64(match W::BYTES {
+        4 => on_word!(AtomicU32, at, |word| u64::from(apply!(word, op, value as u32))),
+        _ => on_word!(AtomicU64, at, |word| apply!(word, op, value)),
+    }))
+}
+
+/// `Ep::atomic_post`. // HOT
+#[inline]
+pub fn atomic_post<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Outcome {
+    check::postable(op)?;
+    fetch(w, op, value, remote)?;
+    Ok(Sent::Done)
+}
+
+/// `Ep::atomic_fetch`. // HOT
+///
+/// # Safety
+/// `result` must be valid for writes.
+#[inline]
+pub unsafe fn atomic_fetch<W: Word>(
+    w: &Window,
+    op: AtomicOp,
+    value: W,
+    result: NonNull<W>,
+    remote: u64,
+) -> Outcome {
+    let old = fetch(w, op, value, remote)?;
+    // SAFETY: the caller vouches for `result`.
+    unsafe { result.write(old) };
+    Ok(Sent::Done)
+}
+
+/// `Ep::atomic_cswap`. // HOT
+///
+/// # Safety
+/// `result` must be valid for writes.
+#[inline]
+pub unsafe fn atomic_cswap<W: Word>(
+    w: &Window,
+    compare: W,
+    swap: W,
+    result: NonNull<W>,
+    remote: u64,
+) -> Outcome {
+    let at = word::<W>(w, remote)?;
+    let (compare, swap) = (compare.to_u64(), swap.to_u64());
+    let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+    let old = match W::BYTES {
+        4 => on_word!(AtomicU32, at, |word| {
+            let old = word.compare_exchange(compare as u32, swap as u32, success, failure);
+            u64::from(old.unwrap_or_else(|seen| seen))
+        }),
+        _ => on_word!(AtomicU64, at, |word| {
+            word.compare_exchange(compare, swap, success, failure).unwrap_or_else(|seen| seen)
+        }),
+    };
+    // SAFETY: the caller vouches for `result`.
+    unsafe { result.write(W::from_u64(old)) };
+    Ok(Sent::Done)
+}
+
+/// `Ep::fence` and the work of `Ep::flush`: everything done so far is visible to every process before anything
+/// done later.
+#[inline]
+pub fn fence() {
+    std::sync::atomic::fence(Ordering::SeqCst);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn window(mem: &mut [u64], access: Access) -> Window {
+        // SAFETY: the tests keep `mem` alive and leave it alone while the window is used.
+        unsafe { Window::new(0x1000, size_of_val(mem), mem.as_mut_ptr().cast(), access) }
+    }
+
+    #[test]
+    fn nothing_outside_the_window() {
+        let mut mem = [0u64; 2];
+        let w = window(&mut mem, Access::ALL);
+        for (remote, len) in
+            [(0xfff, 1), (0x1000, 17), (0x1010, 1), (0x1011, 0), (0, 8), (u64::MAX, 2), (0x1008, usize::MAX)]
+        {
+            assert_eq!(w.at(remote, len, Access::REMOTE_READ), Err(Error::RemoteAccess), "{remote:#x}+{len}");
+        }
+        assert!(w.at(0x1010, 0, Access::REMOTE_READ).is_ok());
+        assert!(w.at(0x100f, 1, Access::REMOTE_WRITE).is_ok());
+    }
+
+    #[test]
+    fn access_is_by_kind() {
+        let mut mem = [7u64; 1];
+        let w = window(&mut mem, Access::REMOTE_READ);
+        let denied = Err(Refused::Failed(Error::RemoteAccess));
+        assert_eq!(put_short(&w, &[1], 0x1000), denied);
+        assert_eq!(atomic_post(&w, AtomicOp::Add, 1u32, 0x1000), denied);
+        let mut out = [0; 8];
+        assert_eq!(get_short(&w, &mut out, 0x1000), Ok(Sent::Done));
+        assert_eq!(u64::from_ne_bytes(out), 7);
+    }
+
+    #[test]
+    fn unaligned_atomics_are_refused() {
+        let mut mem = [0u64; 2];
+        let w = window(&mut mem, Access::ALL);
+        assert!(matches!(
+            atomic_post(&w, AtomicOp::Add, 1u64, 0x1004),
+            Err(Refused::Failed(Error::InvalidParam(_)))
+        ));
+        assert_eq!(atomic_post(&w, AtomicOp::Add, 1u32, 0x1004), Ok(Sent::Done));
+    }
+}

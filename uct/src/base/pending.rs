@@ -1,0 +1,262 @@
+//! Operations that wait for room: first in, first out on each endpoint; endpoints take turns.
+//! Owned by an interface, filled by `Ep::pending_add`, tried from its poll. Adding and trying are O(1); a poll with
+//! nothing waiting costs one load. Never calls an operation while it is borrowed, so operations may add others.
+
+use crate::api::{Pending, Retry};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+/// The waiting operations of one interface.
+#[derive(Default)]
+pub struct Arbiter {
+    /// Operations queued in all queues.
+    waiting: Cell<usize>,
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    queues: Vec<Queue>,
+    free: Vec<u32>,
+    /// Queues with something in them, in order of their turns. A queue is here at most once.
+    turns: VecDeque<QueueId>,
+}
+
+#[derive(Default)]
+struct Queue {
+    ops: VecDeque<Pending>,
+    has_turn: bool,
+    open: bool,
+}
+
+/// An endpoint's queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueId(u32);
+
+/// Whether endpoints compete for the same room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// One queue of room for all: the first refusal ends the round.
+    Shared,
+    /// Each endpoint has its own: a refusal passes the turn on.
+    PerEp,
+}
+
+impl Arbiter {
+    /// A queue for a new endpoint. Give it back with [`Arbiter::close`].
+    pub fn open(&self) -> QueueId {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.free.pop().unwrap_or_else(|| {
+            inner.queues.push(Queue::default());
+            inner.queues.len() as u32 - 1
+        });
+        inner.queues[id as usize].open = true;
+        QueueId(id)
+    }
+
+    /// The endpoint is gone: its operations are dropped untried.
+    pub fn close(&self, id: QueueId) {
+        let ops = self.take_all(id);
+        let mut inner = self.inner.borrow_mut();
+        let queue = &mut inner.queues[id.0 as usize];
+        queue.open = false;
+        if !queue.has_turn {
+            inner.free.push(id.0);
+        }
+        drop(inner);
+        // Dropping a closure may drop what it owns, such as another endpoint: outside the borrow.
+        drop(ops);
+    }
+
+    /// Operations waiting on all endpoints.
+    #[inline(always)]
+    pub fn waiting(&self) -> usize {
+        self.waiting.get()
+    }
+
+    /// Whether nothing waits on this endpoint.
+    pub fn is_empty(&self, id: QueueId) -> bool {
+        self.inner.borrow().queues[id.0 as usize].ops.is_empty()
+    }
+
+    /// Adds an operation behind those of the same endpoint.
+    pub fn add(&self, id: QueueId, op: Pending) {
+        let mut inner = self.inner.borrow_mut();
+        inner.queues[id.0 as usize].ops.push_back(op);
+        inner.give_turn(id);
+        self.waiting.set(self.waiting.get() + 1);
+    }
+
+    /// Takes all operations of an endpoint off its queue.
+    pub fn take_all(&self, id: QueueId) -> VecDeque<Pending> {
+        let ops = std::mem::take(&mut self.inner.borrow_mut().queues[id.0 as usize].ops);
+        self.waiting.set(self.waiting.get() - ops.len());
+        ops
+    }
+
+    /// Tries up to `max` operations, one an endpoint and turn; answers how many went out.
+    #[cold]
+    pub fn dispatch(&self, max: usize, room: Room) -> usize {
+        let mut done = 0;
+        let mut refused = 0;
+        while done < max {
+            if refused > 0 && refused >= self.inner.borrow().turns.len() {
+                // Only refused ones are left.
+                break;
+            }
+            let Some((id, mut op)) = self.next() else { break };
+            match op() {
+                Retry::Done => {
+                    done += 1;
+                    self.waiting.set(self.waiting.get() - 1);
+                    self.inner.borrow_mut().end_turn(id);
+                }
+                Retry::NoResource => {
+                    self.put_back(id, op, room);
+                    refused += 1;
+                    if room == Room::Shared {
+                        break;
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// The operation whose turn it is, taken off its queue but still counted as waiting.
+    fn next(&self) -> Option<(QueueId, Pending)> {
+        let mut inner = self.inner.borrow_mut();
+        loop {
+            let id = inner.turns.pop_front()?;
+            match inner.queues[id.0 as usize].ops.pop_front() {
+                Some(op) => return Some((id, op)),
+                None => inner.end_turn(id),
+            }
+        }
+    }
+
+    fn put_back(&self, id: QueueId, op: Pending, room: Room) {
+        let mut inner = self.inner.borrow_mut();
+        let queue = &mut inner.queues[id.0 as usize];
+        if !queue.open {
+            // The operation dropped its own endpoint.
+            self.waiting.set(self.waiting.get() - 1);
+            inner.end_turn(id);
+            drop(inner);
+            return drop(op);
+        }
+        queue.ops.push_front(op);
+        match room {
+            Room::Shared => inner.turns.push_front(id),
+            Room::PerEp => inner.turns.push_back(id),
+        }
+    }
+}
+
+impl Inner {
+    fn give_turn(&mut self, id: QueueId) {
+        let queue = &mut self.queues[id.0 as usize];
+        if !queue.has_turn {
+            queue.has_turn = true;
+            self.turns.push_back(id);
+        }
+    }
+
+    /// The queue's turn is over: another one if something is left.
+    fn end_turn(&mut self, id: QueueId) {
+        let queue = &mut self.queues[id.0 as usize];
+        queue.has_turn = false;
+        if !queue.open {
+            self.free.push(id.0);
+        } else if !queue.ops.is_empty() {
+            self.give_turn(id);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    type Log = Rc<RefCell<Vec<u32>>>;
+
+    fn op(log: &Log, n: u32) -> Pending {
+        let log = log.clone();
+        Box::new(move || {
+            log.borrow_mut().push(n);
+            Retry::Done
+        })
+    }
+
+    #[test]
+    fn endpoints_take_turns_in_order() {
+        let (arbiter, log) = (Arbiter::default(), Log::default());
+        let (a, b) = (arbiter.open(), arbiter.open());
+        for n in [10, 11, 12] {
+            arbiter.add(a, op(&log, n));
+        }
+        arbiter.add(b, op(&log, 20));
+        arbiter.add(b, op(&log, 21));
+        assert_eq!(arbiter.dispatch(4, Room::Shared), 4);
+        assert_eq!(*log.borrow(), [10, 20, 11, 21]);
+        assert_eq!((arbiter.waiting(), arbiter.is_empty(b)), (1, true));
+        assert_eq!(arbiter.dispatch(4, Room::Shared), 1);
+        assert_eq!(arbiter.waiting(), 0);
+    }
+
+    #[test]
+    fn a_refused_one_stays_at_the_head() {
+        let (arbiter, log) = (Arbiter::default(), Log::default());
+        let (a, b) = (arbiter.open(), arbiter.open());
+        let refusals = Rc::new(Cell::new(2u32));
+        let left = refusals.clone();
+        arbiter.add(
+            a,
+            Box::new(move || match left.replace(left.get().saturating_sub(1)) {
+                0 => Retry::Done,
+                _ => Retry::NoResource,
+            }),
+        );
+        arbiter.add(a, op(&log, 1));
+        arbiter.add(b, op(&log, 2));
+        assert_eq!(arbiter.dispatch(10, Room::Shared), 0);
+        assert_eq!(refusals.get(), 1);
+        assert_eq!(arbiter.dispatch(10, Room::PerEp), 1);
+        assert_eq!(*log.borrow(), [2]);
+        assert_eq!(arbiter.dispatch(10, Room::PerEp), 2);
+        assert_eq!(*log.borrow(), [2, 1]);
+    }
+
+    #[test]
+    fn operations_may_add_and_close() {
+        let (arbiter, log) = (Rc::new(Arbiter::default()), Log::default());
+        let a = arbiter.open();
+        let (arb, l) = (arbiter.clone(), log.clone());
+        arbiter.add(
+            a,
+            Box::new(move || {
+                arb.add(a, op(&l, 2));
+                arb.close(a);
+                Retry::NoResource
+            }),
+        );
+        assert_eq!(arbiter.dispatch(10, Room::PerEp), 0);
+        assert_eq!(arbiter.waiting(), 0);
+        assert!(log.borrow().is_empty());
+        assert_eq!(arbiter.open(), a);
+    }
+
+    #[test]
+    fn purge_gives_them_back_in_order() {
+        let (arbiter, log) = (Arbiter::default(), Log::default());
+        let a = arbiter.open();
+        arbiter.add(a, op(&log, 1));
+        arbiter.add(a, op(&log, 2));
+        for mut op in arbiter.take_all(a) {
+            assert_eq!(op(), Retry::Done);
+        }
+        assert_eq!(*log.borrow(), [1, 2]);
+        assert_eq!((arbiter.waiting(), arbiter.dispatch(1, Room::Shared)), (0, 0));
+    }
+}

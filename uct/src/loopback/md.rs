@@ -1,0 +1,170 @@
+//! Memory of `self`: the process' own, registered by writing it into a list of the thread.
+//! Opened with the interface. A remote key names a registration and dies with it: what it points to is never used
+//! after the registration is dropped, however long the key lives.
+
+use super::TL;
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
+use crate::base::direct::Window;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use ucs::mem::{MapOpts, Mapping, Pages};
+
+/// Bytes of a packed key: the registration's number.
+const RKEY_LEN: usize = 8;
+
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    /// Live registrations of this thread, for all domains: two interfaces of a thread have a domain each.
+    static REGIONS: RefCell<HashMap<u64, Weak<Region>>> = RefCell::default();
+}
+
+#[derive(Debug)]
+struct Region {
+    window: Window,
+    key: u64,
+    live: Cell<bool>,
+}
+
+/// The memory domain of `self`.
+#[derive(Clone, Debug)]
+pub struct Md {
+    attr: Rc<MdAttr>,
+}
+
+/// Registered memory.
+#[derive(Debug)]
+pub struct Mem {
+    addr: *mut u8,
+    region: Rc<Region>,
+    owned: Option<(Mapping, AllocMethod)>,
+}
+
+/// An unpacked key.
+#[derive(Clone, Debug)]
+pub struct Rkey {
+    region: Rc<Region>,
+}
+
+impl Md {
+    pub(super) fn new() -> Self {
+        Md {
+            attr: Rc::new(MdAttr {
+                component: TL,
+                can_alloc: true,
+                can_register: true,
+                has_rkey: true,
+                needs_local_key: false,
+                rkey_len: RKEY_LEN,
+                max_reg: None,
+            }),
+        }
+    }
+
+    /// # Safety
+    /// As [`api::Md::register`].
+    unsafe fn region(&self, addr: *mut u8, len: usize, access: Access) -> Rc<Region> {
+        // Statistics-like counter: nothing is ordered by it.
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the memory is valid until the registration is dropped, and `Rkey::window` refuses from then on.
+        let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
+        let region = Rc::new(Region { window, key, live: Cell::new(true) });
+        REGIONS.with_borrow_mut(|all| all.insert(key, Rc::downgrade(&region)));
+        region
+    }
+}
+
+impl api::Md for Md {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        &self.attr
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        if req.len == 0 {
+            return Err(Error::InvalidParam("allocation of no bytes"));
+        }
+        let mut last = Error::Unsupported(Op::Alloc);
+        for &method in req.methods {
+            let pages = match method {
+                AllocMethod::Huge => Pages::Huge2M,
+                AllocMethod::Thp => Pages::Transparent,
+                AllocMethod::Md | AllocMethod::Mmap | AllocMethod::Heap => Pages::Small,
+            };
+            match Mapping::new(req.len, MapOpts { pages, ..MapOpts::default() }) {
+                Ok(map) => {
+                    let addr = map.as_ptr();
+                    // SAFETY: the mapping is valid for its length and lives in the same `Mem` as the region, behind
+                    // which it is dropped.
+                    let region = unsafe { self.region(addr, req.len, req.access) };
+                    return Ok(Mem { addr, region, owned: Some((map, method)) });
+                }
+                Err(_) => last = Error::NoMemory,
+            }
+        }
+        Err(last)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        if addr.is_null() || len == 0 {
+            return Err(Error::InvalidParam("registration of no memory"));
+        }
+        // SAFETY: the caller's promise is the same.
+        let region = unsafe { self.region(addr, len, access) };
+        Ok(Mem { addr, region, owned: None })
+    }
+
+    fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        Ok(mem.region.key.to_le_bytes().into_iter().collect())
+    }
+
+    fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        let key = packed.try_into().map_err(|_| Error::InvalidParam("not a key of this transport"))?;
+        let region = REGIONS.with_borrow(|all| all.get(&u64::from_le_bytes(key)).and_then(Weak::upgrade));
+        region.map(|region| Rkey { region }).ok_or(Error::RemoteAccess)
+    }
+
+    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+        rkey.window().ok()?.at(remote, len, Access::empty()).ok()
+    }
+}
+
+impl Rkey {
+    /// The memory, while it is registered. // HOT
+    #[inline(always)]
+    pub(super) fn window(&self) -> Result<&Window, Error> {
+        if self.region.live.get() { Ok(&self.region.window) } else { Err(Error::RemoteAccess) }
+    }
+}
+
+impl api::Rkey for Rkey {
+    fn range(&self) -> (u64, usize) {
+        self.region.window.range()
+    }
+}
+
+impl api::Memory for Mem {
+    fn addr(&self) -> *mut u8 {
+        self.addr
+    }
+
+    fn len(&self) -> usize {
+        self.region.window.range().1
+    }
+
+    fn method(&self) -> Option<AllocMethod> {
+        self.owned.as_ref().map(|(_, method)| *method)
+    }
+}
+
+impl Drop for Mem {
+    fn drop(&mut self) {
+        self.region.live.set(false);
+        // The thread may be ending, its list gone before us.
+        let _ = REGIONS.try_with(|all| all.borrow_mut().remove(&self.region.key));
+    }
+}

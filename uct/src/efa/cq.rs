@@ -1,0 +1,122 @@
+//! Polling: arrivals go to the sink, completions to whoever waits for them, buffers back to the device.
+//! Called by `Iface::poll` and nobody else. Never sends by itself; pending operations do.
+
+use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
+use super::iface::{Inner, Stats};
+use super::tx::Kind;
+use crate::api::{Am, Comp, Error, Sink, Source};
+use crate::base::pending::Room;
+
+impl<D: Dev> Inner<D> {
+    /// Takes up to `max` events; answers how many there were. A handler that polls gets 0. // HOT
+    #[inline]
+    pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        let Ok(mut batch) = self.batch.try_borrow_mut() else { return 0 };
+        let mut events = 0;
+        while events < max {
+            let want = batch.len().min(max - events);
+            let got = self.cq.poll(&mut batch[..want]);
+            for cqe in &batch[..got] {
+                match cqe.op {
+                    CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
+                    CqeOp::Send | CqeOp::Read | CqeOp::Write => self.on_sent(cqe, sink),
+                }
+            }
+            self.rx.top_up(&self.qp);
+            events += got;
+            if got < want {
+                break;
+            }
+        }
+        if self.pending.waiting() > 0 {
+            events += self.resume(max - events.min(max));
+        }
+        // Flushes may also end outside a poll, by an operation that was claimed and not posted.
+        if self.tx.borrow().has_ready() {
+            events += self.tell_flushes(sink);
+        }
+        events
+    }
+
+    /// A message arrived. // HOT
+    #[inline]
+    fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+        let arrival = self.rx.arrived(cqe.wr_id);
+        if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
+            return self.on_odd_recv(cqe);
+        }
+        let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+        sink.on_am(Am::new(arrival.bytes(cqe.len as usize), source, &arrival));
+    }
+
+    /// An arrival that is no message: counted, and its buffer goes back.
+    #[cold]
+    fn on_odd_recv(&self, cqe: &Cqe) {
+        let mut s: Stats = self.stats.get();
+        match (cqe.status, cqe.op) {
+            (DevStatus::Ok, CqeOp::RecvWriteImm) => s.write_imm += 1,
+            (DevStatus::Ok, _) => s.empty += 1,
+            (status, _) => {
+                s.rx_errors += 1;
+                tracing::debug!(?status, "receive failed");
+            }
+        }
+        self.stats.set(s);
+    }
+
+    /// An operation is done. // HOT
+    #[inline]
+    fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+        let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
+        if let Some(gid) = done.release {
+            self.ahs.borrow_mut().put(gid);
+        }
+        let result = if cqe.status == DevStatus::Ok { Ok(()) } else { verdict(done.kind, cqe.status) };
+        match (done.comp, result) {
+            (Comp::None, Ok(())) => {}
+            (Comp::None, Err(error)) => sink.on_ep_error(done.tag, error),
+            (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
+        }
+    }
+
+    #[cold]
+    fn resume(&self, max: usize) -> usize {
+        // A fence may hold one endpoint back and not the others: ask each that waits, if there is room at all.
+        if self.tx.borrow().has_room() { self.pending.dispatch(max, Room::PerEp) } else { 0 }
+    }
+
+    #[cold]
+    fn tell_flushes<S: Sink>(&self, sink: &mut S) -> usize {
+        let mut told = 0;
+        loop {
+            // The borrow ends before the callback starts: it may send.
+            let Some(comp) = self.tx.borrow_mut().take_ready() else { return told };
+            comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
+            told += 1;
+        }
+    }
+}
+
+/// A failed completion as an error, or as good news.
+#[cold]
+fn verdict(kind: Kind, status: DevStatus) -> Result<(), Error> {
+    match (kind, status) {
+        // The peer's device answered, so the peer's queue pair is there.
+        (Kind::Check, DevStatus::RemoteBadAddress | DevStatus::UnknownPeer) => Ok(()),
+        _ => Err(error(status)),
+    }
+}
+
+/// The error behind a completion status (RDM v4 device status codes, wire facts).
+fn error(status: DevStatus) -> Error {
+    match status {
+        DevStatus::Flushed => Error::Cancelled,
+        DevStatus::InvalidLkey => Error::BadLocalKey,
+        DevStatus::RemoteBadAddress => Error::RemoteAccess,
+        DevStatus::BadDestQpn => Error::PeerDead,
+        DevStatus::Rnr => Error::NotReady,
+        DevStatus::RemoteBadLength => Error::RemoteLength,
+        DevStatus::Unresponsive | DevStatus::Unreachable => Error::Unreachable,
+        other => Error::Device(other.into()),
+    }
+}

@@ -1,0 +1,293 @@
+//! Endpoints: an address handle, a queue pair number and a q-key, and the posting of everything to them.
+//! Called by `ucp`'s lanes and by whoever uses `uct` directly. Never polls.
+//!
+//! Each operation claims a row of `tx` first: a claimed row has room in the device, so that nothing is packed in vain.
+
+use super::addr::RawAddr;
+use super::dev::{Dest, Dev, DevQp, PostError, Sge};
+use super::iface::{Inner, MAX_INLINE};
+use super::md::{Mem, Rkey};
+use super::tx::{Claim, EpIdx, Kind, Tx};
+use crate::api::{self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, Sent};
+use crate::base::check::fits;
+use crate::base::iov::{checked_len, gather};
+use crate::base::pending::QueueId;
+use arrayvec::ArrayVec;
+use std::rc::Rc;
+
+/// Most local pieces of a send used, whatever the device offers.
+pub(super) const MAX_SGE: usize = 8;
+
+/// An endpoint to one remote queue pair.
+pub struct Ep<D: Dev> {
+    iface: Rc<Inner<D>>,
+    to: Dest<D::Ah>,
+    idx: EpIdx,
+    queue: QueueId,
+}
+
+impl<D: Dev> Ep<D> {
+    pub(super) fn new(iface: Rc<Inner<D>>, to: &RawAddr) -> Result<Self, Error> {
+        let ah = iface.ahs.borrow_mut().get(to.gid)?;
+        let idx = iface.tx.borrow_mut().add_ep(to.gid);
+        let queue = iface.pending.open();
+        Ok(Ep { to: Dest { ah, qpn: to.qpn, qkey: to.connid }, idx, queue, iface })
+    }
+
+    /// Room for one operation. // HOT
+    #[inline(always)]
+    fn claim(&self, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
+        Tx::claim(&self.iface.tx, self.idx, kind, comp)
+    }
+
+    /// Sends a short packet by value. // HOT
+    #[inline]
+    fn send_inline(&self, claim: Claim<'_>, packet: &[u8]) -> Result<(), Refused> {
+        let wr_id = u64::from(claim.row());
+        self.posted(claim, self.iface.qp.send_inline(&self.to, wr_id, packet, None))
+    }
+
+    /// What became of a post; rings if it was taken. // HOT
+    #[inline]
+    fn posted(&self, claim: Claim<'_>, result: Result<(), PostError>) -> Result<(), Refused> {
+        match result {
+            Ok(()) => {
+                claim.commit();
+                self.iface.qp.ring();
+                Ok(())
+            }
+            Err(e) => Err(post_error(e)),
+        }
+    }
+
+    /// The single stretch of local memory RDMA takes, if `iov` is one.
+    #[inline]
+    fn one_piece(iov: &[Iov<'_, Mem<D>>]) -> Result<Sge, Refused> {
+        let [piece] = iov else { return Err(Error::InvalidParam("RDMA takes one local piece").into()) };
+        if piece.count != 1 && piece.stride != piece.len {
+            return Err(Error::InvalidParam("RDMA takes contiguous local memory").into());
+        }
+        let mem = piece.mem.ok_or(Error::BadLocalKey)?;
+        Ok(mem.sge(piece.addr, piece.total())?)
+    }
+}
+
+#[cold]
+fn post_error(e: PostError) -> Refused {
+    match e {
+        // Only a device that gives fewer entries than it says can be full when a row was free.
+        PostError::Full => Refused::NoResource,
+        PostError::Invalid(why) => Error::InvalidParam(why).into(),
+    }
+}
+
+/// Checks what a pack closure says it wrote.
+#[inline(always)]
+fn packed(n: usize, max: usize) -> Result<usize, Refused> {
+    if n == 0 || n > max {
+        return Err(Error::InvalidParam("pack wrote no id, or more than it was given").into());
+    }
+    Ok(n)
+}
+
+/// Appends `bytes` to the packet in `buf`, which has room for them. // HOT
+#[inline(always)]
+fn append(buf: &mut [u8], at: &mut usize, bytes: &[u8]) {
+    buf[*at..*at + bytes.len()].copy_from_slice(bytes);
+    *at += bytes.len();
+}
+
+impl<D: Dev> api::Ep for Ep<D> {
+    type Mem = Mem<D>;
+    type Rkey = Rkey;
+
+    fn tag(&self) -> EpTag {
+        self.iface.tx.borrow().tag(self.idx)
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        self.iface.tx.borrow_mut().set_tag(self.idx, tag);
+    }
+
+    // HOT
+    #[inline]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
+        fits(8 + payload.len(), self.iface.attr.am.max_short)?;
+        let claim = self.claim(Kind::Data, Comp::None)?;
+        let mut buf = [0u8; MAX_INLINE];
+        buf[0] = id;
+        let mut len = 1;
+        append(&mut buf, &mut len, &header.to_le_bytes());
+        append(&mut buf, &mut len, payload);
+        self.send_inline(claim, &buf[..len])?;
+        Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline]
+    fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
+        fits(iov.iter().map(|p| p.len()).sum(), self.iface.attr.am.max_short)?;
+        let claim = self.claim(Kind::Data, Comp::None)?;
+        let mut buf = [0u8; MAX_INLINE];
+        buf[0] = id;
+        let mut len = 1;
+        for piece in iov {
+            append(&mut buf, &mut len, piece);
+        }
+        self.send_inline(claim, &buf[..len])?;
+        Ok(Sent::Done)
+    }
+
+    /// A packet that fits the device's inline limit by its hint is built on the stack; any other in the row's buffer,
+    /// from which it is sent inline too if it turns out short. // HOT
+    #[inline]
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
+        let (iface, limits) = (&*self.iface, self.iface.limits);
+        fits(max, limits.packet)?;
+        let claim = self.claim(Kind::Data, Comp::None)?;
+        if max <= limits.inline {
+            let mut buf = [0u8; MAX_INLINE];
+            let n = packed(pack(&mut buf[..max]), max)?;
+            self.send_inline(claim, &buf[..n])?;
+            return Ok(n);
+        }
+        // SAFETY: a claimed row has its buffer to itself until its completion.
+        let buf = unsafe { iface.bounce.bytes_mut(claim.row(), max) };
+        let n = packed(pack(buf), max)?;
+        if n <= limits.inline {
+            self.send_inline(claim, &buf[..n])?;
+        } else {
+            let (row, sge) = (claim.row(), iface.bounce.sge(claim.row(), n));
+            self.posted(claim, iface.qp.send(&self.to, u64::from(row), &[sge], None))?;
+        }
+        Ok(n)
+    }
+
+    #[inline]
+    fn max_bcopy(&self) -> usize {
+        self.iface.attr.am.max_bcopy
+    }
+
+    /// The header goes through the row's buffer, the pieces from where they are, one for each block. What fits the
+    /// inline limit goes by value and is *done*.
+    unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
+        let (iface, limits) = (&*self.iface, self.iface.limits);
+        if limits.iov == 0 {
+            return Err(Error::Unsupported(Op::AmZcopy).into());
+        }
+        let hdr_len = 1 + header.len();
+        fits(header.len(), iface.attr.am.max_hdr)?;
+        let len = hdr_len + checked_len(iov, limits.iov, limits.packet - hdr_len)?;
+        if len <= limits.inline {
+            let claim = self.claim(Kind::Data, Comp::None)?;
+            let mut buf = [0u8; MAX_INLINE];
+            buf[0] = id;
+            let mut at = 1;
+            append(&mut buf, &mut at, header);
+            // SAFETY: the caller vouches for the blocks; they have `len - at` bytes, and `len` fits the buffer.
+            unsafe { gather(iov, buf[at..len].as_mut_ptr()) };
+            self.send_inline(claim, &buf[..len])?;
+            return Ok(Sent::Done);
+        }
+        let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
+        for piece in iov.iter().filter(|p| p.total() > 0) {
+            let mem = piece.mem.ok_or(Error::BadLocalKey)?;
+            for n in 0..piece.count {
+                let sge = mem.sge(piece.addr.wrapping_add(n * piece.stride), piece.len)?;
+                if blocks.len() == limits.iov {
+                    return Err(Error::InvalidParam("more blocks than the device takes pieces").into());
+                }
+                blocks.push(sge);
+            }
+        }
+        let claim = self.claim(Kind::Data, comp)?;
+        let row = claim.row();
+        // SAFETY: a claimed row has its buffer to itself until its completion.
+        let buf = unsafe { iface.bounce.bytes_mut(row, hdr_len) };
+        buf[0] = id;
+        buf[1..].copy_from_slice(header);
+        let mut sges = ArrayVec::<Sge, MAX_SGE>::new();
+        sges.push(iface.bounce.sge(row, hdr_len));
+        sges.extend(blocks);
+        self.posted(claim, iface.qp.send(&self.to, u64::from(row), &sges, None))?;
+        Ok(Sent::InProgress)
+    }
+
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+        let iface = &*self.iface;
+        let max = iface.limits.write.ok_or(Error::Unsupported(Op::PutZcopy))?;
+        let len = checked_len(iov, 1, max)?;
+        let key = rkey.covering(remote, len)?;
+        if len == 0 {
+            return Ok(Sent::Done);
+        }
+        let sge = Self::one_piece(iov)?;
+        let claim = self.claim(Kind::Data, comp)?;
+        let wr_id = u64::from(claim.row());
+        self.posted(claim, iface.qp.write(&self.to, wr_id, sge, remote, key, None))?;
+        Ok(Sent::InProgress)
+    }
+
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+        let iface = &*self.iface;
+        let max = iface.limits.read.ok_or(Error::Unsupported(Op::GetZcopy))?;
+        let len = checked_len(iov, 1, max)?;
+        let key = rkey.covering(remote, len)?;
+        if len == 0 {
+            return Ok(Sent::Done);
+        }
+        let sge = Self::one_piece(iov)?;
+        let claim = self.claim(Kind::Data, comp)?;
+        let wr_id = u64::from(claim.row());
+        self.posted(claim, iface.qp.read(&self.to, wr_id, sge, remote, key))?;
+        Ok(Sent::InProgress)
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.iface.tx.borrow_mut().flush(Some(self.idx), &comp)
+    }
+
+    /// Always *done*: until all that is on its way to this peer has completed, further operations answer *no
+    /// resource*. On a wire without order nothing less keeps them behind.
+    fn fence(&self) -> Outcome {
+        self.iface.tx.borrow_mut().fence(Some(self.idx));
+        Ok(Sent::Done)
+    }
+
+    fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
+        let iface = &*self.iface;
+        if iface.pending.is_empty(self.queue) && iface.tx.borrow().would_take(self.idx) {
+            return Ok(PendingQueued::Busy);
+        }
+        iface.pending.add(self.queue, op);
+        Ok(PendingQueued::Queued)
+    }
+
+    fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
+        self.iface.pending.take_all(self.queue).into_iter().for_each(each);
+    }
+
+    /// Reads nothing, by a key that is none: whatever the peer's device says about it, it lives.
+    fn check(&self, comp: Comp) -> Outcome {
+        let iface = &*self.iface;
+        if iface.limits.read.is_none() {
+            return Err(Error::Unsupported(Op::Check).into());
+        }
+        let claim = self.claim(Kind::Check, comp)?;
+        let row = claim.row();
+        let nothing = iface.bounce.sge(row, 0);
+        self.posted(claim, iface.qp.read(&self.to, u64::from(row), nothing, 0, 0))?;
+        Ok(Sent::InProgress)
+    }
+}
+
+impl<D: Dev> Drop for Ep<D> {
+    /// Waiting operations are dropped untried; those on their way go on, and their completions still fire.
+    fn drop(&mut self) {
+        self.iface.pending.close(self.queue);
+        let release = self.iface.tx.borrow_mut().drop_ep(self.idx);
+        if let Some(gid) = release {
+            self.iface.ahs.borrow_mut().put(gid);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Knowing when "everything issued so far" is done although completions come in any order, in constant time.
+//! One counter set per endpoint and one per interface; called by `tx`. Never knows what the operations are.
+//!
+//! Operations belong to the epoch in which they were issued. A flush that has something to wait for closes the
+//! current epoch; it is over when no epoch up to the closed one has operations left. A fence on a wire without
+//! order can only be a gate: no operation goes out until all earlier ones are done.
+
+use crate::api::{Comp, Outcome, Refused, Sent};
+use std::collections::VecDeque;
+
+/// Closed epochs with operations left that an endpoint or interface may have; then a flush has to wait.
+const MAX_CLOSED: usize = 1 << 16;
+
+/// Counts of outstanding operations by epoch.
+#[derive(Default)]
+pub(super) struct Epochs {
+    /// The epoch operations are issued in now.
+    current: u32,
+    /// Outstanding operations of the current epoch.
+    open: u32,
+    /// A fence holds further operations back.
+    gate: Gate,
+    /// What only a flush needs; most endpoints never have it.
+    flushes: Option<Box<Flushes>>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Gate {
+    #[default]
+    Open,
+    Shut,
+}
+
+#[derive(Default)]
+struct Flushes {
+    /// Outstanding operations of the epochs before the current one, oldest first; the oldest is never 0.
+    closed: VecDeque<u32>,
+    /// Flushes, each with the epoch it closed, oldest first.
+    waiters: VecDeque<(u32, Comp)>,
+}
+
+impl Epochs {
+    /// Whether a fence holds operations back. // HOT
+    #[inline(always)]
+    pub(super) fn gated(&self) -> bool {
+        self.gate == Gate::Shut
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline]
+    pub(super) fn idle(&self) -> bool {
+        self.open == 0 && self.flushes.as_ref().is_none_or(|f| f.closed.is_empty())
+    }
+
+    /// Counts an operation; answers its epoch. // HOT
+    #[inline(always)]
+    pub(super) fn start(&mut self) -> u32 {
+        self.open += 1;
+        self.current
+    }
+
+    /// An operation of `epoch` is done. Flushes that were waiting for it go to `ready`. // HOT
+    #[inline(always)]
+    pub(super) fn finish(&mut self, epoch: u32, ready: &mut VecDeque<Comp>) {
+        if epoch == self.current {
+            self.open -= 1;
+        } else {
+            self.finish_closed(epoch, ready);
+        }
+        if self.gated() && self.idle() {
+            self.gate = Gate::Open;
+        }
+    }
+
+    #[cold]
+    fn finish_closed(&mut self, epoch: u32, ready: &mut VecDeque<Comp>) {
+        let f = self.flushes.as_mut().expect("only a flush closes an epoch");
+        let first = self.current.wrapping_sub(f.closed.len() as u32);
+        f.closed[epoch.wrapping_sub(first) as usize] -= 1;
+        while f.closed.front() == Some(&0) {
+            f.closed.pop_front();
+        }
+        let first = self.current.wrapping_sub(f.closed.len() as u32);
+        while let Some((_, comp)) = f.waiters.pop_front_if(|(e, _)| (e.wrapping_sub(first) as i32) < 0) {
+            ready.push_back(comp);
+        }
+    }
+
+    /// Answers *done* when nothing is outstanding; else `comp` fires when what is outstanding now is done.
+    pub(super) fn flush(&mut self, comp: &Comp) -> Outcome {
+        if self.idle() {
+            return Ok(Sent::Done);
+        }
+        if matches!(comp, Comp::None) {
+            return Ok(Sent::InProgress); // asked again until done: nobody to remember
+        }
+        let f = self.flushes.get_or_insert_default();
+        if self.open > 0 {
+            if f.closed.len() >= MAX_CLOSED {
+                return Err(Refused::NoResource);
+            }
+            f.closed.push_back(self.open);
+            self.open = 0;
+            self.current = self.current.wrapping_add(1);
+        }
+        f.waiters.push_back((self.current.wrapping_sub(1), comp.clone()));
+        Ok(Sent::InProgress)
+    }
+
+    /// Holds further operations back until nothing is outstanding.
+    pub(super) fn fence(&mut self) {
+        if !self.idle() {
+            self.gate = Gate::Shut;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn token(c: Comp) -> u64 {
+        let Comp::Token(t) = c else { panic!("only tokens here") };
+        t
+    }
+
+    #[test]
+    fn a_fence_opens_when_all_before_it_is_done() {
+        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
+        e.fence();
+        assert!(!e.gated(), "nothing to wait for");
+        let (a, b) = (e.start(), e.start());
+        assert_eq!(e.flush(&Comp::Token(1)), Ok(Sent::InProgress));
+        e.fence();
+        e.finish(b, &mut ready);
+        assert!(e.gated());
+        e.finish(a, &mut ready);
+        assert!(!e.gated() && e.idle());
+        assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn flush_without_completion_is_a_question() {
+        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
+        let a = e.start();
+        assert_eq!(e.flush(&Comp::None), Ok(Sent::InProgress));
+        e.finish(a, &mut ready);
+        assert_eq!(e.flush(&Comp::None), Ok(Sent::Done));
+        assert!(ready.is_empty());
+    }
+
+    proptest! {
+        /// Against the obvious model: a flush is over as soon as each operation issued before it is done.
+        #[test]
+        fn flush_waits_for_exactly_what_came_before(
+            start in any::<u32>(),
+            steps in prop::collection::vec((0u8..3, any::<u16>()), 0..300),
+        ) {
+            let mut e = Epochs { current: start, ..Epochs::default() };
+            let mut ready = VecDeque::new();
+            let mut ops: Vec<(u64, u32)> = Vec::new(); // outstanding: number, epoch
+            let mut flushes: Vec<(u64, Vec<u64>)> = Vec::new(); // flush, what it still waits for
+            let mut next = 0;
+            for (what, pick) in steps {
+                next += 1;
+                match what {
+                    0 => ops.push((next, e.start())),
+                    1 if !ops.is_empty() => {
+                        let (op, epoch) = ops.swap_remove(usize::from(pick) % ops.len());
+                        e.finish(epoch, &mut ready);
+                        flushes.iter_mut().for_each(|(_, waits)| waits.retain(|&w| w != op));
+                    }
+                    _ => match e.flush(&Comp::Token(next)) {
+                        Ok(Sent::Done) => prop_assert!(ops.is_empty()),
+                        other => {
+                            prop_assert_eq!(other, Ok(Sent::InProgress));
+                            prop_assert!(!ops.is_empty());
+                            flushes.push((next, ops.iter().map(|o| o.0).collect()));
+                        }
+                    },
+                }
+                let over: Vec<u64> = flushes.iter().filter(|f| f.1.is_empty()).map(|f| f.0).collect();
+                flushes.retain(|f| !f.1.is_empty());
+                prop_assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), over);
+                prop_assert_eq!(e.idle(), ops.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The interface: one SRD queue pair with one completion queue for both directions, its buffers and its endpoints.
+//! Opened by `any`, by `ucp`'s simulation and by tests. Posting is in `ep`, polling in `cq`.
+
+use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
+use super::ah::AhCache;
+use super::dev::{Channel, Cqe, CqeOp, Dev, DevAttr, DevCq, DevQp, DevStatus, Gid, QpInit, QpKind};
+use super::ep::Ep;
+use super::md::Md;
+use super::region::Region;
+use super::rx::Rx;
+use super::tx::Tx;
+use crate::api::{
+    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
+    Events, IfaceAttr, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+};
+use crate::base::am::{AmTable, TableSink};
+use crate::base::pending::Arbiter;
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use ucs::config::{Source, Table};
+
+ucs::config_table! {
+    /// EFA transport: reliable, unordered datagrams and RDMA.
+    pub struct EfaConfig, prefix "UCX_EFA_" {
+        /// Operations that may be on their way at a time; more answer "no resource". A device with a shorter queue
+        /// lowers it.
+        pub tx_queue_len: u32 = "256", key "TX_QUEUE_LEN", unit "operations", range 1..=65536;
+        /// Receives kept posted; a sender that finds none waits or fails, see RNR_RETRY. A device with a shorter
+        /// queue lowers it.
+        pub rx_queue_len: u32 = "512", key "RX_QUEUE_LEN", unit "buffers", range 1..=65536;
+        /// Receive buffers beyond those posted: so many messages can be kept without a copy.
+        pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
+        /// How often the device sends again when the receiver has no receive posted, before the operation fails; 7
+        /// is for ever.
+        pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
+    }
+}
+
+/// Longest inline send used, bytes, whatever the device offers: what a stack buffer is worth.
+pub(super) const MAX_INLINE: usize = 128;
+
+/// Completions taken from the device at a time.
+const POLL_BATCH: usize = 16;
+
+/// What an EFA device costs before the first byte arrives, ns. The device does not tell; this is for comparison with
+/// other transports only.
+const LATENCY_NS: f64 = 1500.0;
+
+/// How to open an interface.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Configuration.
+    pub config: EfaConfig,
+    /// Connection id, which is also the q-key; 31 bits. `None`: random.
+    pub connid: Option<u32>,
+    /// Whether the interface can wake a sleeper.
+    pub events: Channel,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params { config: EfaConfig::default(), connid: None, events: Channel::With }
+    }
+}
+
+impl Params {
+    /// The configuration of `source`, a random connection id, with events.
+    pub fn from_source(source: &Source) -> Result<Self, OpenError> {
+        let config = EfaConfig::load(source).map_err(|e| OpenError::Config(e.to_string()))?;
+        Ok(Params { config, ..Params::default() })
+    }
+}
+
+/// What an interface counted that nobody was told about otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Arrivals without a single byte, which have no id.
+    pub empty: u64,
+    /// Receives the device ended with an error.
+    pub rx_errors: u64,
+    /// Arrivals of writes with immediate, which this transport has no use for.
+    pub write_imm: u64,
+    /// Messages without a handler.
+    pub no_handler: u64,
+}
+
+/// An interface on an EFA device.
+pub struct Iface<D: Dev> {
+    pub(super) inner: Rc<Inner<D>>,
+}
+
+/// The interface, kept alive by its endpoints. Fields are dropped in this order: the queue pair stops before the
+/// buffers it writes to go.
+pub(super) struct Inner<D: Dev> {
+    pub(super) qp: D::Qp,
+    pub(super) cq: D::Cq,
+    pub(super) rx: Rx<D::Mr>,
+    pub(super) tx: RefCell<Tx>,
+    /// One buffer for each row of `tx`.
+    pub(super) bounce: Region<D::Mr>,
+    /// Where completions are read to; borrowed for as long as a poll lasts.
+    pub(super) batch: RefCell<Box<[Cqe]>>,
+    pub(super) ahs: RefCell<AhCache<D>>,
+    pub(super) pending: Arbiter,
+    pub(super) handlers: AmTable,
+    pub(super) stats: Cell<Stats>,
+    pub(super) limits: Limits,
+    pub(super) attr: IfaceAttr,
+    addr: RawAddr,
+    events: Channel,
+    pub(super) md: Md<D>,
+}
+
+/// Limits of the device in the form posting needs them, bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    /// Longest packet, id byte included.
+    pub(super) packet: usize,
+    /// Longest packet sent inline.
+    pub(super) inline: usize,
+    /// Pieces of a send beside the header's.
+    pub(super) iov: usize,
+    /// Longest RDMA read; `None` without.
+    pub(super) read: Option<usize>,
+    /// Longest RDMA write; `None` without.
+    pub(super) write: Option<usize>,
+}
+
+impl<D: Dev> Iface<D> {
+    /// Opens an interface on `dev` with a protection domain of its own.
+    pub fn open(dev: D, params: &Params) -> Result<Self, OpenError> {
+        Self::open_on(&Md::open(dev)?, params)
+    }
+
+    /// Opens an interface on a memory domain that other interfaces may share.
+    pub fn open_on(md: &Md<D>, params: &Params) -> Result<Self, OpenError> {
+        let (dev, config) = (md.dev(), &params.config);
+        let a = dev.attr();
+        let send_depth = config.tx_queue_len.min(a.max_send_depth);
+        let recv_depth = config.rx_queue_len.min(a.max_recv_depth);
+        let connid = params.connid.unwrap_or_else(random) & 0x7fff_ffff;
+        let cq = dev.create_cq(send_depth + recv_depth, params.events)?;
+        let init = QpInit {
+            kind: QpKind::Srd,
+            send_depth,
+            recv_depth,
+            qkey: connid,
+            rnr_retry: config.rnr_retry,
+            // So that what a peer can put into the completion queue is bounded by the receives posted.
+            unsolicited_write_recv: false,
+        };
+        let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
+        let limits = Limits::new(a);
+        let rows = send_depth.min(qp.send_depth());
+        let bounce = Region::new(dev, md.pd(), limits.packet, rows, Access::LOCAL_READ)?;
+        let recv_depth = recv_depth.min(qp.recv_depth());
+        let rx = Rx::new(dev, md.pd(), limits.packet, recv_depth, config.rx_spare)?;
+        rx.post(&qp);
+        Ok(Iface {
+            inner: Rc::new(Inner {
+                tx: RefCell::new(Tx::new(rows)),
+                bounce,
+                rx,
+                batch: RefCell::new(vec![NO_CQE; POLL_BATCH].into()),
+                ahs: RefCell::new(AhCache::new(dev.clone(), md.pd().clone())),
+                pending: Arbiter::default(),
+                handlers: AmTable::default(),
+                stats: Cell::default(),
+                attr: attr(a, &limits, rows, params.events),
+                limits,
+                addr: RawAddr { gid: dev.gid(), qpn: qp.qpn(), connid },
+                events: params.events,
+                md: md.clone(),
+                qp,
+                cq,
+            }),
+        })
+    }
+
+    /// This interface's raw address.
+    pub fn raw_addr(&self) -> RawAddr {
+        self.inner.addr
+    }
+
+    /// An endpoint to a raw address.
+    pub fn connect_raw(&self, to: &RawAddr) -> Result<Ep<D>, Error> {
+        Ep::new(self.inner.clone(), to)
+    }
+
+    /// What went unnoticed so far.
+    pub fn stats(&self) -> Stats {
+        Stats { no_handler: self.inner.handlers.dropped(), ..self.inner.stats.get() }
+    }
+}
+
+const NO_CQE: Cqe = Cqe {
+    wr_id: 0,
+    status: DevStatus::Ok,
+    op: CqeOp::Send,
+    qpn: 0,
+    src_qpn: 0,
+    len: 0,
+    src_gid: Gid([0; 16]),
+    imm: None,
+};
+
+/// 31 random bits. Hash keys of the standard library are seeded by the system.
+fn random() -> u32 {
+    std::hash::RandomState::new().build_hasher().finish() as u32
+}
+
+impl Limits {
+    fn new(a: &DevAttr) -> Self {
+        let rdma = |has: bool| has.then_some(a.max_rdma as usize);
+        Limits {
+            packet: a.mtu as usize,
+            inline: (a.max_inline as usize).min(MAX_INLINE),
+            iov: (a.max_send_sge as usize).clamp(1, super::ep::MAX_SGE) - 1,
+            read: rdma(a.rdma_read),
+            write: rdma(a.rdma_write),
+        }
+    }
+}
+
+fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
+    let mut caps = Caps::AM_BCOPY
+        | Caps::AM_SOURCE
+        | Caps::CONNECT_TO_IFACE
+        | Caps::PENDING
+        | Caps::PEER_FAILURE
+        | Caps::FLUSH_REMOTE;
+    // A short message has at least its id and an 8-byte header.
+    caps.set(Caps::AM_SHORT, limits.inline > 8);
+    caps.set(Caps::AM_ZCOPY, limits.iov > 0);
+    caps.set(Caps::GET_ZCOPY, limits.read.is_some());
+    caps.set(Caps::PUT_ZCOPY, limits.write.is_some());
+    caps.set(Caps::EP_CHECK, limits.read.is_some());
+    caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
+    let rma = |max: Option<usize>| {
+        max.map_or_else(RmaLimits::default, |max_zcopy| RmaLimits {
+            max_zcopy,
+            max_iov: 1,
+            ..RmaLimits::default()
+        })
+    };
+    let zcopy = if limits.iov > 0 { limits.packet - 1 } else { 0 };
+    IfaceAttr {
+        tl: "efa",
+        dev: a.name.clone(),
+        kind: DevKind::Net,
+        caps,
+        am: AmLimits {
+            max_short: if limits.inline > 8 { limits.inline - 1 } else { 0 },
+            max_bcopy: limits.packet - 1,
+            max_zcopy: zcopy,
+            max_hdr: zcopy,
+            max_iov: limits.iov,
+        },
+        put: rma(limits.write),
+        get: rma(limits.read),
+        atomics: AtomicCaps::default(),
+        order: OrderKind::Unordered,
+        am_id_bits: 8,
+        device_addr_len: DEVICE_ADDR_LEN,
+        iface_addr_len: RAW_ADDR_LEN,
+        ep_addr_len: 0,
+        tx_depth: Some(rows as usize),
+        latency: Latency { fixed: LATENCY_NS, per_ep: 0.0 },
+        overhead: 60.0,
+        bandwidth: a.link_bps as f64 / 8.0,
+        reg_cost: (2000.0, 0.05),
+    }
+}
+
+impl<D: Dev> api::Iface for Iface<D> {
+    type Md = Md<D>;
+    type Ep = Ep<D>;
+
+    fn attr(&self) -> &IfaceAttr {
+        &self.inner.attr
+    }
+
+    fn md(&self) -> &Md<D> {
+        &self.inner.md
+    }
+
+    fn device_addr(&self) -> AddrBuf {
+        AddrBuf::try_from(&self.inner.addr.gid.0[..]).expect("16 bytes fit")
+    }
+
+    fn iface_addr(&self) -> AddrBuf {
+        AddrBuf::try_from(&self.inner.addr.pack()[..]).expect("32 bytes fit")
+    }
+
+    /// Says whether the bytes are an address. Whether somebody is there only a message can tell.
+    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+        parse_pair(device, iface).map(drop)
+    }
+
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep<D>, ConnectError> {
+        Ok(self.connect_raw(&parse_pair(device, iface)?)?)
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        self.inner.handlers.set(id, handler);
+    }
+
+    fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
+        self.inner.handlers.set_error(handler);
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.inner.poll(max, sink)
+    }
+
+    fn progress(&self, max: usize) -> usize {
+        self.inner.poll(max, &mut TableSink(&self.inner.handlers))
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.inner.tx.borrow_mut().flush(None, &comp)
+    }
+
+    /// Always *done*: until all that is on its way has completed, further operations of every endpoint answer *no
+    /// resource*. On a wire without order nothing less keeps them behind.
+    fn fence(&self) -> Outcome {
+        self.inner.tx.borrow_mut().fence(None);
+        Ok(Sent::Done)
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.inner.cq.event_fd().ok_or(Error::Unsupported(Op::EventFd))
+    }
+
+    /// Arrivals and completions share a queue, so either event wakes for both.
+    fn arm(&self, _events: Events) -> Result<bool, Error> {
+        match self.inner.events {
+            Channel::With => Ok(self.inner.cq.arm()),
+            Channel::Without => Err(Error::Unsupported(Op::EventFd)),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The memory domain: a device and a protection domain. Registers memory for zcopy and RDMA and names it for peers.
+//! Used by whoever owns buffers, and by the interface for its own. Never moves data.
+
+use super::dev::{Dev, DevMr, Sge};
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
+use std::rc::Rc;
+use ucs::mem::{MapOpts, Mapping, Pages};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian as le};
+
+/// A device context with one protection domain. Clones are the same domain.
+pub struct Md<D: Dev> {
+    inner: Rc<Inner<D>>,
+}
+
+struct Inner<D: Dev> {
+    dev: D,
+    pd: D::Pd,
+    attr: MdAttr,
+}
+
+impl<D: Dev> Clone for Md<D> {
+    fn clone(&self) -> Self {
+        Md { inner: self.inner.clone() }
+    }
+}
+
+/// Registered memory.
+pub struct Mem<D: Dev> {
+    mr: D::Mr,
+    method: Option<AllocMethod>,
+    /// Memory this object owns beside what `mr` owns; after `mr`, as it must be unmapped later.
+    _backing: Option<Mapping>,
+}
+
+/// A peer's memory: its remote key and the range the key is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rkey {
+    addr: u64,
+    len: u64,
+    key: u32,
+}
+
+/// A packed remote key.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct PackedRkey {
+    addr: le::U64,
+    len: le::U64,
+    key: le::U32,
+}
+
+const RKEY_LEN: usize = size_of::<PackedRkey>();
+const _: () = assert!(RKEY_LEN == 20);
+
+impl<D: Dev> Md<D> {
+    /// A protection domain of its own on `dev`.
+    pub fn open(dev: D) -> Result<Self, OpenError> {
+        let pd = dev.alloc_pd()?;
+        let a = dev.attr();
+        let attr = MdAttr {
+            component: "efa",
+            can_alloc: true,
+            can_register: true,
+            has_rkey: a.rdma_read || a.rdma_write,
+            needs_local_key: true,
+            rkey_len: RKEY_LEN,
+            max_reg: Some(a.max_mr as usize),
+        };
+        Ok(Md { inner: Rc::new(Inner { dev, pd, attr }) })
+    }
+
+    /// The device.
+    pub fn dev(&self) -> &D {
+        &self.inner.dev
+    }
+
+    /// The protection domain.
+    pub(super) fn pd(&self) -> &D::Pd {
+        &self.inner.pd
+    }
+
+    /// `access` without what the device has no operation for.
+    fn granted(&self, access: Access) -> Access {
+        let a = self.dev().attr();
+        let mut granted = (access | Access::LOCAL_READ) - Access::REMOTE_ATOMIC;
+        granted.set(Access::REMOTE_READ, granted.contains(Access::REMOTE_READ) && a.rdma_read);
+        granted.set(Access::REMOTE_WRITE, granted.contains(Access::REMOTE_WRITE) && a.rdma_write);
+        granted
+    }
+
+    fn alloc_by(&self, method: AllocMethod, len: usize, access: Access) -> Result<Mem<D>, Error> {
+        let pages = match method {
+            AllocMethod::Md => {
+                let mr = self.dev().alloc_mr(self.pd(), len, access)?;
+                return Ok(Mem { mr, method: Some(method), _backing: None });
+            }
+            AllocMethod::Huge => Pages::Huge2M,
+            AllocMethod::Thp => Pages::Transparent,
+            AllocMethod::Mmap => Pages::Small,
+            // The device registers whole pages; the heap shares its pages with everything else.
+            AllocMethod::Heap => return Err(Error::Unsupported(api::Op::Alloc)),
+        };
+        let map = Mapping::new(len, MapOpts { pages, ..MapOpts::default() }).map_err(|_| Error::NoMemory)?;
+        // SAFETY: the mapping is valid for reads and writes until it is dropped, which is after `mr`; no reference to
+        // it is ever made.
+        let mr = unsafe { self.dev().reg_mr(self.pd(), map.as_ptr(), len, access) }?;
+        Ok(Mem { mr, method: Some(method), _backing: Some(map) })
+    }
+}
+
+impl<D: Dev> api::Md for Md<D> {
+    type Mem = Mem<D>;
+    type Rkey = Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        &self.inner.attr
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem<D>, Error> {
+        if req.len == 0 {
+            return Err(Error::InvalidParam("allocation of 0 bytes"));
+        }
+        let MemKind::Host = req.kind;
+        let access = self.granted(req.access);
+        let mut why = Error::InvalidParam("no allocation method given");
+        for &method in req.methods {
+            match self.alloc_by(method, req.len, access) {
+                Ok(mem) => return Ok(mem),
+                Err(e) => why = e,
+            }
+        }
+        Err(why)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem<D>, Error> {
+        if len == 0 || addr.is_null() {
+            return Err(Error::InvalidParam("registration of nothing"));
+        }
+        // SAFETY: the caller's promise is the one the device asks for.
+        let mr = unsafe { self.dev().reg_mr(self.pd(), addr, len, self.granted(access)) }?;
+        Ok(Mem { mr, method: None, _backing: None })
+    }
+
+    fn pack_rkey(&self, mem: &Mem<D>) -> Result<AddrBuf, Error> {
+        if !self.inner.attr.has_rkey {
+            return Err(Error::Unsupported(api::Op::RemoteKey));
+        }
+        let packed = PackedRkey {
+            addr: (mem.mr.addr() as u64).into(),
+            len: (mem.mr.len() as u64).into(),
+            key: mem.mr.rkey().into(),
+        };
+        Ok(AddrBuf::try_from(packed.as_bytes()).expect("20 bytes fit"))
+    }
+
+    fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        Rkey::parse(packed)
+    }
+}
+
+impl Rkey {
+    fn parse(packed: &[u8]) -> Result<Self, Error> {
+        let bad = Error::InvalidParam("not a remote key of the efa transport");
+        let p = PackedRkey::ref_from_bytes(packed).map_err(|_| bad)?;
+        let (addr, len) = (p.addr.get(), p.len.get());
+        if len == 0 || addr.checked_add(len - 1).is_none() || usize::try_from(len).is_err() {
+            return Err(bad);
+        }
+        Ok(Rkey { addr, len, key: p.key.get() })
+    }
+
+    /// The device's key, if `remote..remote + len` lies in the range. // HOT
+    #[inline]
+    pub(super) fn covering(&self, remote: u64, len: usize) -> Result<u32, Error> {
+        let offset = remote.wrapping_sub(self.addr);
+        if offset <= self.len && len as u64 <= self.len - offset {
+            Ok(self.key)
+        } else {
+            Err(Error::RemoteAccess)
+        }
+    }
+}
+
+impl api::Rkey for Rkey {
+    fn range(&self) -> (u64, usize) {
+        (self.addr, self.len as usize)
+    }
+}
+
+impl<D: Dev> Mem<D> {
+    /// `len` bytes at `addr` for the device, if they lie in this registration. // HOT
+    #[inline]
+    pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {
+        let offset = (addr as usize).wrapping_sub(self.mr.addr() as usize);
+        let room = self.mr.len();
+        if offset <= room && len <= room - offset && u32::try_from(len).is_ok() {
+            Ok(Sge { addr, len: len as u32, lkey: self.mr.lkey() })
+        } else {
+            Err(Error::BadLocalKey)
+        }
+    }
+}
+
+impl<D: Dev> Memory for Mem<D> {
+    fn addr(&self) -> *mut u8 {
+        self.mr.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.mr.len()
+    }
+
+    fn method(&self) -> Option<AllocMethod> {
+        self.method
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_rkey() {
+        let packed = PackedRkey { addr: 0x1122_3344.into(), len: 0x1000.into(), key: 0xab_cdef.into() };
+        let want = [0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0xef, 0xcd, 0xab, 0];
+        assert_eq!(packed.as_bytes(), want);
+        assert_eq!(Rkey::parse(&want), Ok(Rkey { addr: 0x1122_3344, len: 0x1000, key: 0xab_cdef }));
+    }
+
+    #[test]
+    fn a_claimed_key_is_checked() {
+        let pack = |addr: u64, len: u64| {
+            PackedRkey { addr: addr.into(), len: len.into(), key: 1.into() }.as_bytes().to_vec()
+        };
+        assert!(Rkey::parse(&pack(u64::MAX, 1)).is_ok());
+        assert!(Rkey::parse(&pack(u64::MAX, 2)).is_err(), "the range wraps");
+        assert!(Rkey::parse(&pack(1, 0)).is_err());
+        assert!(Rkey::parse(&pack(1, 1)[..19]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_hold(addr in 0u64..1000, len in 1u64..1000, remote in 0u64..3000, n in 0usize..3000) {
+            let key = Rkey { addr, len, key: 9 };
+            let inside = remote >= addr && remote + n as u64 <= addr + len;
+            prop_assert_eq!(key.covering(remote, n), if inside { Ok(9) } else { Err(Error::RemoteAccess) });
+        }
+
+        #[test]
+        fn bounds_do_not_wrap(remote: u64, n: usize) {
+            let key = Rkey { addr: u64::MAX - 9, len: 10, key: 9 };
+            let inside = remote > u64::MAX - 10 && n as u128 + u128::from(remote) <= 1 << 64;
+            prop_assert_eq!(key.covering(remote, n).is_ok(), inside);
+        }
+    }
+}

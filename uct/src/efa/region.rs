@@ -1,0 +1,76 @@
+//! Equal slots in one registered region: the buffers of `tx` and of `rx`, and the only place of this transport that
+//! turns registered memory into slices. Who may touch which slot is decided by its two callers. Never grows.
+
+use super::dev::{Dev, DevMr, Sge};
+use crate::api::{Access, Error};
+
+/// Slots start on cache lines.
+const LINE: usize = 64;
+
+/// `count` slots of `slot_len` bytes.
+pub(super) struct Region<M> {
+    mr: M,
+    slot_len: usize,
+    stride: usize,
+    count: u32,
+}
+
+impl<M: DevMr> Region<M> {
+    /// Allocates and registers the slots, in the memory the device is fastest on.
+    pub(super) fn new<D: Dev<Mr = M>>(
+        dev: &D,
+        pd: &D::Pd,
+        slot_len: usize,
+        count: u32,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let stride = slot_len.next_multiple_of(LINE);
+        let mr = dev.alloc_mr(pd, stride * count as usize, access)?;
+        assert!(mr.len() >= stride * count as usize, "the device gave less memory than it was asked for");
+        Ok(Region { mr, slot_len, stride, count })
+    }
+
+    /// First byte of a slot. // HOT
+    #[inline]
+    fn ptr(&self, slot: u32) -> *mut u8 {
+        assert!(slot < self.count);
+        self.mr.addr().wrapping_add(slot as usize * self.stride)
+    }
+
+    /// Usable bytes of a slot.
+    #[inline]
+    pub(super) fn slot_len(&self) -> usize {
+        self.slot_len
+    }
+
+    /// The first `len` bytes of a slot, for the device. // HOT
+    #[inline]
+    pub(super) fn sge(&self, slot: u32, len: usize) -> Sge {
+        debug_assert!(len <= self.slot_len);
+        Sge { addr: self.ptr(slot), len: len as u32, lkey: self.mr.lkey() }
+    }
+
+    /// The first `len` bytes of a slot, to read. // HOT
+    ///
+    /// # Safety
+    /// Neither the device nor anybody in this process writes the slot while the slice lives.
+    #[inline]
+    pub(super) unsafe fn bytes(&self, slot: u32, len: usize) -> &[u8] {
+        assert!(len <= self.slot_len);
+        // SAFETY: `ptr` checks that the slot lies in the region, which lives as long as self and was zeroed when it
+        // was made; the caller keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.ptr(slot), len) }
+    }
+
+    /// The first `len` bytes of a slot, to write. // HOT
+    ///
+    /// # Safety
+    /// The caller alone uses the slot while the slice lives.
+    #[inline]
+    #[allow(clippy::mut_from_ref, reason = "slots are apart from each other; the caller owns this one")]
+    pub(super) unsafe fn bytes_mut(&self, slot: u32, len: usize) -> &mut [u8] {
+        assert!(len <= self.slot_len);
+        // SAFETY: as in `bytes`; the caller has the slot to itself.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr(slot), len) }
+    }
+}

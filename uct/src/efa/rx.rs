@@ -1,0 +1,129 @@
+//! Receive buffers: posted in batches, lent to handlers, kept by them past their return while there are spares.
+//! `cq` brings arrivals here. Never looks into a message.
+
+use super::dev::{Dev, DevMr, DevQp};
+use super::region::Region;
+use crate::api::{Access, Error, Keep, Kept, KeptPool};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Receives posted with one doorbell, unless the queue is too short for that.
+const BATCH: u32 = 16;
+
+/// The buffers; outlives the interface while messages are kept.
+pub(super) struct Pool<M> {
+    region: Region<M>,
+    /// Slots neither posted nor lent nor kept.
+    free: RefCell<Vec<u32>>,
+    kept: Cell<u32>,
+    spare: u32,
+}
+
+/// The receive side of an interface.
+pub(super) struct Rx<M> {
+    pool: Rc<Pool<M>>,
+    /// Receives the device should have.
+    depth: u32,
+    posted: Cell<u32>,
+    batch: u32,
+}
+
+/// A buffer between the device and the handler: goes back to the pool when dropped, unless kept.
+pub(super) struct Arrival<'a, M: DevMr + 'static> {
+    pool: &'a Rc<Pool<M>>,
+    slot: u32,
+    kept: Cell<bool>,
+}
+
+impl<M: DevMr + 'static> Rx<M> {
+    /// Buffers of `slot_len` bytes for `depth` receives and `spare` kept messages.
+    pub(super) fn new<D: Dev<Mr = M>>(
+        dev: &D,
+        pd: &D::Pd,
+        slot_len: usize,
+        depth: u32,
+        spare: u32,
+    ) -> Result<Self, Error> {
+        let count = depth + spare;
+        let region = Region::new(dev, pd, slot_len, count, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
+        let free = RefCell::new((0..count).rev().collect());
+        let pool = Rc::new(Pool { region, free, kept: Cell::new(0), spare });
+        Ok(Rx { pool, depth, posted: Cell::new(0), batch: (depth / 4).clamp(1, BATCH) })
+    }
+
+    /// A posted receive came back. `None`: the device names a buffer that is none. // HOT
+    #[inline]
+    pub(super) fn arrived(&self, wr_id: u64) -> Arrival<'_, M> {
+        self.posted.set(self.posted.get() - 1);
+        Arrival { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
+    }
+
+    /// Posts receives if a batch of them is missing. // HOT
+    #[inline]
+    pub(super) fn top_up<Q: DevQp>(&self, qp: &Q) {
+        if self.depth - self.posted.get() >= self.batch {
+            self.post(qp);
+        }
+    }
+
+    /// Posts all receives that are missing and that there are buffers for.
+    pub(super) fn post<Q: DevQp>(&self, qp: &Q) {
+        let mut free = self.pool.free.borrow_mut();
+        let before = self.posted.get();
+        while self.posted.get() < self.depth {
+            let Some(&slot) = free.last() else { break };
+            let sge = self.pool.region.sge(slot, self.pool.region.slot_len());
+            if qp.recv(u64::from(slot), sge).is_err() {
+                break;
+            }
+            free.pop();
+            self.posted.set(self.posted.get() + 1);
+        }
+        if self.posted.get() != before {
+            qp.ring();
+        }
+    }
+}
+
+impl<M: DevMr + 'static> Arrival<'_, M> {
+    /// The message. // HOT
+    #[inline]
+    pub(super) fn bytes(&self, len: usize) -> &[u8] {
+        let len = len.min(self.pool.region.slot_len());
+        // SAFETY: the device gave the slot back and it is posted again only after `self` is dropped. A sender on this
+        // host that still scribbles into it breaks no rule of ours: readers read each field once (see `api::Am`).
+        unsafe { self.pool.region.bytes(self.slot, len) }
+    }
+}
+
+impl<M: DevMr + 'static> Keep for Arrival<'_, M> {
+    fn keep(&self, packet: &[u8]) -> Kept {
+        let kept = self.pool.kept.get();
+        if kept == self.pool.spare || self.kept.replace(true) {
+            return Kept::copied(packet);
+        }
+        self.pool.kept.set(kept + 1);
+        Kept::pooled(self.pool.clone(), self.slot, packet.len() as u32)
+    }
+}
+
+impl<M: DevMr + 'static> Drop for Arrival<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.kept.get() {
+            self.pool.free.borrow_mut().push(self.slot);
+        }
+    }
+}
+
+impl<M: DevMr> KeptPool for Pool<M> {
+    fn bytes(&self, slot: u32, len: u32) -> &[u8] {
+        // SAFETY: a kept slot is not posted until it is released.
+        unsafe { self.region.bytes(slot, len as usize) }
+    }
+
+    fn release(&self, slot: u32) {
+        self.kept.set(self.kept.get() - 1);
+        self.free.borrow_mut().push(slot);
+    }
+}

@@ -1,0 +1,286 @@
+//! What is on its way: one row per operation the device has, and one per endpoint.
+//! Endpoints claim rows, `cq` completes them. Never posts: it only counts and remembers.
+//!
+//! There are at most as many rows as the send queue is deep, so a claimed row always finds room in the device. A row's
+//! number is the work request's number, and also that of its buffer in the transmit region.
+
+use super::dev::Gid;
+use super::epoch::Epochs;
+use crate::api::{Comp, EpTag, Outcome, Refused};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use ucs::mem::pool::FreeList;
+
+/// An endpoint's row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct EpIdx(u32);
+
+/// How the end of an operation is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// It did what it says or failed.
+    Data,
+    /// It asked whether the peer is there: an answer of the peer is good whatever it says.
+    Check,
+}
+
+/// The rows of an interface.
+pub(super) struct Tx {
+    rows: Box<[Row]>,
+    free: FreeList,
+    eps: Vec<EpRow>,
+    free_eps: Vec<u32>,
+    /// Operations of all endpoints.
+    all: Epochs,
+    /// Flushes that are over and not told yet.
+    ready: VecDeque<Comp>,
+}
+
+struct Row {
+    comp: Comp,
+    kind: Kind,
+    ep: EpIdx,
+    ep_epoch: u32,
+    all_epoch: u32,
+}
+
+struct EpRow {
+    epochs: Epochs,
+    tag: EpTag,
+    gid: Gid,
+    state: EpState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EpState {
+    Live,
+    /// The user is done with it; operations are still on their way.
+    Dropped,
+    Free,
+}
+
+/// A completed row.
+pub(super) struct Finished {
+    /// Whom to tell.
+    pub(super) comp: Comp,
+    /// What it was.
+    pub(super) kind: Kind,
+    /// The endpoint's name for error reports.
+    pub(super) tag: EpTag,
+    /// It was the last operation of a dropped endpoint: the address handle of this GID goes back.
+    pub(super) release: Option<Gid>,
+}
+
+/// A row taken for an operation that is not posted yet. Dropped uncommitted, it goes back.
+pub(super) struct Claim<'a> {
+    tx: &'a RefCell<Tx>,
+    row: u32,
+}
+
+impl Claim<'_> {
+    /// The row's number: work request and buffer. // HOT
+    #[inline(always)]
+    pub(super) fn row(&self) -> u32 {
+        self.row
+    }
+
+    /// The device has it. // HOT
+    #[inline(always)]
+    pub(super) fn commit(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // Bound first: the completion inside may own an endpoint, whose drop borrows `tx`.
+        let undone = self.tx.borrow_mut().finish(self.row);
+        drop(undone);
+    }
+}
+
+impl Tx {
+    /// `depth` rows.
+    pub(super) fn new(depth: u32) -> Self {
+        let row =
+            || Row { comp: Comp::None, kind: Kind::Data, ep: EpIdx(u32::MAX), ep_epoch: 0, all_epoch: 0 };
+        Tx {
+            rows: (0..depth).map(|_| row()).collect(),
+            free: FreeList::new(depth),
+            eps: Vec::new(),
+            free_eps: Vec::new(),
+            all: Epochs::default(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Takes a row for an operation of `ep`. // HOT
+    #[inline]
+    pub(super) fn claim(tx: &RefCell<Tx>, ep: EpIdx, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
+        let mut t = tx.borrow_mut();
+        let t = &mut *t;
+        let e = &mut t.eps[ep.0 as usize];
+        if t.all.gated() || e.epochs.gated() {
+            return Err(Refused::NoResource);
+        }
+        let row = t.free.take().ok_or(Refused::NoResource)?;
+        t.rows[row as usize] = Row { comp, kind, ep, ep_epoch: e.epochs.start(), all_epoch: t.all.start() };
+        Ok(Claim { tx, row })
+    }
+
+    /// The device is done with a row. // HOT
+    #[inline]
+    pub(super) fn finish(&mut self, row: u32) -> Finished {
+        let r = &mut self.rows[row as usize];
+        let comp = std::mem::take(&mut r.comp);
+        let (kind, idx) = (r.kind, r.ep);
+        let e = &mut self.eps[idx.0 as usize];
+        e.epochs.finish(r.ep_epoch, &mut self.ready);
+        self.all.finish(r.all_epoch, &mut self.ready);
+        self.free.give(row);
+        let (tag, state) = (e.tag, e.state);
+        let release = if state == EpState::Live { None } else { self.retire(idx) };
+        Finished { comp, kind, tag, release }
+    }
+
+    /// Whether a flush is over that has not been told. // HOT
+    #[inline(always)]
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A flush that is over and has not been told.
+    pub(super) fn take_ready(&mut self) -> Option<Comp> {
+        self.ready.pop_front()
+    }
+
+    /// Whether there is a free row at all.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.free.used() < self.free.total()
+    }
+
+    /// Whether an operation of `ep` would get a row now.
+    pub(super) fn would_take(&self, ep: EpIdx) -> bool {
+        self.has_room() && !self.all.gated() && !self.eps[ep.0 as usize].epochs.gated()
+    }
+
+    /// A row for a new endpoint to `gid`.
+    pub(super) fn add_ep(&mut self, gid: Gid) -> EpIdx {
+        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), gid, state: EpState::Live };
+        match self.free_eps.pop() {
+            Some(at) => {
+                self.eps[at as usize] = new;
+                EpIdx(at)
+            }
+            None => {
+                self.eps.push(new);
+                EpIdx(self.eps.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// The user dropped the endpoint. Answers the GID whose address handle goes back, if nothing is on its way.
+    pub(super) fn drop_ep(&mut self, ep: EpIdx) -> Option<Gid> {
+        self.eps[ep.0 as usize].state = EpState::Dropped;
+        self.retire(ep)
+    }
+
+    #[cold]
+    fn retire(&mut self, ep: EpIdx) -> Option<Gid> {
+        let e = &mut self.eps[ep.0 as usize];
+        if e.state != EpState::Dropped || !e.epochs.idle() {
+            return None;
+        }
+        e.state = EpState::Free;
+        let gid = e.gid;
+        self.free_eps.push(ep.0);
+        Some(gid)
+    }
+
+    /// The endpoint's name in error reports.
+    pub(super) fn tag(&self, ep: EpIdx) -> EpTag {
+        self.eps[ep.0 as usize].tag
+    }
+
+    /// Names the endpoint for error reports.
+    pub(super) fn set_tag(&mut self, ep: EpIdx, tag: EpTag) {
+        self.eps[ep.0 as usize].tag = tag;
+    }
+
+    /// Flush of one endpoint, or of all.
+    pub(super) fn flush(&mut self, ep: Option<EpIdx>, comp: &Comp) -> Outcome {
+        self.epochs(ep).flush(comp)
+    }
+
+    /// Fence of one endpoint, or of all.
+    pub(super) fn fence(&mut self, ep: Option<EpIdx>) {
+        self.epochs(ep).fence();
+    }
+
+    fn epochs(&mut self, ep: Option<EpIdx>) -> &mut Epochs {
+        match ep {
+            Some(ep) => &mut self.eps[ep.0 as usize].epochs,
+            None => &mut self.all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GID: Gid = Gid::link_local(7);
+
+    #[test]
+    fn a_claim_not_posted_leaves_no_trace() {
+        let tx = RefCell::new(Tx::new(1));
+        let ep = tx.borrow_mut().add_ep(GID);
+        let claim = Tx::claim(&tx, ep, Kind::Data, Comp::Token(5)).unwrap();
+        assert_eq!(Tx::claim(&tx, ep, Kind::Data, Comp::None).err(), Some(Refused::NoResource));
+        drop(claim);
+        assert!(tx.borrow().would_take(ep));
+        assert_eq!(tx.borrow_mut().flush(Some(ep), &Comp::None), Ok(crate::api::Sent::Done));
+    }
+
+    #[test]
+    fn a_dropped_endpoint_keeps_its_address_handle_until_its_last_operation() {
+        let tx = RefCell::new(Tx::new(4));
+        let ep = tx.borrow_mut().add_ep(GID);
+        let rows: Vec<u32> = (0..2)
+            .map(|_| {
+                let claim = Tx::claim(&tx, ep, Kind::Data, Comp::None).unwrap();
+                let row = claim.row();
+                claim.commit();
+                row
+            })
+            .collect();
+        let mut tx = tx.into_inner();
+        assert_eq!(tx.drop_ep(ep), None);
+        assert_eq!(tx.finish(rows[1]).release, None);
+        assert_eq!(tx.finish(rows[0]).release, Some(GID));
+        assert_eq!(tx.add_ep(GID), ep, "the row is used again");
+    }
+
+    #[test]
+    fn a_fence_of_the_interface_holds_every_endpoint() {
+        let tx = RefCell::new(Tx::new(4));
+        let (a, b) = {
+            let mut t = tx.borrow_mut();
+            (t.add_ep(GID), t.add_ep(GID))
+        };
+        let claim = Tx::claim(&tx, a, Kind::Data, Comp::None).unwrap();
+        let row = claim.row();
+        claim.commit();
+        tx.borrow_mut().fence(None);
+        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_err());
+        tx.borrow_mut().finish(row);
+        tx.borrow_mut().fence(Some(a));
+        let claim = Tx::claim(&tx, b, Kind::Data, Comp::None).unwrap();
+        tx.borrow_mut().fence(Some(b));
+        assert!(Tx::claim(&tx, a, Kind::Data, Comp::None).is_ok(), "another endpoint is not held");
+        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_err());
+        drop(claim);
+        assert!(Tx::claim(&tx, b, Kind::Data, Comp::None).is_ok());
+    }
+}

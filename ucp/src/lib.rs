@@ -1,1 +1,2 @@
 //! Protocols: EFA RDM v4 over uct, with tag matching and protocol selection.
+pub mod wire;

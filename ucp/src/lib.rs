@@ -1,2 +1,3 @@
 //! Protocols: EFA RDM v4 over uct, with tag matching and protocol selection.
+
 pub mod wire;

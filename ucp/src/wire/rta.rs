@@ -221,7 +221,7 @@ impl Rta {
 }
 
 /// All RTAs. The payload's length is not checked: what it must be depends on the operation.
-pub(super) fn parse<'a>(packet: &'a [u8], base: Base) -> Result<(Rta, &'a [u8]), Reject> {
+pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Rta, &[u8]), Reject> {
     let mut from = Reader::new(packet);
     let hdr: RtaHdr = from.take(Part::Header)?;
     let (rma_iov, _) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;

@@ -6,6 +6,8 @@
 //! MTU, inline sends, RNR, RDMA read and write, write with immediate, and no promise of order of any kind. Code above the
 //! trait cannot tell software from hardware. The choice is static (generics), so that the soft path inlines.
 
+pub mod soft;
+
 use crate::api::{Access, OpenError};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use std::fmt;

@@ -1,0 +1,103 @@
+//! Address handles: small numbers for (protection domain, GID), counted.
+//! Made and given back through the device; looked up once per post. Never resolves a queue pair.
+
+use crate::api::Error;
+use crate::efa::dev::Gid;
+use rustc_hash::FxHashMap;
+use ucs::coll::slots::{SlotId, Slots};
+
+/// An address handle: one number per (protection domain, GID) of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ah(pub(super) SlotId);
+
+impl Ah {
+    /// The number, as the hardware's address handle number would be shown.
+    pub fn number(self) -> u32 {
+        self.0.raw()
+    }
+}
+
+struct Row {
+    pd: u32,
+    iid: u64,
+    refs: u32,
+}
+
+/// All address handles of a device.
+pub(super) struct AhTable {
+    rows: Slots<Row>,
+    of: FxHashMap<(u32, u64), SlotId>,
+}
+
+/// What a change did to the set of GIDs known to a domain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Change {
+    /// The GID was new to the domain, or is gone from it.
+    Set,
+    /// Only a count moved.
+    Count,
+}
+
+impl AhTable {
+    pub(super) fn new(limit: usize) -> AhTable {
+        AhTable { rows: Slots::with_limit(limit), of: FxHashMap::default() }
+    }
+
+    /// The handle of `gid` in `pd`, one reference more.
+    pub(super) fn get(&mut self, pd: u32, gid: Gid) -> Result<(Ah, Change), Error> {
+        if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
+            return Err(Error::Unreachable);
+        }
+        if let Some(&id) = self.of.get(&(pd, gid.iid())) {
+            self.rows.get_mut(id).expect("index and rows agree").refs += 1;
+            return Ok((Ah(id), Change::Count));
+        }
+        let row = Row { pd, iid: gid.iid(), refs: 1 };
+        let id = self.rows.insert(row).map_err(|_| Error::Exhausted("address handles"))?;
+        self.of.insert((pd, gid.iid()), id);
+        Ok((Ah(id), Change::Set))
+    }
+
+    /// One reference less; answers the interface id when it was the last.
+    pub(super) fn put(&mut self, pd: u32, ah: Ah) -> Option<u64> {
+        let row = self.rows.get_mut(ah.0).filter(|row| row.pd == pd)?;
+        row.refs -= 1;
+        if row.refs > 0 {
+            return None;
+        }
+        let row = self.rows.remove(ah.0)?;
+        self.of.remove(&(row.pd, row.iid));
+        Some(row.iid)
+    }
+
+    /// The interface id behind a handle of domain `pd`. // HOT
+    #[inline]
+    pub(super) fn iid(&self, pd: u32, ah: Ah) -> Option<u64> {
+        self.rows.get(ah.0).filter(|row| row.pd == pd).map(|row| row.iid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_per_domain_and_gid() {
+        let mut t = AhTable::new(2);
+        let (gid, other) = (Gid::link_local(7), Gid::link_local(8));
+        let (a, new) = t.get(1, gid).unwrap();
+        assert_eq!(new, Change::Set);
+        assert_eq!(t.get(1, gid).unwrap(), (a, Change::Count));
+        let (b, _) = t.get(2, gid).unwrap();
+        assert_ne!(a, b);
+        assert_eq!(t.get(1, other), Err(Error::Exhausted("address handles")));
+        assert_eq!((t.iid(1, a), t.iid(2, a)), (Some(7), None));
+        assert_eq!(t.put(2, a), None);
+        assert_eq!(t.put(1, a), None);
+        assert_eq!(t.put(1, a), Some(7));
+        assert_eq!((t.iid(1, a), t.put(1, a)), (None, None));
+        assert!(t.get(1, other).is_ok());
+        assert_eq!(t.get(1, Gid([1; 16])), Err(Error::Unreachable));
+        assert_eq!(t.get(1, Gid::link_local(0)), Err(Error::Unreachable));
+    }
+}

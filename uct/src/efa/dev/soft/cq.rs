@@ -1,0 +1,226 @@
+//! Completion queues: entries of sends in a ring, entries of receives taken from the receive sides when polled.
+//! Polled by the `efa` transport; filled by queue pairs. Never drops an entry: a queue created too short for what
+//! is attached to it grows and counts the overruns, where hardware would leave that undefined.
+
+use super::link::{Link, Rx, Wake};
+use super::qp::QpCore;
+use crate::efa::dev::{Cqe, CqeOp, DevCq, DevStatus, Gid};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+/// A completion waiting in a queue.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) wr_id: u64,
+    pub(super) qpn: u16,
+    pub(super) status: DevStatus,
+    pub(super) op: CqeOp,
+}
+
+pub(super) struct CqCore<L: Link> {
+    link: L,
+    depth: usize,
+    ring: RefCell<VecDeque<Entry>>,
+    /// Queue pairs that complete sends here.
+    senders: RefCell<Vec<Rc<QpCore<L>>>>,
+    /// Queue pairs that complete receives here.
+    receivers: RefCell<Vec<Rc<QpCore<L>>>>,
+    /// Requests of the senders that are held back or wait for a receiver.
+    pub(super) waiting: Cell<u32>,
+    idle: Cell<u32>,
+    overruns: Cell<u64>,
+    armed: Cell<bool>,
+    pub(super) wake: Option<Rc<L::Wake>>,
+}
+
+/// A completion queue. Clones name the same queue.
+pub struct Cq<L: Link>(pub(super) Rc<CqCore<L>>);
+
+impl<L: Link> Clone for Cq<L> {
+    fn clone(&self) -> Self {
+        Cq(self.0.clone())
+    }
+}
+
+/// Empty polls between two rounds of upkeep.
+const UPKEEP_EVERY: u32 = 1024;
+
+impl<L: Link> CqCore<L> {
+    pub(super) fn new(link: L, depth: usize, wake: Option<L::Wake>) -> Self {
+        CqCore {
+            link,
+            depth,
+            ring: RefCell::new(VecDeque::with_capacity(depth)),
+            senders: RefCell::default(),
+            receivers: RefCell::default(),
+            waiting: Cell::new(0),
+            idle: Cell::new(0),
+            overruns: Cell::new(0),
+            armed: Cell::new(false),
+            wake: wake.map(Rc::new),
+        }
+    }
+
+    /// Adds an entry. // HOT
+    #[inline]
+    pub(super) fn push(&self, entry: Entry) {
+        let mut ring = self.ring.borrow_mut();
+        if ring.len() == self.depth {
+            self.overruns.set(self.overruns.get() + 1);
+        }
+        ring.push_back(entry);
+        if self.armed.get() {
+            self.rouse();
+        }
+    }
+
+    #[cold]
+    fn rouse(&self) {
+        self.disarm();
+        if let Some(wake) = &self.wake {
+            wake.signal();
+        }
+    }
+
+    fn disarm(&self) {
+        self.armed.set(false);
+        self.receivers.borrow().iter().for_each(|qp| qp.rx.arm(false));
+    }
+
+    pub(super) fn attach_sender(&self, qp: &Rc<QpCore<L>>) {
+        self.senders.borrow_mut().push(qp.clone());
+    }
+
+    pub(super) fn attach_receiver(&self, qp: &Rc<QpCore<L>>) {
+        qp.rx.arm(self.armed.get());
+        self.receivers.borrow_mut().push(qp.clone());
+    }
+
+    /// Forgets a queue pair: none of its entries will ever surface.
+    pub(super) fn detach(&self, qp: &QpCore<L>) {
+        let other = |q: &Rc<QpCore<L>>| !std::ptr::eq(&**q, qp);
+        self.senders.borrow_mut().retain(other);
+        self.receivers.borrow_mut().retain(other);
+        self.ring.borrow_mut().retain(|e| e.qpn != qp.rx.qpn());
+    }
+
+    /// Takes entries of sends and of failed receives. // HOT
+    #[inline]
+    fn take(&self, out: &mut [Cqe]) -> usize {
+        let mut ring = self.ring.borrow_mut();
+        if ring.is_empty() {
+            return 0;
+        }
+        let senders = self.senders.borrow();
+        let src_gid = Gid::link_local(self.link.iid());
+        let mut n = 0;
+        while n < out.len() {
+            let Some(e) = ring.pop_front() else { break };
+            if !matches!(e.op, CqeOp::Recv | CqeOp::RecvWriteImm) {
+                // Usually there is one queue pair; with many, the search is short against a send.
+                match senders.iter().find(|qp| qp.rx.qpn() == e.qpn) {
+                    Some(qp) => qp.sent_one(),
+                    None => continue,
+                }
+            }
+            out[n] = Cqe {
+                wr_id: e.wr_id,
+                status: e.status,
+                op: e.op,
+                qpn: e.qpn,
+                src_qpn: 0,
+                len: 0,
+                src_gid,
+                imm: None,
+            };
+            n += 1;
+        }
+        n
+    }
+
+    #[cold]
+    fn upkeep(&self) {
+        self.idle.set(0);
+        self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
+    }
+
+    /// Carries out what waits, of all queue pairs that complete sends here.
+    #[cold]
+    fn pump(&self) {
+        for qp in self.senders.borrow().iter() {
+            qp.pump_some();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ring.borrow().is_empty() && !self.receivers.borrow().iter().any(|qp| qp.rx.ready())
+    }
+}
+
+impl<L: Link> Cq<L> {
+    /// How many entries came when the queue already held its depth. A correctly sized queue has none.
+    pub fn overruns(&self) -> u64 {
+        self.0.overruns.get()
+    }
+
+    /// Entries it was created for, rounded up to a power of two.
+    pub fn depth(&self) -> u32 {
+        self.0.depth as u32
+    }
+}
+
+impl<L: Link> DevCq for Cq<L> {
+    // HOT
+    #[inline]
+    fn poll(&self, out: &mut [Cqe]) -> usize {
+        let cq = &*self.0;
+        cq.link.on_poll();
+        if !cq.link.alive() {
+            return 0;
+        }
+        if cq.waiting.get() != 0 {
+            cq.pump();
+        }
+        let mut n = cq.take(out);
+        for qp in cq.receivers.borrow().iter() {
+            if n == out.len() {
+                break;
+            }
+            n += qp.rx.poll(&mut out[n..]);
+        }
+        if n == 0 {
+            let idle = cq.idle.get() + 1;
+            cq.idle.set(idle);
+            if idle >= UPKEEP_EVERY {
+                cq.upkeep();
+            }
+        }
+        n
+    }
+
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake.as_ref().map(|wake| wake.fd())
+    }
+
+    /// A sleeper does not poll, so nobody would retry its own requests that wait for a receiver: while there are
+    /// any, the descriptor becomes readable by itself from time to time, and a poll retries them.
+    fn arm(&self) -> bool {
+        let cq = &*self.0;
+        let Some(wake) = &cq.wake else { return false };
+        wake.clear();
+        cq.armed.set(true);
+        cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
+        // SYNC(arm): the flags are up before we look; a sender publishes before it looks at the flags.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let sleep = cq.is_empty() && (cq.waiting.get() == 0 || wake.timer(RETRY_WAKE_NS));
+        if !sleep {
+            cq.disarm();
+        }
+        sleep
+    }
+}
+
+/// How long a sleeper with waiting requests may sleep, ns.
+const RETRY_WAKE_NS: u64 = 50_000;

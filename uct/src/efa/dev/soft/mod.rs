@@ -1,0 +1,306 @@
+//! A software SRD NIC: protection domains, keys with bounds, finite queues, address handles, RNR, RDMA, no order.
+//!
+//! [`Device`] implements the device trait over a link: [`link::inproc`] joins many devices in one thread under a
+//! seed, another joins processes of one host. The object model is the same for all links; a link only
+//! tries to deliver. Code above the trait cannot tell it from hardware.
+//!
+//! What happens to a request, in order: the driver's checks (`qp/post.rs`: depth, inline limit, pieces), the model's
+//! dice if a fault plan is in force, then a try: local keys, the way to the peer, its q-key, and the link. A try
+//! that finds no receive posted, or is cut into parts, is kept and pumped (`qp/wait.rs`) when a completion queue is polled.
+
+mod ah;
+mod cq;
+pub mod link;
+mod model;
+mod mr;
+mod profile;
+mod qp;
+#[cfg(test)]
+mod tests;
+
+pub use ah::Ah;
+pub use cq::Cq;
+pub use link::inproc::{Fabric, Inproc};
+pub use model::{Fate, FaultPlan};
+pub use profile::{Generation, Iid, Profile, SoftConfig};
+pub use qp::Qp;
+
+use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
+use crate::api::{Access, Error, OpenError};
+use ah::{AhTable, Change};
+use cq::CqCore;
+use link::{Link, Rx, RxInit};
+use model::Model;
+use mr::{Keep, Region};
+use qp::QpParts;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What a device did so far, besides going straight.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests that were kept: held back, blocked, in parts, or before a receiver that was not ready.
+    pub waited: Cell<u64>,
+    /// Requests that found the receiver not ready.
+    pub rnr: Cell<u64>,
+    /// Kept requests that completed with an error.
+    pub failed: Cell<u64>,
+}
+
+/// What all objects of a device share.
+struct Core<L: Link> {
+    attr: DevAttr,
+    link: L,
+    plan: FaultPlan,
+    seed: u64,
+    rnr_interval_ns: u64,
+    retry_ticks: u64,
+    ahs: RefCell<AhTable>,
+    next_pd: Cell<u32>,
+    /// Queue pair numbers in use, modulo the table size.
+    qpns: RefCell<Vec<bool>>,
+    /// Memory this device allocated: address, length, descriptor.
+    files: RefCell<Vec<(u64, u64, i32)>>,
+    counters: Counters,
+}
+
+impl<L: Link> Core<L> {
+    fn release_qpn(&self, qpn: u16) {
+        let mut qpns = self.qpns.borrow_mut();
+        let at = usize::from(qpn) % qpns.len();
+        qpns[at] = false;
+    }
+}
+
+/// An opened software device on link `L`. Clones are the same context.
+pub struct Device<L: Link>(Rc<Core<L>>);
+
+impl<L: Link> Clone for Device<L> {
+    fn clone(&self) -> Self {
+        Device(self.0.clone())
+    }
+}
+
+/// A protection domain: keys, queue pairs and address handles of different domains do not mix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pd(u32);
+
+/// A memory region. Dropping it makes its keys stale and frees the memory if the device allocated it.
+pub struct Mr<L: Link> {
+    dev: Rc<Core<L>>,
+    addr: *mut u8,
+    len: usize,
+    key: u32,
+    memory: Option<Keep>,
+}
+
+impl<L: Link> Device<L> {
+    /// Puts a device on a link. `seed` is that of its fault model.
+    fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64) -> Self {
+        let max_qp = profile.attr.max_qp.max(1).next_power_of_two() as usize;
+        let core = Core {
+            plan,
+            seed,
+            rnr_interval_ns: profile.rnr_interval_ns,
+            retry_ticks: link.retry_ticks(profile.rnr_interval_ns),
+            ahs: RefCell::new(AhTable::new(profile.attr.max_ah as usize)),
+            next_pd: Cell::new(1),
+            qpns: RefCell::new(vec![false; max_qp]),
+            files: RefCell::default(),
+            counters: Counters::default(),
+            attr: profile.attr,
+            link,
+        };
+        Device(Rc::new(core))
+    }
+
+    /// What it did so far.
+    pub fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// The link it is on.
+    pub fn link(&self) -> &L {
+        &self.0.link
+    }
+
+    fn insert(&self, region: &Region, memory: Option<Keep>) -> Result<Mr<L>, Error> {
+        let key = self.0.link.regions().insert(region)?;
+        if let (Some(_), Some((fd, _))) = (&memory, region.file) {
+            self.0.files.borrow_mut().push((region.addr, region.len, fd));
+        }
+        Ok(Mr { dev: self.0.clone(), addr: region.addr as *mut u8, len: region.len as usize, key, memory })
+    }
+
+    fn check_access(&self, access: Access) -> Result<(), Error> {
+        if access.contains(Access::REMOTE_WRITE) && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::InvalidParam("remote write needs local write"));
+        }
+        Ok(())
+    }
+}
+
+impl<L: Link> Dev for Device<L> {
+    type Pd = Pd;
+    type Mr = Mr<L>;
+    type Cq = Cq<L>;
+    type Qp = Qp<L>;
+    type Ah = Ah;
+
+    fn attr(&self) -> &DevAttr {
+        &self.0.attr
+    }
+
+    fn gid(&self) -> Gid {
+        Gid::link_local(self.0.link.iid())
+    }
+
+    fn alloc_pd(&self) -> Result<Pd, OpenError> {
+        let pd = self.0.next_pd.get();
+        self.0.next_pd.set(pd.checked_add(1).ok_or(Error::Exhausted("protection domains"))?);
+        Ok(Pd(pd))
+    }
+
+    /// Memory whose bytes are zero. On the shared-memory link it is a memory file: peers write received messages
+    /// and RDMA straight into it.
+    fn alloc_mr(&self, pd: &Pd, len: usize, access: Access) -> Result<Mr<L>, Error> {
+        self.check_access(access)?;
+        if len == 0 {
+            return Err(Error::InvalidParam("a memory region has at least one byte"));
+        }
+        let (memory, fd) = self.0.link.alloc(len)?;
+        let access = access | Access::LOCAL_READ;
+        let (addr, len) = (memory.as_ptr() as u64, len as u64);
+        let region = Region { addr, len, access, pd: pd.0, file: fd.map(|fd| (fd, 0)) };
+        self.insert(&region, Some(memory))
+    }
+
+    unsafe fn reg_mr(&self, pd: &Pd, addr: *mut u8, len: usize, access: Access) -> Result<Mr<L>, Error> {
+        self.check_access(access)?;
+        let start = addr as u64;
+        if addr.is_null() || len == 0 || start.checked_add(len as u64).is_none() {
+            return Err(Error::InvalidParam("not a range of memory"));
+        }
+        // A piece of memory that this device allocated is as reachable as the whole.
+        let files = self.0.files.borrow();
+        let inside = files.iter().find(|(a, n, _)| start >= *a && start - a <= n.saturating_sub(len as u64));
+        let file = inside.filter(|(_, n, _)| len as u64 <= *n).map(|(a, _, fd)| (*fd, start - a));
+        let access = access | Access::LOCAL_READ;
+        self.insert(&Region { addr: start, len: len as u64, access, pd: pd.0, file }, None)
+    }
+
+    fn create_cq(&self, depth: u32, channel: Channel) -> Result<Cq<L>, OpenError> {
+        let max = self.0.attr.max_cqe;
+        if depth == 0 || depth > max {
+            let text = format!("a completion queue has 1 to {max} entries, not {depth}");
+            return Err(OpenError::Config(text));
+        }
+        let wake = self.0.link.wake(channel)?;
+        let depth = depth.next_power_of_two() as usize;
+        Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, wake))))
+    }
+
+    fn create_qp(
+        &self,
+        pd: &Pd,
+        send_cq: &Cq<L>,
+        recv_cq: &Cq<L>,
+        init: &QpInit,
+    ) -> Result<Qp<L>, OpenError> {
+        let attr = &self.0.attr;
+        let fits = |what: &str, asked: u32, max: u32| {
+            let text = format!(
+                "a {what} queue has 1 to {max} entries, not {asked} (see SOFTEFA_SEND_DEPTH, SOFTEFA_RECV_DEPTH)"
+            );
+            if (1..=max).contains(&asked) { Ok(()) } else { Err(OpenError::Config(text)) }
+        };
+        fits("send", init.send_depth, attr.max_send_depth)?;
+        fits("receive", init.recv_depth, attr.max_recv_depth)?;
+        if init.kind == QpKind::Ud {
+            return Err(OpenError::Op(Error::InvalidParam("the software device has SRD queue pairs only")));
+        }
+        if init.rnr_retry > 7 {
+            return Err(OpenError::Op(Error::InvalidParam("RNR retries are 0 to 6, or 7 for ever")));
+        }
+        if init.unsolicited_write_recv && !attr.unsolicited_write_recv {
+            return Err(OpenError::Op(Error::InvalidParam("the device has no unsolicited write receive")));
+        }
+        let send_depth = init.send_depth.next_power_of_two().min(attr.max_send_depth);
+        let recv_depth = init.recv_depth.next_power_of_two().min(attr.max_recv_depth);
+        let rx_init = RxInit {
+            pd: pd.0,
+            depth: recv_depth,
+            qkey: init.qkey,
+            unsolicited: init.unsolicited_write_recv,
+            wake: recv_cq.0.wake.clone(),
+        };
+        let rx = {
+            let qpns = self.0.qpns.borrow();
+            if !qpns.iter().take(attr.max_qp as usize).any(|used| !used) {
+                return Err(Error::Exhausted("queue pairs").into());
+            }
+            self.0.link.open_rx(rx_init, &|qpn| !qpns[usize::from(qpn) % qpns.len()])?
+        };
+        let slots = self.0.qpns.borrow().len();
+        self.0.qpns.borrow_mut()[usize::from(rx.qpn()) % slots] = true;
+        let stream = self.0.link.iid() << 16 | u64::from(rx.qpn());
+        Ok(Qp::new(QpParts {
+            dev: self.0.clone(),
+            pd: pd.0,
+            model: Model::new(self.0.plan, self.0.seed, stream),
+            rx,
+            send_cq: send_cq.0.clone(),
+            recv_cq: recv_cq.0.clone(),
+            send_depth,
+            recv_depth,
+            // Without the capability nobody can set the number, and the device retries for ever.
+            rnr_retry: if attr.rnr_retry { init.rnr_retry } else { 7 },
+        }))
+    }
+
+    fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {
+        let (ah, change) = self.0.ahs.borrow_mut().get(pd.0, gid)?;
+        if change == Change::Set
+            && let Err(e) = self.0.link.know(gid.iid(), true)
+        {
+            self.0.ahs.borrow_mut().put(pd.0, ah);
+            return Err(e);
+        }
+        Ok(ah)
+    }
+
+    fn destroy_ah(&self, pd: &Pd, ah: Ah) {
+        let gone = self.0.ahs.borrow_mut().put(pd.0, ah);
+        if let Some(iid) = gone {
+            // Giving a place back cannot fail for want of places.
+            let _ = self.0.link.know(iid, false);
+        }
+    }
+}
+
+impl<L: Link> DevMr for Mr<L> {
+    fn addr(&self) -> *mut u8 {
+        self.addr
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    fn rkey(&self) -> u32 {
+        self.key
+    }
+}
+
+impl<L: Link> Drop for Mr<L> {
+    fn drop(&mut self) {
+        self.dev.link.regions().remove(self.key);
+        if self.memory.is_some() {
+            self.dev.files.borrow_mut().retain(|(addr, ..)| *addr != self.addr as u64);
+        }
+    }
+}

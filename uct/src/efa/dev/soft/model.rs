@@ -1,0 +1,134 @@
+//! What may happen to a request on its way: held back and overtaken, delayed, refused once, failed. Drawn from a seed.
+//! Asked by the queue pair once per post, and only when a plan is in force. Never touches memory, keys or queues.
+
+use crate::efa::dev::DevStatus;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// How badly the network behaves. Times are ticks of the link: virtual nanoseconds in process, polls between
+/// processes. Nothing is ever lost: SRD is reliable.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FaultPlan {
+    /// Probability that a request is held back for up to `window` ticks.
+    pub reorder: f64,
+    /// Longest a request is held back, ticks.
+    pub window: u64,
+    /// Every request takes at least this long, ticks.
+    pub delay: u64,
+    /// And up to this much longer, ticks; its acknowledgement too.
+    pub jitter: u64,
+    /// Probability that the receiver is taken to be not ready at the first try.
+    pub rnr: f64,
+    /// Probability that a request fails instead of being carried out.
+    pub fail: f64,
+    /// With what status.
+    pub fail_status: DevStatus,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong; everything is carried out at the post.
+    pub const NONE: FaultPlan = FaultPlan {
+        reorder: 0.0,
+        window: 1,
+        delay: 0,
+        jitter: 0,
+        rnr: 0.0,
+        fail: 0.0,
+        fail_status: DevStatus::Unresponsive,
+    };
+
+    /// A network with some latency, much reordering and now and then a receiver that is not ready. Nothing fails.
+    pub const ROUGH: FaultPlan =
+        FaultPlan { reorder: 0.2, window: 20_000, delay: 1_000, jitter: 4_000, rnr: 0.02, ..FaultPlan::NONE };
+
+    /// Whether every request goes through at once.
+    pub fn is_quiet(&self) -> bool {
+        self.reorder == 0.0 && self.delay == 0 && self.jitter == 0 && self.rnr == 0.0 && self.fail == 0.0
+    }
+}
+
+/// What was drawn for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Ticks until it is carried out.
+    pub hold: u64,
+    /// Ticks from then to the completion.
+    pub ack: u64,
+    /// The first try finds the receiver not ready.
+    pub rnr: bool,
+    /// It fails with this.
+    pub fail: Option<DevStatus>,
+}
+
+/// A plan and the dice.
+pub struct Model {
+    plan: FaultPlan,
+    dice: ChaCha8Rng,
+}
+
+impl Model {
+    /// Dice of their own for each (`seed`, `stream`).
+    pub fn new(plan: FaultPlan, seed: u64, stream: u64) -> Model {
+        let mut dice = ChaCha8Rng::seed_from_u64(seed);
+        dice.set_stream(stream);
+        Model { plan, dice }
+    }
+
+    /// Whether [`Model::draw`] need not be asked.
+    pub fn is_quiet(&self) -> bool {
+        self.plan.is_quiet()
+    }
+
+    /// The fate of the next request.
+    pub fn draw(&mut self) -> Fate {
+        let p = self.plan;
+        let mut hold = p.delay + self.upto(p.jitter);
+        if self.chance(p.reorder) {
+            hold += 1 + self.upto(p.window.saturating_sub(1));
+        }
+        Fate {
+            hold,
+            ack: self.upto(p.jitter),
+            rnr: self.chance(p.rnr),
+            fail: self.chance(p.fail).then_some(p.fail_status),
+        }
+    }
+
+    /// Draws nothing for a probability of zero, so that switching one fault off leaves the others as they were only
+    /// where they come first; a plan and a seed together name a run.
+    fn chance(&mut self, p: f64) -> bool {
+        p > 0.0 && ((self.dice.next_u64() >> 11) as f64) < p * (1u64 << 53) as f64
+    }
+
+    fn upto(&mut self, max: u64) -> u64 {
+        if max == 0 { 0 } else { self.dice.next_u64() % (max + 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_seed_same_fate() {
+        let mut a = Model::new(FaultPlan::ROUGH, 7, 1);
+        let mut b = Model::new(FaultPlan::ROUGH, 7, 1);
+        let mut c = Model::new(FaultPlan::ROUGH, 7, 2);
+        let fates: Vec<Fate> = (0..100).map(|_| a.draw()).collect();
+        assert!(fates.iter().all(|f| *f == b.draw()));
+        assert!(fates.iter().any(|f| *f != c.draw()));
+    }
+
+    #[test]
+    fn probabilities_hold_roughly_and_bounds_exactly() {
+        let plan = FaultPlan { reorder: 0.5, window: 10, rnr: 1.0, ..FaultPlan::NONE };
+        let mut m = Model::new(plan, 1, 1);
+        let held = (0..10_000).filter(|_| {
+            let f = m.draw();
+            assert!(f.hold <= 10 && f.ack == 0 && f.rnr && f.fail.is_none());
+            f.hold > 0
+        });
+        assert!((4_500..5_500).contains(&held.count()));
+        assert!(FaultPlan::NONE.is_quiet() && !plan.is_quiet());
+    }
+}

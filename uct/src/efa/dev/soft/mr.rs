@@ -1,0 +1,262 @@
+//! Memory regions: a table of keys that says which bytes may be touched, how, and by whom.
+//! Local posts ask it for lkeys, peers for rkeys; on the shared-memory link the rows lie where peers can read them.
+//! Never reads or writes the memory a row describes.
+
+use crate::api::{Access, Error};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use ucs::mem::{Mapping, SharedMem};
+
+/// Memory that stays mapped while this lives.
+#[derive(Clone)]
+#[allow(dead_code, reason = "held for its Drop")]
+pub enum Keep {
+    /// Of this process alone.
+    Private(Rc<Mapping>),
+    /// Shared with other processes.
+    Shared(Rc<SharedMem>),
+}
+
+impl Keep {
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        match self {
+            Keep::Private(m) => m.as_ptr(),
+            Keep::Shared(m) => m.as_ptr(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Keep::Private(m) => m.len(),
+            Keep::Shared(m) => m.len(),
+        }
+    }
+}
+
+/// One region as peers see it. All fields are atomics: a row may change under a reader in another process.
+#[repr(C, align(64))]
+pub(super) struct Row {
+    /// The key while the row is valid, else 0. SYNC(row): written last, with release; read first and again last.
+    key: AtomicU32,
+    access: AtomicU32,
+    pd: AtomicU32,
+    /// Descriptor of the memory file in the owner's process, or -1.
+    fd: AtomicI32,
+    addr: AtomicU64,
+    len: AtomicU64,
+    /// Where in the memory file the region starts.
+    off: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Row>() == 64);
+
+/// What a key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) addr: u64,
+    pub(super) len: u64,
+    pub(super) access: Access,
+    pub(super) pd: u32,
+    /// Descriptor and offset of the memory file, if the memory is one.
+    pub(super) file: Option<(i32, u64)>,
+}
+
+impl Region {
+    /// Whether `len` bytes at `addr` lie inside and all of `need` is allowed to domain `pd`.
+    #[inline]
+    pub(super) fn allows(&self, pd: u32, addr: u64, len: u64, need: Access) -> bool {
+        self.pd == pd
+            && self.access.contains(need)
+            && len <= self.len
+            && addr >= self.addr
+            && addr - self.addr <= self.len - len
+    }
+}
+
+/// A view of a table's rows: one's own, or a peer's.
+pub struct Rows {
+    first: NonNull<Row>,
+    count: usize,
+    _keep: Keep,
+}
+
+/// Bits of a key that name the row; the rest is its generation, never 0.
+const INDEX_BITS: u32 = 16;
+/// Generations of a row: 1 to this.
+const LAST_GENERATION: u8 = u8::MAX;
+/// A row freed is not used again before this many others were freed too.
+const RECYCLE_AFTER: usize = 64;
+
+impl Rows {
+    /// The rows that start `offset` bytes into `keep`.
+    ///
+    /// # Panics
+    /// If they do not fit there, or are not aligned.
+    pub(super) fn new(keep: Keep, offset: usize, count: usize) -> Rows {
+        assert!(offset.is_multiple_of(64) && count <= 1 << INDEX_BITS);
+        let end = count.checked_mul(64).and_then(|n| n.checked_add(offset));
+        assert!(end.is_some_and(|end| end <= keep.len()), "the table does not fit its memory");
+        // SAFETY: `offset` is inside the mapping, checked above.
+        let first = unsafe { keep.as_ptr().add(offset) }.cast::<Row>();
+        Rows { first: NonNull::new(first).expect("a mapping is not at null"), count, _keep: keep }
+    }
+
+    #[inline]
+    fn row(&self, index: usize) -> Option<&Row> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: `index < count` and `count` rows lie inside the mapping (checked in `new`).
+        let at = unsafe { self.first.as_ptr().add(index) };
+        // SAFETY: mapped while `_keep` lives, aligned, every bit pattern is a Row of atomics.
+        Some(unsafe { &*at })
+    }
+
+    /// What `key` names now. // HOT
+    #[inline]
+    pub(super) fn find(&self, key: u32) -> Option<Region> {
+        let row = self.row(key as usize & ((1 << INDEX_BITS) - 1))?;
+        if key == 0 || row.key.load(Ordering::Acquire) != key {
+            return None;
+        }
+        let fd = row.fd.load(Ordering::Relaxed);
+        let off = row.off.load(Ordering::Relaxed);
+        let region = Region {
+            addr: row.addr.load(Ordering::Relaxed),
+            len: row.len.load(Ordering::Relaxed),
+            access: Access::from_bits_truncate(row.access.load(Ordering::Relaxed)),
+            pd: row.pd.load(Ordering::Relaxed),
+            file: (fd >= 0).then_some((fd, off)),
+        };
+        fence(Ordering::Acquire);
+        (row.key.load(Ordering::Relaxed) == key).then_some(region)
+    }
+}
+
+struct Free {
+    /// Generation of each row ever used.
+    generation: Vec<u8>,
+    /// Rows given back, oldest first.
+    rows: VecDeque<u32>,
+}
+
+/// The table of one device: the only writer of its rows.
+pub struct MrTable {
+    pub(in crate::efa::dev::soft) rows: Rows,
+    limit: usize,
+    free: RefCell<Free>,
+}
+
+impl MrTable {
+    /// Makes the rows of `view`, which are all zero, a table.
+    pub(super) fn new(rows: Rows) -> MrTable {
+        let limit = rows.count;
+        MrTable { rows, limit, free: RefCell::new(Free { generation: Vec::new(), rows: VecDeque::new() }) }
+    }
+
+    /// Bytes of memory a table of `count` regions needs.
+    pub(super) const fn bytes(count: usize) -> usize {
+        count * size_of::<Row>()
+    }
+
+    /// Adds a region; its key is non-zero, of 24 bits, and was not used lately.
+    pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
+        let mut free = self.free.borrow_mut();
+        let fresh = free.generation.len() < self.limit;
+        let index = match free.rows.len() {
+            n if n > RECYCLE_AFTER || (n > 0 && !fresh) => free.rows.pop_front().unwrap_or(0),
+            _ if fresh => {
+                free.generation.push(0);
+                free.generation.len() as u32 - 1
+            }
+            _ => return Err(Error::Exhausted("memory regions")),
+        };
+        let generation = &mut free.generation[index as usize];
+        *generation = if *generation == LAST_GENERATION { 1 } else { *generation + 1 };
+        let key = u32::from(*generation) << INDEX_BITS | index;
+        let row = self.rows.row(index as usize).expect("index below the limit");
+        let (fd, off) = region.file.unwrap_or((-1, 0));
+        row.access.store(region.access.bits(), Ordering::Relaxed);
+        row.pd.store(region.pd, Ordering::Relaxed);
+        row.fd.store(fd, Ordering::Relaxed);
+        row.addr.store(region.addr, Ordering::Relaxed);
+        row.len.store(region.len, Ordering::Relaxed);
+        row.off.store(off, Ordering::Relaxed);
+        row.key.store(key, Ordering::Release);
+        Ok(key)
+    }
+
+    /// Takes a region out; its key is stale from now on.
+    pub(super) fn remove(&self, key: u32) {
+        let index = key & ((1 << INDEX_BITS) - 1);
+        let Some(row) = self.rows.row(index as usize) else { return };
+        if row.key.load(Ordering::Relaxed) != key {
+            return;
+        }
+        row.key.store(0, Ordering::Relaxed);
+        // SYNC(row): whoever reads fields written after this sees the key gone.
+        fence(Ordering::Release);
+        self.free.borrow_mut().rows.push_back(index);
+    }
+
+    /// Whether domain `pd` may use `len` bytes at `addr` with local key `lkey` for `need`. // HOT
+    #[inline]
+    pub(super) fn allows(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> bool {
+        len == 0 || self.rows.find(lkey).is_some_and(|r| r.allows(pd, addr, len, need))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ucs::mem::MapOpts;
+
+    fn table(count: usize) -> MrTable {
+        let map = Mapping::new(MrTable::bytes(count), MapOpts::default()).unwrap();
+        MrTable::new(Rows::new(Keep::Private(Rc::new(map)), 0, count))
+    }
+
+    fn region(addr: u64, len: u64) -> Region {
+        Region { addr, len, access: Access::LOCAL_READ | Access::REMOTE_READ, pd: 3, file: None }
+    }
+
+    #[test]
+    fn keys_are_found_until_removed_and_never_again() {
+        let t = table(4);
+        let mut seen = std::collections::HashSet::new();
+        for i in 0..4 * 250 {
+            let key = t.insert(&region(i, 1)).unwrap();
+            assert!(key != 0 && key < 1 << 24 && seen.insert(key), "key {key:#x} came back early");
+            assert_eq!(t.rows.find(key), Some(region(i, 1)));
+            t.remove(key);
+            assert_eq!(t.rows.find(key), None);
+            t.remove(key);
+        }
+        let keys: Vec<u32> = (0..4).map(|i| t.insert(&region(i, 1)).unwrap()).collect();
+        assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted("memory regions")));
+        t.remove(keys[2]);
+        assert!(t.insert(&region(9, 1)).is_ok());
+        assert_eq!(t.rows.find(0), None);
+        assert_eq!(t.rows.find(u32::MAX), None);
+    }
+
+    #[test]
+    fn bounds_domain_and_access_are_checked() {
+        let t = table(1);
+        let key = t.insert(&region(1000, 100)).unwrap();
+        let ok = |pd, addr, len, need| t.allows(key, pd, addr, len, need);
+        assert!(ok(3, 1000, 100, Access::REMOTE_READ));
+        assert!(ok(3, 1099, 1, Access::LOCAL_READ));
+        assert!(!ok(2, 1000, 100, Access::REMOTE_READ));
+        assert!(!ok(3, 1000, 100, Access::REMOTE_WRITE));
+        assert!(!ok(3, 999, 2, Access::LOCAL_READ));
+        assert!(!ok(3, 1001, 100, Access::LOCAL_READ));
+        assert!(!ok(3, 1100, 1, Access::LOCAL_READ));
+        assert!(!ok(3, u64::MAX, 2, Access::LOCAL_READ));
+        assert!(!ok(3, 1000, u64::MAX, Access::LOCAL_READ));
+        assert!(t.allows(0, 3, 0, 0, Access::ALL), "nothing needs no key");
+    }
+}

@@ -1,0 +1,162 @@
+//! What a software device claims to be: the attributes of an EFA generation, and the `SOFTEFA_*` keys that change them.
+//! Read once when a device is opened. Never consulted on the data path.
+
+use super::model::FaultPlan;
+use crate::efa::dev::{DevAttr, DevStatus};
+use std::time::Duration;
+use ucs::config::{Auto, ConfigValue};
+
+ucs::config_enum! {
+    /// Generations of the device, by what they can do.
+    pub enum Generation {
+        /// Sends only.
+        Efa0 = "efa0",
+        /// RDMA read and RNR retry counts.
+        Efa1 = "efa1",
+        /// RDMA write and unsolicited write receive as well.
+        Efa2 = "efa2",
+        /// As `efa2`, with its own part id.
+        Efa3 = "efa3",
+    }
+}
+
+/// An interface id: the low half of a link-local GID, written as hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Iid(pub u64);
+
+impl ConfigValue for Iid {
+    fn parse(text: &str) -> Option<Iid> {
+        if let Ok(ip) = text.parse::<std::net::Ipv6Addr>() {
+            let bits = ip.to_bits();
+            return (bits >> 64 == 0xfe80 << 48 && bits as u64 != 0).then_some(Iid(bits as u64));
+        }
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        u64::from_str_radix(digits, 16).ok().filter(|n| *n != 0).map(Iid)
+    }
+
+    fn expected() -> String {
+        "a link-local address (fe80::...) or a non-zero hexadecimal interface id".into()
+    }
+}
+
+ucs::config_table! {
+    /// Software EFA device.
+    pub struct SoftConfig, prefix "SOFTEFA_" {
+        /// How many devices there are: softefa0, softefa1, ...
+        pub devices: usize = "1", key "DEVICES", range 1..=8;
+        /// Generation of the device: decides what it can do.
+        pub generation: Generation = "efa2", key "GEN";
+        /// Longest message.
+        pub mtu: u32 = "8928", key "MTU", unit "bytes", range 128..=32768;
+        /// Longest inline send.
+        pub inline: u32 = "32", key "INLINE", unit "bytes", range 0..=80;
+        /// Longest RDMA operation (none where the generation has no RDMA).
+        pub max_rdma: u32 = "1g", key "MAX_RDMA", unit "bytes", range 0..=1073741824;
+        /// Most queue pairs of a device.
+        pub max_qp: u32 = "256", key "MAX_QP", range 1..=32768;
+        /// Deepest send queue.
+        pub send_depth: u32 = "4096", key "SEND_DEPTH", unit "requests", range 1..=65536;
+        /// Deepest receive queue.
+        pub recv_depth: u32 = "32768", key "RECV_DEPTH", unit "requests", range 1..=65536;
+        /// Most memory regions.
+        pub max_mr: u32 = "65536", key "MAX_MR", range 16..=65536;
+        /// Most address handles.
+        pub max_ah: u32 = "8192", key "MAX_AH", range 1..=65536;
+        /// GID of the first device. Automatic: one that no other process has, so that each process is a host of its own.
+        pub gid: Auto<Iid> = "auto", key "GID";
+        /// RDMA is refused with status 14 when the target has no address handle of the initiator, as hardware does.
+        pub strict: bool = "y", key "STRICT";
+        /// Time between two tries at a receiver that is not ready.
+        pub rnr_interval: Duration = "50us", key "RNR_INTERVAL";
+        /// Seed of everything drawn at random; 0 takes a new one each time.
+        pub seed: u64 = "0", key "SEED";
+        /// Probability that a request is held back and overtaken by later ones.
+        pub reorder: f64 = "0", key "REORDER", range 0.0..=1.0;
+        /// Longest a request is held back.
+        pub window: u64 = "64", key "WINDOW", unit "polls", range 1..=1000000;
+        /// Every request is held back at least this long.
+        pub delay: u64 = "0", key "DELAY", unit "polls", range 0..=1000000;
+        /// Probability that the receiver is taken to be not ready at the first try.
+        pub rnr: f64 = "0", key "RNR", range 0.0..=1.0;
+        /// Probability that a request fails.
+        pub fault: f64 = "0", key "FAULT", range 0.0..=1.0;
+        /// Status of the requests that fail.
+        pub fault_status: u8 = "13", key "FAULT_STATUS", check |v| DevStatus::try_from(*v).is_ok() => "a status code of the device";
+    }
+}
+
+impl SoftConfig {
+    /// The faults asked for. Times are in polls of a completion queue.
+    pub fn faults(&self) -> FaultPlan {
+        FaultPlan {
+            reorder: self.reorder,
+            window: self.window,
+            delay: self.delay,
+            jitter: 0,
+            rnr: self.rnr,
+            fail: self.fault,
+            fail_status: DevStatus::try_from(self.fault_status).unwrap_or(DevStatus::Unresponsive),
+        }
+    }
+
+    /// The profile asked for.
+    pub fn profile(&self) -> Profile {
+        let (part_id, fw) = match self.generation {
+            Generation::Efa0 => (0xefa0, "soft-efa0"),
+            Generation::Efa1 => (0xefa1, "soft-efa1"),
+            Generation::Efa2 => (0xefa2, "soft-efa2"),
+            Generation::Efa3 => (0xefa3, "soft-efa3"),
+        };
+        Profile {
+            attr: DevAttr {
+                name: String::new(),
+                part_id,
+                fw: fw.into(),
+                mtu: self.mtu,
+                max_inline: self.inline,
+                max_rdma: if part_id >= 0xefa1 { self.max_rdma } else { 0 },
+                rdma_read: part_id >= 0xefa1,
+                rdma_write: part_id >= 0xefa2,
+                unsolicited_write_recv: part_id >= 0xefa2,
+                rnr_retry: part_id >= 0xefa1,
+                max_qp: self.max_qp,
+                max_send_depth: self.send_depth,
+                max_recv_depth: self.recv_depth,
+                max_cqe: 1 << 20,
+                max_mr: self.max_mr,
+                max_ah: self.max_ah,
+                max_send_sge: 2,
+                link_bps: 100_000_000_000,
+            },
+            strict: self.strict,
+            rnr_interval_ns: self.rnr_interval.as_nanos() as u64,
+        }
+    }
+}
+
+/// Attributes and rules a device is opened with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// What it says about itself. The name is filled in at open.
+    pub attr: DevAttr,
+    /// Whether RDMA needs an address handle of the initiator at the target.
+    pub strict: bool,
+    /// Time between two tries at a receiver that is not ready, ns.
+    pub rnr_interval_ns: u64,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        SoftConfig::default().profile()
+    }
+}
+
+impl Profile {
+    /// A profile for simulations with many devices in one process: the same rules, smaller tables.
+    pub fn small() -> Self {
+        let mut p = Profile::default();
+        p.attr.max_mr = 1024;
+        p.attr.max_ah = 1024;
+        p
+    }
+}

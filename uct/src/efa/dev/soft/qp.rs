@@ -1,0 +1,230 @@
+//! Queue pairs: checks of a post, the fate the model draws for it, tries, retries, and exactly one completion each.
+//! Used through the trait by the `efa` transport; sends through the link. Never looks into a message.
+
+mod post;
+mod wait;
+
+use super::Core;
+use super::cq::{CqCore, Entry};
+use super::link::{From, Link, Peer, Pump, Rx, Verdict};
+use super::model::Model;
+use crate::efa::dev::{CqeOp, DevStatus};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wait::Waiting;
+
+/// Whether requests are carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// They are.
+    Ready,
+    /// They complete as flushed.
+    Error,
+}
+
+/// The way to a peer, by name.
+struct Way<L: Link> {
+    iid: u64,
+    qpn: u16,
+    peer: L::Peer,
+}
+
+/// Ways found first: direct mapped by queue pair number and interface id.
+const NEAR: usize = 64;
+
+/// All ways this queue pair has used.
+struct Ways<L: Link> {
+    near: Box<[Option<Rc<Way<L>>>; NEAR]>,
+    all: FxHashMap<(u64, u16), Rc<Way<L>>>,
+}
+
+impl<L: Link> Ways<L> {
+    fn new() -> Self {
+        Ways { near: Box::new([const { None }; NEAR]), all: FxHashMap::default() }
+    }
+
+    #[inline]
+    fn place(iid: u64, qpn: u16) -> usize {
+        (iid as usize ^ (iid >> 32) as usize ^ qpn as usize) % NEAR
+    }
+}
+
+pub(super) struct QpCore<L: Link> {
+    pub(super) dev: Rc<Core<L>>,
+    pub(super) pd: u32,
+    pub(super) rx: L::Rx,
+    send_cq: Rc<CqCore<L>>,
+    recv_cq: Rc<CqCore<L>>,
+    state: Cell<State>,
+    send_depth: u32,
+    recv_depth: u32,
+    /// Requests accepted whose completion was not polled yet.
+    in_flight: Cell<u32>,
+    rnr_retry: u8,
+    /// No model in force: the branch every post takes.
+    quiet: bool,
+    model: RefCell<Model>,
+    ways: RefCell<Ways<L>>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    next_due: Cell<u64>,
+}
+
+/// A queue pair. Dropping it destroys it: what it had in completion queues never surfaces, as with verbs.
+pub struct Qp<L: Link>(pub(super) Rc<QpCore<L>>);
+
+pub(super) struct QpParts<L: Link> {
+    pub(super) dev: Rc<Core<L>>,
+    pub(super) pd: u32,
+    pub(super) rx: L::Rx,
+    pub(super) send_cq: Rc<CqCore<L>>,
+    pub(super) recv_cq: Rc<CqCore<L>>,
+    pub(super) send_depth: u32,
+    pub(super) recv_depth: u32,
+    pub(super) rnr_retry: u8,
+    pub(super) model: Model,
+}
+
+impl<L: Link> Qp<L> {
+    pub(super) fn new(p: QpParts<L>) -> Self {
+        let core = Rc::new(QpCore {
+            dev: p.dev,
+            pd: p.pd,
+            rx: p.rx,
+            send_cq: p.send_cq,
+            recv_cq: p.recv_cq,
+            state: Cell::new(State::Ready),
+            send_depth: p.send_depth,
+            recv_depth: p.recv_depth,
+            in_flight: Cell::new(0),
+            rnr_retry: p.rnr_retry,
+            quiet: p.model.is_quiet(),
+            model: RefCell::new(p.model),
+            ways: RefCell::new(Ways::new()),
+            waiting: RefCell::default(),
+            next_due: Cell::new(u64::MAX),
+        });
+        core.send_cq.attach_sender(&core);
+        core.recv_cq.attach_receiver(&core);
+        let weak = Rc::downgrade(&core);
+        core.dev.link.adopt(weak);
+        Qp(core)
+    }
+
+    /// Moves the queue pair to the error state: everything outstanding completes as flushed, and everything posted
+    /// from now on too. Peers find it gone.
+    pub fn fail(&self) {
+        let qp = &*self.0;
+        if qp.state.replace(State::Error) == State::Error {
+            return;
+        }
+        let waiting = std::mem::take(&mut *qp.waiting.borrow_mut());
+        for w in waiting {
+            qp.send_cq.waiting.set(qp.send_cq.waiting.get() - 1);
+            qp.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
+        }
+        qp.next_due.set(u64::MAX);
+        qp.rx.close(&mut |posted| qp.flushed_recv(posted.wr_id));
+    }
+
+    /// Requests accepted whose completion was not polled yet.
+    pub fn in_flight(&self) -> u32 {
+        self.0.in_flight.get()
+    }
+}
+
+impl<L: Link> Drop for Qp<L> {
+    fn drop(&mut self) {
+        let qp = &*self.0;
+        qp.rx.close(&mut |_| {});
+        let waiting = qp.waiting.take().len() as u32;
+        qp.send_cq.waiting.set(qp.send_cq.waiting.get() - waiting);
+        qp.send_cq.detach(qp);
+        qp.recv_cq.detach(qp);
+        qp.dev.release_qpn(qp.rx.qpn());
+    }
+}
+
+impl<L: Link> QpCore<L> {
+    /// The completion of one request was polled. // HOT
+    #[inline]
+    pub(super) fn sent_one(&self) {
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
+
+    #[inline]
+    fn from(&self) -> From {
+        From { iid: self.dev.link.iid(), qpn: self.rx.qpn() }
+    }
+
+    #[inline]
+    fn complete(&self, wr_id: u64, op: CqeOp, status: DevStatus) {
+        self.send_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op });
+    }
+
+    fn flushed_recv(&self, wr_id: u64) {
+        let entry = Entry { wr_id, qpn: self.rx.qpn(), status: DevStatus::Flushed, op: CqeOp::Recv };
+        self.recv_cq.push(entry);
+    }
+
+    /// Tries something with the way to (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
+    #[inline]
+    fn try_way(&self, iid: u64, qpn: u16, qkey: u32, f: impl FnOnce(&L::Peer) -> Verdict) -> Verdict {
+        let place = Ways::<L>::place(iid, qpn);
+        let verdict = {
+            let mut ways = self.ways.borrow();
+            let near = |w: &Ways<L>| w.near[place].as_ref().is_some_and(|w| w.iid == iid && w.qpn == qpn);
+            if !near(&ways) {
+                drop(ways);
+                if let Err(verdict) = self.find_way(iid, qpn, place) {
+                    return verdict;
+                }
+                ways = self.ways.borrow();
+            }
+            let Some(way) = &ways.near[place] else { return Verdict::Busy };
+            if way.peer.qkey() != qkey {
+                return Verdict::Done(DevStatus::BadDestQpn);
+            }
+            f(&way.peer)
+        };
+        if verdict == Verdict::Done(DevStatus::BadDestQpn) {
+            self.forget_way(iid, qpn, place);
+        }
+        verdict
+    }
+
+    /// Puts the way to a peer in its near place.
+    #[cold]
+    fn find_way(&self, iid: u64, qpn: u16, place: usize) -> Result<(), Verdict> {
+        let known = self.ways.borrow().all.get(&(iid, qpn)).cloned();
+        let way = match known {
+            Some(way) => way,
+            None => {
+                let peer = self.dev.link.resolve(iid, qpn)?;
+                let way = Rc::new(Way { iid, qpn, peer });
+                self.ways.borrow_mut().all.insert((iid, qpn), way.clone());
+                way
+            }
+        };
+        self.ways.borrow_mut().near[place] = Some(way);
+        Ok(())
+    }
+
+    #[cold]
+    fn forget_way(&self, iid: u64, qpn: u16, place: usize) {
+        let mut ways = self.ways.borrow_mut();
+        ways.near[place] = None;
+        ways.all.remove(&(iid, qpn));
+    }
+}
+
+impl<L: Link> Pump for QpCore<L> {
+    fn pump(&self) -> bool {
+        self.pump_some()
+    }
+
+    fn next_due(&self) -> u64 {
+        if self.dev.link.alive() { self.next_due.get() } else { u64::MAX }
+    }
+}

@@ -1,0 +1,244 @@
+//! Posting: what the driver checks before it accepts a request, and the straight way for one that can go at once.
+//! Called by users through [`DevQp`]. Never waits.
+
+use super::super::ah::Ah;
+use super::super::cq::Entry;
+use super::super::link::{Link, Msg, Peer, Piece, Posted, Rx, Verdict};
+use super::wait::{Body, Wr};
+use super::{Qp, QpCore, State};
+use crate::api::Access;
+use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, Sge};
+
+/// Longest receive, bytes: the length field of a receive descriptor has 16 bits.
+const MAX_RECV: u32 = 65535;
+/// Local keys have 24 bits in every descriptor.
+const KEY_BITS: u32 = 24;
+
+const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
+
+impl<L: Link> QpCore<L> {
+    /// Takes a place in the send queue. // HOT
+    #[inline]
+    fn admit(&self) -> Result<(), PostError> {
+        let n = self.in_flight.get();
+        if n >= self.send_depth {
+            return Err(PostError::Full);
+        }
+        self.in_flight.set(n + 1);
+        Ok(())
+    }
+
+    /// Whether a request can go straight out, and if not, what it completes with or that it waits. // HOT
+    #[inline]
+    fn straight(&self) -> bool {
+        self.quiet && self.state.get() == State::Ready
+    }
+
+    /// Takes the request down for later, or finishes it. `first`: how the first try went, if there was one.
+    #[cold]
+    fn post_slowly(&self, wr: Wr, first: Option<Verdict>) {
+        if self.state.get() == State::Error {
+            return self.complete(wr.wr_id, wr.op(), DevStatus::Flushed);
+        }
+        match first {
+            Some(verdict) => self.settle(wr, verdict),
+            None => {
+                let fate = self.model.borrow_mut().draw();
+                self.hold(wr, fate);
+            }
+        }
+    }
+
+    /// The request as one that can be kept.
+    fn wr(&self, to: &Dest<Ah>, iid: Option<u64>, wr_id: u64, imm: Option<u32>, body: Body) -> Wr {
+        Wr { wr_id, iid: iid.unwrap_or(0), qpn: to.qpn, qkey: to.qkey, imm, body }
+    }
+
+    #[inline]
+    fn iid(&self, ah: Ah) -> Option<u64> {
+        self.dev.ahs.borrow().iid(self.pd, ah)
+    }
+
+    /// Whether a local piece is covered by its key.
+    #[inline]
+    pub(super) fn local_ok(&self, sge: &Sge, need: Access) -> bool {
+        self.dev.link.regions().allows(sge.lkey, self.pd, sge.addr as u64, u64::from(sge.len), need)
+    }
+
+    /// Tries to send pieces whose keys are checked here. // HOT
+    #[inline]
+    pub(super) fn try_send(
+        &self,
+        iid: u64,
+        qpn: u16,
+        qkey: u32,
+        sge: &[Sge; 2],
+        imm: Option<u32>,
+    ) -> Verdict {
+        if !sge.iter().all(|s| self.local_ok(s, Access::LOCAL_READ)) {
+            return Verdict::Done(DevStatus::InvalidLkey);
+        }
+        let piece = |s: &Sge| match s.len {
+            0 => Piece::EMPTY,
+            // SAFETY: the range lies in a live registration (checked above), whose maker promised that it stays
+            // readable until it is dropped; nothing can drop it during this call.
+            len => unsafe { Piece::raw(s.addr, len) },
+        };
+        let msg = Msg { pieces: [piece(&sge[0]), piece(&sge[1])], imm };
+        self.try_way(iid, qpn, qkey, |peer| peer.send(self.from(), &msg))
+    }
+
+    /// Tries to send bytes. // HOT
+    #[inline]
+    pub(super) fn try_inline(
+        &self,
+        (iid, qpn, qkey): (u64, u16, u32),
+        bytes: &[u8],
+        imm: Option<u32>,
+    ) -> Verdict {
+        let msg = Msg { pieces: [Piece::of(bytes), Piece::EMPTY], imm };
+        self.try_way(iid, qpn, qkey, |peer| peer.send(self.from(), &msg))
+    }
+
+    fn post_rdma(&self, to: &Dest<Ah>, wr_id: u64, imm: Option<u32>, body: Body) -> Result<(), PostError> {
+        self.admit()?;
+        let iid = self.iid(to.ah);
+        let wr = self.wr(to, iid, wr_id, imm, body);
+        let attr = &self.dev.attr;
+        let (able, sge) = match &wr.body {
+            Body::Read { sge, .. } => (attr.rdma_read, sge),
+            Body::Write { sge, .. } => (attr.rdma_write, sge),
+            Body::Send { .. } | Body::Inline { .. } => (true, &NO_SGE),
+        };
+        let refused = match (able, iid, sge.len <= attr.max_rdma) {
+            (false, ..) => Some(DevStatus::UnsupportedOp),
+            (_, None, _) => Some(DevStatus::InvalidAh),
+            (.., false) => Some(DevStatus::BadLength),
+            _ => None,
+        };
+        match refused {
+            Some(status) => self.settle(wr, Verdict::Done(status)),
+            None if self.straight() => {
+                let verdict = self.attempt(&wr);
+                self.settle(wr, verdict);
+            }
+            None => self.post_slowly(wr, None),
+        }
+        Ok(())
+    }
+}
+
+impl<L: Link> DevQp for Qp<L> {
+    type Ah = Ah;
+
+    fn qpn(&self) -> u16 {
+        self.0.rx.qpn()
+    }
+
+    fn send_depth(&self) -> u32 {
+        self.0.send_depth
+    }
+
+    fn recv_depth(&self) -> u32 {
+        self.0.recv_depth
+    }
+
+    // HOT
+    #[inline]
+    fn send_inline(
+        &self,
+        to: &Dest<Ah>,
+        wr_id: u64,
+        bytes: &[u8],
+        imm: Option<u32>,
+    ) -> Result<(), PostError> {
+        let qp = &*self.0;
+        if bytes.len() > qp.dev.attr.max_inline as usize {
+            return Err(PostError::Invalid("longer than the inline limit"));
+        }
+        qp.admit()?;
+        let iid = qp.iid(to.ah);
+        let first = match iid {
+            None => Some(Verdict::Done(DevStatus::InvalidAh)),
+            Some(iid) if qp.straight() => Some(qp.try_inline((iid, to.qpn, to.qkey), bytes, imm)),
+            Some(_) => None,
+        };
+        if let Some(Verdict::Done(status)) = first {
+            qp.complete(wr_id, CqeOp::Send, status);
+        } else {
+            let body = Body::inline(bytes);
+            qp.post_slowly(qp.wr(to, iid, wr_id, imm, body), first);
+        }
+        Ok(())
+    }
+
+    // HOT
+    #[inline]
+    fn send(&self, to: &Dest<Ah>, wr_id: u64, sge: &[Sge], imm: Option<u32>) -> Result<(), PostError> {
+        let qp = &*self.0;
+        let sge = match *sge {
+            [] => [NO_SGE; 2],
+            [a] => [a, NO_SGE],
+            [a, b] if qp.dev.attr.max_send_sge >= 2 => [a, b],
+            _ => return Err(PostError::Invalid("more local pieces than the device gathers")),
+        };
+        qp.admit()?;
+        let iid = qp.iid(to.ah);
+        let len = u64::from(sge[0].len) + u64::from(sge[1].len);
+        let first = match iid {
+            None => Some(Verdict::Done(DevStatus::InvalidAh)),
+            _ if len > u64::from(qp.dev.attr.mtu) => Some(Verdict::Done(DevStatus::BadLength)),
+            Some(iid) if qp.straight() => Some(qp.try_send(iid, to.qpn, to.qkey, &sge, imm)),
+            Some(_) => None,
+        };
+        if let Some(Verdict::Done(status)) = first {
+            qp.complete(wr_id, CqeOp::Send, status);
+        } else {
+            qp.post_slowly(qp.wr(to, iid, wr_id, imm, Body::Send { sge }), first);
+        }
+        Ok(())
+    }
+
+    // HOT
+    #[inline]
+    fn recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+        let qp = &*self.0;
+        if sge.lkey >> KEY_BITS != 0 {
+            return Err(PostError::Invalid("a local key has 24 bits"));
+        }
+        if qp.rx.outstanding() >= qp.recv_depth {
+            return Err(PostError::Full);
+        }
+        let cap = sge.len.min(MAX_RECV);
+        let status = if qp.state.get() == State::Error {
+            DevStatus::Flushed
+        } else if !qp.local_ok(&Sge { len: cap, ..sge }, Access::LOCAL_WRITE) {
+            DevStatus::InvalidLkey
+        } else {
+            qp.rx.post(Posted { wr_id, addr: sge.addr, cap, lkey: sge.lkey });
+            return Ok(());
+        };
+        qp.recv_cq.push(Entry { wr_id, qpn: qp.rx.qpn(), status, op: CqeOp::Recv });
+        Ok(())
+    }
+
+    fn read(&self, to: &Dest<Ah>, wr_id: u64, sge: Sge, raddr: u64, rkey: u32) -> Result<(), PostError> {
+        self.0.post_rdma(to, wr_id, None, Body::Read { sge, raddr, rkey })
+    }
+
+    fn write(
+        &self,
+        to: &Dest<Ah>,
+        wr_id: u64,
+        sge: Sge,
+        raddr: u64,
+        rkey: u32,
+        imm: Option<u32>,
+    ) -> Result<(), PostError> {
+        self.0.post_rdma(to, wr_id, imm, Body::Write { sge, raddr, rkey, total: sge.len })
+    }
+
+    /// Nothing to do: the software device starts at the post.
+    #[inline]
+    fn ring(&self) {}
+}

@@ -1,0 +1,233 @@
+//! Requests that are not done at once: held back by the model, waiting for a receiver, or long RDMA in parts.
+//! Filled by posts, emptied when a completion queue is polled (or by the in-process fabric). Reads the clock only
+//! when a bounded number of retries is at stake.
+
+use super::super::link::{Link, Peer, Rdma, Verdict};
+use super::super::model::Fate;
+use super::QpCore;
+use crate::api::Access;
+use crate::efa::dev::{CqeOp, DevStatus, Sge};
+
+/// Longest inline body that can wait: the device's widest inline send.
+const MAX_INLINE: usize = 80;
+/// Requests tried in one pump.
+const PUMP_BATCH: usize = 32;
+/// Retry count that means for ever.
+const RETRY_FOREVER: u8 = 7;
+
+/// A request, with its bytes if they were inline.
+pub(in super::super) struct Wr {
+    pub(super) wr_id: u64,
+    pub(super) iid: u64,
+    pub(super) qpn: u16,
+    pub(super) qkey: u32,
+    pub(super) imm: Option<u32>,
+    pub(super) body: Body,
+}
+
+pub(in super::super) enum Body {
+    Inline { len: u8, bytes: [u8; MAX_INLINE] },
+    Send { sge: [Sge; 2] },
+    Read { sge: Sge, raddr: u64, rkey: u32 },
+    Write { sge: Sge, raddr: u64, rkey: u32, total: u32 },
+}
+
+impl Body {
+    /// A copy of `bytes`, which are within the device's inline limit.
+    pub(super) fn inline(from: &[u8]) -> Body {
+        let mut bytes = [0; MAX_INLINE];
+        bytes[..from.len()].copy_from_slice(from);
+        Body::Inline { len: from.len() as u8, bytes }
+    }
+}
+
+impl Wr {
+    pub(super) fn op(&self) -> CqeOp {
+        match self.body {
+            Body::Inline { .. } | Body::Send { .. } => CqeOp::Send,
+            Body::Read { .. } => CqeOp::Read,
+            Body::Write { .. } => CqeOp::Write,
+        }
+    }
+}
+
+/// Why a request waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Held back; then this happens.
+    Held(Fate),
+    /// The receiver was not ready. Retries end at this time, if ever.
+    Rnr { until: Option<u64> },
+    /// The way is blocked, or an RDMA operation is not through.
+    Again,
+    /// Carried out; the acknowledgement is under way.
+    Acked(DevStatus),
+}
+
+pub(super) struct Waiting {
+    pub(super) wr: Wr,
+    due: u64,
+    ack: u64,
+    phase: Phase,
+}
+
+impl<L: Link> QpCore<L> {
+    /// One try at a request, its local keys checked. Long RDMA counts what is through.
+    pub(super) fn attempt(&self, wr: &Wr) -> Verdict {
+        let to = (wr.iid, wr.qpn, wr.qkey);
+        let rdma = |sge: &Sge, raddr, rkey, total| Rdma { local: sge.addr, len: sge.len, raddr, rkey, total };
+        match &wr.body {
+            Body::Inline { len, bytes } => self.try_inline(to, &bytes[..usize::from(*len)], wr.imm),
+            Body::Send { sge } => self.try_send(wr.iid, wr.qpn, wr.qkey, sge, wr.imm),
+            Body::Read { sge, raddr, rkey } => {
+                if !self.local_ok(sge, Access::LOCAL_WRITE) {
+                    return Verdict::Done(DevStatus::InvalidLkey);
+                }
+                let op = rdma(sge, *raddr, *rkey, sge.len);
+                self.try_way(wr.iid, wr.qpn, wr.qkey, |peer| peer.read(self.from(), &op))
+            }
+            Body::Write { sge, raddr, rkey, total } => {
+                if !self.local_ok(sge, Access::LOCAL_READ) {
+                    return Verdict::Done(DevStatus::InvalidLkey);
+                }
+                let op = rdma(sge, *raddr, *rkey, *total);
+                self.try_way(wr.iid, wr.qpn, wr.qkey, |peer| peer.write(self.from(), &op, wr.imm))
+            }
+        }
+    }
+
+    /// Acts on the first verdict about a request: completes it or keeps it.
+    pub(super) fn settle(&self, wr: Wr, verdict: Verdict) {
+        let w = Waiting { wr, due: 0, ack: 0, phase: Phase::Again };
+        if let Some(w) = self.judge(w, verdict) {
+            self.keep(w);
+        }
+    }
+
+    /// Starts a request with the fate drawn for it.
+    pub(super) fn hold(&self, wr: Wr, fate: Fate) {
+        let due = self.dev.link.ticks() + fate.hold;
+        let w = Waiting { wr, due, ack: fate.ack, phase: Phase::Held(fate) };
+        let w = if fate.hold == 0 { self.step(w) } else { Some(w) };
+        if let Some(w) = w {
+            self.keep(w);
+        }
+    }
+
+    fn keep(&self, w: Waiting) {
+        self.next_due.set(self.next_due.get().min(w.due));
+        self.send_cq.waiting.set(self.send_cq.waiting.get() + 1);
+        self.dev.counters.waited.set(self.dev.counters.waited.get() + 1);
+        self.waiting.borrow_mut().push_back(w);
+    }
+
+    /// Acts on a verdict. Gives the request back if it has to wait on.
+    fn judge(&self, mut w: Waiting, verdict: Verdict) -> Option<Waiting> {
+        match verdict {
+            Verdict::Done(status) if w.ack > 0 => {
+                w.due = self.dev.link.ticks() + w.ack;
+                w.phase = Phase::Acked(status);
+                Some(w)
+            }
+            Verdict::Done(status) => {
+                if status != DevStatus::Ok {
+                    self.dev.counters.failed.set(self.dev.counters.failed.get() + 1);
+                }
+                self.complete(w.wr.wr_id, w.wr.op(), status);
+                None
+            }
+            Verdict::NotReady => self.not_ready(w),
+            Verdict::Busy => {
+                w.phase = Phase::Again;
+                w.due = self.dev.link.ticks() + 1;
+                Some(w)
+            }
+            Verdict::Part(n) => {
+                let (Body::Read { sge, raddr, .. } | Body::Write { sge, raddr, .. }) = &mut w.wr.body else {
+                    return Some(w);
+                };
+                let n = n.min(sge.len);
+                sge.addr = sge.addr.wrapping_add(n as usize);
+                sge.len -= n;
+                *raddr = raddr.wrapping_add(u64::from(n));
+                w.phase = Phase::Again;
+                w.due = self.dev.link.ticks();
+                Some(w)
+            }
+        }
+    }
+
+    /// The receiver had nothing posted. Between two ticks of the retry interval further tries are free: what is
+    /// bounded is the time, `rnr_retry` intervals.
+    fn not_ready(&self, mut w: Waiting) -> Option<Waiting> {
+        let counters = &self.dev.counters;
+        let until = match w.phase {
+            Phase::Rnr { until } => until,
+            _ => {
+                counters.rnr.set(counters.rnr.get() + 1);
+                match self.rnr_retry {
+                    0 => return self.judge(w, Verdict::Done(DevStatus::Rnr)),
+                    RETRY_FOREVER.. => None,
+                    n => Some(self.dev.link.clock() + u64::from(n) * self.dev.rnr_interval_ns),
+                }
+            }
+        };
+        if until.is_some_and(|t| self.dev.link.clock() >= t) {
+            return self.judge(w, Verdict::Done(DevStatus::Rnr));
+        }
+        w.phase = Phase::Rnr { until };
+        w.due = self.dev.link.ticks() + self.dev.retry_ticks;
+        Some(w)
+    }
+
+    /// Does what is due for a request.
+    fn step(&self, mut w: Waiting) -> Option<Waiting> {
+        match w.phase {
+            Phase::Acked(status) => {
+                w.ack = 0;
+                self.judge(w, Verdict::Done(status))
+            }
+            Phase::Held(Fate { fail: Some(status), .. }) => self.judge(w, Verdict::Done(status)),
+            Phase::Held(Fate { rnr: true, .. }) => self.not_ready(w),
+            _ => {
+                let verdict = self.attempt(&w.wr);
+                self.judge(w, verdict)
+            }
+        }
+    }
+
+    /// Steps up to a batch of waiting requests, round robin; answers whether any was due.
+    pub(in super::super) fn pump_some(&self) -> bool {
+        let now = self.dev.link.ticks();
+        if self.next_due.get() > now || !self.dev.link.alive() {
+            return false;
+        }
+        let mut any = false;
+        let len = self.waiting.borrow().len();
+        let (mut tried, mut next) = (0, u64::MAX);
+        for _ in 0..len {
+            if tried == PUMP_BATCH {
+                // Some more may be due.
+                next = now;
+                break;
+            }
+            let Some(w) = self.waiting.borrow_mut().pop_front() else { break };
+            let w = if w.due <= now {
+                tried += 1;
+                any = true;
+                self.step(w)
+            } else {
+                Some(w)
+            };
+            match w {
+                Some(w) => {
+                    next = next.min(w.due);
+                    self.waiting.borrow_mut().push_back(w);
+                }
+                None => self.send_cq.waiting.set(self.send_cq.waiting.get() - 1),
+            }
+        }
+        self.next_due.set(next);
+        any
+    }
+}

@@ -79,6 +79,12 @@ impl<D: Dev> Inner<D> {
         }
     }
 
+    /// Whether a poll has something to do although the device may have nothing to say.
+    pub(super) fn owes_a_poll(&self) -> bool {
+        let tx = self.tx.borrow();
+        tx.has_ready() || (self.pending.waiting() > 0 && tx.has_room())
+    }
+
     #[cold]
     fn resume(&self, max: usize) -> usize {
         // A fence may hold one endpoint back and not the others: ask each that waits, if there is room at all.

@@ -142,7 +142,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     /// from which it is sent inline too if it turns out short. // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        let (iface, limits) = (&*self.iface, self.iface.limits);
+        let (iface, limits) = (&*self.iface, &self.iface.limits);
         fits(max, limits.packet)?;
         let claim = self.claim(Kind::Data, Comp::None)?;
         if max <= limits.inline {
@@ -171,7 +171,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     /// The header goes through the row's buffer, the pieces from where they are, one for each block. What fits the
     /// inline limit goes by value and is *done*.
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
-        let (iface, limits) = (&*self.iface, self.iface.limits);
+        let (iface, limits) = (&*self.iface, &self.iface.limits);
         if limits.iov == 0 {
             return Err(Error::Unsupported(Op::AmZcopy).into());
         }

@@ -338,7 +338,8 @@ impl<D: Dev> api::Iface for Iface<D> {
     /// Arrivals and completions share a queue, so either event wakes for both.
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         match self.inner.events {
-            Channel::With => Ok(self.inner.cq.arm()),
+            // What waits for a poll and not for the device would never wake anybody.
+            Channel::With => Ok(!self.inner.owes_a_poll() && self.inner.cq.arm()),
             Channel::Without => Err(Error::Unsupported(Op::EventFd)),
         }
     }

@@ -233,6 +233,12 @@ mod tests {
     const GID: Gid = Gid::link_local(7);
 
     #[test]
+    fn rows_stay_small() {
+        assert_eq!(size_of::<Row>(), 32, "two rows a cache line");
+        assert!(size_of::<EpRow>() <= 56, "there may be 100 000 of them: {}", size_of::<EpRow>());
+    }
+
+    #[test]
     fn a_claim_not_posted_leaves_no_trace() {
         let tx = RefCell::new(Tx::new(1));
         let ep = tx.borrow_mut().add_ep(GID);

@@ -33,6 +33,8 @@ mod iface;
 mod md;
 mod region;
 mod rx;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 pub use addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr};

@@ -1,0 +1,275 @@
+//! The interface over the software device's in-process link: two interfaces, one thread, virtual time.
+//! What holds for any transport is in the conformance suite; here is what only this transport has.
+
+use super::dev::soft::link::inproc::{Fabric, Inproc};
+use super::dev::soft::{self, FaultPlan, Profile};
+use super::{EfaConfig, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
+use crate::api::{
+    Access, AllocReq, Am, Comp, Completion, Ep as _, EpTag, Error, Iface as _, Iov, Kept, Md as _, Memory,
+    PendingQueued, Refused, Retry, Sent, Sink, Source,
+};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+mod flow;
+mod rdma;
+
+type Dev = soft::Device<Inproc>;
+
+/// A sink that writes everything down.
+#[derive(Default)]
+struct Log {
+    ams: Vec<(Source, Vec<u8>)>,
+    comps: Vec<(u64, Result<(), Error>)>,
+    errors: Vec<(EpTag, Error)>,
+}
+
+impl Sink for Log {
+    fn on_am(&mut self, am: Am<'_>) {
+        self.ams.push((am.source(), am.packet().to_vec()));
+    }
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        self.comps.push((token, result));
+    }
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.errors.push((ep, error));
+    }
+}
+
+struct Side {
+    iface: Iface<Dev>,
+    log: Log,
+}
+
+impl Side {
+    fn open(fabric: &Fabric, iid: u64, config: &EfaConfig) -> Side {
+        let params = Params { config: config.clone(), connid: Some(iid as u32), ..Params::default() };
+        let iface = Iface::open(fabric.open(iid, Profile::default()).unwrap(), &params).unwrap();
+        Side { iface, log: Log::default() }
+    }
+
+    fn poll(&mut self) -> usize {
+        self.iface.poll(64, &mut self.log)
+    }
+
+    fn ep_to(&self, to: &Side) -> Ep<Dev> {
+        self.iface.connect(&to.iface.device_addr(), &to.iface.iface_addr()).unwrap()
+    }
+}
+
+/// Polls both until nothing has happened for a while of virtual time.
+fn settle(fabric: &Fabric, a: &mut Side, b: &mut Side) {
+    let mut quiet = 0;
+    while quiet < 64 {
+        quiet = if a.poll() + b.poll() > 0 { 0 } else { quiet + 1 };
+        fabric.advance(10_000);
+    }
+}
+
+fn pair(plan: FaultPlan, a: &EfaConfig, b: &EfaConfig) -> (Fabric, Side, Side) {
+    let fabric = Fabric::new(7, plan);
+    let (a, b) = (Side::open(&fabric, 0xa, a), Side::open(&fabric, 0xb, b));
+    (fabric, a, b)
+}
+
+fn quiet_pair() -> (Fabric, Side, Side) {
+    pair(FaultPlan::NONE, &EfaConfig::default(), &EfaConfig::default())
+}
+
+fn alloc(side: &Side, len: usize, fill: u8) -> Mem<Dev> {
+    let mem = side.iface.md().alloc(&AllocReq::new(len, "test")).unwrap();
+    // SAFETY: freshly allocated, nobody else knows it.
+    unsafe { mem.addr().write_bytes(fill, len) };
+    mem
+}
+
+fn read(mem: &Mem<Dev>) -> Vec<u8> {
+    let mut out = vec![0; mem.len()];
+    // SAFETY: the registration covers `len` bytes, and no operation is on its way when tests look.
+    unsafe { mem.addr().copy_to_nonoverlapping(out.as_mut_ptr(), out.len()) };
+    out
+}
+
+fn rkey_of(owner: &Side, mem: &Mem<Dev>, user: &Side) -> Rkey {
+    user.iface.md().unpack_rkey(&owner.iface.md().pack_rkey(mem).unwrap()).unwrap()
+}
+
+#[test]
+fn every_way_of_sending_puts_the_id_first_and_adds_nothing() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    let mem = alloc(&a, 100, 0x55);
+    assert_eq!(ep.am_short(1, 0x0807_0605_0403_0201, &[9; 23]), Ok(Sent::Done));
+    assert_eq!(ep.am_short_iov(2, &[&[1, 2], &[], &[3]]), Ok(Sent::Done));
+    assert_eq!(
+        ep.am_bcopy(3, |buf| {
+            buf[..500].fill(7);
+            500
+        }),
+        Ok(500)
+    );
+    assert_eq!(
+        ep.am_packet(4, |buf| {
+            buf.copy_from_slice(&[4, 5, 6, 7]);
+            4
+        }),
+        Ok(4)
+    );
+    let iov = [Iov::new(mem.addr(), 100, Some(&mem))];
+    // SAFETY: `mem` lives to the end of the test and is not written.
+    let sent = unsafe { ep.am_zcopy(5, b"head", &iov, Comp::Token(50)) };
+    assert_eq!(sent, Ok(Sent::InProgress));
+    // SAFETY: as above.
+    let sent = unsafe { ep.am_zcopy(6, b"h", &[Iov::new(mem.addr(), 8, Some(&mem))], Comp::Token(60)) };
+    assert_eq!(sent, Ok(Sent::Done), "fits inline: no completion");
+    settle(&fabric, &mut a, &mut b);
+    b.log.ams.sort_by_key(|(_, packet)| packet[0]);
+    let from = Source { node: 0xa, port: u32::from(a.iface.raw_addr().qpn) };
+    let want: [Vec<u8>; 6] = [
+        [&[1, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 23]].concat(),
+        vec![2, 1, 2, 3],
+        [&[3][..], &[7; 500]].concat(),
+        vec![4, 5, 6, 7],
+        [&[5][..], b"head", &[0x55; 100]].concat(),
+        [&[6][..], b"h", &[0x55; 8]].concat(),
+    ];
+    assert_eq!(b.log.ams, want.map(|packet| (from, packet)));
+    assert_eq!(a.log.comps, [(50, Ok(()))]);
+}
+
+#[test]
+fn bad_packs_and_lengths_send_nothing() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    let am = a.iface.attr().am;
+    let invalid = |r| matches!(r, Err(Refused::Failed(Error::InvalidParam(_))));
+    assert!(invalid(ep.am_packet(20, |_| 0)));
+    assert!(invalid(ep.am_packet(20, |_| 21)));
+    assert!(invalid(ep.am_packet(200, |_| 201)));
+    assert!(matches!(ep.am_packet(am.max_bcopy + 2, |_| 1), Err(Refused::Failed(Error::TooLong { .. }))));
+    let long = vec![0; am.max_short - 7];
+    assert!(matches!(ep.am_short(1, 0, &long), Err(Refused::Failed(Error::TooLong { .. }))));
+    settle(&fabric, &mut a, &mut b);
+    assert!(b.log.ams.is_empty());
+    assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused operations leave nothing outstanding");
+}
+
+#[test]
+fn a_reused_queue_pair_number_is_told_apart_by_its_connection_id() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let there = b.iface.raw_addr();
+    let ep = a.iface.connect_raw(&RawAddr { connid: there.connid + 1, ..there }).unwrap();
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    settle(&fabric, &mut a, &mut b);
+    assert!(b.log.ams.is_empty());
+    assert_eq!(a.log.errors, [(EpTag(0), Error::PeerDead)]);
+}
+
+/// Keeps every message.
+#[derive(Default)]
+struct Hoard(Vec<Kept>);
+
+impl Sink for Hoard {
+    fn on_am(&mut self, am: Am<'_>) {
+        self.0.push(am.keep());
+    }
+    fn on_comp(&mut self, _: u64, _: Result<(), Error>) {}
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn kept_messages_stay_as_they_are_beyond_all_buffers_and_beyond_the_interface() {
+    let tiny = EfaConfig { rx_queue_len: 4, rx_spare: 3, ..EfaConfig::default() };
+    let (fabric, mut a, b) = pair(FaultPlan::NONE, &EfaConfig::default(), &tiny);
+    let ep = a.ep_to(&b);
+    let mut hoard = Hoard::default();
+    let check = |hoard: &Hoard| {
+        let mut first: Vec<u8> = hoard.0.iter().map(|kept| kept.packet()[1]).collect();
+        assert!(
+            hoard
+                .0
+                .iter()
+                .all(|k| k.packet().len() == 301 && k.packet()[2..].iter().all(|&x| x == k.packet()[1]))
+        );
+        first.sort_unstable();
+        first
+    };
+    for n in 0..100u8 {
+        let pack = |buf: &mut [u8]| {
+            buf[..300].fill(n);
+            300
+        };
+        while ep.am_bcopy(1, pack) == Err(Refused::NoResource) {
+            a.poll();
+        }
+        fabric.advance(100_000);
+        b.iface.poll(16, &mut hoard);
+        if n == 50 {
+            hoard.0.drain(..20);
+        }
+    }
+    for _ in 0..100 {
+        a.poll();
+        b.iface.poll(16, &mut hoard);
+        fabric.advance(10_000);
+    }
+    assert_eq!(check(&hoard).len(), 80);
+    drop((b, ep, a, fabric));
+    assert_eq!(check(&hoard).len(), 80);
+}
+
+#[test]
+fn handlers_may_send_and_must_not_poll() {
+    let (fabric, a, b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    let back = b.ep_to(&a);
+    let (a, b) = (a.iface, Rc::new(b.iface));
+    let weak = Rc::downgrade(&b);
+    b.set_am_handler(
+        1,
+        Some(Box::new(move |am| {
+            assert_eq!(weak.upgrade().expect("alive while polled").progress(16), 0);
+            back.am_bcopy(2, |buf| {
+                let d = am.data();
+                buf[..d.len()].copy_from_slice(d);
+                d.len()
+            })
+            .unwrap();
+        })),
+    );
+    let got = Rc::new(RefCell::new(Vec::new()));
+    let into = got.clone();
+    a.set_am_handler(2, Some(Box::new(move |am| into.borrow_mut().push(am.data().to_vec()))));
+    ep.am_bcopy(1, |buf| {
+        buf[..5].copy_from_slice(b"hello");
+        5
+    })
+    .unwrap();
+    ep.am_bcopy(9, |_| 0).unwrap();
+    for _ in 0..100 {
+        a.progress(16);
+        b.progress(16);
+        fabric.advance(1000);
+    }
+    assert_eq!(*got.borrow(), [b"hello"]);
+    assert_eq!(b.stats().no_handler, 1);
+}
+
+#[test]
+fn interfaces_of_one_domain_share_registrations() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let md = Md::open(fabric.open(1, Profile::default()).unwrap()).unwrap();
+    let open = || Side { iface: Iface::open_on(&md, &Params::default()).unwrap(), log: Log::default() };
+    let (mut a, mut b) = (open(), open());
+    assert_ne!(a.iface.raw_addr().qpn, b.iface.raw_addr().qpn);
+    assert_eq!(a.iface.device_addr(), b.iface.device_addr());
+    let ep = b.ep_to(&a);
+    let mem = alloc(&a, 500, 4);
+    // SAFETY: `mem` lives to the end of the test.
+    let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(mem.addr(), 500, Some(&mem))], Comp::None) };
+    assert_eq!(sent, Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(a.log.ams.len(), 1);
+}

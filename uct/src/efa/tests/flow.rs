@@ -1,0 +1,187 @@
+//! Finite queues, receivers that are not ready, dead peers, flush, fence, pending operations.
+
+use super::*;
+
+#[test]
+fn the_send_queue_is_finite_and_recovers() {
+    let config = EfaConfig { tx_queue_len: 8, ..EfaConfig::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &EfaConfig::default());
+    let ep = a.ep_to(&b);
+    for round in 0..10u64 {
+        for n in 0..8 {
+            assert_eq!(ep.am_short(1, round * 8 + n, &[]), Ok(Sent::Done));
+        }
+        assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
+        assert_eq!(ep.am_packet(100, |_| panic!("no room, no packing")), Err(Refused::NoResource));
+        settle(&fabric, &mut a, &mut b);
+    }
+    let mut seen: Vec<u64> =
+        b.log.ams.iter().map(|(_, p)| u64::from_le_bytes(p[1..9].try_into().unwrap())).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..80).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_receiver_without_receives_is_retried_for_ever_or_reported() {
+    let tiny = EfaConfig { rx_queue_len: 1, rx_spare: 0, ..EfaConfig::default() };
+    let patient = EfaConfig::default();
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &patient, &tiny);
+    let ep = a.ep_to(&b);
+    for n in 0..50 {
+        assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
+    }
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!((b.log.ams.len(), a.log.errors.len()), (50, 0));
+
+    let hasty = EfaConfig { rnr_retry: 0, ..EfaConfig::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &hasty, &tiny);
+    let ep = a.ep_to(&b);
+    ep.set_tag(EpTag(77));
+    for n in 0..50 {
+        assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
+    }
+    settle(&fabric, &mut a, &mut b);
+    assert!(!a.log.errors.is_empty());
+    assert!(a.log.errors.iter().all(|e| *e == (EpTag(77), Error::NotReady)));
+    assert_eq!(b.log.ams.len() + a.log.errors.len(), 50, "each arrived or was reported");
+}
+
+#[test]
+fn a_rough_network_loses_nothing_and_flushes_mean_what_they_say() {
+    let config = EfaConfig { tx_queue_len: 32, rx_queue_len: 16, ..EfaConfig::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::ROUGH, &config, &config);
+    let ep = a.ep_to(&b);
+    let mem = alloc(&a, 4000, 1);
+    let iov = [Iov::new(mem.addr(), 4000, Some(&mem))];
+    let (mut sent, mut waits) = (0u64, Vec::new());
+    while sent < 2000 {
+        // SAFETY: `mem` outlives the test's traffic and is not written.
+        let answer = unsafe { ep.am_zcopy(1, &sent.to_le_bytes(), &iov, Comp::Token(sent)) };
+        match answer {
+            Ok(_) => {
+                sent += 1;
+                if sent % 7 == 0 {
+                    let by_ep = sent % 2 == 0;
+                    let token = 1 << 32 | sent;
+                    let comp = Comp::Token(token);
+                    let answer = if by_ep { ep.flush(comp) } else { a.iface.flush(comp) };
+                    assert_eq!(answer, Ok(Sent::InProgress));
+                    waits.push((token, sent));
+                }
+            }
+            Err(e) => {
+                assert_eq!(e, Refused::NoResource);
+                a.poll();
+                b.poll();
+                fabric.advance(500);
+            }
+        }
+    }
+    settle(&fabric, &mut a, &mut b);
+    let mut seen: Vec<u64> =
+        b.log.ams.iter().map(|(_, p)| u64::from_le_bytes(p[1..9].try_into().unwrap())).collect();
+    assert!(!seen.is_sorted(), "the link reorders");
+    seen.sort_unstable();
+    assert_eq!(seen, (0..2000).collect::<Vec<_>>());
+    assert!(a.log.comps.iter().all(|c| c.1.is_ok()));
+    assert_eq!(a.log.comps.len(), 2000 + waits.len(), "each exactly once");
+    for (token, before) in waits {
+        let told = a.log.comps.iter().position(|c| c.0 == token).expect("the flush completed");
+        let earlier = a.log.comps[..told].iter().filter(|c| c.0 < before).count();
+        assert_eq!(earlier as u64, before, "flush {token:#x} waited for all issued before it");
+    }
+}
+
+#[test]
+fn a_dead_peer_is_an_error_of_each_operation() {
+    let (fabric, mut a, b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    ep.set_tag(EpTag(5));
+    let mem = alloc(&a, 100, 0);
+    drop(b);
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    // SAFETY: `mem` lives to the end of the test.
+    let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(mem.addr(), 100, Some(&mem))], Comp::Token(9)) };
+    assert_eq!(sent, Ok(Sent::InProgress));
+    assert_eq!(ep.check(Comp::Token(10)), Ok(Sent::InProgress));
+    assert_eq!(ep.flush(Comp::Token(11)), Ok(Sent::InProgress));
+    for _ in 0..100 {
+        a.poll();
+        fabric.advance(10_000);
+    }
+    assert_eq!(a.log.errors, [(EpTag(5), Error::PeerDead)]);
+    a.log.comps.sort_by_key(|c| c.0);
+    assert_eq!(a.log.comps, [(9, Err(Error::PeerDead)), (10, Err(Error::PeerDead)), (11, Ok(()))]);
+}
+
+#[test]
+fn a_fence_holds_operations_back_until_all_before_are_done() {
+    let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
+    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let (first, second) = (a.ep_to(&b), a.ep_to(&b));
+    assert_eq!(first.am_short(1, 1, &[]), Ok(Sent::Done));
+    assert_eq!(first.fence(), Ok(Sent::Done));
+    assert_eq!(first.am_short(1, 2, &[]), Err(Refused::NoResource));
+    assert_eq!(second.am_short(1, 3, &[]), Ok(Sent::Done), "the other endpoint is not held");
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(first.am_short(1, 2, &[]), Ok(Sent::Done));
+    assert_eq!(a.iface.fence(), Ok(Sent::Done));
+    assert_eq!(second.am_short(1, 4, &[]), Err(Refused::NoResource));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(second.am_short(1, 4, &[]), Ok(Sent::Done));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(b.log.ams.len(), 4);
+}
+
+#[test]
+fn pending_operations_go_out_when_there_is_room() {
+    let config = EfaConfig { tx_queue_len: 2, ..EfaConfig::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &EfaConfig::default());
+    let ep = Rc::new(a.ep_to(&b));
+    assert_eq!(ep.pending_add(Box::new(|| panic!("there is room"))), Ok(PendingQueued::Busy));
+    while ep.am_short(1, 100, &[]).is_ok() {}
+    for n in 0..10u64 {
+        let weak = Rc::downgrade(&ep);
+        let op = move || match weak.upgrade().expect("the endpoint lives").am_short(1, n, &[]) {
+            Ok(_) => Retry::Done,
+            Err(_) => Retry::NoResource,
+        };
+        assert_eq!(ep.pending_add(Box::new(op)), Ok(PendingQueued::Queued));
+    }
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(b.log.ams.len(), 12);
+    while ep.am_short(1, 100, &[]).is_ok() {}
+    let tried = Rc::new(Cell::new(false));
+    let seen = tried.clone();
+    let _ = ep.pending_add(Box::new(move || {
+        seen.set(true);
+        Retry::Done
+    }));
+    let mut purged = 0;
+    ep.pending_purge(&mut |_| purged += 1);
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!((purged, tried.get()), (1, false));
+}
+
+#[test]
+fn an_endpoint_may_go_before_its_operations() {
+    let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
+    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let ep = a.ep_to(&b);
+    let mem = alloc(&a, 1000, 3);
+    let fired = Rc::new(Cell::new(0));
+    let count = fired.clone();
+    let comp = Completion::new(2, move |r| {
+        assert_eq!(r, Ok(()));
+        count.set(count.get() + 1);
+    });
+    for _ in 0..2 {
+        let iov = [Iov::new(mem.addr(), 1000, Some(&mem))];
+        // SAFETY: `mem` lives to the end of the test.
+        let sent = unsafe { ep.am_zcopy(1, &[], &iov, Comp::Handle(comp.clone())) };
+        assert_eq!(sent, Ok(Sent::InProgress));
+    }
+    drop(ep);
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!((fired.get(), b.log.ams.len()), (1, 2));
+}

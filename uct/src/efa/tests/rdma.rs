@@ -1,0 +1,79 @@
+//! Put, get and check: bounds, rights, and what the peer's device says.
+
+use super::*;
+
+#[test]
+fn rdma_moves_bytes_within_bounds_only() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    let (local, remote) = (alloc(&a, 3000, 0xaa), alloc(&b, 2000, 0xbb));
+    let rkey = rkey_of(&b, &remote, &a);
+    let base = remote.addr() as u64;
+    let piece = |at: usize, len: usize| [Iov::new(local.addr().wrapping_add(at), len, Some(&local))];
+    // SAFETY: `local` and `remote` live to the end of the test and are looked at only after `settle`.
+    let put = |at: usize, len, to, comp| unsafe { ep.put_zcopy(&piece(at, len), to, &rkey, comp) };
+    // SAFETY: as above.
+    let get = |at: usize, len, from, comp| unsafe { ep.get_zcopy(&piece(at, len), from, &rkey, comp) };
+
+    assert_eq!(put(0, 100, base, Comp::Token(1)), Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(a.log.comps, [(1, Err(Error::Device(14)))], "b has no endpoint to a yet");
+    let _back = b.ep_to(&a);
+
+    a.log.comps.clear();
+    assert_eq!(put(0, 1500, base + 500, Comp::Token(2)), Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(read(&remote), [vec![0xbb; 500], vec![0xaa; 1500]].concat());
+    assert_eq!(get(1000, 2000, base, Comp::Token(3)), Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(read(&local), [vec![0xaa; 1000], vec![0xbb; 500], vec![0xaa; 1500]].concat());
+    assert_eq!(a.log.comps, [(2, Ok(())), (3, Ok(()))]);
+
+    assert_eq!(put(0, 0, base + 2000, Comp::None), Ok(Sent::Done), "nothing, at the end");
+    for (to, len) in [(base + 1, 2000), (base - 1, 1), (base + 2000, 1), (u64::MAX, 2)] {
+        assert_eq!(put(0, len, to, Comp::None), Err(Error::RemoteAccess.into()));
+        assert_eq!(get(0, len, to, Comp::None), Err(Error::RemoteAccess.into()));
+    }
+    assert_eq!(put(2000, 1001, base, Comp::None), Err(Error::BadLocalKey.into()), "leaves the registration");
+    let bare = [Iov::new(local.addr(), 8, None)];
+    // SAFETY: as above.
+    let answer = unsafe { ep.put_zcopy(&bare, base, &rkey, Comp::None) };
+    assert_eq!(answer, Err(Error::BadLocalKey.into()));
+}
+
+#[test]
+fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
+    let local = alloc(&a, 64, 1);
+    let read_only = AllocReq { access: Access::LOCAL_WRITE | Access::REMOTE_READ, ..AllocReq::new(64, "ro") };
+    let guarded = b.iface.md().alloc(&read_only).unwrap();
+    let gone = alloc(&b, 64, 2);
+    let (guarded_key, gone_key) = (rkey_of(&b, &guarded, &a), rkey_of(&b, &gone, &a));
+    let gone_addr = gone.addr() as u64;
+    drop(gone);
+    let iov = [Iov::new(local.addr(), 64, Some(&local))];
+    // SAFETY: `local` lives to the end of the test.
+    let _ = unsafe { ep.put_zcopy(&iov, guarded.addr() as u64, &guarded_key, Comp::Token(1)) };
+    // SAFETY: as above.
+    let _ = unsafe { ep.put_zcopy(&iov, gone_addr, &gone_key, Comp::Token(2)) };
+    // SAFETY: as above.
+    let _ = unsafe { ep.get_zcopy(&iov, gone_addr, &gone_key, Comp::Token(3)) };
+    settle(&fabric, &mut a, &mut b);
+    a.log.comps.sort_by_key(|c| c.0);
+    let refused = Err(Error::RemoteAccess);
+    assert_eq!(a.log.comps, [(1, refused), (2, refused), (3, refused)]);
+    assert_eq!(read(&guarded), [0; 64]);
+}
+
+#[test]
+fn check_answers_for_strangers_too() {
+    let (fabric, mut a, mut b) = quiet_pair();
+    let ep = a.ep_to(&b);
+    assert_eq!(ep.check(Comp::Token(1)), Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    let _back = b.ep_to(&a);
+    assert_eq!(ep.check(Comp::Token(2)), Ok(Sent::InProgress));
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!(a.log.comps, [(1, Ok(())), (2, Ok(()))]);
+}

@@ -33,6 +33,7 @@ pub mod api;
 pub mod base;
 pub mod efa;
 pub mod loopback;
+pub mod posix;
 pub mod worker;
 
 pub use worker::Worker;

@@ -1,0 +1,221 @@
+//! An endpoint of `posix`: writes into the peer's FIFO and into the memory its keys name.
+//! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
+
+use super::iface::Inner;
+use super::peer::Peer;
+use super::seg::INLINE;
+use super::{Mem, Rkey};
+use crate::api::{self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Sent, Word};
+use crate::base::pending::QueueId;
+use crate::base::{check, direct, iov};
+use std::cell::Cell;
+use std::ptr::{NonNull, copy_nonoverlapping};
+use std::rc::Rc;
+
+/// Longest data of a short message.
+const MAX_SHORT: usize = INLINE - 1;
+
+/// A connection to an interface of this host. Endpoints to the same peer share its attachment.
+pub struct Ep {
+    peer: Rc<Peer>,
+    own: Rc<Inner>,
+    queue: QueueId,
+    tag: Cell<EpTag>,
+}
+
+impl Ep {
+    pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
+        let queue = own.pending.open();
+        Ep { peer, own, queue, tag: Cell::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+impl Drop for Ep {
+    fn drop(&mut self) {
+        self.own.pending.close(self.queue);
+    }
+}
+
+impl api::Ep for Ep {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn tag(&self) -> EpTag {
+        self.tag.get()
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        self.tag.set(tag);
+    }
+
+    // HOT
+    #[inline]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
+        check::fits(payload.len(), MAX_SHORT - 8)?;
+        self.peer.send_inline(1 + 8 + payload.len(), |packet| {
+            // SAFETY: INLINE bytes at `packet` are ours to write.
+            unsafe { packet.write(id) };
+            let header = header.to_le();
+            // SAFETY: as above; bytes 1 to 8.
+            unsafe { packet.wrapping_add(1).cast::<u64>().write_unaligned(header) };
+            // SAFETY: payload.len() + 9 <= INLINE (checked), and a `&[u8]` of ours is not the peer's cell.
+            unsafe { copy_nonoverlapping(payload.as_ptr(), packet.wrapping_add(9), payload.len()) };
+        })?;
+        Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline]
+    fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
+        let len = iov.iter().map(|piece| piece.len()).sum();
+        check::fits(len, MAX_SHORT)?;
+        self.peer.send_inline(1 + len, |packet| {
+            // SAFETY: INLINE bytes at `packet` are ours to write.
+            unsafe { packet.write(id) };
+            let mut at = packet.wrapping_add(1);
+            for piece in iov {
+                // SAFETY: the pieces together are at most MAX_SHORT bytes (checked).
+                unsafe { copy_nonoverlapping(piece.as_ptr(), at, piece.len()) };
+                at = at.wrapping_add(piece.len());
+            }
+        })?;
+        Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline]
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
+        check::fits(max, self.peer.max_packet())?;
+        self.peer.send_packed(max, pack)
+    }
+
+    fn max_bcopy(&self) -> usize {
+        self.peer.max_packet() - 1
+    }
+
+    unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], _comp: Comp) -> Outcome {
+        let max = self.max_bcopy();
+        let len = iov::checked_len(iov, direct::MAX_IOV, max)?;
+        check::fits(header.len().saturating_add(len), max)?;
+        let packet_len = 1 + header.len() + len;
+        self.peer.send_packed(packet_len, |packet| {
+            let (head, body) = packet.split_at_mut(1 + header.len());
+            head[0] = id;
+            head[1..].copy_from_slice(header);
+            // SAFETY: the caller vouches for the blocks; `body` has `len` bytes and is not theirs.
+            unsafe { iov::gather(iov, body.as_mut_ptr()) };
+            packet_len
+        })?;
+        Ok(Sent::Done)
+    }
+
+    // HOT
+    #[inline]
+    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        direct::put_short(rkey.window(), bytes, remote)
+    }
+
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        max: usize,
+        pack: F,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Outcome<usize> {
+        direct::put_bcopy(rkey.window(), max, pack, remote)
+    }
+
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::put_zcopy(rkey.window(), iov, remote) }
+    }
+
+    // HOT
+    #[inline]
+    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
+        direct::get_short(rkey.window(), out, remote)
+    }
+
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        len: usize,
+        unpack: F,
+        remote: u64,
+        rkey: &Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        direct::get_bcopy(rkey.window(), len, unpack, remote)
+    }
+
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::get_zcopy(rkey.window(), iov, remote) }
+    }
+
+    // HOT
+    #[inline]
+    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
+        direct::atomic_post(rkey.window(), op, value, remote)
+    }
+
+    // HOT
+    #[inline]
+    unsafe fn atomic_fetch<W: Word>(
+        &self,
+        op: AtomicOp,
+        value: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::atomic_fetch(rkey.window(), op, value, result, remote) }
+    }
+
+    // HOT
+    #[inline]
+    unsafe fn atomic_cswap<W: Word>(
+        &self,
+        compare: W,
+        swap: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::atomic_cswap(rkey.window(), compare, swap, result, remote) }
+    }
+
+    fn flush(&self, _comp: Comp) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+
+    fn fence(&self) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+
+    fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
+        if self.own.pending.is_empty(self.queue) && self.peer.has_room() {
+            return Ok(PendingQueued::Busy);
+        }
+        self.own.pending.add(self.queue, op);
+        Ok(PendingQueued::Queued)
+    }
+
+    fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
+        self.own.pending.take_all(self.queue).into_iter().for_each(each);
+    }
+
+    fn check(&self, _comp: Comp) -> Outcome {
+        if self.peer.is_alive() { Ok(Sent::Done) } else { Err(Error::PeerDead.into()) }
+    }
+}

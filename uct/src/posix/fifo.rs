@@ -1,0 +1,129 @@
+//! The synchronisation of the receive FIFO, without its memory: who may write a cell, when it may be read, when it
+//! may be written again. Called by `peer.rs` (writers) and `rx.rs` (the reader); checked exhaustively by `loom.rs`.
+//! Knows nothing of segments, packets or processes.
+//!
+//! A *ticket* numbers messages from 0 and never wraps in practice (64 bits). Ticket `t` lives in cell `t % cells`.
+//!
+//! | Label | Release side | Acquire side | What it carries |
+//! |---|---|---|---|
+//! | SYNC(publish) | [`publish`] | [`peek`] | the packet: written before its word, read after it |
+//! | SYNC(tail) | [`release`] | [`claim`] | the free cell: read before the tail moves, written after it is seen |
+//! | SYNC(head) | [`claim`] | [`stuck`] | the writer's intent: stored before the head moves, read after it is seen |
+//! | SYNC(intent) | [`claim`] | [`names`] | the packet before: whoever no longer names a ticket of his has published it |
+//! | SYNC(arm) | [`arm`] and [`claim`], both SeqCst | [`claim`]'s caller by [`flags`], and [`arm`] | either the reader sees the claim or the writer sees the flag |
+
+use std::cell::Cell;
+use ucs::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// An intent that names no ticket.
+pub const NO_TICKET: u64 = u64::MAX;
+
+/// The reader sleeps, or is about to: wake it.
+pub const ARMED: u32 = 1;
+/// The reader has closed; nothing will be read any more.
+pub const CLOSED: u32 = 2;
+
+/// Low half of a cell's word while it holds ticket `t`: never 0 at first use, differs between laps.
+#[inline(always)]
+const fn seq(ticket: u64) -> u32 {
+    (ticket as u32).wrapping_add(1)
+}
+
+/// Takes the next ticket, or `None` when all `cells` are taken. `seen_tail` is the writer's own copy of the tail:
+/// the shared one is only read when the copy says full. // HOT
+///
+/// `intent` tells the reader what this writer may be holding should it die: at any time, whoever holds an unpublished
+/// ticket has it as its intent.
+#[inline(always)]
+pub fn claim(
+    head: &AtomicU64,
+    tail: &AtomicU64,
+    seen_tail: &Cell<u64>,
+    cells: u64,
+    intent: &AtomicU64,
+) -> Option<u64> {
+    let mut at = head.load(Ordering::Relaxed);
+    loop {
+        if at.wrapping_sub(seen_tail.get()) >= cells {
+            // SYNC(tail)
+            seen_tail.set(tail.load(Ordering::Acquire));
+            if at.wrapping_sub(seen_tail.get()) >= cells {
+                // Full, unless others moved the head on and the reader followed since we looked.
+                let now = head.load(Ordering::Relaxed);
+                if now == at {
+                    // An intent from a race lost before must not outlive the attempt.
+                    intent.store(NO_TICKET, Ordering::Release);
+                    return None;
+                }
+                at = now;
+                continue;
+            }
+        }
+        // SYNC(intent)
+        intent.store(at, Ordering::Release);
+        // SYNC(head), SYNC(arm). Losing the race leaves an intent that is not ours; the next round overwrites it.
+        match head.compare_exchange_weak(at, at + 1, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => return Some(at),
+            Err(now) => at = now,
+        }
+    }
+}
+
+/// Makes the packet of a claimed ticket readable; `about` is the upper half of the word. // HOT
+#[inline(always)]
+pub fn publish(word: &AtomicU64, ticket: u64, about: u32) {
+    // SYNC(publish)
+    word.store(u64::from(about) << 32 | u64::from(seq(ticket)), Ordering::Release);
+}
+
+/// The upper half of the word, if the cell holds the packet of `ticket`. // HOT
+#[inline(always)]
+pub fn peek(word: &AtomicU64, ticket: u64) -> Option<u32> {
+    // SYNC(publish)
+    let word = word.load(Ordering::Acquire);
+    if word as u32 == seq(ticket) { Some((word >> 32) as u32) } else { None }
+}
+
+/// Frees all cells below `ticket` for writers. // HOT
+#[inline(always)]
+pub fn release(tail: &AtomicU64, ticket: u64) {
+    // SYNC(tail)
+    tail.store(ticket, Ordering::Release);
+}
+
+/// Whether `ticket` has been claimed (and, as the caller has just peeked, not published).
+pub fn stuck(head: &AtomicU64, ticket: u64) -> bool {
+    // SYNC(head)
+    let ahead = head.load(Ordering::SeqCst).wrapping_sub(ticket);
+    ahead != 0 && ahead < 1 << 63
+}
+
+/// Whether a writer may hold `ticket`, going by its intent.
+pub fn names(intent: &AtomicU64, ticket: u64) -> bool {
+    // SYNC(intent)
+    intent.load(Ordering::Acquire) == ticket
+}
+
+/// What the reader has raised. Checked by a writer after publishing. // HOT
+#[inline(always)]
+pub fn flags(state: &AtomicU32) -> u32 {
+    // SYNC(arm): follows the SeqCst exchange of `claim` in program order.
+    state.load(Ordering::SeqCst)
+}
+
+/// Takes the duty to wake the reader: true for one of the writers that saw the flag.
+pub fn disarm(state: &AtomicU32) -> bool {
+    state.fetch_and(!ARMED, Ordering::SeqCst) & ARMED != 0
+}
+
+/// Raises the flag that makes writers wake the reader, whose next ticket is `ticket`. False: one has been claimed
+/// meanwhile, so the reader must look again instead of sleeping.
+pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
+    // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads the flag. One sees the other.
+    state.fetch_or(ARMED, Ordering::SeqCst);
+    if head.load(Ordering::SeqCst) == ticket {
+        return true;
+    }
+    state.fetch_and(!ARMED, Ordering::SeqCst);
+    false
+}

@@ -1,0 +1,228 @@
+//! The interface of `posix`: its own FIFO to read, and the peers it has attached.
+//! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
+
+use super::addr::{self, IfaceId};
+use super::peer::Peer;
+use super::rx::{Rx, RxStats};
+use super::seg::{INLINE, Shape};
+use super::{DEV, Ep, Md, TL};
+use crate::api::{
+    self, AddrBuf, AmHandler, AmLimits, AtomicCaps, AtomicOps, Caps, Comp, ConnectError, DevKind, Error,
+    Events, IfaceAttr, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+};
+use crate::base::am::{AmTable, ErrorHandler, TableSink};
+use crate::base::direct;
+use crate::base::pending::{Arbiter, Room};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::BorrowedFd;
+use std::rc::{Rc, Weak};
+use ucs::sys::host::HostKey;
+
+ucs::config_table! {
+    /// Transport `posix`: shared memory between processes of one host.
+    pub struct Config, prefix "UCX_POSIX_" {
+        /// Messages in the receive FIFO before senders find no resource.
+        pub fifo_size: u32 = "64", key "FIFO_SIZE", unit "messages", range 2..=65536,
+            check |v| v.is_power_of_two() => "a power of two";
+        /// Longest message, id byte included. The default fits 8 KiB and a protocol's header.
+        pub seg_size: u32 = "8448", key "SEG_SIZE", unit "bytes", range 128..=8388608;
+        /// Receive buffers beside those of the FIFO: messages that handlers may keep without a copy.
+        pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
+        /// Peers that may be connected to an interface at a time.
+        pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
+    }
+}
+
+/// An interface of `posix`. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Iface {
+    pub(super) inner: Rc<Inner>,
+}
+
+pub(super) struct Inner {
+    id: IfaceId,
+    host: HostKey,
+    pub(super) attr: IfaceAttr,
+    md: Md,
+    rx: Rx,
+    peers: RefCell<HashMap<IfaceId, Weak<Peer>>>,
+    handlers: AmTable,
+    pub(super) pending: Arbiter,
+}
+
+impl Iface {
+    /// Makes the segment and opens the interface.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let shape = Shape {
+            cells: config.fifo_size,
+            slots: config.fifo_size + config.spare_bufs,
+            slot_len: config.seg_size,
+            writers: config.max_writers,
+        };
+        // Fresh keys from the system each time: enough to tell this interface from one before it in its place.
+        let nonce = IfaceId::nonce_from(RandomState::new().hash_one(std::process::id()));
+        let environment = |text: String| OpenError::Environment(format!("transport '{TL}': {text}"));
+        let rx = Rx::create(shape, nonce).map_err(|e| environment(e.to_string()))?;
+        let id = IfaceId::new(ucs::sys::proc::pid(), rx.seg().fd(), nonce).ok_or_else(|| {
+            environment("process id or descriptor number is too large for an address".into())
+        })?;
+        let inner = Inner {
+            id,
+            host: HostKey::here(),
+            attr: attr(config),
+            md: Md::new(),
+            rx,
+            peers: RefCell::default(),
+            handlers: AmTable::default(),
+            pending: Arbiter::default(),
+        };
+        Ok(Iface { inner: Rc::new(inner) })
+    }
+
+    /// Messages dropped for want of a handler.
+    pub fn dropped(&self) -> u64 {
+        self.inner.handlers.dropped()
+    }
+
+    /// Counters of the receive side.
+    pub fn rx_stats(&self) -> RxStats {
+        self.inner.rx.stats()
+    }
+
+    /// The peer behind an address, attached at first use.
+    fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
+        let inner = &self.inner;
+        addr::same_host(device, inner.host)?;
+        let id = IfaceId::unpack(iface)?;
+        let mut peers = inner.peers.borrow_mut();
+        if let Some(peer) = peers.get(&id).and_then(Weak::upgrade).filter(|peer| peer.is_alive()) {
+            return Ok(peer);
+        }
+        let peer = Rc::new(Peer::attach(inner.id, id)?);
+        peers.retain(|_, peer| peer.strong_count() > 0);
+        peers.insert(id, Rc::downgrade(&peer));
+        Ok(peer)
+    }
+}
+
+fn attr(config: &Config) -> IfaceAttr {
+    let all = AtomicOps::all();
+    let post = all - AtomicOps::SWAP - AtomicOps::CSWAP;
+    let max_am = config.seg_size as usize - 1;
+    let rma = RmaLimits {
+        max_short: usize::MAX,
+        max_bcopy: usize::MAX,
+        min_zcopy: 0,
+        max_zcopy: usize::MAX,
+        max_iov: direct::MAX_IOV,
+    };
+    IfaceAttr {
+        tl: TL,
+        dev: DEV.into(),
+        kind: DevKind::Shm,
+        caps: Caps::all() - Caps::CONNECT_TO_EP - Caps::EVENT_SEND,
+        am: AmLimits {
+            max_short: INLINE - 1,
+            max_bcopy: max_am,
+            max_zcopy: max_am,
+            max_hdr: max_am,
+            max_iov: direct::MAX_IOV,
+        },
+        put: rma,
+        get: rma,
+        atomics: AtomicCaps { post32: post, fetch32: all, post64: post, fetch64: all },
+        order: OrderKind::Ordered,
+        am_id_bits: 8,
+        device_addr_len: 8,
+        iface_addr_len: 8,
+        ep_addr_len: 0,
+        tx_depth: Some(config.fifo_size as usize),
+        latency: Latency { fixed: 60.0, per_ep: 0.0 },
+        overhead: 10.0,
+        bandwidth: 12e9,
+        reg_cost: (1000.0, 0.1),
+    }
+}
+
+impl Inner {
+    #[inline(always)]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        let events = self.rx.poll(max, sink);
+        if self.pending.waiting() > 0 {
+            return events + self.pending.dispatch(max.saturating_sub(events), Room::PerEp);
+        }
+        events
+    }
+}
+
+impl api::Iface for Iface {
+    type Md = Md;
+    type Ep = Ep;
+
+    fn attr(&self) -> &IfaceAttr {
+        &self.inner.attr
+    }
+
+    fn md(&self) -> &Md {
+        &self.inner.md
+    }
+
+    fn device_addr(&self) -> AddrBuf {
+        addr::pack_host(self.inner.host)
+    }
+
+    fn iface_addr(&self) -> AddrBuf {
+        self.inner.id.pack()
+    }
+
+    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+        addr::same_host(device, self.inner.host)?;
+        IfaceId::unpack(iface).map(drop)
+    }
+
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
+        Ok(Ep::new(self.inner.clone(), self.peer(device, iface)?))
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        self.inner.handlers.set(id, handler);
+    }
+
+    fn set_error_handler(&self, handler: Option<ErrorHandler>) {
+        self.inner.handlers.set_error(handler);
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.inner.poll(max, sink)
+    }
+
+    #[inline]
+    fn progress(&self, max: usize) -> usize {
+        self.inner.poll(max, &mut TableSink(&self.inner.handlers))
+    }
+
+    fn flush(&self, _comp: Comp) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+
+    fn fence(&self) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.inner.rx.event_fd()
+    }
+
+    fn arm(&self, _events: Events) -> Result<bool, Error> {
+        // Peers do not tell when they make room, so whoever has something pending polls.
+        if self.inner.pending.waiting() > 0 {
+            return Ok(false);
+        }
+        self.inner.rx.arm()
+    }
+}

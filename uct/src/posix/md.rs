@@ -1,0 +1,225 @@
+//! Memory of `posix`: allocated as sealed memory files that peers map by name, or registered where it is.
+//! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Registered
+//! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
+
+use super::TL;
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
+use crate::base::direct::Window;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use ucs::mem::{MapOpts, MemError, Pages, SharedMem};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A remote key on its way: which file of which process, and where its owner has it mapped.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct PackedKey {
+    pid: U32,
+    fd: U32,
+    /// Inode: tells the file from a later one with the same descriptor.
+    inode: U64,
+    addr: U64,
+    len: U64,
+    access: U32,
+    magic: U32,
+}
+
+const KEY_LEN: usize = size_of::<PackedKey>();
+const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pkey");
+const _: () = assert!(KEY_LEN == 40);
+
+/// Mappings of peers' memory, shared by the keys that name the same file.
+type Mappings = HashMap<(u32, u32, u64), Weak<SharedMem>>;
+
+/// The memory domain of `posix`. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Md {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    attr: MdAttr,
+    mappings: RefCell<Mappings>,
+}
+
+/// Registered memory.
+#[derive(Debug)]
+pub struct Mem {
+    addr: *mut u8,
+    len: usize,
+    access: Access,
+    shared: Option<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    map: SharedMem,
+    inode: u64,
+    method: AllocMethod,
+}
+
+/// An unpacked key: the peer's memory is mapped as long as it lives.
+#[derive(Debug)]
+pub struct Rkey {
+    window: Window,
+    _map: Rc<SharedMem>,
+}
+
+impl Md {
+    pub(super) fn new() -> Self {
+        let attr = MdAttr {
+            component: TL,
+            can_alloc: true,
+            can_register: true,
+            has_rkey: true,
+            needs_local_key: false,
+            rkey_len: KEY_LEN,
+            max_reg: None,
+        };
+        Md { inner: Rc::new(Inner { attr, mappings: RefCell::default() }) }
+    }
+
+    /// The mapping of a peer's file, made if no key has it yet.
+    fn map(&self, key: &PackedKey) -> Result<Rc<SharedMem>, Error> {
+        let (pid, fd, inode) = (key.pid.get(), key.fd.get(), key.inode.get());
+        let mut mappings = self.inner.mappings.borrow_mut();
+        if let Some(map) = mappings.get(&(pid, fd, inode)).and_then(Weak::upgrade) {
+            return Ok(map);
+        }
+        let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
+        let fd_number = fd.try_into().map_err(|_| Error::RemoteAccess)?;
+        let map = SharedMem::open_proc(pid, fd_number, len).map_err(unpack_error)?;
+        if inode_of(&map)? != inode {
+            return Err(Error::PeerDead);
+        }
+        mappings.retain(|_, map| map.strong_count() > 0);
+        let map = Rc::new(map);
+        mappings.insert((pid, fd, inode), Rc::downgrade(&map));
+        Ok(map)
+    }
+}
+
+impl api::Md for Md {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        &self.inner.attr
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        if req.len == 0 {
+            return Err(Error::InvalidParam("allocation of no bytes"));
+        }
+        let mut last = Error::Unsupported(Op::Alloc);
+        for &method in req.methods {
+            let pages = match method {
+                AllocMethod::Huge => Pages::Huge2M,
+                AllocMethod::Thp => Pages::Transparent,
+                // Private pages have no name a peer could open, so these are memory files too.
+                AllocMethod::Md | AllocMethod::Mmap | AllocMethod::Heap => Pages::Small,
+            };
+            match SharedMem::create(req.name, req.len, MapOpts { pages, ..MapOpts::default() }) {
+                Ok(map) => {
+                    let shared = Shared { inode: inode_of(&map)?, method, map };
+                    let addr = shared.map.as_ptr();
+                    return Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared) });
+                }
+                Err(e) => last = alloc_error(e),
+            }
+        }
+        Err(last)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        if addr.is_null() || len == 0 {
+            return Err(Error::InvalidParam("registration of no memory"));
+        }
+        Ok(Mem { addr, len, access, shared: None })
+    }
+
+    fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        let shared = mem.shared.as_ref().ok_or(Error::Unsupported(Op::RemoteKey))?;
+        let key = PackedKey {
+            pid: ucs::sys::proc::pid().into(),
+            fd: u32::try_from(shared.map.fd()).map_err(|_| Error::BadLocalKey)?.into(),
+            inode: shared.inode.into(),
+            addr: (mem.addr.addr() as u64).into(),
+            len: (mem.len as u64).into(),
+            access: mem.access.bits().into(),
+            magic: KEY_MAGIC.into(),
+        };
+        Ok(key.as_bytes().iter().copied().collect())
+    }
+
+    fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
+        let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
+        let map = self.map(&key)?;
+        let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
+        if len > map.len() {
+            return Err(Error::RemoteAccess);
+        }
+        let access = Access::from_bits_truncate(key.access.get());
+        // SAFETY: `len` bytes are mapped (just checked) as long as `_map`, which lives in the same key.
+        let window = unsafe { Window::new(key.addr.get(), len, map.as_ptr(), access) };
+        Ok(Rkey { window, _map: map })
+    }
+
+    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+        rkey.window.at(remote, len, Access::empty()).ok()
+    }
+}
+
+impl Rkey {
+    /// The peer's memory. // HOT
+    #[inline(always)]
+    pub(super) fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+impl api::Rkey for Rkey {
+    fn range(&self) -> (u64, usize) {
+        self.window.range()
+    }
+}
+
+impl api::Memory for Mem {
+    fn addr(&self) -> *mut u8 {
+        self.addr
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn method(&self) -> Option<AllocMethod> {
+        self.shared.as_ref().map(|shared| shared.method)
+    }
+}
+
+fn inode_of(map: &SharedMem) -> Result<u64, Error> {
+    let stat = rustix::fs::fstat(map).map_err(|e| Error::Sys { call: "fstat", errno: e.into() })?;
+    Ok(stat.st_ino)
+}
+
+fn alloc_error(e: MemError) -> Error {
+    match e {
+        MemError::Os { op, errno } => Error::Sys { call: op, errno },
+        MemError::BadLength { .. } => Error::InvalidParam("allocation is too long"),
+        _ => Error::NoMemory,
+    }
+}
+
+fn unpack_error(e: MemError) -> Error {
+    match e {
+        MemError::Gone { .. } => Error::PeerDead,
+        MemError::Denied { .. } => Error::Unreachable,
+        MemError::Refused { .. } | MemError::BadLength { .. } => Error::RemoteAccess,
+        MemError::Exhausted { .. } | MemError::LockLimit { .. } => Error::NoMemory,
+        MemError::Os { op, errno } => Error::Sys { call: op, errno },
+    }
+}

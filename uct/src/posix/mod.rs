@@ -1,0 +1,71 @@
+//! Transport `posix`, device `memory`: processes of one host and one user, through shared memory.
+//! Each interface owns one sealed memory file that holds its receive FIFO; peers open it by name through `/proc`.
+//! Nothing is ever put into `/dev/shm` or another directory, so nothing is left behind, however a process ends.
+//!
+//! | File | What |
+//! |---|---|
+//! | `fifo.rs` | the synchronisation alone, with its loom models |
+//! | `seg.rs` | layout of a segment: header, writers, cells, slots |
+//! | `addr.rs` | interface ids and host keys |
+//! | `peer.rs` | the writing side: a peer's segment, attached |
+//! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
+//! | `iface.rs`, `ep.rs` | the contract |
+//! | `md.rs` | memory that peers map, and its keys |
+//!
+//! # A message
+//!
+//! A writer claims a ticket by one compare-and-swap on the head, writes the packet into the cell, or, if it is
+//! longer than [`seg::INLINE`] bytes, into the slot bound to the cell, and publishes it by a store of the cell's word.
+//! The reader polls one word. A packet of up to 48 bytes travels in one cache line, word and sender included.
+//!
+//! # A writer that dies
+//!
+//! Between claim and publish a writer may be killed. Before each claim it stores the ticket it is going for in its
+//! own line of the segment. When the reader has found a ticket claimed but unpublished for a while, it asks who may
+//! hold it: every writer whose line names it. The winner of the claim is among them until it has published, the
+//! losers move on to another ticket as soon as they run. When none of them is alive the ticket has no holder any
+//! more, and the reader skips it. Time plays no part, so a live writer is never robbed, however long it sleeps.
+//!
+//! # A reader that dies
+//!
+//! Writers notice when its FIFO has stayed full for some calls: the call then answers
+//! [`PeerDead`](crate::api::Error::PeerDead), as does [`Ep::check`](crate::api::Ep::check) at once.
+//!
+//! # What is trusted
+//!
+//! Processes of the same user, not to attack one another: whoever may open the segment may write any of it. All the
+//! same nothing read from a peer's segment is used as an index or length without a bound, and no byte outside the
+//! mapping can be reached, so a peer's bug stays a bad message.
+
+mod fifo;
+#[cfg(all(test, loom))]
+mod loom;
+
+#[cfg(not(loom))]
+mod addr;
+#[cfg(not(loom))]
+mod ep;
+#[cfg(not(loom))]
+mod iface;
+#[cfg(not(loom))]
+mod md;
+#[cfg(not(loom))]
+mod peer;
+#[cfg(not(loom))]
+mod rx;
+#[cfg(not(loom))]
+mod seg;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(loom))]
+pub use {
+    ep::Ep,
+    iface::{Config, Iface},
+    md::{Md, Mem, Rkey},
+};
+
+/// Transport name.
+pub const TL: &str = "posix";
+/// Name of its one device.
+pub const DEV: &str = "memory";

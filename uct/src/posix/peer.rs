@@ -1,0 +1,240 @@
+//! The writing side: a peer's segment as this interface has attached it, shared by all endpoints to that peer.
+//! Called by `ep.rs`. Never blocks: a full FIFO is an answer, and whether the peer still lives is only asked then.
+
+use super::addr::IfaceId;
+use super::fifo;
+use super::seg::{self, CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment};
+use crate::api::{ConnectError, Error, Outcome, Refused};
+use std::cell::{Cell, OnceCell};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use ucs::sys::{PidFd, ProcId, Waker};
+
+/// Calls that find the FIFO full between two looks at the peer's process.
+const LOOK_EVERY: u32 = 4096;
+
+/// An attached peer.
+pub struct Peer {
+    seg: Segment,
+    /// Our line in its segment.
+    line: u32,
+    cells: u64,
+    slot_len: usize,
+    seen_tail: Cell<u64>,
+    /// Our interface's id, for the source word.
+    own: IfaceId,
+    owner: ProcId,
+    dead: Cell<bool>,
+    full: Cell<u32>,
+    waker: OnceCell<Option<Waker>>,
+}
+
+/// A ticket of ours and its cell. Dropped unpublished (a closure panicked), it is published as an empty packet, which
+/// the reader skips: nobody waits for it.
+struct Claim<'a> {
+    peer: &'a Peer,
+    ticket: u64,
+    cell: CellRef<'a>,
+    published: bool,
+}
+
+impl Peer {
+    /// Attaches the segment behind an address and takes a writer's line in it.
+    pub fn attach(own: IfaceId, id: IfaceId) -> Result<Self, ConnectError> {
+        let (seg, owner) = Segment::attach(id.pid(), id.fd(), id.nonce())?;
+        if fifo::flags(seg.state()) & fifo::CLOSED != 0 || !alive(owner) {
+            return Err(ConnectError::Gone);
+        }
+        let line = take_line(&seg).ok_or(Error::Exhausted("writer lines in the peer's segment"))?;
+        // A dead owner of the line may have left one.
+        seg.writer(line).intent.store(fifo::NO_TICKET, Ordering::Release);
+        let shape = seg.shape();
+        Ok(Peer {
+            seg,
+            line,
+            cells: u64::from(shape.cells),
+            slot_len: shape.slot_len as usize,
+            seen_tail: Cell::new(0),
+            own,
+            owner,
+            dead: Cell::new(false),
+            full: Cell::new(0),
+            waker: OnceCell::new(),
+        })
+    }
+
+    /// Longest packet it takes, id byte included.
+    #[inline(always)]
+    pub fn max_packet(&self) -> usize {
+        self.slot_len
+    }
+
+    /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` at the pointer it is given. // HOT
+    #[inline(always)]
+    pub fn send_inline(&self, len: usize, fill: impl FnOnce(*mut u8)) -> Result<(), Refused> {
+        debug_assert!(len <= INLINE);
+        let claim = self.claim()?;
+        fill(claim.cell.packet());
+        claim.publish(len as u32);
+        Ok(())
+    }
+
+    /// Sends what `pack` writes into a buffer of at least `max` bytes; `max` is at most [`Peer::max_packet`]. // HOT
+    #[inline(always)]
+    pub fn send_packed(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+        let claim = self.claim()?;
+        if max <= INLINE {
+            // SAFETY: INLINE bytes at `packet` are mapped and initialised, and the ticket makes them ours alone.
+            let room = unsafe { std::slice::from_raw_parts_mut(claim.cell.packet(), max) };
+            let len = pack(room);
+            assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
+            claim.publish(len as u32);
+            return Ok(len);
+        }
+        let slot = claim.slot()?;
+        // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to the cell, which
+        // the ticket makes ours alone.
+        let room = unsafe { std::slice::from_raw_parts_mut(slot, max) };
+        let len = pack(room);
+        assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
+        if len <= FIRST_LINE {
+            // It fits beside the word after all: one line less for the reader to fetch.
+            // SAFETY: `len` bytes were packed at `slot`; the cell has room for INLINE; they are different memory.
+            unsafe { std::ptr::copy_nonoverlapping(slot, claim.cell.packet(), len) };
+            claim.publish(len as u32);
+        } else {
+            claim.publish(len as u32 | IN_SLOT);
+        }
+        Ok(len)
+    }
+
+    #[inline(always)]
+    fn claim(&self) -> Result<Claim<'_>, Refused> {
+        let intent = &self.seg.writer(self.line).intent;
+        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells, intent) {
+            Some(ticket) => Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false }),
+            None => Err(self.refuse()),
+        }
+    }
+
+    /// Whether a send would find room now.
+    pub fn has_room(&self) -> bool {
+        let used = |tail| self.seg.head().load(Ordering::Relaxed).wrapping_sub(tail);
+        if used(self.seen_tail.get()) >= self.cells {
+            // SYNC(tail)
+            self.seen_tail.set(self.seg.tail().load(Ordering::Acquire));
+        }
+        used(self.seen_tail.get()) < self.cells
+    }
+
+    /// The FIFO is full: for want of time, or because nobody reads it any more?
+    #[cold]
+    fn refuse(&self) -> Refused {
+        let full = self.full.get().wrapping_add(1);
+        self.full.set(full);
+        if full % LOOK_EVERY == 1 && !self.is_alive() {
+            return Refused::Failed(Error::PeerDead);
+        }
+        if self.dead.get() { Refused::Failed(Error::PeerDead) } else { Refused::NoResource }
+    }
+
+    /// Whether the peer can still read: its interface is open and its process runs.
+    pub fn is_alive(&self) -> bool {
+        if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || !alive(self.owner)) {
+            self.dead.set(true);
+        }
+        !self.dead.get()
+    }
+
+    /// The reader raised a flag that we saw after publishing.
+    #[cold]
+    fn notice(&self, flags: u32) {
+        if flags & fifo::CLOSED != 0 {
+            self.dead.set(true);
+        }
+        if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
+            return;
+        }
+        let open = || {
+            let fd = self.seg.wake_fd().load(Ordering::Acquire).checked_sub(1)?;
+            Waker::open(self.owner.pid, RawFd::try_from(fd).ok()?).ok()
+        };
+        match self.waker.get_or_init(open).as_ref().map(Waker::wake) {
+            Some(Ok(())) => {}
+            Some(Err(errno)) => tracing::warn!(pid = self.owner.pid, %errno, "cannot wake a peer"),
+            None => tracing::warn!(pid = self.owner.pid, "cannot open a peer's wake-up pipe"),
+        }
+    }
+
+    /// For tests of dying writers: claims a ticket and forgets it.
+    #[cfg(test)]
+    pub fn abandon(&self) {
+        if let Ok(claim) = self.claim() {
+            std::mem::forget(claim);
+        }
+    }
+}
+
+impl Claim<'_> {
+    /// The slot bound to the cell.
+    #[inline(always)]
+    fn slot(&self) -> Result<*mut u8, Refused> {
+        // SYNC(tail) ordered this behind the reader's last change of the binding.
+        let n = self.peer.seg.slot_of(self.ticket as u32).load(Ordering::Relaxed);
+        self.peer.seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
+    }
+
+    #[inline(always)]
+    fn publish(mut self, about: u32) {
+        self.published = true;
+        self.cell.source().store(self.peer.own.0, Ordering::Relaxed);
+        fifo::publish(self.cell.word(), self.ticket, about);
+        let flags = fifo::flags(self.peer.seg.state());
+        if flags != 0 {
+            self.peer.notice(flags);
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.published {
+            fifo::publish(self.cell.word(), self.ticket, 0);
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let line = self.seg.writer(self.line);
+        line.intent.store(fifo::NO_TICKET, Ordering::Release);
+        line.who.store(0, Ordering::Release);
+    }
+}
+
+/// Whether a process still runs.
+pub fn alive(id: ProcId) -> bool {
+    match PidFd::open(id) {
+        Ok(fd) => !fd.is_dead(),
+        Err(ucs::sys::proc::WatchError::Gone { .. }) => false,
+        // Not known: a wrong "alive" costs time, a wrong "dead" costs messages.
+        Err(ucs::sys::proc::WatchError::Os { .. }) => true,
+    }
+}
+
+/// A free writer's line, or one whose owner is dead.
+fn take_line(seg: &Segment) -> Option<u32> {
+    let me = seg::pack_proc(ProcId::me());
+    let lines = 0..seg.shape().writers;
+    let take = |n: u32, from: u64| {
+        let who = &seg.writer(n).who;
+        who.compare_exchange(from, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    lines.clone().find(|&n| take(n, 0)).or_else(|| {
+        lines.clone().find(|&n| {
+            let who = seg.writer(n).who.load(Ordering::Acquire);
+            who != 0 && !alive(seg::unpack_proc(who)) && take(n, who)
+        })
+    })
+}

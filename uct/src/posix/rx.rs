@@ -1,0 +1,250 @@
+//! The reading side: this interface's own segment. Polled by `iface.rs`; holds the slots that handlers keep.
+//! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
+
+use super::fifo;
+use super::peer::alive;
+use super::seg::{self, IN_SLOT, INLINE, LEN_BITS, Segment, Shape};
+use crate::api::{Am, Error, Keep, Kept, KeptPool, Sink, Source};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use ucs::mem::MemError;
+use ucs::sys::WakePipe;
+
+/// Empty polls between two looks for a ticket that is claimed but never published; doubles while its holder lives.
+const LOOK_EVERY: u32 = 1024;
+const LOOK_SELDOM: u32 = 1 << 20;
+
+/// Counters of things that should not happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxStats {
+    /// Tickets skipped because their writer died before publishing.
+    pub abandoned: u64,
+    /// Packets dropped because their length made no sense, or skipped because their writer gave up on them.
+    pub malformed: u64,
+}
+
+/// A receive FIFO and its reader's private state.
+pub struct Rx {
+    store: Rc<Store>,
+    /// Next ticket to read.
+    next: Cell<u64>,
+    /// The tail is released when the next ticket is a multiple of this plus one.
+    release_mask: u64,
+    /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
+    bound: Box<[Cell<u32>]>,
+    /// Empty polls until the next look for a stuck ticket.
+    patience: Cell<u32>,
+    look_every: Cell<u32>,
+    suspect: Cell<u64>,
+    stats: Cell<RxStats>,
+    wake: OnceCell<WakePipe>,
+}
+
+/// The segment and its spare slots; outlives the interface while messages are kept.
+struct Store {
+    seg: Segment,
+    slot_len: usize,
+    spare: RefCell<Vec<u32>>,
+}
+
+/// A message in its handler.
+struct Delivery<'a> {
+    rx: &'a Rx,
+    /// Its cell, if the packet is in the cell's slot.
+    slot_of: Option<u32>,
+}
+
+impl Rx {
+    /// Makes the segment.
+    pub fn create(shape: Shape, nonce: u32) -> Result<Self, MemError> {
+        let seg = Segment::create(shape, nonce)?;
+        let mut spare = Vec::with_capacity(shape.slots as usize);
+        spare.extend((shape.cells..shape.slots).rev());
+        Ok(Rx {
+            store: Rc::new(Store { seg, slot_len: shape.slot_len as usize, spare: RefCell::new(spare) }),
+            next: Cell::new(0),
+            release_mask: u64::from(shape.cells / 8).max(1) - 1,
+            bound: (0..shape.cells).map(Cell::new).collect(),
+            patience: Cell::new(LOOK_EVERY),
+            look_every: Cell::new(LOOK_EVERY),
+            suspect: Cell::new(fifo::NO_TICKET),
+            stats: Cell::default(),
+            wake: OnceCell::new(),
+        })
+    }
+
+    /// The segment.
+    pub fn seg(&self) -> &Segment {
+        &self.store.seg
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> RxStats {
+        self.stats.get()
+    }
+
+    /// Delivers up to `max` messages. Empty: one load of shared memory. // HOT
+    #[inline(always)]
+    pub fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        let mut events = 0;
+        while events < max {
+            let ticket = self.next.get();
+            let Some(about) = fifo::peek(self.seg().cell(ticket).word(), ticket) else { break };
+            self.deliver(ticket, about, sink);
+            events += 1;
+        }
+        if events == 0 {
+            let patience = self.patience.get() - 1;
+            self.patience.set(patience);
+            if patience == 0 {
+                self.look_for_stuck();
+            }
+        }
+        events
+    }
+
+    #[inline(always)]
+    fn deliver<S: Sink>(&self, ticket: u64, about: u32, sink: &mut S) {
+        let cell = self.seg().cell(ticket);
+        let len = (about & ((1 << LEN_BITS) - 1)) as usize;
+        let n = ticket as u32 & (self.bound.len() as u32 - 1);
+        let (at, room, slot_of) = if about & IN_SLOT == 0 {
+            (cell.packet().cast_const(), INLINE, None)
+        } else {
+            (self.store.slot(self.bound[n as usize].get()), self.store.slot_len, Some(n))
+        };
+        // Before the handler: if it panics, the message is not delivered again.
+        self.next.set(ticket + 1);
+        if len.wrapping_sub(1) < room {
+            // SAFETY: `room` >= len bytes at `at` are mapped and initialised, and the FIFO keeps honest writers away
+            // until the ticket is released; `Am` warns of the others.
+            let packet = unsafe { std::slice::from_raw_parts(at, len) };
+            let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+            sink.on_am(Am::new(packet, source, &Delivery { rx: self, slot_of }));
+        } else {
+            self.drop_malformed(len);
+        }
+        if (ticket + 1) & self.release_mask == 0 {
+            fifo::release(self.seg().tail(), ticket + 1);
+        }
+    }
+
+    #[cold]
+    fn drop_malformed(&self, len: usize) {
+        let mut stats = self.stats.get();
+        stats.malformed += 1;
+        self.stats.set(stats);
+        tracing::debug!(len, "packet without content or with an impossible length skipped");
+    }
+
+    /// Nothing has come for a while: has a writer died with the next ticket in its hand?
+    #[cold]
+    fn look_for_stuck(&self) {
+        let ticket = self.next.get();
+        self.patience.set(self.look_every.get());
+        if !fifo::stuck(self.seg().head(), ticket) {
+            self.look_every.set(LOOK_EVERY);
+            return;
+        }
+        if self.suspect.replace(ticket) != ticket {
+            return;
+        }
+        let writers = 0..self.seg().shape().writers;
+        let may_hold = |n| {
+            let line = self.seg().writer(n);
+            // Named first: a writer that is slow to register has not claimed anything yet.
+            let named = fifo::names(&line.intent, ticket);
+            let who = line.who.load(Ordering::Acquire);
+            named && who != 0 && alive(seg::unpack_proc(who))
+        };
+        if writers.into_iter().any(may_hold) {
+            let seldom = (self.look_every.get() * 2).min(LOOK_SELDOM);
+            self.look_every.set(seldom);
+            return;
+        }
+        // Nobody holds it now; its last holder may have published just before. SYNC(intent) makes that visible here.
+        if fifo::peek(self.seg().cell(ticket).word(), ticket).is_some() {
+            return;
+        }
+        let mut stats = self.stats.get();
+        stats.abandoned += 1;
+        self.stats.set(stats);
+        tracing::warn!(ticket, "a writer died in the middle of a message; skipped");
+        self.next.set(ticket + 1);
+        self.look_every.set(LOOK_EVERY);
+        self.patience.set(1);
+        fifo::release(self.seg().tail(), ticket + 1);
+    }
+
+    /// The descriptor that writers wake.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.pipe()?.as_fd())
+    }
+
+    /// See [`crate::api::Iface::arm`].
+    pub fn arm(&self) -> Result<bool, Error> {
+        self.pipe()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
+        Ok(fifo::arm(self.seg().state(), self.seg().head(), self.next.get()))
+    }
+
+    fn pipe(&self) -> Result<&WakePipe, Error> {
+        if self.wake.get().is_none() {
+            let pipe = WakePipe::new().map_err(|errno| Error::Sys { call: "pipe", errno })?;
+            // Release: a writer that reads the number opens the pipe by it.
+            self.seg().wake_fd().store(pipe.fd() as u32 + 1, Ordering::Release);
+            let _ = self.wake.set(pipe);
+        }
+        self.wake.get().ok_or(Error::NoMemory)
+    }
+}
+
+impl Drop for Rx {
+    fn drop(&mut self) {
+        // Writers still attached stop sending; the memory lives until they let go of it.
+        self.seg().state().fetch_or(fifo::CLOSED, Ordering::SeqCst);
+    }
+}
+
+impl Keep for Delivery<'_> {
+    fn keep(&self, packet: &[u8]) -> Kept {
+        let store = &self.rx.store;
+        let Some(spare) = store.spare.borrow_mut().pop() else { return Kept::copied(packet) };
+        let len = packet.len() as u32;
+        match self.slot_of {
+            Some(cell) => {
+                // The cell gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
+                let slot = self.rx.bound[cell as usize].replace(spare);
+                store.seg.slot_of(cell).store(spare, Ordering::Relaxed);
+                Kept::pooled(store.clone(), slot, len)
+            }
+            None => {
+                // SAFETY: the spare slot is nobody's, and as long as any packet; `packet` lies in a cell.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(packet.as_ptr(), store.slot(spare).cast_mut(), packet.len())
+                };
+                Kept::pooled(store.clone(), spare, len)
+            }
+        }
+    }
+}
+
+impl Store {
+    /// First byte of one of our own slots. // HOT
+    #[inline(always)]
+    fn slot(&self, n: u32) -> *const u8 {
+        self.seg.slot(n).expect("bound and spare slots are ours to name")
+    }
+}
+
+impl KeptPool for Store {
+    fn bytes(&self, slot: u32, len: u32) -> &[u8] {
+        // SAFETY: a kept slot is bound to no cell, so no honest writer writes it; len was at most slot_len.
+        unsafe { std::slice::from_raw_parts(self.slot(slot), len as usize) }
+    }
+
+    fn release(&self, slot: u32) {
+        self.spare.borrow_mut().push(slot);
+    }
+}

@@ -1,0 +1,392 @@
+//! Layout of an interface's segment, and raw access to its parts.
+//! Made by the interface (`rx.rs`), attached by peers (`peer.rs`). Never makes a reference to packet bytes; atomics
+//! and raw pointers only, each inside the mapping whatever the segment contains.
+//!
+//! ```text
+//! 0      Header       never changes after creation, but for the two words of `Live`
+//! 128    head         next ticket to claim; written by writers
+//! 256    tail         first ticket not yet released; written by the reader
+//! 384    writers      one line each: who, and which ticket it is going for
+//! ...    slot_of      slot bound to each cell; written by the reader, seldom
+//! ...    cells        128 bytes each
+//! ...    slots        as long as the longest message, one bound to each cell, the others spare
+//! ```
+
+use super::fifo;
+use crate::api::ConnectError;
+use std::mem::{offset_of, size_of};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ucs::mem::{MapOpts, MemError, SharedMem};
+use ucs::sys::ProcId;
+
+/// Longest packet (id byte included) that travels inside its cell.
+pub const INLINE: usize = 112;
+/// Longest packet that fits the cell's first cache line.
+pub const FIRST_LINE: usize = 48;
+/// Layout version; a peer with another one is refused.
+pub const VERSION: u32 = 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
+
+/// Marks in a cell's word, beside the packet's length.
+pub const LEN_BITS: u32 = 24;
+/// The packet is in the slot, not in the cell.
+pub const IN_SLOT: u32 = 1 << LEN_BITS;
+
+/// What every process must agree on.
+#[repr(C)]
+pub struct Header {
+    magic: u64,
+    version: u32,
+    nonce: u32,
+    cells: u32,
+    slots: u32,
+    slot_len: u32,
+    writers: u32,
+    owner_pid: u32,
+    reserved: u32,
+    owner_start: u64,
+    /// [`fifo::ARMED`], [`fifo::CLOSED`].
+    pub state: AtomicU32,
+    /// Descriptor of the wake-up pipe plus one, or 0 while there is none.
+    pub wake_fd: AtomicU32,
+}
+
+/// A writer's line.
+#[repr(C, align(64))]
+pub struct Writer {
+    /// Start time and process id (see [`pack_proc`]), or 0 when free.
+    pub who: AtomicU64,
+    /// The ticket it may hold unpublished.
+    pub intent: AtomicU64,
+}
+
+/// A message in the FIFO. A packet of up to 48 bytes lies in one cache line with its word.
+#[repr(C, align(128))]
+pub struct CellMem {
+    /// Sequence in the low half, length and marks in the high half.
+    pub word: AtomicU64,
+    /// Interface id of the sender.
+    pub source: AtomicU64,
+    packet: [u8; INLINE],
+}
+
+const _: () = {
+    assert!(size_of::<Header>() <= 64);
+    assert!(size_of::<Writer>() == 64);
+    assert!(size_of::<CellMem>() == 128);
+    assert!(offset_of!(CellMem, packet) == 16);
+    assert!(offset_of!(CellMem, packet) + FIRST_LINE == 64);
+};
+
+const HEAD: usize = 128;
+const TAIL: usize = 256;
+const WRITERS: usize = 384;
+
+/// The sizes that fix a segment's layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Cells, a power of two.
+    pub cells: u32,
+    /// Slots, more than cells.
+    pub slots: u32,
+    /// Longest packet, id byte included.
+    pub slot_len: u32,
+    /// Writers' lines.
+    pub writers: u32,
+}
+
+/// Where the parts begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Parts {
+    slot_of: usize,
+    cells: usize,
+    slots: usize,
+    stride: usize,
+    end: usize,
+}
+
+impl Shape {
+    /// The layout, if the sizes make sense. Sizes may come from a peer.
+    fn parts(&self) -> Option<Parts> {
+        let sane = self.cells.is_power_of_two()
+            && (2..=1 << 16).contains(&self.cells)
+            && (self.cells..=1 << 18).contains(&self.slots)
+            && (INLINE as u32..1 << LEN_BITS).contains(&self.slot_len)
+            && (1..=1 << 16).contains(&self.writers);
+        if !sane {
+            return None;
+        }
+        // Within these bounds nothing below overflows 64 bits: 2^18 slots of 2^24 bytes are 2^42.
+        let stride = (self.slot_len as usize).next_multiple_of(64);
+        let slot_of = WRITERS + self.writers as usize * size_of::<Writer>();
+        let cells = (slot_of + self.cells as usize * 4).next_multiple_of(128);
+        let slots = (cells + self.cells as usize * size_of::<CellMem>()).next_multiple_of(4096);
+        Some(Parts { slot_of, cells, slots, stride, end: slots + self.slots as usize * stride })
+    }
+}
+
+/// A mapped segment whose layout has been checked against its size.
+#[derive(Debug)]
+pub struct Segment {
+    shape: Shape,
+    parts: Parts,
+    map: SharedMem,
+}
+
+impl Segment {
+    /// Makes a segment with every cell free and the first slots bound to the cells.
+    pub fn create(shape: Shape, nonce: u32) -> Result<Self, MemError> {
+        let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
+        let map = SharedMem::create("uct-posix", parts.end, MapOpts::default())?;
+        let seg = Segment { shape, parts, map };
+        let me = ProcId::me();
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION,
+            nonce,
+            cells: shape.cells,
+            slots: shape.slots,
+            slot_len: shape.slot_len,
+            writers: shape.writers,
+            owner_pid: me.pid,
+            reserved: 0,
+            owner_start: me.start,
+            state: AtomicU32::new(0),
+            wake_fd: AtomicU32::new(0),
+        };
+        // SAFETY: the mapping is page aligned and longer than a header, and no peer knows of it yet.
+        unsafe { seg.map.as_ptr().cast::<Header>().write(header) };
+        for cell in 0..shape.cells {
+            seg.slot_of(cell).store(cell, Ordering::Relaxed);
+        }
+        for writer in 0..shape.writers {
+            seg.writer(writer).intent.store(fifo::NO_TICKET, Ordering::Relaxed);
+        }
+        Ok(seg)
+    }
+
+    /// Maps the segment that `pid` holds as `fd`, if it is the one with this nonce and of our version.
+    pub fn attach(pid: u32, fd: RawFd, nonce: u32) -> Result<(Self, ProcId), ConnectError> {
+        let map = SharedMem::open_proc(pid, fd, WRITERS).map_err(connect_error)?;
+        let base = map.as_ptr();
+        // SAFETY: a header lies inside the mapping (open_proc checked its length), aligned; `offset` is one of a
+        // 32-bit field. Volatile: read once; the peer may change it any time, so decisions are made on the copy.
+        let short = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
+        // SAFETY: as above, for 64-bit fields.
+        let long = |offset| unsafe { base.wrapping_add(offset).cast::<u64>().read_volatile() };
+        if long(offset_of!(Header, magic)) != MAGIC {
+            return Err(ConnectError::Gone);
+        }
+        let theirs = short(offset_of!(Header, version));
+        if theirs != VERSION {
+            return Err(ConnectError::Version { theirs, ours: VERSION });
+        }
+        if short(offset_of!(Header, nonce)) != nonce || short(offset_of!(Header, owner_pid)) != pid {
+            return Err(ConnectError::Gone);
+        }
+        let shape = Shape {
+            cells: short(offset_of!(Header, cells)),
+            slots: short(offset_of!(Header, slots)),
+            slot_len: short(offset_of!(Header, slot_len)),
+            writers: short(offset_of!(Header, writers)),
+        };
+        let owner = ProcId { pid, start: long(offset_of!(Header, owner_start)) };
+        let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
+        Ok((Segment { shape, parts, map }, owner))
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Descriptor number by which peers open it.
+    pub fn fd(&self) -> RawFd {
+        self.map.fd()
+    }
+
+    /// # Safety
+    /// A `T` of atomics must lie at `offset`, inside the layout and aligned.
+    #[inline(always)]
+    unsafe fn shared<T>(&self, offset: usize) -> &T {
+        // SAFETY: the caller vouches for offset and type; the mapping lives as long as `self`, all bit patterns are
+        // valid atomics, and other processes touch these words by atomics only.
+        unsafe { &*self.map.as_ptr().wrapping_add(offset).cast::<T>() }
+    }
+
+    /// The words of the header that change.
+    #[inline(always)]
+    pub fn state(&self) -> &AtomicU32 {
+        // SAFETY: inside the header, aligned by its layout.
+        unsafe { self.shared(offset_of!(Header, state)) }
+    }
+
+    /// See [`Header::wake_fd`].
+    pub fn wake_fd(&self) -> &AtomicU32 {
+        // SAFETY: inside the header, aligned by its layout.
+        unsafe { self.shared(offset_of!(Header, wake_fd)) }
+    }
+
+    /// Next ticket to claim.
+    #[inline(always)]
+    pub fn head(&self) -> &AtomicU64 {
+        // SAFETY: HEAD is aligned and below WRITERS, the least length of a mapping.
+        unsafe { self.shared(HEAD) }
+    }
+
+    /// First ticket not released.
+    #[inline(always)]
+    pub fn tail(&self) -> &AtomicU64 {
+        // SAFETY: as for HEAD.
+        unsafe { self.shared(TAIL) }
+    }
+
+    /// A writer's line; the index is taken modulo their number.
+    pub fn writer(&self, n: u32) -> &Writer {
+        let offset = WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>();
+        // SAFETY: line n of `writers` lies in the layout; 384 and 64 keep it aligned.
+        unsafe { self.shared(offset) }
+    }
+
+    /// The slot bound to a cell; the index is taken modulo their number.
+    #[inline(always)]
+    pub fn slot_of(&self, cell: u32) -> &AtomicU32 {
+        let offset = self.parts.slot_of + (cell & (self.shape.cells - 1)) as usize * 4;
+        // SAFETY: entry `cell` of `slot_of` lies in the layout, at a multiple of 4.
+        unsafe { self.shared(offset) }
+    }
+
+    /// The cell of a ticket. // HOT
+    #[inline(always)]
+    pub fn cell(&self, ticket: u64) -> CellRef<'_> {
+        let n = ticket as usize & (self.shape.cells as usize - 1);
+        let at = self.map.as_ptr().wrapping_add(self.parts.cells + n * size_of::<CellMem>()).cast();
+        CellRef { at, _seg: self }
+    }
+
+    /// First byte of a slot, valid for `slot_len` bytes, if there is such a slot. // HOT
+    #[inline(always)]
+    pub fn slot(&self, n: u32) -> Option<*mut u8> {
+        if n >= self.shape.slots {
+            return None;
+        }
+        Some(self.map.as_ptr().wrapping_add(self.parts.slots + n as usize * self.parts.stride))
+    }
+}
+
+/// One cell of a segment.
+#[derive(Clone, Copy)]
+pub struct CellRef<'a> {
+    at: *mut CellMem,
+    _seg: &'a Segment,
+}
+
+impl<'a> CellRef<'a> {
+    /// The word that publishes it.
+    #[inline(always)]
+    pub fn word(self) -> &'a AtomicU64 {
+        // SAFETY: `Segment::cell` made the pointer from a masked index: inside the layout and aligned to 128; the
+        // field is an atomic.
+        unsafe { &(*self.at).word }
+    }
+
+    /// The sender.
+    #[inline(always)]
+    pub fn source(self) -> &'a AtomicU64 {
+        // SAFETY: as for `word`.
+        unsafe { &(*self.at).source }
+    }
+
+    /// First byte of the packet, valid for [`INLINE`] bytes, aligned to 16.
+    #[inline(always)]
+    pub fn packet(self) -> *mut u8 {
+        self.at.cast::<u8>().wrapping_add(offset_of!(CellMem, packet))
+    }
+}
+
+/// Process id and start time (clock ticks, good for 1 394 years) in one word that is never 0.
+pub fn pack_proc(id: ProcId) -> u64 {
+    id.start << 22 | u64::from(id.pid)
+}
+
+/// The reverse of [`pack_proc`].
+pub fn unpack_proc(word: u64) -> ProcId {
+    ProcId { pid: word as u32 & ((1 << 22) - 1), start: word >> 22 }
+}
+
+/// What a failure to map a peer's segment means for connecting.
+pub fn connect_error(e: MemError) -> ConnectError {
+    use crate::api::Error;
+    match e {
+        MemError::Gone { .. } => ConnectError::Gone,
+        MemError::Denied { .. } => ConnectError::Permission,
+        MemError::Refused { .. } => ConnectError::Gone,
+        MemError::Exhausted { .. } | MemError::LockLimit { .. } => ConnectError::Op(Error::NoMemory),
+        MemError::BadLength { .. } => ConnectError::Malformed,
+        MemError::Os { op, errno } => ConnectError::Op(Error::Sys { call: op, errno }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { cells: 64, slots: 96, slot_len: 8448, writers: 16 };
+
+    #[test]
+    fn parts_do_not_overlap_and_are_aligned() {
+        let parts = SHAPE.parts().unwrap();
+        assert!(parts.slot_of >= WRITERS + 16 * 64 && parts.cells >= parts.slot_of + 64 * 4);
+        assert!(parts.slots >= parts.cells + 64 * 128 && parts.end == parts.slots + 96 * parts.stride);
+        assert_eq!(
+            (parts.slot_of % 4, parts.cells % 128, parts.slots % 4096, parts.stride % 64),
+            (0, 0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn senseless_sizes_are_refused() {
+        for shape in [
+            Shape { cells: 63, ..SHAPE },
+            Shape { cells: 0, ..SHAPE },
+            Shape { slots: 63, ..SHAPE },
+            Shape { slots: u32::MAX, ..SHAPE },
+            Shape { slot_len: 1 << 24, ..SHAPE },
+            Shape { slot_len: 8, ..SHAPE },
+            Shape { writers: 0, ..SHAPE },
+            Shape { writers: u32::MAX, ..SHAPE },
+        ] {
+            assert_eq!(shape.parts(), None, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn attach_checks_the_header() {
+        let seg = Segment::create(SHAPE, 77).unwrap();
+        let pid = ucs::sys::proc::pid();
+        let (peer, owner) = Segment::attach(pid, seg.fd(), 77).unwrap();
+        assert_eq!((peer.shape(), owner), (SHAPE, ProcId::me()));
+        seg.slot_of(3).store(9, Ordering::Relaxed);
+        assert_eq!(peer.slot_of(3).load(Ordering::Relaxed), 9);
+        assert_eq!(Segment::attach(pid, seg.fd(), 78).unwrap_err(), ConnectError::Gone);
+        let base = seg.map.as_ptr();
+        // SAFETY: the offsets are of 32-bit fields of the header; the test is alone with it.
+        let set = |offset, to: u32| unsafe { base.wrapping_add(offset).cast::<u32>().write(to) };
+        set(offset_of!(Header, version), VERSION + 1);
+        let wrong = ConnectError::Version { theirs: VERSION + 1, ours: VERSION };
+        assert_eq!(Segment::attach(pid, seg.fd(), 77).unwrap_err(), wrong);
+        set(offset_of!(Header, version), VERSION);
+        set(offset_of!(Header, slots), 1 << 18);
+        assert_eq!(Segment::attach(pid, seg.fd(), 77).unwrap_err(), ConnectError::Malformed);
+        let other = SharedMem::create("other", 1 << 16, MapOpts::default()).unwrap();
+        assert_eq!(Segment::attach(pid, other.fd(), 77).unwrap_err(), ConnectError::Gone);
+    }
+
+    #[test]
+    fn process_words_keep_both_parts() {
+        let id = ProcId { pid: 4_194_303, start: 1 << 41 };
+        assert_eq!(unpack_proc(pack_proc(id)), id);
+    }
+}

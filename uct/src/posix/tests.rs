@@ -1,0 +1,127 @@
+//! What only `posix` promises; the rest is in the conformance suite.
+
+use super::{Config, Ep, Iface};
+use crate::api::{ConnectError, Ep as _, Error, Events, Iface as _, Refused, Sent};
+use std::cell::RefCell;
+use std::rc::Rc;
+use ucs::config::{Source, Table};
+
+fn open(source: &Source) -> Iface {
+    Iface::open(&Config::load(source).unwrap()).unwrap()
+}
+
+fn pair() -> (Iface, Ep) {
+    let iface = open(&Source::empty());
+    let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+    (iface, ep)
+}
+
+fn collect(iface: &Iface, id: u8) -> Rc<RefCell<Vec<Vec<u8>>>> {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    let sink = got.clone();
+    iface.set_am_handler(id, Some(Box::new(move |am| sink.borrow_mut().push(am.data().to_vec()))));
+    got
+}
+
+#[test]
+fn every_length_arrives_through_cell_and_slot() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 5);
+    for len in (0..200).chain([8192, 8447]) {
+        let data: Vec<u8> = (0..len).map(|i| i as u8 ^ len as u8).collect();
+        assert_eq!(
+            ep.am_bcopy(5, |slot| {
+                slot[..len].copy_from_slice(&data);
+                len
+            }),
+            Ok(len)
+        );
+        assert_eq!(
+            ep.am_packet(1 + len, |slot| {
+                slot[0] = 5;
+                slot[1..=len].copy_from_slice(&data);
+                1 + len
+            }),
+            Ok(1 + len)
+        );
+        assert_eq!(iface.progress(9), 2);
+        assert_eq!(*got.borrow_mut().drain(..).collect::<Vec<_>>(), [data.clone(), data]);
+    }
+}
+
+#[test]
+fn a_closed_interface_fails_its_senders() {
+    let (reader, _) = pair();
+    let writer = open(&Source::empty());
+    let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+    let (device, addr) = (reader.device_addr(), reader.iface_addr());
+    assert_eq!(ep.check(Default::default()), Ok(Sent::Done));
+    drop(reader);
+    assert_eq!(ep.check(Default::default()), Err(Refused::Failed(Error::PeerDead)));
+    let refused = (0..1000).find_map(|_| ep.am_short(1, 0, &[]).err());
+    assert_eq!(refused, Some(Refused::Failed(Error::PeerDead)));
+    assert_eq!(writer.connect(&device, &addr).err(), Some(ConnectError::Gone));
+}
+
+#[test]
+fn a_panicking_closure_leaves_the_fifo_whole() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 1);
+    for max in [8, 4000] {
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ep.am_packet(max, |_| panic!("no"))));
+        assert!(caught.is_err());
+    }
+    assert_eq!(ep.am_short_iov(1, &[b"x"]), Ok(Sent::Done));
+    assert_eq!(iface.progress(9), 3);
+    assert_eq!((got.borrow().len(), iface.rx_stats().malformed), (1, 2));
+}
+
+#[test]
+fn the_pipe_wakes_once_per_arm() {
+    let (iface, ep) = pair();
+    let epoll = ucs::sys::Epoll::new().unwrap();
+    epoll.add(iface.event_fd().unwrap(), 1).unwrap();
+    let woken = || epoll.wait(&mut Vec::new(), Some(std::time::Duration::ZERO)).unwrap() == 1;
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    assert!(!woken(), "not armed");
+    assert_eq!(iface.arm(Events::RECV), Ok(false));
+    assert_eq!(iface.progress(9), 1);
+    assert_eq!(iface.arm(Events::RECV), Ok(true));
+    assert!(!woken());
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    assert!(woken());
+    assert_eq!((iface.progress(9), iface.arm(Events::RECV)), (1, Ok(true)));
+    assert!(!woken());
+}
+
+#[test]
+fn lines_of_writers_are_bounded_and_come_back() {
+    let reader = open(&Source::empty().with("UCX_POSIX_MAX_WRITERS", "1"));
+    let (device, addr) = (reader.device_addr(), reader.iface_addr());
+    let (one, two) = (open(&Source::empty()), open(&Source::empty()));
+    let ep = one.connect(&device, &addr).unwrap();
+    let again = one.connect(&device, &addr).unwrap();
+    assert!(matches!(two.connect(&device, &addr).err(), Some(ConnectError::Op(Error::Exhausted(_)))));
+    drop((ep, again));
+    assert!(two.connect(&device, &addr).is_ok());
+}
+
+#[test]
+fn a_live_holder_is_waited_for() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 1);
+    ep.peer().abandon();
+    let other = open(&Source::empty());
+    let other_ep = other.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+    assert_eq!(other_ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    for _ in 0..100_000 {
+        assert_eq!(iface.progress(1), 0);
+    }
+    assert_eq!(iface.arm(Events::RECV), Ok(false), "a claimed ticket is no reason to sleep");
+    assert_eq!(iface.rx_stats().abandoned, 0);
+    // The line goes with the peer: what it named has no holder any more.
+    drop(ep);
+    while iface.progress(1) == 0 {}
+    assert_eq!((got.borrow().len(), iface.rx_stats().abandoned), (1, 1));
+}

@@ -159,6 +159,15 @@ impl fmt::Debug for PktType {
     }
 }
 
+/// Whether a message has a tag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Tagged {
+    /// No.
+    No,
+    /// Yes: 8 bytes more of header.
+    Yes,
+}
+
 bitflags! {
     /// Flags of REQ packets (RTM, RTW, RTR, RTA). Unknown bits survive.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -1,13 +1,15 @@
 //! The bytes of EFA RDM v4: every packet type, built in place and parsed once. No state, no I/O.
 //!
 //! The engine (`rdm`) writes packets with the builders of `rtm`, `rtw`, `rtr`, `rta`, `ctl` and `handshake` and
-//! takes received ones through [`parse`]. Nothing here depends on a peer's
+//! takes received ones through [`parse`]; tools print them with [`Print`]. Nothing here depends on a peer's
 //! state, and nothing a peer sends makes it panic.
 
 pub mod base;
 pub mod ctl;
 pub mod handshake;
 pub mod opt;
+mod pack;
+pub mod print;
 pub mod rawaddr;
 pub mod rta;
 pub mod rtm;
@@ -16,22 +18,14 @@ pub mod rtw;
 pub mod table;
 pub mod view;
 
-pub use base::{CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, TooManyIovs, VERSION};
+pub use base::{CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, Tagged, TooManyIovs, VERSION};
 pub use handshake::{Features, Handshake, HandshakeFlags};
 pub use opt::Opts;
+pub use print::Print;
 pub use rawaddr::RawAddr;
 pub use rta::{AtomicOp, Datatype};
 pub use rtm::{Cause, Delivery};
 pub use view::{Packet, Part, Reject, parse};
-
-/// Whether a message has a tag.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Tagged {
-    /// No.
-    No,
-    /// Yes: 8 bytes more of header.
-    Yes,
-}
 
 /// Bytes in front of the payload of a packet of this type with so many rma iovs and these options.
 ///
@@ -63,3 +57,6 @@ pub fn max_eager_payload(mtu: usize, tagged: Tagged, delivery: Delivery, opts: &
 pub fn max_payload(mtu: usize, ty: PktType, rma_iovs: usize, read_iovs: usize, opts: &Opts) -> usize {
     mtu.saturating_sub(header_len(ty, rma_iovs, opts) + read_iovs * RmaIov::LEN)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Builders are called by the engine's rooms to write into a slot of the wire; `parse` is called by
 //! `view::parse` only. Which of them to send, `select` decides.
 
-use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
+use super::base::{Base, Iovs, PktType, Reader, ReqFlags, Tagged, put};
 use super::opt::Opts;
 use super::table::layout;
 use super::view::{Part, Reject};
@@ -168,15 +168,15 @@ layout! {
 /// A tagged type has the header of its untagged sibling, then the tag.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Tagged<H> {
+struct WithTag<H> {
     hdr: H,
     tag: U64,
 }
 
 const _: () =
-    assert!(size_of::<Tagged<EagerHdr>>() == 16 && std::mem::offset_of!(Tagged<EagerHdr>, tag) == 8);
-const _: () = assert!(std::mem::offset_of!(Tagged<LongCtsHdr>, tag) == 24);
-const _: () = assert!(std::mem::offset_of!(Tagged<RuntHdr>, tag) == 40);
+    assert!(size_of::<WithTag<EagerHdr>>() == 16 && std::mem::offset_of!(WithTag<EagerHdr>, tag) == 8);
+const _: () = assert!(std::mem::offset_of!(WithTag<LongCtsHdr>, tag) == 24);
+const _: () = assert!(std::mem::offset_of!(WithTag<RuntHdr>, tag) == 40);
 
 /// Whether the sender wants to hear that the message has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -488,25 +488,18 @@ pub enum RtmBody {
     },
 }
 
-/// Whether the type being parsed ends its fixed header with a tag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum TagKind {
-    Untagged,
-    Tagged,
-}
-
 /// Fixed header, tag, options.
 #[inline(always)]
 fn read<H: FromBytes + Unaligned>(
     from: &mut Reader<'_>,
-    kind: TagKind,
+    tagged: Tagged,
     flags: ReqFlags,
 ) -> Result<(H, Option<u64>, Opts), Reject> {
-    let (hdr, tag) = match kind {
-        TagKind::Untagged => (from.take::<H>(Part::Header)?, None),
-        TagKind::Tagged => {
-            let tagged: Tagged<H> = from.take(Part::Header)?;
-            (tagged.hdr, Some(tagged.tag.get()))
+    let (hdr, tag) = match tagged {
+        Tagged::No => (from.take::<H>(Part::Header)?, None),
+        Tagged::Yes => {
+            let both: WithTag<H> = from.take(Part::Header)?;
+            (both.hdr, Some(both.tag.get()))
         }
     };
     Ok((hdr, tag, Opts::read(from, flags)?))
@@ -524,10 +517,10 @@ fn within(at: u64, len: usize, total: u64) -> Result<(), Reject> {
 /// EAGER.
 // HOT
 #[inline(always)]
-pub(super) fn eager<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<EagerHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<EagerHdr>(&mut from, tagged, flags)?;
     let (msg_id, payload) = (hdr.msg_id.get(), from.rest());
     Ok(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body: RtmBody::Eager, payload })
 }
@@ -535,10 +528,10 @@ pub(super) fn eager<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<R
 /// MEDIUM.
 // HOT
 #[inline]
-pub(super) fn medium<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<MediumHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<MediumHdr>(&mut from, tagged, flags)?;
     let (msg_id, payload) = (hdr.msg_id.get(), from.rest());
     let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
     within(seg_offset, payload.len(), msg_length)?;
@@ -547,19 +540,19 @@ pub(super) fn medium<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<
 }
 
 /// DC_EAGER.
-pub(super) fn dc_eager<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<DcEagerHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<DcEagerHdr>(&mut from, tagged, flags)?;
     let (msg_id, receipt, payload) = (hdr.msg_id.get(), Some(hdr.send_id.get()), from.rest());
     Ok(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt, opts, body: RtmBody::Eager, payload })
 }
 
 /// DC_MEDIUM.
-pub(super) fn dc_medium<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<DcMediumHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<DcMediumHdr>(&mut from, tagged, flags)?;
     let (msg_id, receipt, payload) = (hdr.msg_id.get(), Some(hdr.send_id.get()), from.rest());
     let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
     within(seg_offset, payload.len(), msg_length)?;
@@ -571,12 +564,12 @@ pub(super) fn dc_medium<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Resu
 pub(super) fn longcts<'a>(
     packet: &'a [u8],
     base: Base,
-    kind: TagKind,
+    tagged: Tagged,
     delivery: Delivery,
 ) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<LongCtsHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<LongCtsHdr>(&mut from, tagged, flags)?;
     let (msg_id, send_id, payload) = (hdr.msg_id.get(), hdr.send_id.get(), from.rest());
     let msg_length = hdr.msg_length.get();
     within(0, payload.len(), msg_length)?;
@@ -587,10 +580,10 @@ pub(super) fn longcts<'a>(
 }
 
 /// LONGREAD.
-pub(super) fn longread<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<LongReadHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<LongReadHdr>(&mut from, tagged, flags)?;
     let read_iov = Iovs::read(&mut from, hdr.read_iov_count.get(), Part::ReadIov)?;
     let (msg_id, send_id, msg_length) = (hdr.msg_id.get(), hdr.send_id.get(), hdr.msg_length.get());
     let body = RtmBody::LongRead { msg_length, send_id, read_iov };
@@ -598,10 +591,10 @@ pub(super) fn longread<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Resul
 }
 
 /// RUNTREAD.
-pub(super) fn runtread<'a>(packet: &'a [u8], base: Base, kind: TagKind) -> Result<Rtm<'a>, Reject> {
+pub(super) fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Rtm<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let (hdr, tag, opts) = read::<RuntHdr>(&mut from, kind, flags)?;
+    let (hdr, tag, opts) = read::<RuntHdr>(&mut from, tagged, flags)?;
     let read_iov = Iovs::read(&mut from, hdr.count.get(), Part::ReadIov)?;
     let (msg_id, send_id, payload) = (hdr.msg_id.get(), hdr.send_id.get(), from.rest());
     let (msg_length, runt_length, seg_offset) =

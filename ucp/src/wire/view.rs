@@ -4,12 +4,12 @@
 //! may be shared with another process; only the payload stays where it is. It keeps no state and decides
 //! nothing about who sent the packet.
 
-use super::base::{Base, PktType, Reader, VERSION};
+use super::base::{Base, PktType, Reader, Tagged, VERSION};
 use super::ctl::{AtomRsp, Cts, CtsData, Eor, PeerError, ReadNack, ReadRsp, Receipt};
 use super::handshake::Handshake;
 use super::opt::Opts;
 use super::rta::{self, Rta};
-use super::rtm::{self, Delivery, Rtm, TagKind};
+use super::rtm::{self, Delivery, Rtm};
 use super::rtr::{self, ReadKind, Rtr};
 use super::rtw::{self, Rtw};
 use super::table::{Travel, row};
@@ -230,32 +230,33 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, Reject> {
         return Err(Reject::Version(base.version));
     }
     match PktType(base.ty) {
-        PktType::EAGER_TAGRTM => rtm::eager(packet, base, TagKind::Tagged).map(Packet::Rtm),
-        PktType::EAGER_MSGRTM => rtm::eager(packet, base, TagKind::Untagged).map(Packet::Rtm),
+        PktType::EAGER_TAGRTM => rtm::eager(packet, base, Tagged::Yes).map(Packet::Rtm),
+        PktType::EAGER_MSGRTM => rtm::eager(packet, base, Tagged::No).map(Packet::Rtm),
         PktType::CTSDATA => CtsData::parse(packet, base).map(|(hdr, payload)| Packet::CtsData(hdr, payload)),
         _ => parse_other(packet, base),
     }
 }
 
 fn parse_other(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
-    use TagKind::{Tagged, Untagged};
     match PktType(base.ty) {
-        PktType::MEDIUM_MSGRTM => rtm::medium(packet, base, Untagged).map(Packet::Rtm),
-        PktType::MEDIUM_TAGRTM => rtm::medium(packet, base, Tagged).map(Packet::Rtm),
-        PktType::LONGCTS_MSGRTM => rtm::longcts(packet, base, Untagged, Delivery::Plain).map(Packet::Rtm),
-        PktType::LONGCTS_TAGRTM => rtm::longcts(packet, base, Tagged, Delivery::Plain).map(Packet::Rtm),
-        PktType::LONGREAD_MSGRTM => rtm::longread(packet, base, Untagged).map(Packet::Rtm),
-        PktType::LONGREAD_TAGRTM => rtm::longread(packet, base, Tagged).map(Packet::Rtm),
-        PktType::RUNTREAD_MSGRTM => rtm::runtread(packet, base, Untagged).map(Packet::Rtm),
-        PktType::RUNTREAD_TAGRTM => rtm::runtread(packet, base, Tagged).map(Packet::Rtm),
-        PktType::DC_EAGER_MSGRTM => rtm::dc_eager(packet, base, Untagged).map(Packet::Rtm),
-        PktType::DC_EAGER_TAGRTM => rtm::dc_eager(packet, base, Tagged).map(Packet::Rtm),
-        PktType::DC_MEDIUM_MSGRTM => rtm::dc_medium(packet, base, Untagged).map(Packet::Rtm),
-        PktType::DC_MEDIUM_TAGRTM => rtm::dc_medium(packet, base, Tagged).map(Packet::Rtm),
+        PktType::MEDIUM_MSGRTM => rtm::medium(packet, base, Tagged::No).map(Packet::Rtm),
+        PktType::MEDIUM_TAGRTM => rtm::medium(packet, base, Tagged::Yes).map(Packet::Rtm),
+        PktType::LONGCTS_MSGRTM => rtm::longcts(packet, base, Tagged::No, Delivery::Plain).map(Packet::Rtm),
+        PktType::LONGCTS_TAGRTM => rtm::longcts(packet, base, Tagged::Yes, Delivery::Plain).map(Packet::Rtm),
+        PktType::LONGREAD_MSGRTM => rtm::longread(packet, base, Tagged::No).map(Packet::Rtm),
+        PktType::LONGREAD_TAGRTM => rtm::longread(packet, base, Tagged::Yes).map(Packet::Rtm),
+        PktType::RUNTREAD_MSGRTM => rtm::runtread(packet, base, Tagged::No).map(Packet::Rtm),
+        PktType::RUNTREAD_TAGRTM => rtm::runtread(packet, base, Tagged::Yes).map(Packet::Rtm),
+        PktType::DC_EAGER_MSGRTM => rtm::dc_eager(packet, base, Tagged::No).map(Packet::Rtm),
+        PktType::DC_EAGER_TAGRTM => rtm::dc_eager(packet, base, Tagged::Yes).map(Packet::Rtm),
+        PktType::DC_MEDIUM_MSGRTM => rtm::dc_medium(packet, base, Tagged::No).map(Packet::Rtm),
+        PktType::DC_MEDIUM_TAGRTM => rtm::dc_medium(packet, base, Tagged::Yes).map(Packet::Rtm),
         PktType::DC_LONGCTS_MSGRTM => {
-            rtm::longcts(packet, base, Untagged, Delivery::Complete).map(Packet::Rtm)
+            rtm::longcts(packet, base, Tagged::No, Delivery::Complete).map(Packet::Rtm)
         }
-        PktType::DC_LONGCTS_TAGRTM => rtm::longcts(packet, base, Tagged, Delivery::Complete).map(Packet::Rtm),
+        PktType::DC_LONGCTS_TAGRTM => {
+            rtm::longcts(packet, base, Tagged::Yes, Delivery::Complete).map(Packet::Rtm)
+        }
         PktType::EAGER_RTW => rtw::eager(packet, base, Delivery::Plain).map(Packet::Rtw),
         PktType::DC_EAGER_RTW => rtw::eager(packet, base, Delivery::Complete).map(Packet::Rtw),
         PktType::LONGCTS_RTW => rtw::longcts(packet, base, Delivery::Plain).map(Packet::Rtw),

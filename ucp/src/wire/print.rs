@@ -1,0 +1,219 @@
+//! Packets as text, from the table of types: one line for logs, several for people.
+//!
+//! Called by tools and tracing, never on the hot path. It takes any bytes: what does not parse is printed as far
+//! as it goes, with the reason.
+
+use super::base::{Base, CtlFlags, Iovs, PktType, Reader, ReqFlags};
+use super::handshake::{Features, Handshake, HandshakeFlags};
+use super::opt::Opts;
+use super::rta::{AtomicOp, Datatype};
+use super::rtm::RtmBody;
+use super::rtw::RtwBody;
+use super::table::{Field, Row, Show, row};
+use super::view::{Packet, Part, parse};
+use bitflags::Flags;
+use std::fmt::{self, Formatter, Write};
+
+/// A packet to print: `{}` on one line, `{:#}` with a line for each field, its offset and its meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Print<'a>(pub &'a [u8]);
+
+impl fmt::Display for Print<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let packet = self.0;
+        let Ok(base) = Reader::new(packet).take::<Base>(Part::Base) else {
+            return write!(f, "{} bytes, too few for a packet", packet.len());
+        };
+        let row = row(PktType(base.ty));
+        let mut out = Out { style: if f.alternate() { Style::Lines } else { Style::Line }, f };
+        out.head(row, base, packet.len())?;
+        for field in row.all_fields() {
+            if let Some(value) = field.get(packet) {
+                out.item(Some(field.at), field.name, Value { value, field }, field.meaning)?;
+            }
+        }
+        match parse(packet) {
+            Ok(view) => out.rest(&view),
+            Err(reject) => out.item(None, "rejected", format_args!("\"{reject}\""), ""),
+        }
+    }
+}
+
+enum Style {
+    Line,
+    Lines,
+}
+
+struct Out<'f, 'b> {
+    style: Style,
+    f: &'f mut Formatter<'b>,
+}
+
+impl Out<'_, '_> {
+    fn head(&mut self, row: &Row, base: Base, len: usize) -> fmt::Result {
+        let flags = FlagNames { row, bits: base.flags.get() };
+        match self.style {
+            Style::Line => write!(self.f, "{} flags={flags}", row.ty),
+            Style::Lines => {
+                write!(self.f, "{}, {len} bytes", row.ty)?;
+                self.item(Some(0), "type", base.ty, "")?;
+                self.item(Some(1), "version", base.version, "")?;
+                self.item(Some(2), "flags", flags, "")
+            }
+        }
+    }
+
+    fn item(&mut self, at: Option<u16>, name: &str, value: impl fmt::Display, meaning: &str) -> fmt::Result {
+        match (&self.style, at) {
+            (Style::Line, _) => return write!(self.f, " {name}={value}"),
+            (Style::Lines, Some(at)) => write!(self.f, "\n  @{at:<3} {name:<16}")?,
+            (Style::Lines, None) => write!(self.f, "\n       {name:<16}")?,
+        }
+        match meaning {
+            "" => write!(self.f, "{value}"),
+            meaning => write!(self.f, "{:<20}{meaning}", format_args!("{value}").to_string()),
+        }
+    }
+
+    /// All that is behind the fixed header.
+    fn rest(&mut self, packet: &Packet<'_>) -> fmt::Result {
+        match packet {
+            Packet::Rtw(rtw) => self.iovs("rma_iov", &rtw.rma_iov)?,
+            Packet::Rtr(rtr) => self.iovs("rma_iov", &rtr.rma_iov)?,
+            Packet::Rta(rta, _) => self.iovs("rma_iov", &rta.rma_iov)?,
+            Packet::CtsData(hdr, _) => self.option("connid", hdr.connid.map(Hex))?,
+            Packet::Handshake(shake) => self.handshake(shake)?,
+            _ => {}
+        }
+        if let Some(opts) = packet.opts() {
+            self.opts(opts)?;
+        }
+        match packet {
+            Packet::Rtm(rtm) => match &rtm.body {
+                RtmBody::LongRead { read_iov, .. } | RtmBody::RuntRead { read_iov, .. } => {
+                    self.iovs("read_iov", read_iov)?;
+                }
+                RtmBody::Eager | RtmBody::Medium { .. } | RtmBody::LongCts { .. } => {}
+            },
+            Packet::Rtw(rtw) => {
+                if let RtwBody::LongRead { read_iov, .. } = &rtw.body {
+                    self.iovs("read_iov", read_iov)?;
+                }
+            }
+            _ => {}
+        }
+        match packet.payload().len() {
+            0 => Ok(()),
+            len => self.item(None, "payload", len, "bytes"),
+        }
+    }
+
+    fn iovs(&mut self, name: &str, iovs: &Iovs) -> fmt::Result {
+        for iov in iovs.as_slice() {
+            self.item(None, name, format_args!("{:#x}+{}@{:#x}", iov.addr, iov.len, iov.key), "")?;
+        }
+        Ok(())
+    }
+
+    fn option(&mut self, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+        value.map_or(Ok(()), |value| self.item(None, name, value, ""))
+    }
+
+    fn opts(&mut self, opts: &Opts) -> fmt::Result {
+        self.option("raw_addr", opts.raw_addr)?;
+        self.option("cq_data", opts.cq_data.map(Hex))?;
+        self.option("connid", opts.connid.map(Hex))
+    }
+
+    fn handshake(&mut self, shake: &Handshake) -> fmt::Result {
+        self.item(None, "features", Names(shake.features()), "")?;
+        for word in shake.extra.iter().take(usize::from(shake.nwords)).skip(1) {
+            self.item(None, "extra", Hex(*word), "")?;
+        }
+        self.option("connid", shake.connid.map(Hex))?;
+        self.option("host_id", shake.host_id.map(Hex))?;
+        self.option("device_version", shake.device_version.map(Hex))?;
+        self.option("user_recv_qpn", shake.user_recv_qp.map(|qp| qp.qpn))?;
+        self.option("user_recv_qkey", shake.user_recv_qp.map(|qp| Hex(qp.qkey)))?;
+        self.option("hmem_p2p", shake.hmem_p2p)
+    }
+}
+
+struct Hex<T>(T);
+
+impl<T: fmt::LowerHex> fmt::Display for Hex<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// The value of a field, shown as its row says.
+struct Value {
+    value: u64,
+    field: Field,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let small = self.value as u32;
+        match self.field.show {
+            Show::Dec => write!(f, "{}", self.value),
+            Show::Hex | Show::Pad => write!(f, "{:#x}", self.value),
+            Show::Op => match AtomicOp::try_from(small) {
+                Ok(op) => write!(f, "{op:?}"),
+                Err(_) => write!(f, "{small}"),
+            },
+            Show::Datatype => match Datatype::try_from(small) {
+                Ok(datatype) => write!(f, "{datatype:?}"),
+                Err(_) => write!(f, "{small}"),
+            },
+        }
+    }
+}
+
+/// Names of the bits set, unknown ones in hex, `0` for none.
+struct Names<B>(B);
+
+impl<B: Flags<Bits: fmt::LowerHex + Default + PartialEq>> fmt::Display for Names<B> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut names = self.0.iter_names();
+        let mut any = false;
+        for (name, _) in names.by_ref() {
+            if any {
+                f.write_char('|')?;
+            }
+            f.write_str(name)?;
+            any = true;
+        }
+        let rest = names.remaining().bits();
+        match (any, rest == B::Bits::default()) {
+            (true, true) => Ok(()),
+            (false, true) => f.write_char('0'),
+            (true, false) => write!(f, "|{rest:#x}"),
+            (false, false) => write!(f, "{rest:#x}"),
+        }
+    }
+}
+
+/// Flags mean what the type says they mean.
+struct FlagNames<'a> {
+    row: &'a Row,
+    bits: u16,
+}
+
+impl fmt::Display for FlagNames<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.row.ty {
+            PktType::HANDSHAKE => Names(HandshakeFlags::from_bits_retain(self.bits)).fmt(f),
+            _ if self.row.class.is_req() => Names(ReqFlags::from_bits_retain(self.bits)).fmt(f),
+            _ => Names(CtlFlags::from_bits_retain(self.bits)).fmt(f),
+        }
+    }
+}
+
+/// The features of a peer, by name.
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Names(*self).fmt(f)
+    }
+}

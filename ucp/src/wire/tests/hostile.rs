@@ -1,0 +1,203 @@
+//! What a broken or hostile peer may send: nothing panics, and what is accepted hangs together.
+
+use super::super::table::{TABLE, Travel};
+use super::super::*;
+use super::golden::{self, from_hex};
+use super::{ADDR, bytes};
+use proptest::prelude::*;
+
+/// Flags we do not write again, and the class flags we do not require.
+fn without_flags(mut packet: Packet<'_>) -> Packet<'_> {
+    match &mut packet {
+        Packet::Rtm(rtm) => rtm.flags = ReqFlags::empty(),
+        Packet::Rtw(rtw) => rtw.flags = ReqFlags::empty(),
+        _ => {}
+    }
+    packet
+}
+
+/// What is accepted means the same when written again.
+fn hangs_together(wire: &[u8]) {
+    let Ok(packet) = parse(wire) else { return };
+    assert!(packet.payload().len() < wire.len());
+    let again = bytes(&packet);
+    let reparsed = parse(&again).expect("own packet is accepted");
+    assert_eq!(without_flags(reparsed), without_flags(packet));
+}
+
+#[test]
+fn cut_at_every_length() {
+    for golden in golden::all() {
+        let wire = golden.bytes();
+        for len in 0..wire.len() {
+            if let Ok(packet) = parse(&wire[..len]) {
+                // A shorter packet is a packet in its own right, of a shorter message.
+                assert_eq!(bytes(&packet), wire[..len], "{packet:?}");
+            }
+            let _ = (Print(&wire[..len]).to_string(), format!("{:#}", Print(&wire[..len])));
+        }
+    }
+}
+
+#[test]
+fn one_byte_wrong() {
+    for golden in golden::all() {
+        let wire = golden.bytes();
+        for at in 0..wire.len() {
+            for value in [0x00, 0x01, 0x05, 0x7f, 0x80, 0xff] {
+                let mut wrong = wire.clone();
+                wrong[at] = value;
+                hangs_together(&wrong);
+                let _ = (Print(&wrong).to_string(), format!("{:#}", Print(&wrong)));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn random_bytes(wire in prop::collection::vec(any::<u8>(), 0..256)) {
+        hangs_together(&wire);
+        let _ = Print(&wire).to_string();
+    }
+
+    #[test]
+    fn random_bytes_behind_a_good_type(
+        which in any::<prop::sample::Index>(),
+        flags in prop_oneof![Just(0u16), Just(1), Just(2), Just(0x8000), any::<u16>()],
+        small in prop::collection::vec(0..6u8, 24),
+        mut wire in prop::collection::vec(any::<u8>(), 0..256),
+        sparse in any::<bool>(),
+    ) {
+        let types: Vec<u8> = TABLE.iter().filter(|row| row.travel == Travel::Yes).map(|row| row.ty.0).collect();
+        if sparse {
+            // Small numbers where counts and lengths are make deeper paths likely.
+            for (at, byte) in wire.iter_mut().enumerate().skip(4).take(24) {
+                *byte = if at % 4 == 0 { small[at - 4] } else { 0 };
+            }
+        }
+        let mut head = vec![*which.get(&types), VERSION];
+        head.extend(flags.to_le_bytes());
+        let len = wire.len().min(head.len());
+        wire[..len].copy_from_slice(&head[..len]);
+        hangs_together(&wire);
+        let _ = format!("{:#}", Print(&wire));
+    }
+}
+
+fn reject(hex: &str) -> Reject {
+    parse(&from_hex(hex)).expect_err("rejected")
+}
+
+#[test]
+fn types_that_never_travel() {
+    for row in &TABLE {
+        let mut wire = [0; 128];
+        wire[..2].copy_from_slice(&[row.ty.0, VERSION]);
+        let want = match row.travel {
+            Travel::Yes => continue,
+            Travel::NeverSent => Reject::NeverSent(row.ty),
+            Travel::Reserved => Reject::Reserved(row.ty),
+            Travel::Unknown => Reject::Unknown(row.ty.0),
+        };
+        assert_eq!(parse(&wire), Err(want));
+    }
+    let count = |travel| TABLE.iter().filter(|row| row.travel == travel).count();
+    assert_eq!((count(Travel::Yes), count(Travel::NeverSent), count(Travel::Reserved)), (36, 4, 5));
+}
+
+#[test]
+fn versions() {
+    assert_eq!(reject("40 03 0400 00000000"), Reject::Version(3));
+    assert_eq!(reject("40 05 0400 00000000"), Reject::Version(5));
+    assert_eq!(parse(&[]), Err(Reject::Short { part: Part::Base, need: 4, have: 0 }));
+    assert_eq!(parse(&[64, 4, 0]), Err(Reject::Short { part: Part::Base, need: 4, have: 3 }));
+}
+
+#[test]
+fn too_many_iovs() {
+    let room = "00".repeat(24 * 6);
+    for count in [5, 6, 0x100, 0x0100_0000, u32::MAX] {
+        let count_hex: String = count.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let rma = Reject::IovCount { part: Part::RmaIov, count };
+        let read = Reject::IovCount { part: Part::ReadIov, count };
+        let (word, long) = ("00000000", "0000000000000000");
+        for ty in ["46", "8b"] {
+            assert_eq!(reject(&format!("{ty}040000 {count_hex} {room}")), rma);
+        }
+        for ty in ["47", "8c", "82", "48", "49"] {
+            assert_eq!(reject(&format!("{ty}040000 {count_hex} {long} {word} {word} {room}")), rma);
+        }
+        for ty in ["4a", "4b", "4c", "8d"] {
+            assert_eq!(reject(&format!("{ty}042000 {word} {count_hex} {word} {word} {word} {room}")), rma);
+        }
+        for ty in ["80", "81", "91", "92", "82"] {
+            assert_eq!(reject(&format!("{ty}040400 {word} {long} {word} {count_hex} {room}")), read);
+        }
+    }
+    assert_eq!(Iovs::try_from(&[RmaIov::default(); 5][..]), Err(TooManyIovs(5)));
+}
+
+#[test]
+fn lengths_that_lie() {
+    let range = |offset, len, total| Reject::Range { offset, len, total };
+    // Medium: the segment ends behind the message; its offset wraps.
+    let medium = |offset: &str| reject(&format!("42040400 00000000 0a00000000000000 {offset} 6869"));
+    assert_eq!(medium("0900000000000000"), range(9, 2, 10));
+    assert_eq!(medium("ffffffffffffffff"), range(u64::MAX, 2, 10));
+    // Long-CTS: more data than message.
+    assert_eq!(reject("44040400 00000000 0100000000000000 00000000 00000000 6869"), range(0, 2, 1));
+    // Runt: longer than the message; the segment longer than the runt.
+    let runt =
+        |lens: &str| reject(&format!("91040400 00000000 0a00000000000000 00000000 00000000 {lens} 6869"));
+    assert_eq!(runt("0000000000000000 0b00000000000000"), range(0, 11, 10));
+    assert_eq!(runt("0700000000000000 0800000000000000"), range(7, 2, 8));
+    // Segments longer than the packet, and beyond 64 bits.
+    let length = |claimed, have| Reject::Length { claimed, have };
+    assert_eq!(reject("04040000 00000000 0300000000000000 0000000000000000 6869"), length(3, 2));
+    assert_eq!(reject("04040000 00000000 ffffffffffffffff 0000000000000000 6869"), length(u64::MAX, 2));
+    assert_eq!(
+        reject("04040000 00000000 0200000000000000 ffffffffffffffff 6869"),
+        range(u64::MAX, 2, u64::MAX)
+    );
+    assert_eq!(reject("05040000 00000000 00000000 00000000 0300000000000000 6869"), length(3, 2));
+    assert_eq!(reject("08040000 00000000 00000000 00000000 0300000000000000 6869"), length(3, 2));
+    // Eager write: payload and iovs differ; the sum of the iovs wraps.
+    let iov = |len: &str| format!("0000000000000000 {len} 0000000000000000");
+    let three = iov("0300000000000000");
+    assert_eq!(reject(&format!("46040000 01000000 {three} 6869")), length(3, 2));
+    let huge = iov("ffffffffffffffff");
+    assert_eq!(reject(&format!("46040000 02000000 {huge} {three} 6869")), Reject::IovTotal);
+}
+
+#[test]
+fn options_that_lie() {
+    let addr = "00".repeat(32);
+    assert_eq!(reject(&format!("40040500 00000000 1f000000 {addr}")), Reject::AddrLen(31));
+    assert_eq!(reject(&format!("40040500 00000000 00000000 {addr}")), Reject::AddrLen(0));
+    let short = |part, need, have| Reject::Short { part, need, have };
+    assert_eq!(reject(&format!("40040500 00000000 24000000 {addr} 0000")), short(Part::RawAddr, 4, 2));
+    let most = u64::from(u32::MAX) - 32;
+    assert_eq!(reject(&format!("40040500 00000000 ffffffff {addr}")), short(Part::RawAddr, most, 0));
+    assert_eq!(reject("40040600 00000000 00000000000000"), short(Part::CqData, 8, 7));
+    assert_eq!(reject("40040480 00000000 000000"), short(Part::Connid, 4, 3));
+    let mut long = bytes(&parse(&golden::all()[0].bytes()).expect("golden"));
+    long[8] = 0x26; // an address of 38 bytes takes the two of the payload
+    assert_eq!(
+        parse(&long).map(|packet| (packet.payload().len(), packet.opts().copied())),
+        Ok((0, Some(Opts::raw_addr(ADDR))))
+    );
+}
+
+#[test]
+fn handshakes_that_lie() {
+    assert_eq!(reject("09040000 02000000"), Reject::ExtraCount(2));
+    let extra = |need, have| Reject::Short { part: Part::Extra, need, have };
+    assert_eq!(reject("09040000 04000000 00000000"), extra(8, 4));
+    assert_eq!(reject("09040000 ffffffff 0000000000000000"), extra((u64::from(u32::MAX) - 3) * 8, 8));
+    let version = Reject::Short { part: Part::DeviceVersion, need: 8, have: 0 };
+    assert_eq!(reject("09040200 04000000 0000000000000000"), version);
+    assert_eq!(reject("0c040000 00000000 03000000 00000000 00000000"), Reject::RefKind(3));
+}

@@ -29,6 +29,8 @@
 //!
 //! An interface and its endpoints belong to one thread at a time; the types are neither `Send` nor `Sync`.
 
+#[cfg(not(loom))]
+pub mod any;
 pub mod api;
 pub mod base;
 pub mod efa;

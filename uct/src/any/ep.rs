@@ -1,0 +1,206 @@
+//! Endpoint of whichever transport. Delegation only; lists of local memory are rewritten on the stack.
+
+use super::kinds::{OfKind, both, each};
+use super::md::MIXED;
+use super::{Ep, Mem, Rkey};
+use crate::api::{
+    self, AddrBuf, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused,
+    Word,
+};
+use arrayvec::ArrayVec;
+use std::ptr::NonNull;
+
+/// Longest iov list that fits the stack; no transport takes more.
+const MAX_IOV: usize = 32;
+
+/// The list with registrations of the transport that will use it.
+#[inline]
+fn iov_of<'m, M: OfKind<'m>>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<'m, M>, MAX_IOV>, Refused> {
+    if iov.len() > MAX_IOV {
+        return Err(Error::TooLong { len: iov.len(), max: MAX_IOV }.into());
+    }
+    iov.iter()
+        .map(|piece| {
+            let mem = match piece.mem {
+                Some(mem) => Some(M::of_kind(mem).ok_or(MIXED)?),
+                None => None,
+            };
+            Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
+        })
+        .collect()
+}
+
+impl api::Ep for Ep {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    #[inline]
+    fn tag(&self) -> EpTag {
+        each!(self, Ep(ep) => ep.tag())
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        each!(self, Ep(ep) => ep.set_tag(tag))
+    }
+
+    // HOT
+    #[inline]
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
+        each!(self, Ep(ep) => ep.am_short(id, header, payload))
+    }
+
+    // HOT
+    #[inline]
+    fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
+        each!(self, Ep(ep) => ep.am_short_iov(id, iov))
+    }
+
+    // HOT
+    #[inline]
+    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
+        each!(self, Ep(ep) => ep.am_bcopy(id, pack))
+    }
+
+    // HOT
+    #[inline]
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
+        each!(self, Ep(ep) => ep.am_packet(max, pack))
+    }
+
+    #[inline]
+    fn max_bcopy(&self) -> usize {
+        each!(self, Ep(ep) => ep.max_bcopy())
+    }
+
+    #[inline]
+    unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Ep(ep) => unsafe { ep.am_zcopy(id, header, &iov_of(iov)?, comp) })
+    }
+
+    #[inline]
+    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.put_short(bytes, remote, rkey), else Err(MIXED.into()))
+    }
+
+    #[inline]
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        max: usize,
+        pack: F,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Outcome<usize> {
+        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.put_bcopy(max, pack, remote, rkey), else Err(MIXED.into()))
+    }
+
+    #[inline]
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+        both!(
+            self, rkey,
+            // SAFETY: the caller's promise is the same.
+            (Ep(ep), Rkey(rkey)) => unsafe { ep.put_zcopy(&iov_of(iov)?, remote, rkey, comp) },
+            else Err(MIXED.into())
+        )
+    }
+
+    #[inline]
+    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
+        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.get_short(out, remote, rkey), else Err(MIXED.into()))
+    }
+
+    #[inline]
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        len: usize,
+        unpack: F,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        both!(
+            self, rkey,
+            (Ep(ep), Rkey(rkey)) => ep.get_bcopy(len, unpack, remote, rkey, comp),
+            else Err(MIXED.into())
+        )
+    }
+
+    #[inline]
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+        both!(
+            self, rkey,
+            // SAFETY: the caller's promise is the same.
+            (Ep(ep), Rkey(rkey)) => unsafe { ep.get_zcopy(&iov_of(iov)?, remote, rkey, comp) },
+            else Err(MIXED.into())
+        )
+    }
+
+    #[inline]
+    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
+        both!(self, rkey, (Ep(ep), Rkey(rkey)) => ep.atomic_post(op, value, remote, rkey), else Err(MIXED.into()))
+    }
+
+    #[inline]
+    unsafe fn atomic_fetch<W: Word>(
+        &self,
+        op: AtomicOp,
+        value: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        both!(
+            self, rkey,
+            // SAFETY: the caller's promise is the same.
+            (Ep(ep), Rkey(rkey)) => unsafe { ep.atomic_fetch(op, value, result, remote, rkey, comp) },
+            else Err(MIXED.into())
+        )
+    }
+
+    #[inline]
+    unsafe fn atomic_cswap<W: Word>(
+        &self,
+        compare: W,
+        swap: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        both!(
+            self, rkey,
+            // SAFETY: the caller's promise is the same.
+            (Ep(ep), Rkey(rkey)) => unsafe { ep.atomic_cswap(compare, swap, result, remote, rkey, comp) },
+            else Err(MIXED.into())
+        )
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        each!(self, Ep(ep) => ep.flush(comp))
+    }
+
+    fn fence(&self) -> Outcome {
+        each!(self, Ep(ep) => ep.fence())
+    }
+
+    fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
+        each!(self, Ep(ep) => ep.pending_add(op))
+    }
+
+    fn pending_purge(&self, each_op: &mut dyn FnMut(Pending)) {
+        each!(self, Ep(ep) => ep.pending_purge(each_op))
+    }
+
+    fn check(&self, comp: Comp) -> Outcome {
+        each!(self, Ep(ep) => ep.check(comp))
+    }
+
+    fn ep_addr(&self) -> Result<AddrBuf, Error> {
+        each!(self, Ep(ep) => ep.ep_addr())
+    }
+
+    fn connect_to_ep(&self, device: &[u8], iface: &[u8], addr: &[u8]) -> Result<(), ConnectError> {
+        each!(self, Ep(ep) => ep.connect_to_ep(device, iface, addr))
+    }
+}

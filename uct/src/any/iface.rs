@@ -1,0 +1,76 @@
+//! Interface of whichever transport. Delegation only.
+
+use super::kinds::each;
+use super::{Ep, Iface, Md};
+use crate::api::{
+    self, AddrBuf, AmHandler, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Outcome, Sink,
+};
+use std::os::fd::BorrowedFd;
+
+impl api::Iface for Iface {
+    type Md = Md;
+    type Ep = Ep;
+
+    fn attr(&self) -> &IfaceAttr {
+        each!(self, Iface(iface, _) => iface.attr())
+    }
+
+    fn md(&self) -> &Md {
+        each!(self, Iface(_, md) => md)
+    }
+
+    fn device_addr(&self) -> AddrBuf {
+        each!(self, Iface(iface, _) => iface.device_addr())
+    }
+
+    fn iface_addr(&self) -> AddrBuf {
+        each!(self, Iface(iface, _) => iface.iface_addr())
+    }
+
+    fn reachable(&self, device: &[u8], addr: &[u8]) -> Result<(), ConnectError> {
+        each!(self, Iface(iface, _) => iface.reachable(device, addr))
+    }
+
+    fn connect(&self, device: &[u8], addr: &[u8]) -> Result<Ep, ConnectError> {
+        each!(self, Iface(iface, _) => iface.connect(device, addr), Ep)
+    }
+
+    fn create_ep(&self) -> Result<Ep, Error> {
+        each!(self, Iface(iface, _) => iface.create_ep(), Ep)
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        each!(self, Iface(iface, _) => iface.set_am_handler(id, handler))
+    }
+
+    fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
+        each!(self, Iface(iface, _) => iface.set_error_handler(handler))
+    }
+
+    // HOT
+    #[inline]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        each!(self, Iface(iface, _) => iface.poll(max, sink))
+    }
+
+    #[inline]
+    fn progress(&self, max: usize) -> usize {
+        each!(self, Iface(iface, _) => iface.progress(max))
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        each!(self, Iface(iface, _) => iface.flush(comp))
+    }
+
+    fn fence(&self) -> Outcome {
+        each!(self, Iface(iface, _) => iface.fence())
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        each!(self, Iface(iface, _) => iface.event_fd())
+    }
+
+    fn arm(&self, events: Events) -> Result<bool, Error> {
+        each!(self, Iface(iface, _) => iface.arm(events))
+    }
+}

@@ -1,0 +1,86 @@
+//! The enums, one variant per transport, and the macros that dispatch on them.
+//! The list of transports in this file is the only one; `md.rs`, `iface.rs` and `ep.rs` work for any list.
+
+use crate::api;
+use crate::efa::dev::soft::{Device, Inproc};
+use crate::{efa, loopback, posix};
+
+type MdOf<I> = <I as api::Iface>::Md;
+type EpOf<I> = <I as api::Iface>::Ep;
+type MemOf<I> = <MdOf<I> as api::Md>::Mem;
+type RkeyOf<I> = <MdOf<I> as api::Md>::Rkey;
+
+/// Defines the enums and two macros: `each!` runs a body with the object inside of any variant, `both!` with the
+/// objects inside of two enums of the same variant, or else a fallback. `$d` is a dollar sign for the inner macros.
+macro_rules! transports {
+    ($d:tt: $($(#[$doc:meta])+ $Tl:ident($I:ty);)+) => {
+        /// A memory domain of some transport.
+        #[derive(Clone)]
+        pub enum Md { $($(#[$doc])+ $Tl(MdOf<$I>),)+ }
+
+        /// An interface of some transport, and its memory domain once more.
+        pub enum Iface { $($(#[$doc])+ $Tl($I, Md),)+ }
+
+        /// An endpoint of some transport.
+        pub enum Ep { $($(#[$doc])+ $Tl(EpOf<$I>),)+ }
+
+        /// Registered memory of some transport.
+        pub enum Mem { $($(#[$doc])+ $Tl(MemOf<$I>),)+ }
+
+        /// An unpacked remote key of some transport.
+        pub enum Rkey { $($(#[$doc])+ $Tl(RkeyOf<$I>),)+ }
+
+        $(
+            impl From<$I> for Iface {
+                fn from(iface: $I) -> Iface {
+                    let md = Md::$Tl(api::Iface::md(&iface).clone());
+                    Iface::$Tl(iface, md)
+                }
+            }
+        )+
+
+        macro_rules! each {
+            ($d on:expr, $d Enum:ident($d($d x:pat),+) => $d body:expr $d(, $d Wrap:ident)?) => {
+                match $d on { $($d Enum::$Tl($d($d x),+) => each!(@wrap $Tl, $d body $d(, $d Wrap)?),)+ }
+            };
+            (@wrap $d Tl:ident, $d body:expr) => { $d body };
+            (@wrap $d Tl:ident, $d body:expr, $d Wrap:ident) => { $d body.map($d Wrap::$d Tl) };
+        }
+
+        macro_rules! both {
+            ($d a:expr, $d b:expr, ($d A:ident($d x:pat), $d B:ident($d y:pat)) => $d body:expr, else $d other:expr) => {
+                match ($d a, $d b) {
+                    $(($d A::$Tl($d x), $d B::$Tl($d y)) => $d body,)+
+                    _ => $d other,
+                }
+            };
+        }
+
+        /// The same pieces of memory, with registrations of one transport; `None` if one is of another.
+        pub(super) trait OfKind<'m>: Sized {
+            fn of_kind(mem: &'m Mem) -> Option<&'m Self>;
+        }
+        $(
+            impl<'m> OfKind<'m> for MemOf<$I> {
+                fn of_kind(mem: &'m Mem) -> Option<&'m Self> {
+                    match mem {
+                        Mem::$Tl(mem) => Some(mem),
+                        #[allow(unreachable_patterns, reason = "when there is one transport only")]
+                        _ => None,
+                    }
+                }
+            }
+        )+
+    };
+}
+
+transports! { $:
+    /// `self`: this thread.
+    Loopback(loopback::Iface);
+    /// `posix`: this host, through shared memory.
+    Posix(posix::Iface);
+    /// `efa` on the software device within one process: for simulations, not listed.
+    EfaInproc(efa::Iface<Device<Inproc>>);
+}
+
+pub(super) use {both, each};

@@ -1,0 +1,58 @@
+//! Memory domain, memory and key of whichever transport. Delegation only.
+
+use super::kinds::{both, each};
+use super::{Md, Mem, Rkey};
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
+
+/// A key or registration of one transport was used on another.
+pub(super) const MIXED: Error = Error::InvalidParam("memory or key of another transport");
+
+impl api::Md for Md {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        each!(self, Md(md) => md.attr())
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        each!(self, Md(md) => md.alloc(req), Mem)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Md(md) => unsafe { md.register(addr, len, access) }, Mem)
+    }
+
+    fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        both!(self, mem, (Md(md), Mem(mem)) => md.pack_rkey(mem), else Err(MIXED))
+    }
+
+    fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        each!(self, Md(md) => md.unpack_rkey(packed), Rkey)
+    }
+
+    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+        both!(self, rkey, (Md(md), Rkey(rkey)) => md.direct_ptr(rkey, remote, len), else None)
+    }
+}
+
+impl api::Memory for Mem {
+    fn addr(&self) -> *mut u8 {
+        each!(self, Mem(mem) => mem.addr())
+    }
+
+    fn len(&self) -> usize {
+        each!(self, Mem(mem) => mem.len())
+    }
+
+    fn method(&self) -> Option<AllocMethod> {
+        each!(self, Mem(mem) => mem.method())
+    }
+}
+
+impl api::Rkey for Rkey {
+    fn range(&self) -> (u64, usize) {
+        each!(self, Rkey(rkey) => rkey.range())
+    }
+}

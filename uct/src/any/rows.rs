@@ -1,0 +1,72 @@
+//! What transports there are, on what devices, and how each is opened. Called once, at start-up.
+
+use super::Iface;
+use crate::api::{DevKind, OpenError, TlResource};
+use crate::{loopback, posix};
+use ucs::config::{Source, Table, TableDesc};
+
+/// How one transport is found and opened.
+struct Row {
+    tl: &'static str,
+    /// Its devices on this machine.
+    list: fn(&Source) -> Result<Vec<TlResource>, OpenError>,
+    /// Opens an interface on one of them; the name has been looked up in the list.
+    open: fn(&str, &Source) -> Result<Iface, OpenError>,
+    /// Its keys.
+    tables: &'static [&'static TableDesc],
+}
+
+/// In the order that lists show.
+const ROWS: &[Row] = &[
+    Row {
+        tl: loopback::TL,
+        list: |_| Ok(vec![only(loopback::TL, loopback::DEV, DevKind::Loopback, "memory of one thread")]),
+        open: |_, source| Ok(loopback::Iface::open(&load(source)?)?.into()),
+        tables: &[&loopback::Config::DESC],
+    },
+    Row {
+        tl: posix::TL,
+        list: |_| {
+            Ok(vec![only(posix::TL, posix::DEV, DevKind::Shm, "memory shared by processes of this host")])
+        },
+        open: |_, source| Ok(posix::Iface::open(&load(source)?)?.into()),
+        tables: &[&posix::Config::DESC],
+    },
+];
+
+/// Every transport on every device found on this machine.
+pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
+    let mut all = Vec::new();
+    for row in ROWS {
+        all.extend((row.list)(source)?);
+    }
+    Ok(all)
+}
+
+/// Opens an interface of transport `tl` on device `dev`, with the configuration in `source`. To progress it together
+/// with others, give it to a [`Worker`](crate::Worker).
+pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
+    let Some(row) = ROWS.iter().find(|row| row.tl == tl) else {
+        let known: Vec<_> = ROWS.iter().map(|row| row.tl).collect();
+        return Err(OpenError::UnknownTransport { name: tl.into(), known: known.join(", ") });
+    };
+    let devices = (row.list)(source)?;
+    if devices.iter().any(|found| found.dev == dev) {
+        return (row.open)(dev, source);
+    }
+    let known: Vec<_> = devices.into_iter().map(|found| found.dev).collect();
+    Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })
+}
+
+/// The configuration tables of all transports, for lists of keys and for finding misspelt ones.
+pub fn tables() -> Vec<&'static TableDesc> {
+    ROWS.iter().flat_map(|row| row.tables).copied().collect()
+}
+
+fn only(tl: &'static str, dev: &str, kind: DevKind, about: &str) -> TlResource {
+    TlResource { tl, dev: dev.into(), kind, about: about.into() }
+}
+
+fn load<T: Table>(source: &Source) -> Result<T, OpenError> {
+    T::load(source).map_err(|e| OpenError::Config(e.to_string()))
+}

@@ -1,0 +1,47 @@
+//! Opening by name, and objects of different transports kept apart.
+
+use super::{Iface, open, resources};
+use crate::api::{AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, OpenError, Refused, Sent};
+use ucs::config::Source;
+
+fn by_name(tl: &str) -> Iface {
+    open(tl, "memory", &Source::empty()).unwrap()
+}
+
+#[test]
+fn what_is_listed_opens() {
+    for found in resources(&Source::empty()).unwrap() {
+        let iface = open(found.tl, &found.dev, &Source::empty()).unwrap();
+        assert_eq!((iface.attr().tl, &iface.attr().dev), (found.tl, &found.dev));
+    }
+}
+
+#[test]
+fn unknown_names_are_told_with_what_there_is() {
+    let none = Source::empty();
+    let error = open("poxis", "memory", &none).err().unwrap();
+    assert!(matches!(error, OpenError::UnknownTransport { .. }));
+    assert!(error.to_string().starts_with("unknown transport 'poxis' (there are: self, posix"));
+    let error = open("posix", "mlx5_0", &none).err().unwrap();
+    assert_eq!(error.to_string(), "transport 'posix' has no device 'mlx5_0' (there are: memory)");
+    let error = open("posix", "memory", &none.with("UCX_POSIX_FIFO_SIZE", "63")).err().unwrap();
+    assert!(error.to_string().contains("UCX_POSIX_FIFO_SIZE=63"), "{error}");
+}
+
+#[test]
+fn a_key_of_another_transport_is_refused() {
+    let (one, two) = (by_name("self"), by_name("posix"));
+    let ep = one.connect(&one.device_addr(), &one.iface_addr()).unwrap();
+    let mem = two.md().alloc(&AllocReq::new(64, "test")).unwrap();
+    let rkey = two.md().unpack_rkey(&two.md().pack_rkey(&mem).unwrap()).unwrap();
+    let mixed = Err(Refused::Failed(Error::InvalidParam("memory or key of another transport")));
+    assert_eq!(ep.put_short(&[1], mem.addr().addr() as u64, &rkey), mixed);
+    assert!(one.md().pack_rkey(&mem).is_err());
+    let bytes = [1u8];
+    // SAFETY: `bytes` outlives the call, which completes at once.
+    let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(bytes.as_ptr(), 1, Some(&mem))], Default::default()) };
+    assert_eq!(sent, mixed);
+    // SAFETY: as above.
+    let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(bytes.as_ptr(), 1, None)], Default::default()) };
+    assert_eq!((sent, one.progress(9)), (Ok(Sent::Done), 1));
+}

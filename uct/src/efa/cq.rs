@@ -3,7 +3,7 @@
 
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
-use super::tx::Kind;
+use super::tx::{Finished, Kind};
 use crate::api::{Am, Comp, Error, Sink, Source};
 use crate::base::pending::Room;
 
@@ -68,13 +68,25 @@ impl<D: Dev> Inner<D> {
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
-        if let Some(gid) = done.release {
-            self.ahs.borrow_mut().put(gid);
+        if cqe.status != DevStatus::Ok || done.orphan {
+            return self.on_odd_sent(cqe.status, done, sink);
         }
-        let result = if cqe.status == DevStatus::Ok { Ok(()) } else { verdict(done.kind, cqe.status) };
-        match (done.comp, result) {
+        done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
+    }
+
+    /// An operation failed, or its endpoint is gone.
+    #[cold]
+    fn on_odd_sent<S: Sink>(&self, status: DevStatus, done: Finished, sink: &mut S) {
+        let tag = self.tx.borrow().tag(done.ep);
+        if done.orphan {
+            let release = self.tx.borrow_mut().retire(done.ep);
+            if let Some(gid) = release {
+                self.ahs.borrow_mut().put(gid);
+            }
+        }
+        match (done.comp, verdict(done.kind, status)) {
             (Comp::None, Ok(())) => {}
-            (Comp::None, Err(error)) => sink.on_ep_error(done.tag, error),
+            (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
             (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
         }
     }
@@ -103,10 +115,10 @@ impl<D: Dev> Inner<D> {
     }
 }
 
-/// A failed completion as an error, or as good news.
-#[cold]
+/// What a completion status means for an operation.
 fn verdict(kind: Kind, status: DevStatus) -> Result<(), Error> {
     match (kind, status) {
+        (_, DevStatus::Ok) => Ok(()),
         // The peer's device answered, so the peer's queue pair is there.
         (Kind::Check, DevStatus::RemoteBadAddress | DevStatus::UnknownPeer) => Ok(()),
         _ => Err(error(status)),

@@ -40,6 +40,16 @@ impl<D: Dev> Ep<D> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
+    /// Refuses what is too long for a short message. // HOT
+    #[inline(always)]
+    fn short(&self, len: usize, op: Op) -> Result<(), Refused> {
+        let max = self.iface.attr.am.max_short;
+        if max == 0 {
+            return Err(Error::Unsupported(op).into());
+        }
+        fits(len, max)
+    }
+
     /// Sends a short packet by value. // HOT
     #[inline]
     fn send_inline(&self, claim: Claim<'_>, packet: &[u8]) -> Result<(), Refused> {
@@ -112,7 +122,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        fits(8 + payload.len(), self.iface.attr.am.max_short)?;
+        self.short(8 + payload.len(), Op::AmShort)?;
         let claim = self.claim(Kind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;
@@ -126,7 +136,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        fits(iov.iter().map(|p| p.len()).sum(), self.iface.attr.am.max_short)?;
+        self.short(iov.iter().map(|p| p.len()).sum(), Op::AmShortIov)?;
         let claim = self.claim(Kind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;

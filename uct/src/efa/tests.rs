@@ -1,15 +1,18 @@
 //! The interface over the software device's in-process link: two interfaces, one thread, virtual time.
 //! What holds for any transport is in the conformance suite; here is what only this transport has.
 
-use super::dev::soft::link::inproc::{Fabric, Inproc};
-use super::dev::soft::{self, FaultPlan, Profile};
+use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, SoftConfig};
+use super::dev::{Channel, Gid};
 use super::{EfaConfig, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
 use crate::api::{
-    Access, AllocReq, Am, Comp, Completion, Ep as _, EpTag, Error, Iface as _, Iov, Kept, Md as _, Memory,
-    PendingQueued, Refused, Retry, Sent, Sink, Source,
+    Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Kept,
+    Md as _, Memory, Op, PendingQueued, Refused, Retry, Sent, Sink, Source as From,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
+use ucs::config::Source;
+use ucs::sys::fd::Epoll;
 
 mod flow;
 mod rdma;
@@ -19,7 +22,7 @@ type Dev = soft::Device<Inproc>;
 /// A sink that writes everything down.
 #[derive(Default)]
 struct Log {
-    ams: Vec<(Source, Vec<u8>)>,
+    ams: Vec<(From, Vec<u8>)>,
     comps: Vec<(u64, Result<(), Error>)>,
     errors: Vec<(EpTag, Error)>,
 }
@@ -124,7 +127,7 @@ fn every_way_of_sending_puts_the_id_first_and_adds_nothing() {
     assert_eq!(sent, Ok(Sent::Done), "fits inline: no completion");
     settle(&fabric, &mut a, &mut b);
     b.log.ams.sort_by_key(|(_, packet)| packet[0]);
-    let from = Source { node: 0xa, port: u32::from(a.iface.raw_addr().qpn) };
+    let from = From { node: 0xa, port: u32::from(a.iface.raw_addr().qpn) };
     let want: [Vec<u8>; 6] = [
         [&[1, 1, 2, 3, 4, 5, 6, 7, 8][..], &[9; 23]].concat(),
         vec![2, 1, 2, 3],
@@ -272,4 +275,74 @@ fn interfaces_of_one_domain_share_registrations() {
     assert_eq!(sent, Ok(Sent::InProgress));
     settle(&fabric, &mut a, &mut b);
     assert_eq!(a.log.ams.len(), 1);
+}
+
+#[test]
+fn an_armed_interface_wakes_for_arrivals_and_completions() {
+    let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
+    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let ep = a.ep_to(&b);
+    let epoll = Epoll::new().unwrap();
+    epoll.add(a.iface.event_fd().unwrap(), 1).unwrap();
+    epoll.add(b.iface.event_fd().unwrap(), 2).unwrap();
+    let awake = || {
+        let mut tokens = Vec::new();
+        epoll.wait(&mut tokens, Some(Duration::ZERO)).unwrap();
+        tokens.sort_unstable();
+        tokens
+    };
+    assert_eq!(a.iface.arm(Events::SEND), Ok(true));
+    assert_eq!(b.iface.arm(Events::RECV), Ok(true));
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    assert!(awake().is_empty(), "nothing has arrived yet");
+    fabric.advance(1_000_000);
+    assert_eq!(awake(), [1, 2]);
+    assert_eq!(b.iface.arm(Events::RECV), Ok(false), "there is something already");
+    settle(&fabric, &mut a, &mut b);
+    assert_eq!((a.iface.arm(Events::all()), b.iface.arm(Events::all())), (Ok(true), Ok(true)));
+    assert!(awake().is_empty(), "one wake-up each");
+
+    let deaf = Params { events: Channel::Without, ..Params::default() };
+    let deaf = Iface::open(fabric.open(0xc, Profile::default()).unwrap(), &deaf).unwrap();
+    assert!(!deaf.attr().has(Caps::EVENT_RECV));
+    assert_eq!(deaf.arm(Events::all()), Err(Error::Unsupported(Op::EventFd)));
+}
+
+#[test]
+fn address_handles_are_one_per_device_and_finite() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let mut profile = Profile::small();
+    profile.attr.max_ah = 2;
+    let iface = Iface::open(fabric.open(1, profile).unwrap(), &Params::default()).unwrap();
+    let to = |iid, qpn| iface.connect_raw(&RawAddr { gid: Gid::link_local(iid), qpn, connid: 0 });
+    let (_a, b, c) = (to(10, 1).unwrap(), to(11, 1).unwrap(), to(11, 2).unwrap());
+    assert!(matches!(to(12, 1), Err(Error::Exhausted(_))));
+    drop(b);
+    assert!(matches!(to(12, 1), Err(Error::Exhausted(_))), "the second endpoint still needs it");
+    drop(c);
+    assert!(to(12, 1).is_ok());
+}
+
+#[test]
+fn a_bad_value_is_a_clear_error() {
+    let source = Source::empty().with("UCX_EFA_RNR_RETRY", "9");
+    let error = Params::from_source(&source).unwrap_err().to_string();
+    assert!(error.contains("UCX_EFA_RNR_RETRY=9") && error.contains("0..=7"), "{error}");
+}
+
+#[test]
+fn a_device_without_rdma_or_inline_says_so() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let config = SoftConfig { generation: Generation::Efa0, inline: 0, ..SoftConfig::default() };
+    let iface = Iface::open(fabric.open(1, config.profile()).unwrap(), &Params::default()).unwrap();
+    let a = iface.attr();
+    let off = Caps::AM_SHORT | Caps::GET_ZCOPY | Caps::PUT_ZCOPY | Caps::EP_CHECK;
+    assert!(!a.caps.intersects(off) && a.has(Caps::AM_BCOPY | Caps::AM_ZCOPY));
+    assert_eq!((a.am.max_short, a.get.max_zcopy, a.put.max_zcopy), (0, 0, 0));
+    let ep = iface.connect_raw(&iface.raw_addr()).unwrap();
+    assert_eq!(ep.am_short(1, 0, &[]), Err(Error::Unsupported(Op::AmShort).into()));
+    assert_eq!(ep.check(Comp::None), Err(Error::Unsupported(Op::Check).into()));
+    assert!(!iface.md().attr().has_rkey);
+    let mem = iface.md().alloc(&AllocReq::new(10, "test")).unwrap();
+    assert_eq!(iface.md().pack_rkey(&mem).err(), Some(Error::Unsupported(Op::RemoteKey)));
 }

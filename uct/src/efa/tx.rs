@@ -65,10 +65,10 @@ pub(super) struct Finished {
     pub(super) comp: Comp,
     /// What it was.
     pub(super) kind: Kind,
-    /// The endpoint's name for error reports.
-    pub(super) tag: EpTag,
-    /// It was the last operation of a dropped endpoint: the address handle of this GID goes back.
-    pub(super) release: Option<Gid>,
+    /// Whose it was.
+    pub(super) ep: EpIdx,
+    /// Whether that endpoint is dropped: [`Tx::retire`] it.
+    pub(super) orphan: bool,
 }
 
 /// A row taken for an operation that is not posted yet. Dropped uncommitted, it goes back.
@@ -133,14 +133,12 @@ impl Tx {
     pub(super) fn finish(&mut self, row: u32) -> Finished {
         let r = &mut self.rows[row as usize];
         let comp = std::mem::take(&mut r.comp);
-        let (kind, idx) = (r.kind, r.ep);
-        let e = &mut self.eps[idx.0 as usize];
+        let (kind, ep) = (r.kind, r.ep);
+        let e = &mut self.eps[ep.0 as usize];
         e.epochs.finish(r.ep_epoch, &mut self.ready);
         self.all.finish(r.all_epoch, &mut self.ready);
         self.free.give(row);
-        let (tag, state) = (e.tag, e.state);
-        let release = if state == EpState::Live { None } else { self.retire(idx) };
-        Finished { comp, kind, tag, release }
+        Finished { comp, kind, ep, orphan: e.state != EpState::Live }
     }
 
     /// Whether a flush is over that has not been told. // HOT
@@ -180,14 +178,16 @@ impl Tx {
         }
     }
 
-    /// The user dropped the endpoint. Answers the GID whose address handle goes back, if nothing is on its way.
+    /// The user dropped the endpoint; answers as [`Tx::retire`].
     pub(super) fn drop_ep(&mut self, ep: EpIdx) -> Option<Gid> {
         self.eps[ep.0 as usize].state = EpState::Dropped;
         self.retire(ep)
     }
 
+    /// Frees the row of a dropped endpoint when nothing is on its way any more. Answers the GID whose address handle
+    /// goes back.
     #[cold]
-    fn retire(&mut self, ep: EpIdx) -> Option<Gid> {
+    pub(super) fn retire(&mut self, ep: EpIdx) -> Option<Gid> {
         let e = &mut self.eps[ep.0 as usize];
         if e.state != EpState::Dropped || !e.epochs.idle() {
             return None;
@@ -263,8 +263,10 @@ mod tests {
             .collect();
         let mut tx = tx.into_inner();
         assert_eq!(tx.drop_ep(ep), None);
-        assert_eq!(tx.finish(rows[1]).release, None);
-        assert_eq!(tx.finish(rows[0]).release, Some(GID));
+        assert!(tx.finish(rows[1]).orphan);
+        assert_eq!(tx.retire(ep), None);
+        assert!(tx.finish(rows[0]).orphan);
+        assert_eq!(tx.retire(ep), Some(GID));
         assert_eq!(tx.add_ep(GID), ep, "the row is used again");
     }
 

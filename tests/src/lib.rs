@@ -1,1 +1,10 @@
 //! Conformance, scenario, simulation and multi-process suites.
+//!
+//! `traffic` is two processes, `sim` many workers in one thread; the rest is what they are made of.
+
+pub mod dice;
+pub mod litter;
+pub mod partner;
+pub mod pattern;
+pub mod sizes;
+pub mod traffic;

@@ -1,0 +1,84 @@
+//! Seeded randomness for suites: small integers, chances and choices from ChaCha8.
+//! Used by the traffic plan and the simulation. Never seeded from the clock: a seed names a run.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// Dice that fall the same way for the same (seed, stream).
+#[derive(Clone, Debug)]
+pub struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// Independent dice for every `stream` of one `seed`.
+    pub fn new(seed: u64, stream: u64) -> Dice {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(stream);
+        Dice(rng)
+    }
+
+    /// Any 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `n`; 0 if `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        // The product of a 64-bit fraction and n: biased by less than n / 2^64.
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
+    }
+
+    /// A number in `from..=to`.
+    pub fn range(&mut self, from: u64, to: u64) -> u64 {
+        debug_assert!(from <= to && to - from < u64::MAX);
+        from + self.below(to - from + 1)
+    }
+
+    /// True in `percent` of cases out of 100.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of `from`, which has at least one element.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+
+    /// Puts `items` in random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_falls_the_same_way() {
+        let run = |seed, stream| {
+            let mut dice = Dice::new(seed, stream);
+            (0..50).map(|_| dice.below(1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(7, 0), run(7, 0));
+        assert_ne!(run(7, 0), run(7, 1));
+        assert_ne!(run(7, 0), run(8, 0));
+    }
+
+    #[test]
+    fn bounds_are_kept_and_reached() {
+        let mut dice = Dice::new(1, 0);
+        let mut seen = [false; 5];
+        for _ in 0..1000 {
+            seen[dice.range(3, 7) as usize - 3] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+        assert_eq!(dice.below(0), 0);
+        let mut items: Vec<u32> = (0..20).collect();
+        dice.shuffle(&mut items);
+        assert_ne!(items, (0..20).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..20).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,70 @@
+//! What processes of this user have left on the machine: files in /dev/shm and in the temporary directory of sockets,
+//! and abstract socket names. Compared before and after something was killed. Never removes anything.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Names found at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Litter(BTreeSet<String>);
+
+impl Litter {
+    /// Looks around. Only names for which `ours` holds are kept: other programs come and go.
+    pub fn now(ours: impl Fn(&str) -> bool) -> Litter {
+        let mut names = BTreeSet::new();
+        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            names.insert(format!("/dev/shm/{}", entry.file_name().to_string_lossy()));
+        }
+        names.extend(unix_names());
+        names.retain(|name| ours(name));
+        Litter(names)
+    }
+
+    /// What is there now and was not then. Processes just killed may take a moment to vanish: waits up to `patience`
+    /// for nothing to be left.
+    pub fn since(&self, patience: Duration, ours: impl Fn(&str) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left: Vec<String> = Litter::now(&ours).0.difference(&self.0).cloned().collect();
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Names of bound unix sockets: abstract ones begin with `@`.
+fn unix_names() -> impl Iterator<Item = String> {
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let names: Vec<String> =
+        table.lines().skip(1).filter_map(|line| line.split_whitespace().nth(7)).map(str::to_owned).collect();
+    names.into_iter().filter(|name| !name.is_empty())
+}
+
+/// Whether a name may be made by this project: by its habit of naming, or because it is in /dev/shm at all.
+pub fn of_this_project(name: &str) -> bool {
+    let file = Path::new(name).file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
+    name.starts_with("/dev/shm/")
+        || ["ucx", "uct", "ucp", "softefa", "posix"].iter().any(|w| file.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    #[test]
+    fn a_bound_name_is_litter_until_it_is_closed() {
+        let name = format!("softefa.litter-test.{}", std::process::id());
+        let ours = |n: &str| n.contains(&name);
+        let before = Litter::now(ours);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        assert_eq!(before.since(Duration::ZERO, ours), [format!("@{name}")]);
+        assert!(of_this_project(&format!("@{name}")));
+        drop(listener);
+        assert!(before.since(Duration::from_secs(5), ours).is_empty());
+    }
+}

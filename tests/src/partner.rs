@@ -1,0 +1,146 @@
+//! The second process of a two-process suite: this program again with another role, and lines of text between the two
+//! over pipes, out of band. Used by `traffic`. Knows nothing of transports; tells when the other process is gone.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::time::Duration;
+
+/// The other process, as a line of messages. Dropping the parent's end kills the child and waits for it.
+pub struct Partner {
+    out: Box<dyn Write>,
+    lines: Receiver<String>,
+    /// Taken off `lines` by [`Partner::is_gone`], not heard yet.
+    early: VecDeque<String>,
+    child: Option<Child>,
+}
+
+/// Why nothing can be exchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum PartnerError {
+    /// It has ended, or closed its end.
+    #[error("the partner process has ended")]
+    Gone,
+    /// It said nothing for too long.
+    #[error("the partner process did not answer within {0:?}")]
+    Silent(Duration),
+    /// It said something else than expected.
+    #[error("the partner process said something unexpected: {0}")]
+    Garbled(String),
+    /// It cannot be started.
+    #[error("cannot start the partner process: {0}")]
+    Start(std::io::Error),
+}
+
+impl Partner {
+    /// Starts this program again with `args`; its standard input and output are the line, its standard error is ours.
+    pub fn start(args: &[String]) -> Result<Partner, PartnerError> {
+        let me = std::env::current_exe().map_err(PartnerError::Start)?;
+        let mut child = Command::new(me)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(PartnerError::Start)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(PartnerError::Gone);
+        };
+        Ok(Partner {
+            out: Box::new(stdin),
+            lines: reader(stdout),
+            early: VecDeque::new(),
+            child: Some(child),
+        })
+    }
+
+    /// The process that started this one.
+    pub fn parent() -> Partner {
+        Partner {
+            out: Box::new(std::io::stdout()),
+            lines: reader(std::io::stdin()),
+            early: VecDeque::new(),
+            child: None,
+        }
+    }
+
+    /// Process id of the child; `None` in the child.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Says something.
+    pub fn say<T: Serialize>(&mut self, what: &T) -> Result<(), PartnerError> {
+        let mut line = serde_json::to_string(what).map_err(|e| PartnerError::Garbled(e.to_string()))?;
+        line.push('\n');
+        self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush()).map_err(|_| PartnerError::Gone)
+    }
+
+    /// What the other says next, at most `patience` from now.
+    pub fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, PartnerError> {
+        if let Some(line) = self.early.pop_front() {
+            return parse(&line);
+        }
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => parse(&line),
+            Err(RecvTimeoutError::Timeout) => Err(PartnerError::Silent(patience)),
+            Err(RecvTimeoutError::Disconnected) => Err(PartnerError::Gone),
+        }
+    }
+
+    /// What the other has said by now, if anything. Does not block.
+    pub fn heard<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PartnerError> {
+        if let Some(line) = self.early.pop_front() {
+            return parse(&line).map(Some);
+        }
+        match self.lines.try_recv() {
+            Ok(line) => parse(&line).map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(PartnerError::Gone),
+        }
+    }
+
+    /// Whether the other process has ended (or closed its end). What it said before can still be heard.
+    pub fn is_gone(&mut self) -> bool {
+        loop {
+            match self.lines.try_recv() {
+                Ok(line) => self.early.push_back(line),
+                Err(e) => return e == TryRecvError::Disconnected,
+            }
+        }
+    }
+
+    /// Waits for the child to end by itself; `true` if it did so well. Always `true` in the child.
+    pub fn ended_well(mut self) -> bool {
+        self.child.take().is_none_or(|mut child| child.wait().is_ok_and(|status| status.success()))
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // Both fail only if it has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Lines as they come; disconnected at the end of the stream.
+fn reader(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (tx, rx) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if tx.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    rx
+}
+
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T, PartnerError> {
+    serde_json::from_str(line).map_err(|_| PartnerError::Garbled(line.to_owned()))
+}

@@ -1,0 +1,259 @@
+//! What is sent and how it is received, drawn from a seed in blocks. Both processes draw the same.
+//! Never depends on time: that each receive has exactly one message that may match it is by construction.
+//!
+//! Messages of one direction are numbered in the order in which they are sent. A receiver posts the receives of a
+//! block in the block's order, blocks in order. Then matching is determined, though it races with arrival:
+//!
+//! * in a block of *streams*, a message belongs to a stream (the tag's top byte). Receives name the whole tag, or only
+//!   the stream; those that name the whole tag are posted first, in any order. So when a receive for a stream only is
+//!   posted or searched, the oldest message left in its stream is its own.
+//! * in a block of *any*, all receives take any tag: they get the messages in the order sent.
+//! * receives of earlier blocks are posted earlier and messages of earlier blocks sent earlier, so blocks do not mix.
+
+use crate::dice::Dice;
+use crate::sizes::Sizes;
+use std::ops::Range;
+
+/// Messages in a block; the last one of a run may be shorter.
+pub const BLOCK: u64 = 64;
+/// Ordered streams per direction.
+const STREAMS: u64 = 8;
+/// Bits of the tag below the stream.
+const STREAM_SHIFT: u32 = 56;
+/// Compares the stream only.
+const STREAM_MASK: u64 = u64::MAX << STREAM_SHIFT;
+
+/// When a send is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// When its buffer may be used again.
+    Sent,
+    /// When the receiver has the message.
+    Received,
+}
+
+/// A message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Its number in its direction: the order of sending.
+    pub seq: u64,
+    /// Its tag: stream, and number.
+    pub tag: u64,
+    /// Its length, bytes.
+    pub len: usize,
+    /// When its send ends.
+    pub when: When,
+    /// Room of the receive it meets, if too short for it.
+    pub short: Option<usize>,
+}
+
+/// A receive, and the message that must match it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receive {
+    /// Tag to match.
+    pub tag: u64,
+    /// Bits of the tag that count.
+    pub mask: u64,
+    /// Takes messages of the partner only, not of anybody.
+    pub from_partner: bool,
+    /// Position of its message in the block.
+    pub of: usize,
+}
+
+/// Whether the receiver hurries to post a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posting {
+    /// As soon as there is room.
+    Early,
+    /// When the block's first message is there: it is unexpected.
+    Late,
+    /// As `Late`, and the first message is taken by a probe and received by its handle.
+    Probed,
+}
+
+/// A number of messages in a row and the receives for them.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// In the order of sending.
+    pub messages: Vec<Message>,
+    /// In the order of posting.
+    pub receives: Vec<Receive>,
+}
+
+/// One direction of one run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    seed: u64,
+    direction: u64,
+    total: u64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// `total` messages in a direction (0 or 1) of the run of `seed`.
+    pub fn new(seed: u64, direction: u64, total: u64, sizes: Sizes) -> Plan {
+        Plan { seed, direction, total, sizes }
+    }
+
+    /// Messages in all.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.total.div_ceil(BLOCK)
+    }
+
+    fn numbers(&self, block: u64) -> Range<u64> {
+        block * BLOCK..self.total.min((block + 1) * BLOCK)
+    }
+
+    /// Draws block number `n` into `block`; answers how it is to be posted.
+    pub fn draw(&self, n: u64, block: &mut Block) -> Posting {
+        let mut dice = Dice::new(self.seed, (n << 1) | self.direction);
+        let any = dice.percent(20);
+        let exact = dice.range(0, 100);
+        let posting = match dice.below(100) {
+            0..8 => Posting::Late,
+            8..12 => Posting::Probed,
+            _ => Posting::Early,
+        };
+        block.messages.clear();
+        block.messages.extend(self.numbers(n).map(|seq| self.message(seq, &mut dice)));
+        block.receives.clear();
+        if any {
+            block.receives.extend((0..block.messages.len()).map(|of| Receive {
+                tag: 0,
+                mask: 0,
+                from_partner: false,
+                of,
+            }));
+        } else {
+            receives_by_stream(block, exact, &mut dice);
+        }
+        for receive in &mut block.receives {
+            receive.from_partner = dice.percent(25);
+        }
+        posting
+    }
+
+    fn message(&self, seq: u64, dice: &mut Dice) -> Message {
+        let len = self.sizes.draw(dice);
+        let when = if dice.percent(4) { When::Received } else { When::Sent };
+        let short = (len > 0 && dice.percent(1)).then(|| dice.below(len as u64) as usize);
+        Message { seq, tag: dice.below(STREAMS) << STREAM_SHIFT | seq, len, when, short }
+    }
+}
+
+/// Receives by whole tag in any order, then receives by stream in the order of sending.
+fn receives_by_stream(block: &mut Block, exact: u64, dice: &mut Dice) {
+    let Block { messages, receives } = block;
+    let mut by_stream = Vec::with_capacity(messages.len());
+    for (of, message) in messages.iter().enumerate() {
+        let whole = Receive { tag: message.tag, mask: u64::MAX, from_partner: false, of };
+        if dice.percent(exact) {
+            receives.push(whole);
+        } else {
+            // The bits below the stream do not count: they are filled to show it.
+            by_stream.push(Receive { tag: message.tag ^ (message.seq | 1), mask: STREAM_MASK, ..whole });
+        }
+    }
+    dice.shuffle(receives);
+    receives.extend(by_stream);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sizes::MAX;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn plan(seed: u64, total: u64) -> Plan {
+        Plan::new(seed, 0, total, Sizes::new(MAX, vec![1000]))
+    }
+
+    #[test]
+    fn both_sides_draw_the_same_and_directions_differ() {
+        let (mut a, mut b) = (Block::default(), Block::default());
+        assert_eq!(plan(5, 1000).draw(3, &mut a), plan(5, 1000).draw(3, &mut b));
+        assert_eq!((&a.messages, &a.receives), (&b.messages, &b.receives));
+        Plan::new(5, 1, 1000, Sizes::new(MAX, vec![1000])).draw(3, &mut b);
+        assert_ne!(a.messages, b.messages);
+    }
+
+    #[test]
+    fn blocks_tile_the_run() {
+        let plan = plan(1, 150);
+        let mut block = Block::default();
+        let mut seqs = Vec::new();
+        for n in 0..plan.blocks() {
+            plan.draw(n, &mut block);
+            assert_eq!(block.receives.len(), block.messages.len());
+            seqs.extend(block.messages.iter().map(|m| m.seq));
+        }
+        assert_eq!(seqs, (0..150).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn everything_is_drawn() {
+        let plan = plan(2, 64 * 200);
+        let mut block = Block::default();
+        let mut posting = Vec::new();
+        let (mut any, mut stream, mut whole, mut short, mut sync) = (0, 0, 0, 0, 0);
+        for n in 0..plan.blocks() {
+            posting.push(plan.draw(n, &mut block));
+            any += block.receives.iter().filter(|r| r.mask == 0).count();
+            stream += block.receives.iter().filter(|r| r.mask == STREAM_MASK).count();
+            whole += block.receives.iter().filter(|r| r.mask == u64::MAX).count();
+            short += block.messages.iter().filter(|m| m.short.is_some()).count();
+            sync += block.messages.iter().filter(|m| m.when == When::Received).count();
+        }
+        for n in [any, stream, whole, short, sync] {
+            assert!(n > 50, "{any} {stream} {whole} {short} {sync}");
+        }
+        for kind in [Posting::Early, Posting::Late, Posting::Probed] {
+            assert!(posting.contains(&kind), "{kind:?}");
+        }
+    }
+
+    proptest! {
+        /// The promise of the module: a correct receiver gives each receive its message, however arrivals and posts
+        /// interleave.
+        #[test]
+        fn matching_does_not_depend_on_timing(seed in any::<u64>(), times in any::<u64>()) {
+            let plan = plan(seed, 64 * 6);
+            let mut receives = Vec::new();
+            let mut messages = Vec::new();
+            let mut block = Block::default();
+            for n in 0..plan.blocks() {
+                plan.draw(n, &mut block);
+                receives.extend(block.receives.iter().map(|r| (*r, block.messages[r.of].tag)));
+                messages.extend(block.messages.iter().map(|m| m.tag));
+            }
+            let mut dice = Dice::new(times, 0);
+            let (mut posted, mut waiting) = (VecDeque::new(), VecDeque::new());
+            let (mut receives, mut messages) = (receives.into_iter(), messages.into_iter());
+            let (mut more_receives, mut more_messages) = (true, true);
+            while more_receives || more_messages {
+                if dice.percent(50) {
+                    let Some((receive, want)) = receives.next() else { more_receives = false; continue };
+                    let found = waiting.iter().position(|tag: &u64| (tag ^ receive.tag) & receive.mask == 0);
+                    match found.and_then(|at| waiting.remove(at)) {
+                        Some(tag) => prop_assert_eq!(tag, want),
+                        None => posted.push_back((receive, want)),
+                    }
+                } else {
+                    let Some(tag) = messages.next() else { more_messages = false; continue };
+                    let found = posted.iter().position(|(r, _): &(Receive, u64)| (tag ^ r.tag) & r.mask == 0);
+                    match found.and_then(|at| posted.remove(at)) {
+                        Some((_, want)) => prop_assert_eq!(tag, want),
+                        None => waiting.push_back(tag),
+                    }
+                }
+            }
+            prop_assert!(posted.is_empty() && waiting.is_empty());
+        }
+    }
+}

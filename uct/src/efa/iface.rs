@@ -23,7 +23,7 @@ use ucs::config::{Source, Table};
 
 ucs::config_table! {
     /// EFA transport: reliable, unordered datagrams and RDMA.
-    pub struct EfaConfig, prefix "UCX_EFA_" {
+    pub struct Config, prefix "UCX_EFA_" {
         /// Operations that may be on their way at a time; more answer "no resource". A device with a shorter queue
         /// lowers it.
         pub tx_queue_len: u32 = "256", key "TX_QUEUE_LEN", unit "operations", range 1..=65536;
@@ -52,7 +52,7 @@ const LATENCY_NS: f64 = 1500.0;
 #[derive(Clone, Debug)]
 pub struct Params {
     /// Configuration.
-    pub config: EfaConfig,
+    pub config: Config,
     /// Connection id, which is also the q-key; 31 bits. `None`: random.
     pub connid: Option<u32>,
     /// Whether the interface can wake a sleeper.
@@ -61,14 +61,14 @@ pub struct Params {
 
 impl Default for Params {
     fn default() -> Self {
-        Params { config: EfaConfig::default(), connid: None, events: Channel::With }
+        Params { config: Config::default(), connid: None, events: Channel::With }
     }
 }
 
 impl Params {
     /// The configuration of `source`, a random connection id, with events.
     pub fn from_source(source: &Source) -> Result<Self, OpenError> {
-        let config = EfaConfig::load(source).map_err(|e| OpenError::Config(e.to_string()))?;
+        let config = Config::load(source).map_err(|e| OpenError::Config(e.to_string()))?;
         Ok(Params { config, ..Params::default() })
     }
 }
@@ -247,7 +247,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
     };
     let zcopy = if limits.iov > 0 { limits.packet - 1 } else { 0 };
     IfaceAttr {
-        tl: "efa",
+        tl: super::TL,
         dev: a.name.clone(),
         kind: DevKind::Net,
         caps,

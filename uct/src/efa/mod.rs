@@ -39,5 +39,8 @@ mod tx;
 
 pub use addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr};
 pub use ep::Ep;
-pub use iface::{EfaConfig, Iface, Params, Stats};
+pub use iface::{Config, Iface, Params, Stats};
 pub use md::{Md, Mem, Rkey};
+
+/// Name of the transport.
+pub const TL: &str = "efa";

@@ -3,7 +3,7 @@
 
 use super::dev::soft::{self, Fabric, FaultPlan, Generation, Inproc, Profile, SoftConfig};
 use super::dev::{Channel, Gid};
-use super::{EfaConfig, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
+use super::{Config, Ep, Iface, Md, Mem, Params, RawAddr, Rkey};
 use crate::api::{
     Access, AllocReq, Am, Caps, Comp, Completion, Ep as _, EpTag, Error, Events, Iface as _, Iov, Kept,
     Md as _, Memory, Op, PendingQueued, Refused, Retry, Sent, Sink, Source as From,
@@ -45,7 +45,7 @@ struct Side {
 }
 
 impl Side {
-    fn open(fabric: &Fabric, iid: u64, config: &EfaConfig) -> Side {
+    fn open(fabric: &Fabric, iid: u64, config: &Config) -> Side {
         let params = Params { config: config.clone(), connid: Some(iid as u32), ..Params::default() };
         let iface = Iface::open(fabric.open(iid, Profile::default()).unwrap(), &params).unwrap();
         Side { iface, log: Log::default() }
@@ -69,14 +69,14 @@ fn settle(fabric: &Fabric, a: &mut Side, b: &mut Side) {
     }
 }
 
-fn pair(plan: FaultPlan, a: &EfaConfig, b: &EfaConfig) -> (Fabric, Side, Side) {
+fn pair(plan: FaultPlan, a: &Config, b: &Config) -> (Fabric, Side, Side) {
     let fabric = Fabric::new(7, plan);
     let (a, b) = (Side::open(&fabric, 0xa, a), Side::open(&fabric, 0xb, b));
     (fabric, a, b)
 }
 
 fn quiet_pair() -> (Fabric, Side, Side) {
-    pair(FaultPlan::NONE, &EfaConfig::default(), &EfaConfig::default())
+    pair(FaultPlan::NONE, &Config::default(), &Config::default())
 }
 
 fn alloc(side: &Side, len: usize, fill: u8) -> Mem<Dev> {
@@ -184,8 +184,8 @@ impl Sink for Hoard {
 
 #[test]
 fn kept_messages_stay_as_they_are_beyond_all_buffers_and_beyond_the_interface() {
-    let tiny = EfaConfig { rx_queue_len: 4, rx_spare: 3, ..EfaConfig::default() };
-    let (fabric, mut a, b) = pair(FaultPlan::NONE, &EfaConfig::default(), &tiny);
+    let tiny = Config { rx_queue_len: 4, rx_spare: 3, ..Config::default() };
+    let (fabric, mut a, b) = pair(FaultPlan::NONE, &Config::default(), &tiny);
     let ep = a.ep_to(&b);
     let mut hoard = Hoard::default();
     let check = |hoard: &Hoard| {
@@ -280,7 +280,7 @@ fn interfaces_of_one_domain_share_registrations() {
 #[test]
 fn an_armed_interface_wakes_for_arrivals_and_completions() {
     let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
-    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let (fabric, mut a, mut b) = pair(slow, &Config::default(), &Config::default());
     let ep = a.ep_to(&b);
     let epoll = Epoll::new().unwrap();
     epoll.add(a.iface.event_fd().unwrap(), 1).unwrap();

@@ -6,8 +6,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 #[test]
 fn the_send_queue_is_finite_and_recovers() {
-    let config = EfaConfig { tx_queue_len: 8, ..EfaConfig::default() };
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &EfaConfig::default());
+    let config = Config { tx_queue_len: 8, ..Config::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &Config::default());
     let ep = a.ep_to(&b);
     for round in 0..10u64 {
         for n in 0..8 {
@@ -25,8 +25,8 @@ fn the_send_queue_is_finite_and_recovers() {
 
 #[test]
 fn a_receiver_without_receives_is_retried_for_ever_or_reported() {
-    let tiny = EfaConfig { rx_queue_len: 1, rx_spare: 0, ..EfaConfig::default() };
-    let patient = EfaConfig::default();
+    let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
+    let patient = Config::default();
     let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &patient, &tiny);
     let ep = a.ep_to(&b);
     for n in 0..50 {
@@ -35,7 +35,7 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported() {
     settle(&fabric, &mut a, &mut b);
     assert_eq!((b.log.ams.len(), a.log.errors.len()), (50, 0));
 
-    let hasty = EfaConfig { rnr_retry: 0, ..EfaConfig::default() };
+    let hasty = Config { rnr_retry: 0, ..Config::default() };
     let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &hasty, &tiny);
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(77));
@@ -50,7 +50,7 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported() {
 
 #[test]
 fn a_rough_network_loses_nothing_and_flushes_mean_what_they_say() {
-    let config = EfaConfig { tx_queue_len: 32, rx_queue_len: 16, ..EfaConfig::default() };
+    let config = Config { tx_queue_len: 32, rx_queue_len: 16, ..Config::default() };
     let (fabric, mut a, mut b) = pair(FaultPlan::ROUGH, &config, &config);
     let ep = a.ep_to(&b);
     let mem = alloc(&a, 4000, 1);
@@ -119,7 +119,7 @@ fn a_dead_peer_is_an_error_of_each_operation() {
 #[test]
 fn a_fence_holds_operations_back_until_all_before_are_done() {
     let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
-    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let (fabric, mut a, mut b) = pair(slow, &Config::default(), &Config::default());
     let (first, second) = (a.ep_to(&b), a.ep_to(&b));
     assert_eq!(first.am_short(1, 1, &[]), Ok(Sent::Done));
     assert_eq!(first.fence(), Ok(Sent::Done));
@@ -137,8 +137,8 @@ fn a_fence_holds_operations_back_until_all_before_are_done() {
 
 #[test]
 fn pending_operations_go_out_when_there_is_room() {
-    let config = EfaConfig { tx_queue_len: 2, ..EfaConfig::default() };
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &EfaConfig::default());
+    let config = Config { tx_queue_len: 2, ..Config::default() };
+    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &Config::default());
     let ep = Rc::new(a.ep_to(&b));
     assert_eq!(ep.pending_add(Box::new(|| panic!("there is room"))), Ok(PendingQueued::Busy));
     while ep.am_short(1, 100, &[]).is_ok() {}
@@ -168,7 +168,7 @@ fn pending_operations_go_out_when_there_is_room() {
 #[test]
 fn an_endpoint_may_go_before_its_operations() {
     let slow = FaultPlan { delay: 100_000, ..FaultPlan::NONE };
-    let (fabric, mut a, mut b) = pair(slow, &EfaConfig::default(), &EfaConfig::default());
+    let (fabric, mut a, mut b) = pair(slow, &Config::default(), &Config::default());
     let ep = a.ep_to(&b);
     let mem = alloc(&a, 1000, 3);
     let fired = Rc::new(Cell::new(0));
@@ -193,7 +193,7 @@ fn random_run(seed: u64) -> Vec<u64> {
     let fabric = Fabric::new(seed, FaultPlan::ROUGH);
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
     let mut die = move |sides: u64| dice.next_u64() % sides;
-    let config = EfaConfig {
+    let config = Config {
         tx_queue_len: 1 + die(6) as u32,
         rx_queue_len: 1 + die(6) as u32,
         rx_spare: die(4) as u32,

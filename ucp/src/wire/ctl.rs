@@ -5,7 +5,7 @@
 
 use super::base::{Base, CtlFlags, PktType, Reader, put};
 use super::table::layout;
-use super::view::{Part, Reject};
+use super::view::{Packet, Part, Reject};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -237,16 +237,16 @@ impl Cts {
         put(buf, 0, &CtsHdr { base, connid, send_id, recv_id, recv_length: self.recv_length.into() })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let hdr: CtsHdr = Reader::new(packet).take(Part::Header)?;
         let read = CtlFlags::from_bits_retain(base.flags.get()).contains(CtlFlags::READ);
-        Ok(Cts {
+        Ok(Packet::Cts(Cts {
             of: if read { CtsFor::Read } else { CtsFor::Send },
             send_id: hdr.send_id.get(),
             recv_id: hdr.recv_id.get(),
             recv_length: hdr.recv_length.get(),
             connid: connid(base, hdr.connid),
-        })
+        }))
     }
 }
 
@@ -286,7 +286,7 @@ impl CtsData {
 
     // HOT
     #[inline]
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: CtsDataHdr = from.take(Part::Header)?;
         let connid = match has_connid(base) {
@@ -298,7 +298,7 @@ impl CtsData {
         if seg_offset.checked_add(seg_length).is_none() {
             return Err(Reject::Range { offset: seg_offset, len: seg_length, total: u64::MAX });
         }
-        Ok((CtsData { recv_id: hdr.recv_id.get(), seg_length, seg_offset, connid }, payload))
+        Ok(Packet::CtsData(CtsData { recv_id: hdr.recv_id.get(), seg_length, seg_offset, connid }, payload))
     }
 }
 
@@ -334,13 +334,16 @@ impl ReadRsp {
         put(buf, 0, &ReadRspHdr { base, connid, recv_id, send_id, seg_length: self.seg_length.into() })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: ReadRspHdr = from.take(Part::Header)?;
         let seg_length = hdr.seg_length.get();
         let payload = segment(from, seg_length)?;
         let (recv_id, send_id) = (hdr.recv_id.get(), hdr.send_id.get());
-        Ok((ReadRsp { recv_id, send_id, seg_length, connid: connid(base, hdr.connid) }, payload))
+        Ok(Packet::ReadRsp(
+            ReadRsp { recv_id, send_id, seg_length, connid: connid(base, hdr.connid) },
+            payload,
+        ))
     }
 }
 
@@ -366,14 +369,14 @@ impl Eor {
     }
 
     /// 12 bytes are enough, unless a connid is announced.
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: EorShortHdr = from.take(Part::Header)?;
         let connid = match has_connid(base) {
             true => Some(from.take::<U32>(Part::Connid)?.get()),
             false => None,
         };
-        Ok(Eor { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid })
+        Ok(Packet::Eor(Eor { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid }))
     }
 }
 
@@ -400,12 +403,15 @@ impl AtomRsp {
         put(buf, 0, &AtomRspHdr { base, connid, reserved: U32::ZERO, recv_id, seg_length })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Self, &[u8]), Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: AtomRspHdr = from.take(Part::Header)?;
         let seg_length = hdr.seg_length.get();
         let payload = segment(from, seg_length)?;
-        Ok((AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) }, payload))
+        Ok(Packet::AtomRsp(
+            AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) },
+            payload,
+        ))
     }
 }
 
@@ -430,10 +436,10 @@ impl Receipt {
         put(buf, 0, &ReceiptHdr { base, send_id: self.send_id.into(), msg_id: self.msg_id.into(), connid })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let hdr: ReceiptHdr = Reader::new(packet).take(Part::Header)?;
         let connid = connid(base, hdr.connid);
-        Ok(Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid })
+        Ok(Packet::Receipt(Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid }))
     }
 }
 
@@ -458,10 +464,10 @@ impl ReadNack {
         put(buf, 0, &EorHdr { base, send_id: self.send_id.into(), recv_id: self.recv_id.into(), connid })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let hdr: EorHdr = Reader::new(packet).take(Part::Header)?;
         let connid = connid(base, hdr.connid);
-        Ok(ReadNack { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid })
+        Ok(Packet::ReadNack(ReadNack { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid }))
     }
 }
 
@@ -503,7 +509,7 @@ impl PeerError {
         put(buf, 0, &PeerErrorHdr { base, op_id, ref_kind, prov_errno, connid })
     }
 
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let hdr: PeerErrorHdr = Reader::new(packet).take(Part::Header)?;
         let id = hdr.op_id.get();
         let what = match hdr.ref_kind.get() {
@@ -512,6 +518,10 @@ impl PeerError {
             2 => ErrorRef::Skip(id),
             other => return Err(Reject::RefKind(other)),
         };
-        Ok(PeerError { what, prov_errno: hdr.prov_errno.get(), connid: connid(base, hdr.connid) })
+        Ok(Packet::PeerError(PeerError {
+            what,
+            prov_errno: hdr.prov_errno.get(),
+            connid: connid(base, hdr.connid),
+        }))
     }
 }

@@ -6,7 +6,7 @@
 use super::base::{Base, PktType, Reader, put};
 use super::ctl::ConnidHdr;
 use super::table::layout;
-use super::view::{Part, Reject};
+use super::view::{Packet, Part, Reject};
 use bitflags::bitflags;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -195,7 +195,7 @@ impl Handshake {
     }
 
     /// Words beyond the fourth are stepped over, optional headers we do not know are not reached: they come last.
-    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Self, Reject> {
+    pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: HandshakeHdr = from.take(Part::Header)?;
         let nextra_p3 = hdr.nextra_p3.get();
@@ -222,6 +222,6 @@ impl Handshake {
         if flags.contains(HandshakeFlags::HMEM_P2P) {
             shake.hmem_p2p = Some(from.take::<P2pHdr>(Part::HmemP2p)?.supported != 0);
         }
-        Ok(shake)
+        Ok(Packet::Handshake(shake))
     }
 }

@@ -7,7 +7,7 @@ use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
 use super::opt::Opts;
 use super::rtw::rma_iovs;
 use super::table::layout;
-use super::view::{Part, Reject};
+use super::view::{Packet, Part, Reject};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -221,7 +221,7 @@ impl Rta {
 }
 
 /// All RTAs. The payload's length is not checked: what it must be depends on the operation.
-pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Rta, &[u8]), Reject> {
+pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
     let mut from = Reader::new(packet);
     let hdr: RtaHdr = from.take(Part::Header)?;
     let (rma_iov, _) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;
@@ -234,5 +234,5 @@ pub(super) fn parse(packet: &[u8], base: Base) -> Result<(Rta, &[u8]), Reject> {
         _ => RtaKind::Write,
     };
     let (msg_id, datatype, op) = (hdr.msg_id.get(), hdr.datatype.get(), hdr.op.get());
-    Ok((Rta { kind, msg_id, rma_iov, datatype, op, opts }, from.rest()))
+    Ok(Packet::Rta(Rta { kind, msg_id, rma_iov, datatype, op, opts }, from.rest()))
 }

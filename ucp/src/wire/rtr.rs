@@ -7,7 +7,7 @@ use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
 use super::opt::Opts;
 use super::rtw::rma_iovs;
 use super::table::layout;
-use super::view::{Part, Reject};
+use super::view::{Packet, Part, Reject};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -80,11 +80,11 @@ impl Rtr {
 }
 
 /// SHORT_RTR and LONGCTS_RTR. Bytes behind the headers are ignored.
-pub(super) fn parse(packet: &[u8], base: Base, kind: ReadKind) -> Result<Rtr, Reject> {
+pub(super) fn parse(packet: &[u8], base: Base, kind: ReadKind) -> Result<Packet<'_>, Reject> {
     let mut from = Reader::new(packet);
     let hdr: RtrHdr = from.take(Part::Header)?;
     let (rma_iov, msg_length) = rma_iovs(&mut from, hdr.rma_iov_count.get())?;
     let opts = Opts::read(&mut from, ReqFlags::from_bits_retain(base.flags.get()))?;
     let (recv_id, recv_length) = (hdr.recv_id.get(), hdr.recv_length.get());
-    Ok(Rtr { kind, rma_iov, msg_length, recv_id, recv_length, opts })
+    Ok(Packet::Rtr(Rtr { kind, rma_iov, msg_length, recv_id, recv_length, opts }))
 }

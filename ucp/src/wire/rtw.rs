@@ -8,7 +8,7 @@ use super::opt::Opts;
 use super::rawaddr::RawAddr;
 use super::rtm::Delivery;
 use super::table::layout;
-use super::view::{Part, Reject};
+use super::view::{Packet, Part, Reject};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -288,7 +288,7 @@ pub(super) fn rma_iovs(from: &mut Reader<'_>, count: u32) -> Result<(Iovs, u64),
 }
 
 /// EAGER_RTW and DC_EAGER_RTW.
-pub(super) fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Rtw<'a>, Reject> {
+pub(super) fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let (count, receipt) = match delivery {
@@ -304,11 +304,19 @@ pub(super) fn eager<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Res
     if payload.len() as u64 != total {
         return Err(Reject::Length { claimed: total, have: payload.len() });
     }
-    Ok(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt, opts, body: RtwBody::Eager, payload })
+    Ok(Packet::Rtw(Rtw {
+        ty: PktType(base.ty),
+        flags,
+        rma_iov,
+        receipt,
+        opts,
+        body: RtwBody::Eager,
+        payload,
+    }))
 }
 
 /// LONGCTS_RTW and DC_LONGCTS_RTW.
-pub(super) fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Rtw<'a>, Reject> {
+pub(super) fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> Result<Packet<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let hdr: LongHdr = from.take(Part::Header)?;
@@ -320,11 +328,11 @@ pub(super) fn longcts<'a>(packet: &'a [u8], base: Base, delivery: Delivery) -> R
     }
     let receipt = (delivery == Delivery::Complete).then_some(send_id);
     let body = RtwBody::LongCts { msg_length, send_id, credit_request: hdr.count.get() };
-    Ok(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt, opts, body, payload })
+    Ok(Packet::Rtw(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt, opts, body, payload }))
 }
 
 /// LONGREAD_RTW.
-pub(super) fn longread<'a>(packet: &'a [u8], base: Base) -> Result<Rtw<'a>, Reject> {
+pub(super) fn longread<'a>(packet: &'a [u8], base: Base) -> Result<Packet<'a>, Reject> {
     let mut from = Reader::new(packet);
     let flags = ReqFlags::from_bits_retain(base.flags.get());
     let hdr: LongHdr = from.take(Part::Header)?;
@@ -332,5 +340,5 @@ pub(super) fn longread<'a>(packet: &'a [u8], base: Base) -> Result<Rtw<'a>, Reje
     let opts = Opts::read(&mut from, flags)?;
     let read_iov = Iovs::read(&mut from, hdr.count.get(), Part::ReadIov)?;
     let body = RtwBody::LongRead { msg_length, send_id: hdr.send_id.get(), read_iov };
-    Ok(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt: None, opts, body, payload: &[] })
+    Ok(Packet::Rtw(Rtw { ty: PktType(base.ty), flags, rma_iov, receipt: None, opts, body, payload: &[] }))
 }

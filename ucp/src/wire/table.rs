@@ -230,12 +230,12 @@ const KNOWN: &[Row] = &[
     ctl(PktType::RECEIPT, "RECEIPT", ctl::RECEIPT).needs(Features::DELIVERY_COMPLETE),
     ctl(PktType::READ_NACK, "READ_NACK", ctl::READ_NACK).needs(Features::READ_NACK),
     ctl(PktType::PEER_ERROR, "PEER_ERROR", ctl::PEER_ERROR).needs(Features::PEER_ERROR),
-    rtm(PktType::EAGER_MSGRTM, "EAGER_MSGRTM", rtm::EAGER).payload(),
-    rtm(PktType::EAGER_TAGRTM, "EAGER_TAGRTM", rtm::EAGER).tagged().payload(),
-    rtm(PktType::MEDIUM_MSGRTM, "MEDIUM_MSGRTM", rtm::MEDIUM).payload(),
-    rtm(PktType::MEDIUM_TAGRTM, "MEDIUM_TAGRTM", rtm::MEDIUM).tagged().payload(),
-    rtm(PktType::LONGCTS_MSGRTM, "LONGCTS_MSGRTM", rtm::LONGCTS).payload(),
-    rtm(PktType::LONGCTS_TAGRTM, "LONGCTS_TAGRTM", rtm::LONGCTS).tagged().payload(),
+    rtm(PktType::EAGER_MSGRTM, "EAGER_MSGRTM", rtm::hdr::EAGER).payload(),
+    rtm(PktType::EAGER_TAGRTM, "EAGER_TAGRTM", rtm::hdr::EAGER).tagged().payload(),
+    rtm(PktType::MEDIUM_MSGRTM, "MEDIUM_MSGRTM", rtm::hdr::MEDIUM).payload(),
+    rtm(PktType::MEDIUM_TAGRTM, "MEDIUM_TAGRTM", rtm::hdr::MEDIUM).tagged().payload(),
+    rtm(PktType::LONGCTS_MSGRTM, "LONGCTS_MSGRTM", rtm::hdr::LONGCTS).payload(),
+    rtm(PktType::LONGCTS_TAGRTM, "LONGCTS_TAGRTM", rtm::hdr::LONGCTS).tagged().payload(),
     rtw(PktType::EAGER_RTW, "EAGER_RTW", rtw::EAGER).payload(),
     rtw(PktType::LONGCTS_RTW, "LONGCTS_RTW", rtw::LONGCTS).payload(),
     Row::new(PktType::SHORT_RTR, "SHORT_RTR", Class::Rtr, rtr::FIELDS).rma_iov(),
@@ -243,28 +243,37 @@ const KNOWN: &[Row] = &[
     rta(PktType::WRITE_RTA, "WRITE_RTA", rta::WRITE),
     rta(PktType::FETCH_RTA, "FETCH_RTA", rta::FETCH),
     rta(PktType::COMPARE_RTA, "COMPARE_RTA", rta::FETCH),
-    rtm(PktType::LONGREAD_MSGRTM, "LONGREAD_MSGRTM", rtm::LONGREAD).read_iov().needs(Features::RDMA_READ),
-    rtm(PktType::LONGREAD_TAGRTM, "LONGREAD_TAGRTM", rtm::LONGREAD)
+    rtm(PktType::LONGREAD_MSGRTM, "LONGREAD_MSGRTM", rtm::hdr::LONGREAD)
+        .read_iov()
+        .needs(Features::RDMA_READ),
+    rtm(PktType::LONGREAD_TAGRTM, "LONGREAD_TAGRTM", rtm::hdr::LONGREAD)
         .tagged()
         .read_iov()
         .needs(Features::RDMA_READ),
     rtw(PktType::LONGREAD_RTW, "LONGREAD_RTW", rtw::LONGREAD).read_iov().needs(Features::RDMA_READ),
     Row::no_header(PktType::READ_RTR, "READ_RTR"),
     Row::no_header(PktType::RESERVED_132, "RESERVED_132"),
-    rtm(PktType::DC_EAGER_MSGRTM, "DC_EAGER_MSGRTM", rtm::DC_EAGER).payload().dc(),
-    rtm(PktType::DC_EAGER_TAGRTM, "DC_EAGER_TAGRTM", rtm::DC_EAGER).tagged().payload().dc(),
-    rtm(PktType::DC_MEDIUM_MSGRTM, "DC_MEDIUM_MSGRTM", rtm::DC_MEDIUM).payload().dc(),
-    rtm(PktType::DC_MEDIUM_TAGRTM, "DC_MEDIUM_TAGRTM", rtm::DC_MEDIUM).tagged().payload().dc(),
-    rtm(PktType::DC_LONGCTS_MSGRTM, "DC_LONGCTS_MSGRTM", rtm::LONGCTS).payload().dc(),
-    rtm(PktType::DC_LONGCTS_TAGRTM, "DC_LONGCTS_TAGRTM", rtm::LONGCTS).tagged().payload().dc(),
+    rtm(PktType::DC_EAGER_MSGRTM, "DC_EAGER_MSGRTM", rtm::hdr::DC_EAGER).payload().dc(),
+    rtm(PktType::DC_EAGER_TAGRTM, "DC_EAGER_TAGRTM", rtm::hdr::DC_EAGER).tagged().payload().dc(),
+    rtm(PktType::DC_MEDIUM_MSGRTM, "DC_MEDIUM_MSGRTM", rtm::hdr::DC_MEDIUM).payload().dc(),
+    rtm(PktType::DC_MEDIUM_TAGRTM, "DC_MEDIUM_TAGRTM", rtm::hdr::DC_MEDIUM).tagged().payload().dc(),
+    rtm(PktType::DC_LONGCTS_MSGRTM, "DC_LONGCTS_MSGRTM", rtm::hdr::LONGCTS).payload().dc(),
+    rtm(PktType::DC_LONGCTS_TAGRTM, "DC_LONGCTS_TAGRTM", rtm::hdr::LONGCTS).tagged().payload().dc(),
     rtw(PktType::DC_EAGER_RTW, "DC_EAGER_RTW", rtw::DC_EAGER).payload().dc(),
     rtw(PktType::DC_LONGCTS_RTW, "DC_LONGCTS_RTW", rtw::LONGCTS).payload().dc(),
     rta(PktType::DC_WRITE_RTA, "DC_WRITE_RTA", rta::DC_WRITE).dc(),
-    rtm(PktType::RUNTCTS_MSGRTM, "RUNTCTS_MSGRTM", rtm::RUNTCTS).payload().travel(Travel::NeverSent),
-    rtm(PktType::RUNTCTS_TAGRTM, "RUNTCTS_TAGRTM", rtm::RUNTCTS).tagged().payload().travel(Travel::NeverSent),
+    rtm(PktType::RUNTCTS_MSGRTM, "RUNTCTS_MSGRTM", rtm::hdr::RUNTCTS).payload().travel(Travel::NeverSent),
+    rtm(PktType::RUNTCTS_TAGRTM, "RUNTCTS_TAGRTM", rtm::hdr::RUNTCTS)
+        .tagged()
+        .payload()
+        .travel(Travel::NeverSent),
     rtw(PktType::RUNTCTS_RTW, "RUNTCTS_RTW", rtw::RUNTCTS).payload().travel(Travel::NeverSent),
-    rtm(PktType::RUNTREAD_MSGRTM, "RUNTREAD_MSGRTM", rtm::RUNTREAD).read_iov().payload().needs(RUNT),
-    rtm(PktType::RUNTREAD_TAGRTM, "RUNTREAD_TAGRTM", rtm::RUNTREAD).tagged().read_iov().payload().needs(RUNT),
+    rtm(PktType::RUNTREAD_MSGRTM, "RUNTREAD_MSGRTM", rtm::hdr::RUNTREAD).read_iov().payload().needs(RUNT),
+    rtm(PktType::RUNTREAD_TAGRTM, "RUNTREAD_TAGRTM", rtm::hdr::RUNTREAD)
+        .tagged()
+        .read_iov()
+        .payload()
+        .needs(RUNT),
     rtw(PktType::RUNTREAD_RTW, "RUNTREAD_RTW", rtw::RUNTREAD).read_iov().payload().travel(Travel::NeverSent),
 ];
 

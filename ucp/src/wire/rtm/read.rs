@@ -1,0 +1,175 @@
+//! RTM packets taken apart: one function a layout, and the short way for plain eager packets.
+//!
+//! Called by `view` only. Each checks what its packet says about itself; every field is copied out once. Each
+//! builds the answer in place, inside [`Packet`]: moving it costs more than parsing it.
+
+use super::hdr::*;
+use super::{Cause, Delivery, Rtm, RtmBody};
+use crate::wire::base::{Base, Iovs, PktType, Reader, ReqFlags, Tagged, VERSION};
+use crate::wire::opt::Opts;
+use crate::wire::view::{Packet, Part, Reject};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Unaligned};
+
+/// Fixed header, tag, options.
+#[inline(always)]
+fn read<H: FromBytes + Unaligned>(
+    from: &mut Reader<'_>,
+    tagged: Tagged,
+    flags: ReqFlags,
+) -> Result<(H, Option<u64>, Opts), Reject> {
+    let (hdr, tag) = match tagged {
+        Tagged::No => (from.take::<H>(Part::Header)?, None),
+        Tagged::Yes => {
+            let both: WithTag<H> = from.take(Part::Header)?;
+            (both.hdr, Some(both.tag.get()))
+        }
+    };
+    Ok((hdr, tag, Opts::read(from, flags)?))
+}
+
+/// `len` bytes at `at` must lie within `total`.
+#[inline(always)]
+fn within(at: u64, len: usize, total: u64) -> Result<(), Reject> {
+    match at.checked_add(len as u64) {
+        Some(end) if end <= total => Ok(()),
+        _ => Err(Reject::Range { offset: at, len: len as u64, total }),
+    }
+}
+
+/// EAGER with at most a connid, the packet of packets: all in one go, without a word on what is wrong. Whatever
+/// it does not take goes the long way.
+// HOT
+#[inline(always)]
+pub fn eager_at_once(packet: &[u8]) -> Option<Rtm<'_>> {
+    let mut from = Reader::new(packet);
+    let base: Base = from.take(Part::Base).ok()?;
+    let ty = PktType(base.ty);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let plain = !flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
+    if !plain || base.version != VERSION || ty.0 | 1 != PktType::EAGER_TAGRTM.0 {
+        return None;
+    }
+    let msg_id = from.take::<U32>(Part::Header).ok()?.get();
+    let tag = match ty == PktType::EAGER_TAGRTM {
+        true => Some(from.take::<U64>(Part::Header).ok()?.get()),
+        false => None,
+    };
+    let connid = match flags.contains(ReqFlags::CONNID) {
+        true => Some(from.take::<U32>(Part::Connid).ok()?.get()),
+        false => None,
+    };
+    let opts = Opts { connid, ..Opts::NONE };
+    Some(Rtm { ty, flags, msg_id, tag, receipt: None, opts, body: RtmBody::Eager, payload: from.rest() })
+}
+
+/// EAGER.
+// HOT
+#[inline(always)]
+pub fn eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<EagerHdr>(&mut from, tagged, flags)?;
+    let (msg_id, payload) = (hdr.msg_id.get(), from.rest());
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt: None,
+        opts,
+        body: RtmBody::Eager,
+        payload,
+    }))
+}
+
+/// MEDIUM.
+// HOT
+#[inline]
+pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<MediumHdr>(&mut from, tagged, flags)?;
+    let (msg_id, payload) = (hdr.msg_id.get(), from.rest());
+    let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
+    within(seg_offset, payload.len(), msg_length)?;
+    let body = RtmBody::Medium { msg_length, seg_offset };
+    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload }))
+}
+
+/// DC_EAGER.
+pub fn dc_eager<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<DcEagerHdr>(&mut from, tagged, flags)?;
+    let (msg_id, receipt, payload) = (hdr.msg_id.get(), Some(hdr.send_id.get()), from.rest());
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt,
+        opts,
+        body: RtmBody::Eager,
+        payload,
+    }))
+}
+
+/// DC_MEDIUM.
+pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<DcMediumHdr>(&mut from, tagged, flags)?;
+    let (msg_id, receipt, payload) = (hdr.msg_id.get(), Some(hdr.send_id.get()), from.rest());
+    let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
+    within(seg_offset, payload.len(), msg_length)?;
+    let body = RtmBody::Medium { msg_length, seg_offset };
+    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt, opts, body, payload }))
+}
+
+/// LONGCTS and DC_LONGCTS.
+pub fn longcts<'a>(
+    packet: &'a [u8],
+    base: Base,
+    tagged: Tagged,
+    delivery: Delivery,
+) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<LongCtsHdr>(&mut from, tagged, flags)?;
+    let (msg_id, send_id, payload) = (hdr.msg_id.get(), hdr.send_id.get(), from.rest());
+    let msg_length = hdr.msg_length.get();
+    within(0, payload.len(), msg_length)?;
+    let receipt = (delivery == Delivery::Complete).then_some(send_id);
+    let cause = if flags.contains(ReqFlags::READ_NACK) { Cause::ReadNack } else { Cause::Fresh };
+    let body = RtmBody::LongCts { msg_length, send_id, credit_request: hdr.credit_request.get(), cause };
+    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt, opts, body, payload }))
+}
+
+/// LONGREAD.
+pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<LongReadHdr>(&mut from, tagged, flags)?;
+    let read_iov = Iovs::read(&mut from, hdr.read_iov_count.get(), Part::ReadIov)?;
+    let (msg_id, send_id, msg_length) = (hdr.msg_id.get(), hdr.send_id.get(), hdr.msg_length.get());
+    let body = RtmBody::LongRead { msg_length, send_id, read_iov };
+    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload: &[] }))
+}
+
+/// RUNTREAD.
+pub fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet<'a>, Reject> {
+    let mut from = Reader::new(packet);
+    let flags = ReqFlags::from_bits_retain(base.flags.get());
+    let (hdr, tag, opts) = read::<RuntHdr>(&mut from, tagged, flags)?;
+    let read_iov = Iovs::read(&mut from, hdr.count.get(), Part::ReadIov)?;
+    let (msg_id, send_id, payload) = (hdr.msg_id.get(), hdr.send_id.get(), from.rest());
+    let (msg_length, runt_length, seg_offset) =
+        (hdr.msg_length.get(), hdr.runt_length.get(), hdr.seg_offset.get());
+    if runt_length > msg_length {
+        return Err(Reject::Range { offset: 0, len: runt_length, total: msg_length });
+    }
+    within(seg_offset, payload.len(), runt_length)?;
+    let body = RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov };
+    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload }))
+}

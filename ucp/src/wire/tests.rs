@@ -1,5 +1,6 @@
 //! Tests of the codec: known bytes, every packet there and back, hostile bytes, sizes, text.
 
+mod foreign;
 mod golden;
 mod hostile;
 mod round_trip;

@@ -93,8 +93,16 @@ pub fn medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Packet
     let (msg_id, payload) = (hdr.msg_id.get(), from.rest());
     let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
     within(seg_offset, payload.len(), msg_length)?;
-    let body = RtmBody::Medium { msg_length, seg_offset };
-    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload }))
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt: None,
+        opts,
+        body: RtmBody::Medium { msg_length, seg_offset },
+        payload,
+    }))
 }
 
 /// DC_EAGER.
@@ -123,8 +131,16 @@ pub fn dc_medium<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pac
     let (msg_id, receipt, payload) = (hdr.msg_id.get(), Some(hdr.send_id.get()), from.rest());
     let (msg_length, seg_offset) = (hdr.msg_length.get(), hdr.seg_offset.get());
     within(seg_offset, payload.len(), msg_length)?;
-    let body = RtmBody::Medium { msg_length, seg_offset };
-    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt, opts, body, payload }))
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt,
+        opts,
+        body: RtmBody::Medium { msg_length, seg_offset },
+        payload,
+    }))
 }
 
 /// LONGCTS and DC_LONGCTS.
@@ -142,8 +158,16 @@ pub fn longcts<'a>(
     within(0, payload.len(), msg_length)?;
     let receipt = (delivery == Delivery::Complete).then_some(send_id);
     let cause = if flags.contains(ReqFlags::READ_NACK) { Cause::ReadNack } else { Cause::Fresh };
-    let body = RtmBody::LongCts { msg_length, send_id, credit_request: hdr.credit_request.get(), cause };
-    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt, opts, body, payload }))
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt,
+        opts,
+        body: RtmBody::LongCts { msg_length, send_id, credit_request: hdr.credit_request.get(), cause },
+        payload,
+    }))
 }
 
 /// LONGREAD.
@@ -153,8 +177,16 @@ pub fn longread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
     let (hdr, tag, opts) = read::<LongReadHdr>(&mut from, tagged, flags)?;
     let read_iov = Iovs::read(&mut from, hdr.read_iov_count.get(), Part::ReadIov)?;
     let (msg_id, send_id, msg_length) = (hdr.msg_id.get(), hdr.send_id.get(), hdr.msg_length.get());
-    let body = RtmBody::LongRead { msg_length, send_id, read_iov };
-    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload: &[] }))
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt: None,
+        opts,
+        body: RtmBody::LongRead { msg_length, send_id, read_iov },
+        payload: &[],
+    }))
 }
 
 /// RUNTREAD.
@@ -170,6 +202,14 @@ pub fn runtread<'a>(packet: &'a [u8], base: Base, tagged: Tagged) -> Result<Pack
         return Err(Reject::Range { offset: 0, len: runt_length, total: msg_length });
     }
     within(seg_offset, payload.len(), runt_length)?;
-    let body = RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov };
-    Ok(Packet::Rtm(Rtm { ty: PktType(base.ty), flags, msg_id, tag, receipt: None, opts, body, payload }))
+    Ok(Packet::Rtm(Rtm {
+        ty: PktType(base.ty),
+        flags,
+        msg_id,
+        tag,
+        receipt: None,
+        opts,
+        body: RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov },
+        payload,
+    }))
 }

@@ -86,6 +86,56 @@ fn header_len_is_exact() {
     }
 }
 
+/// What the table says of a type is what its golden packets have.
+#[test]
+fn table_agrees_with_packets() {
+    use rtm::RtmBody::{LongRead, RuntRead};
+    use table::Class;
+    let mut carries = [false; 256];
+    for golden in golden::all() {
+        let row = table::row(PktType(golden.bytes()[0]));
+        let (class, tagged, rma_iov, read_iov, dc) = match golden.packet {
+            Packet::Rtm(rtm) => {
+                let reads = matches!(rtm.body, LongRead { .. } | RuntRead { .. });
+                (Class::Rtm, rtm.tag.is_some(), false, reads, rtm.receipt.is_some())
+            }
+            Packet::Rtw(rtw) => {
+                let reads = matches!(rtw.body, rtw::RtwBody::LongRead { .. });
+                (Class::Rtw, false, true, reads, rtw.receipt.is_some())
+            }
+            Packet::Rtr(_) => (Class::Rtr, false, true, false, false),
+            Packet::Rta(rta, _) => {
+                (Class::Rta, false, true, false, matches!(rta.kind, rta::RtaKind::DcWrite { .. }))
+            }
+            _ => (Class::Control, false, false, false, false),
+        };
+        assert_eq!((row.class, row.tagged, row.rma_iov), (class, tagged, rma_iov), "{}", row.ty);
+        assert_eq!((row.read_iov, row.dc), (read_iov, dc), "{}", row.ty);
+        assert_eq!(golden.packet.msg_id().is_some(), class.has_msg_id(), "{}", row.ty);
+        assert_eq!(golden.packet.opts().is_some(), class.is_req(), "{}", row.ty);
+        carries[usize::from(row.ty.0)] |= !golden.packet.payload().is_empty();
+    }
+    for row in table::TABLE.iter().filter(|row| row.travel == table::Travel::Yes) {
+        assert_eq!(row.payload, carries[usize::from(row.ty.0)], "{}", row.ty);
+    }
+}
+
+/// RDM v4 3.1 (wire facts).
+#[test]
+fn features_needed() {
+    let needs = |ty| table::row(ty).needs.bits();
+    assert_eq!(needs(PktType::EAGER_TAGRTM), 0);
+    assert_eq!(needs(PktType::HANDSHAKE), 0);
+    assert_eq!(needs(PktType::LONGREAD_MSGRTM), 1);
+    assert_eq!(needs(PktType::LONGREAD_RTW), 1);
+    assert_eq!(needs(PktType::DC_EAGER_MSGRTM), 1 << 1);
+    assert_eq!(needs(PktType::DC_WRITE_RTA), 1 << 1);
+    assert_eq!(needs(PktType::RECEIPT), 1 << 1);
+    assert_eq!(needs(PktType::RUNTREAD_TAGRTM), 1 | 1 << 4);
+    assert_eq!(needs(PktType::READ_NACK), 1 << 6);
+    assert_eq!(needs(PktType::PEER_ERROR), 1 << 9);
+}
+
 #[test]
 fn text_names_every_field() {
     for golden in golden::all() {

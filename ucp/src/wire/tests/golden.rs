@@ -162,6 +162,20 @@ fn messages() -> Vec<Golden> {
             }),
         ),
         golden(
+            "45 04 0c00       # LONGCTS_TAGRTM, MSG|TAGGED
+             04030201         # msg_id
+             0000000001000000 # msg_length
+             a4a3a2a1         # send_id
+             20000000         # credit_request
+             1817161514131211 # tag
+             6869",
+            Packet::Rtm(Rtm {
+                tag: Some(TAG),
+                payload: b"hi",
+                ..rtm(PktType::LONGCTS_TAGRTM, 0x000c, longcts)
+            }),
+        ),
+        golden(
             "45 04 0c20       # LONGCTS_TAGRTM, MSG|TAGGED|READ_NACK
              04030201         # msg_id
              0000000001000000 # msg_length

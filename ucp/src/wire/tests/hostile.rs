@@ -165,10 +165,23 @@ fn lengths_that_lie() {
     );
     assert_eq!(reject("05040000 00000000 00000000 00000000 0300000000000000 6869"), length(3, 2));
     assert_eq!(reject("08040000 00000000 00000000 00000000 0300000000000000 6869"), length(3, 2));
+    // The last byte of the message is still in it.
+    for fits in [
+        "42040400 00000000 0a00000000000000 0800000000000000 6869",
+        "44040400 00000000 0200000000000000 00000000 00000000 6869",
+        "91040400 00000000 0a00000000000000 00000000 00000000 0800000000000000 0a00000000000000 6869",
+    ] {
+        assert_eq!(parse(&from_hex(fits)).map(|packet| packet.payload()), Ok(&b"hi"[..]), "{fits}");
+    }
     // Eager write: payload and iovs differ; the sum of the iovs wraps.
     let iov = |len: &str| format!("0000000000000000 {len} 0000000000000000");
     let three = iov("0300000000000000");
     assert_eq!(reject(&format!("46040000 01000000 {three} 6869")), length(3, 2));
+    assert_eq!(reject(&format!("46040000 01000000 {three} 68696a6b")), length(3, 4));
+    let long =
+        |payload: &str| format!("47040000 01000000 0300000000000000 00000000 00000000 {three} {payload}");
+    assert_eq!(parse(&from_hex(&long("68696a"))).map(|packet| packet.payload().len()), Ok(3));
+    assert_eq!(reject(&long("68696a6b")), range(0, 4, 3));
     let huge = iov("ffffffffffffffff");
     assert_eq!(reject(&format!("46040000 02000000 {huge} {three} 6869")), Reject::IovTotal);
 }

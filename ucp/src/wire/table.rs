@@ -213,7 +213,7 @@ const fn ctl(ty: PktType, name: &'static str, fields: &'static [Field]) -> Row {
     Row::new(ty, name, Class::Control, fields)
 }
 
-/// READ and LONGREAD need the receiver to be able to read; so does the tail of RUNTREAD.
+/// The tail of a RUNTREAD is read: the receiver must be able to.
 const RUNT: Features = Features::RDMA_READ.union(Features::RUNT_READ);
 
 /// The types that have a name.

@@ -210,11 +210,13 @@ impl<L: Link> DevCq for Cq<L> {
         let cq = &*self.0;
         let Some(wake) = &cq.wake else { return false };
         wake.clear();
+        cq.upkeep();
         cq.armed.set(true);
         cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
         // SYNC(arm): the flags are up before we look; a sender publishes before it looks at the flags.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let sleep = cq.is_empty() && (cq.waiting.get() == 0 || wake.timer(RETRY_WAKE_NS));
+        let restless = cq.waiting.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.stalled());
+        let sleep = cq.is_empty() && (!restless || wake.timer(RETRY_WAKE_NS));
         if !sleep {
             cq.disarm();
         }

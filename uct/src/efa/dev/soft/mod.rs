@@ -1,7 +1,7 @@
 //! A software SRD NIC: protection domains, keys with bounds, finite queues, address handles, RNR, RDMA, no order.
 //!
 //! [`Device`] implements the device trait over a link: [`link::inproc`] joins many devices in one thread under a
-//! seed, another joins processes of one host. The object model is the same for all links; a link only
+//! seed, [`link::shm`] joins processes of one host. The object model is the same for all links; a link only
 //! tries to deliver. Code above the trait cannot tell it from hardware.
 //!
 //! What happens to a request, in order: the driver's checks (`qp/post.rs`: depth, inline limit, pieces), the model's
@@ -13,6 +13,7 @@ mod cq;
 pub mod link;
 mod model;
 mod mr;
+mod open;
 mod profile;
 mod qp;
 #[cfg(test)]
@@ -21,7 +22,9 @@ mod tests;
 pub use ah::Ah;
 pub use cq::Cq;
 pub use link::inproc::{Fabric, Inproc};
+pub use link::shm::Shm;
 pub use model::{Fate, FaultPlan};
+pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Profile, SoftConfig};
 pub use qp::Qp;
 

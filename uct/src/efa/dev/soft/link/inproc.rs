@@ -255,6 +255,10 @@ impl Rx for InRx {
         !self.port.arrived.borrow().is_empty()
     }
 
+    fn stalled(&self) -> bool {
+        false
+    }
+
     fn arm(&self, armed: bool) {
         self.port.armed.set(armed);
     }

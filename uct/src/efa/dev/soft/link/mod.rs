@@ -3,6 +3,7 @@
 //! delays or reorders: it tries once and says how it went.
 
 pub mod inproc;
+pub mod shm;
 
 use super::mr::{Keep, MrTable};
 use crate::api::{Error, OpenError};
@@ -149,6 +150,8 @@ pub trait Rx {
     fn poll(&self, out: &mut [Cqe]) -> usize;
     /// Whether `poll` would find something.
     fn ready(&self) -> bool;
+    /// Whether a message was begun that is not there yet.
+    fn stalled(&self) -> bool;
     /// From now on (or no longer), the next arrival wakes the channel.
     fn arm(&self, armed: bool);
     /// Closes it to peers and gives back every posted receive that no message took.

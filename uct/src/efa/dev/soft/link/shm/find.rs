@@ -1,0 +1,117 @@
+//! Finding a queue pair's segment from (GID, queue pair number), without a file anywhere.
+//!
+//! Each queue pair listens on an abstract unix socket that carries its name: binding makes the name unique on the
+//! host, and the name goes when its process goes, however it dies. A peer connects, asks the kernel for the
+//! listener's pid, and opens the memory file of that name among that process's descriptors. The owner need not run.
+
+use crate::api::{Error, OpenError};
+use std::os::fd::{AsFd, OwnedFd};
+use ucs::mem::{MemError, SharedMem};
+use ucs::sys::proc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Peers that may find a queue pair before its owner next looks.
+const BACKLOG: i32 = 4096;
+
+/// Name of a queue pair's memory file.
+pub(super) fn memory_name(iid: u64, qpn: u16) -> String {
+    format!("softefa.{iid:x}.{qpn:x}")
+}
+
+fn address(iid: u64, qpn: u16) -> Result<SocketAddrUnix, Errno> {
+    let uid = rustix::process::getuid().as_raw();
+    SocketAddrUnix::new_abstract_name(format!("softefa.{uid}.{iid:x}.{qpn:x}").as_bytes())
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// A name that is taken, so that nobody else can have it; not yet to be found.
+pub(super) struct Name {
+    socket: OwnedFd,
+}
+
+impl Name {
+    /// Takes the name of (`iid`, `qpn`). `None`: another process of this host has it.
+    pub(super) fn take(iid: u64, qpn: u16) -> Result<Option<Name>, OpenError> {
+        let sys = |call| move |e: Errno| OpenError::Op(Error::Sys { call, errno: e.into() });
+        let socket = socket().map_err(|e| {
+            OpenError::Environment(format!(
+                "no descriptor for a queue pair's socket: {} (raise the limit, see `ulimit -n`)",
+                ucs::Errno::from(e)
+            ))
+        })?;
+        match rustix::net::bind(&socket, &address(iid, qpn).map_err(sys("abstract name"))?) {
+            Ok(()) => Ok(Some(Name { socket })),
+            Err(Errno::ADDRINUSE) => Ok(None),
+            Err(e) => Err(sys("bind")(e)),
+        }
+    }
+
+    /// From now on peers find it.
+    pub(super) fn publish(&self) -> Result<(), OpenError> {
+        rustix::net::listen(&self.socket, BACKLOG)
+            .map_err(|e| OpenError::Op(Error::Sys { call: "listen", errno: e.into() }))
+    }
+
+    /// Forgets the peers that have found us since the last time; they do not wait for this.
+    pub(super) fn drain(&self) {
+        while rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_ok() {}
+    }
+}
+
+/// Why a queue pair was not found.
+pub(super) enum Lost {
+    /// There is none of that name.
+    Nobody,
+    /// Its owner was too busy with others: try again.
+    Later,
+    /// It is there, but out of reach; the text says why.
+    Barred(String),
+}
+
+/// Finds the segment of (`iid`, `qpn`); answers it with its owner's pid.
+pub(super) fn find(iid: u64, qpn: u16) -> Result<(SharedMem, u32), Lost> {
+    let barred = |what: &str, e: Errno| Lost::Barred(format!("{what}: {}", ucs::Errno::from(e)));
+    let socket = socket().map_err(|e| barred("no descriptor to look for a peer (see `ulimit -n`)", e))?;
+    let address = address(iid, qpn).map_err(|e| barred("abstract name", e))?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::CONNREFUSED | Errno::NOENT | Errno::CONNRESET) => return Err(Lost::Nobody),
+        Err(Errno::AGAIN | Errno::INTR) => return Err(Lost::Later),
+        Err(e) => return Err(barred("connect to a peer's queue pair", e)),
+    }
+    let owner = rustix::net::sockopt::socket_peercred(&socket).map_err(|e| barred("SO_PEERCRED", e))?;
+    let pid = owner.pid.as_raw_pid() as u32;
+    if owner.uid != rustix::process::getuid() {
+        return Err(Lost::Barred(format!("process {pid} that owns the queue pair belongs to another user")));
+    }
+    let Some(fd) = descriptor(pid, &memory_name(iid, qpn))? else { return Err(Lost::Nobody) };
+    match SharedMem::open_proc(pid, fd, 1) {
+        Ok(mem) => Ok((mem, pid)),
+        Err(MemError::Gone { .. }) => Err(Lost::Nobody),
+        Err(e) => Err(Lost::Barred(e.to_string())),
+    }
+}
+
+/// The descriptor of process `pid` that is the memory file `name`.
+fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, Lost> {
+    let want = format!("/memfd:{name} (deleted)");
+    let list = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(list) => list,
+        Err(_) if proc::start_time(pid).is_none() => return Err(Lost::Nobody),
+        Err(e) => {
+            let hint = "peers must be in one pid namespace and dumpable";
+            return Err(Lost::Barred(format!("cannot look at process {pid}: {e} ({hint})")));
+        }
+    };
+    // A descriptor may be closed between the listing and the look: not ours, then.
+    let found = list.flatten().find(|entry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == want.as_str())
+    });
+    Ok(found.and_then(|entry| entry.file_name().to_str()?.parse().ok()))
+}

@@ -1,0 +1,253 @@
+//! The link between processes of one host and one user. Nothing of it is ever in a file system: segments are sealed
+//! memory files that peers open through `/proc`, names are abstract sockets, and both go with their process.
+//!
+//! * `seg`: what is shared, and how it is checked. * `find`: from (GID, queue pair number) to a segment.
+//! * `rx`: the receive side. * `peer`: the sending side. * `remote`: a peer's keys, memory and life. * `vm`: copies
+//!   by system call. * `wake`: completion channels.
+//!
+//! Polling needs no thread and no system call; RDMA needs no code on the target.
+
+mod find;
+mod peer;
+mod remote;
+mod rx;
+mod seg;
+mod vm;
+mod wake;
+
+use super::{Channel, Link, Pump, RxInit, Verdict};
+use crate::api::{Error, OpenError};
+use crate::efa::dev::DevStatus;
+use crate::efa::dev::soft::mr::{Keep, MrTable};
+use crate::efa::dev::soft::profile::Profile;
+use find::{Lost, Name};
+use peer::ShmPeer;
+use remote::Remote;
+use rustc_hash::FxHashMap;
+use rx::ShmRx;
+use seg::{DevSeg, QpSeg, QpShape, QpWho};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Instant;
+use ucs::mem::{MapOpts, MemError, SharedMem};
+use ucs::sys::{PidFd, ProcId};
+use wake::ShmWake;
+
+/// Descriptors for unsolicited arrivals of a queue pair.
+const SIDE_RING: u32 = 1024;
+
+/// One device's place among the processes of this host. Clones are the same place.
+#[derive(Clone)]
+pub struct Shm(Rc<DevShare>);
+
+/// What the objects of a device share here.
+struct DevShare {
+    iid: u64,
+    me: ProcId,
+    mtu: u32,
+    seg: DevSeg,
+    table: MrTable,
+    next_qpn: Cell<u16>,
+    /// Interface ids known here: how often, and in which place of the segment.
+    known: RefCell<FxHashMap<u64, (u32, usize)>>,
+    free_known: RefCell<Vec<usize>>,
+    remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<Remote>>>,
+    ticks: Cell<u64>,
+    born: Instant,
+}
+
+/// A segment that cannot be had, as one line for people.
+fn no_segment(what: &str, e: &MemError) -> OpenError {
+    OpenError::Environment(format!("no shared memory for {what} of the software EFA device: {e}"))
+}
+
+impl Shm {
+    /// A device with GID `fe80::` + `iid`. `first_qpn` is where queue pair numbers start.
+    pub(in crate::efa::dev::soft) fn open(
+        iid: u64,
+        profile: &Profile,
+        first_qpn: u16,
+    ) -> Result<Shm, OpenError> {
+        vm::allow_peers();
+        let attr = &profile.attr;
+        let (seg, table) = DevSeg::create("softefa.dev", attr.max_ah, attr.max_mr, profile.strict)
+            .map_err(|e| no_segment("the key table", &e))?;
+        let share = DevShare {
+            iid,
+            me: ProcId::me(),
+            mtu: attr.mtu,
+            seg,
+            table,
+            next_qpn: Cell::new(first_qpn),
+            known: RefCell::default(),
+            free_known: RefCell::default(),
+            remotes: RefCell::default(),
+            ticks: Cell::new(0),
+            born: Instant::now(),
+        };
+        Ok(Shm(Rc::new(share)))
+    }
+
+    /// The device of a process, attached once.
+    fn remote(&self, who: &QpWho) -> Result<Rc<Remote>, Lost> {
+        let key = (who.pid, who.start, who.dev_fd);
+        if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
+            return Ok(remote);
+        }
+        let watch = PidFd::open(ProcId { pid: who.pid, start: who.start }).map_err(|_| Lost::Nobody)?;
+        let mem = SharedMem::open_proc(who.pid, who.dev_fd, 1).map_err(|e| match e {
+            MemError::Gone { .. } => Lost::Nobody,
+            e => Lost::Barred(e.to_string()),
+        })?;
+        let foreign = || Lost::Barred(format!("process {} has a device of another version", who.pid));
+        let (seg, rows) = DevSeg::attach(mem).ok_or_else(foreign)?;
+        let remote = Rc::new(Remote::new(who.pid, watch, seg, rows));
+        let mut remotes = self.0.remotes.borrow_mut();
+        remotes.retain(|_, r| r.strong_count() > 0);
+        remotes.insert(key, Rc::downgrade(&remote));
+        Ok(remote)
+    }
+
+    fn attach(&self, iid: u64, qpn: u16) -> Result<ShmPeer, Lost> {
+        let (mem, pid) = find::find(iid, qpn)?;
+        let foreign = || Lost::Barred(format!("process {pid} has a queue pair of another version"));
+        let (seg, who) = QpSeg::attach(mem).ok_or_else(foreign)?;
+        if (who.iid, who.qpn, who.pid) != (iid, qpn, pid) {
+            return Err(Lost::Barred(format!("process {pid} answers for a queue pair that is not its own")));
+        }
+        let remote = self.remote(&who)?;
+        Ok(ShmPeer::new(self.0.me.pid, seg, who, remote))
+    }
+}
+
+impl Link for Shm {
+    type Rx = ShmRx;
+    type Peer = ShmPeer;
+    type Wake = ShmWake;
+
+    #[inline]
+    fn iid(&self) -> u64 {
+        self.0.iid
+    }
+
+    #[inline]
+    fn regions(&self) -> &MrTable {
+        &self.0.table
+    }
+
+    fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {
+        let mem = SharedMem::create("softefa.mr", len, MapOpts::default()).map_err(|e| match e {
+            MemError::Os { op, errno } => Error::Sys { call: op, errno },
+            _ => Error::NoMemory,
+        })?;
+        let fd = mem.fd();
+        Ok((Keep::Shared(Rc::new(mem)), Some(fd)))
+    }
+
+    fn open_rx(&self, init: RxInit<ShmWake>, free: &dyn Fn(u16) -> bool) -> Result<ShmRx, OpenError> {
+        let dev = &self.0;
+        for _ in 0..u16::MAX {
+            let qpn = dev.next_qpn.get().checked_add(1).unwrap_or(1);
+            dev.next_qpn.set(qpn);
+            if !free(qpn) {
+                continue;
+            }
+            let Some(name) = Name::take(dev.iid, qpn)? else { continue };
+            let shape = QpShape {
+                ring: init.depth.next_power_of_two(),
+                side: if init.unsolicited { SIDE_RING } else { 0 },
+                slot_len: dev.mtu.next_multiple_of(64),
+            };
+            let who = QpWho {
+                iid: dev.iid,
+                qpn,
+                pid: dev.me.pid,
+                start: dev.me.start,
+                dev_fd: dev.seg.fd(),
+                qkey: init.qkey,
+                pd: init.pd,
+                wake_fd: init.wake.as_ref().map_or(-1, |wake| wake.pipe_fd()),
+            };
+            let seg = QpSeg::create(&find::memory_name(dev.iid, qpn), shape, &who)
+                .map_err(|e| no_segment("a queue pair", &e))?;
+            name.publish()?;
+            return Ok(ShmRx::new(dev.clone(), name, seg, qpn, init.pd));
+        }
+        Err(Error::Exhausted("queue pair numbers").into())
+    }
+
+    #[cold]
+    fn resolve(&self, iid: u64, qpn: u16) -> Result<ShmPeer, Verdict> {
+        self.attach(iid, qpn).map_err(|lost| match lost {
+            Lost::Nobody => Verdict::Done(DevStatus::BadDestQpn),
+            Lost::Later => Verdict::Busy,
+            Lost::Barred(why) => {
+                tracing::error!("queue pair {qpn} of fe80::{iid:x}: {why}");
+                Verdict::Done(DevStatus::Unreachable)
+            }
+        })
+    }
+
+    fn wake(&self, channel: Channel) -> Result<Option<ShmWake>, OpenError> {
+        if channel == Channel::Without {
+            return Ok(None);
+        }
+        let wake = ShmWake::new();
+        wake.map(Some).map_err(|errno| OpenError::Op(Error::Sys { call: "completion channel", errno }))
+    }
+
+    fn know(&self, iid: u64, known: bool) -> Result<(), Error> {
+        let mut all = self.0.known.borrow_mut();
+        let mut free = self.0.free_known.borrow_mut();
+        let (h, places) = (self.0.seg.hdr(), self.0.seg.known());
+        match (known, all.get_mut(&iid)) {
+            (true, Some((n, _))) => *n += 1,
+            (true, None) => {
+                let high = h.high.load(Relaxed) as usize;
+                let place = free.pop().unwrap_or(high);
+                let slot = places.get(place).ok_or(Error::Exhausted("address handles"))?;
+                slot.store(iid, Relaxed);
+                h.high.store(high.max(place + 1) as u32, Relaxed);
+                h.epoch.fetch_add(1, Release);
+                all.insert(iid, (1, place));
+            }
+            (false, Some((1, place))) => {
+                places[*place].store(0, Relaxed);
+                free.push(*place);
+                h.epoch.fetch_add(1, Release);
+                all.remove(&iid);
+            }
+            (false, Some((n, _))) => *n -= 1,
+            (false, None) => {}
+        }
+        Ok(())
+    }
+
+    // HOT
+    #[inline]
+    fn on_poll(&self) {
+        self.0.ticks.set(self.0.ticks.get() + 1);
+    }
+
+    #[inline]
+    fn ticks(&self) -> u64 {
+        self.0.ticks.get()
+    }
+
+    fn clock(&self) -> u64 {
+        self.0.born.elapsed().as_nanos() as u64
+    }
+
+    /// Looking whether a receive was posted costs a few nanoseconds: at every poll.
+    fn retry_ticks(&self, _interval_ns: u64) -> u64 {
+        1
+    }
+
+    fn adopt(&self, _pump: Weak<dyn Pump>) {}
+
+    #[inline]
+    fn alive(&self) -> bool {
+        true
+    }
+}

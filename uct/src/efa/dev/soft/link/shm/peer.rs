@@ -1,0 +1,303 @@
+//! The sending side towards one queue pair of another process (or of this one): claim, write, publish, wake.
+//! A message up to 32 bytes travels in the descriptor; a longer one is written straight into the receiver's posted
+//! buffer if that is a memory file, else into a payload slot. Never waits: a full ring and no receive are one test.
+
+use super::super::{From, Msg, Peer, Rdma, Verdict};
+use super::remote::Remote;
+use super::seg::{
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, QpWho,
+};
+use crate::efa::dev::DevStatus;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use ucs::sys::Waker;
+
+/// Messages between two looks whether the receiver lives, while all goes well.
+const LOOK_EVERY: u32 = 1024;
+/// Tries without credit between two such looks.
+const LOOK_MISSES: u32 = 256;
+
+const BAD_DEST: Verdict = Verdict::Done(DevStatus::BadDestQpn);
+
+/// What this process last saw of a peer's credit.
+#[derive(Default)]
+struct Seen {
+    posted: Cell<u32>,
+    shortest: Cell<u32>,
+}
+
+pub struct ShmPeer {
+    me: u32,
+    seg: QpSeg,
+    who: QpWho,
+    remote: Rc<Remote>,
+    ring: Seen,
+    side: Seen,
+    sent: Cell<u32>,
+    misses: Cell<u32>,
+    waker: OnceCell<Option<Waker>>,
+}
+
+/// A place in a ring that is ours: whom it names is fixed by the compare-and-swap that took it.
+struct Claim {
+    index: u32,
+    before: u32,
+}
+
+impl ShmPeer {
+    pub(super) fn new(me: u32, seg: QpSeg, who: QpWho, remote: Rc<Remote>) -> ShmPeer {
+        ShmPeer {
+            me,
+            seg,
+            who,
+            remote,
+            ring: Seen::default(),
+            side: Seen::default(),
+            sent: Cell::new(0),
+            misses: Cell::new(0),
+            waker: OnceCell::new(),
+        }
+    }
+
+    /// Whether claim `index` has a receive. // HOT
+    #[inline]
+    fn granted(&self, index: u32, credit: &Credit, seen: &Seen) -> bool {
+        // Wrapping: both count up for ever and are never further apart than the ring is long.
+        if (index.wrapping_sub(seen.posted.get()) as i32) < 0 {
+            return true;
+        }
+        seen.posted.set(credit.posted.load(Acquire));
+        seen.shortest.set(credit.shortest.load(Relaxed));
+        (index.wrapping_sub(seen.posted.get()) as i32) < 0
+    }
+
+    /// No credit: is there anybody?
+    #[cold]
+    fn miss(&self) -> Verdict {
+        let n = self.misses.get();
+        self.misses.set(n.wrapping_add(1));
+        if n.is_multiple_of(LOOK_MISSES) && self.remote.is_dead() { BAD_DEST } else { Verdict::NotReady }
+    }
+
+    /// Claims the next place. // HOT
+    #[inline]
+    fn claim(&self, head: &Head, credit: &Credit, seen: &Seen) -> Result<Claim, Verdict> {
+        let mut word = head.word.load(Relaxed);
+        loop {
+            if word & CLOSED != 0 {
+                return Err(BAD_DEST);
+            }
+            let index = word as u32;
+            if !self.granted(index, credit, seen) {
+                return Err(self.miss());
+            }
+            match self.take(head, word) {
+                Ok(claim) => return Ok(claim),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&self, head: &Head, word: u64) -> Result<Claim, u64> {
+        let next = u64::from(self.me) << 32 | u64::from((word as u32).wrapping_add(1));
+        head.word.compare_exchange(word, next, AcqRel, Relaxed)?;
+        self.misses.set(0);
+        Ok(Claim { index: word as u32, before: (word >> 32) as u32 })
+    }
+
+    /// Says at once who claimed a descriptor, so that its owner can tell a slow sender from a dead one. // HOT
+    #[inline]
+    fn sign(&self, desc: &Desc, claim: &Claim) {
+        desc.claimer.store(self.me, Relaxed);
+        desc.before.store(claim.before, Relaxed);
+    }
+
+    /// Hands a descriptor over. // HOT
+    #[inline]
+    fn publish(&self, desc: &Desc, index: u32, from: From, len: u32, imm: Option<u32>, flags: u32) {
+        let flags = flags | if imm.is_some() { FLAG_IMM } else { 0 };
+        desc.len.store(len, Relaxed);
+        desc.src_iid.store(from.iid, Relaxed);
+        desc.imm.store(imm.unwrap_or(0), Relaxed);
+        desc.src.store(u32::from(from.qpn) | flags, Relaxed);
+        // SYNC(publish).
+        desc.seq.store(index.wrapping_add(1), Release);
+        if self.who.wake_fd >= 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        // SYNC(arm): our publication before our look at the flag; the owner raises the flag before it looks.
+        fence(SeqCst);
+        let flag = &self.seg.hdr().armed.flag;
+        if flag.load(Relaxed) == 0 || flag.swap(0, AcqRel) == 0 {
+            return;
+        }
+        let waker = self.waker.get_or_init(|| Waker::open(self.who.pid, self.who.wake_fd).ok());
+        if let Some(waker) = waker {
+            // A sleeper that is gone needs no wake-up.
+            let _ = waker.wake();
+        }
+    }
+
+    /// Where things stand well: from time to time, whether the receiver still lives. // HOT
+    #[inline]
+    fn alive(&self) -> bool {
+        let n = self.sent.get().wrapping_add(1);
+        self.sent.set(n);
+        !n.is_multiple_of(LOOK_EVERY) || !self.remote.is_dead()
+    }
+
+    /// A message in the descriptor. // HOT
+    #[inline]
+    fn send_short(&self, from: From, msg: &Msg<'_>) -> Verdict {
+        let h = self.seg.hdr();
+        let claim = match self.claim(&h.head, &h.credit, &self.ring) {
+            Ok(claim) => claim,
+            Err(verdict) => return verdict,
+        };
+        let desc = self.seg.desc(claim.index);
+        self.sign(desc, &claim);
+        let mut words = [0u64; INLINE / 8];
+        // SAFETY: the caller has checked that the message is at most INLINE bytes, the size of `words`.
+        unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
+        for (to, word) in desc.body.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_INLINE);
+        Verdict::Done(DevStatus::Ok)
+    }
+
+    /// A message beside the descriptor. The landing is read before the claim and counts only if the claim succeeds:
+    /// then nobody has touched it since. // HOT
+    fn send_long(&self, from: From, msg: &Msg<'_>) -> Verdict {
+        let h = self.seg.hdr();
+        let len = msg.len();
+        let mut word = h.head.word.load(Acquire);
+        loop {
+            if word & CLOSED != 0 {
+                return BAD_DEST;
+            }
+            if !self.granted(word as u32, &h.credit, &self.ring) {
+                return self.miss();
+            }
+            let desc = self.seg.desc(word as u32);
+            let addr = desc.body[0].load(Relaxed);
+            let how = desc.body[1].load(Relaxed);
+            let (cap, lkey) = (how as u32, (how >> 32) as u32);
+            if len > cap {
+                fence(Acquire);
+                match h.head.word.load(Relaxed) {
+                    now if now == word => return Verdict::Done(DevStatus::RemoteBadLength),
+                    now => {
+                        word = now;
+                        continue;
+                    }
+                }
+            }
+            let landing = match lkey {
+                0 => self.seg.payload(addr, len).map(Some).ok_or(()),
+                _ => self.remote.landing(self.who.pd, lkey, addr, len),
+            };
+            match self.take(&h.head, word) {
+                Ok(claim) => return self.fill(desc, &claim, from, msg, addr, landing),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Writes a long message to its landing and hands it over.
+    #[inline]
+    fn fill(
+        &self,
+        desc: &Desc,
+        claim: &Claim,
+        from: From,
+        msg: &Msg<'_>,
+        addr: u64,
+        landing: Result<Option<*mut u8>, ()>,
+    ) -> Verdict {
+        self.sign(desc, claim);
+        let written = match landing {
+            Ok(Some(to)) => {
+                // SAFETY: `to` is mapped and has room for the message: the landing lies in the payload area or in a
+                // region of the peer (checked), and the claim just made says that it is ours.
+                unsafe { msg.copy_to(to) };
+                Ok(())
+            }
+            Ok(None) => {
+                let [a, b] = &msg.pieces;
+                self.remote.push(addr, a).and_then(|()| self.remote.push(addr + u64::from(a.len), b))
+            }
+            Err(()) => Err(DevStatus::RemoteAbort),
+        };
+        let flags = if written.is_ok() { 0 } else { FLAG_ABORT };
+        self.publish(desc, claim.index, from, msg.len(), msg.imm, flags);
+        Verdict::Done(written.err().unwrap_or(DevStatus::Ok))
+    }
+}
+
+impl Peer for ShmPeer {
+    #[inline]
+    fn qkey(&self) -> u32 {
+        self.who.qkey
+    }
+
+    // HOT
+    #[inline]
+    fn send(&self, from: From, msg: &Msg<'_>) -> Verdict {
+        if !self.alive() {
+            return BAD_DEST;
+        }
+        let len = msg.len();
+        if len as usize <= INLINE && len <= self.ring.shortest.get() {
+            self.send_short(from, msg)
+        } else {
+            self.send_long(from, msg)
+        }
+    }
+
+    fn read(&self, from: From, op: &Rdma) -> Verdict {
+        if self.closed() { BAD_DEST } else { self.remote.read(self.who.pd, from, op) }
+    }
+
+    fn write(&self, from: From, op: &Rdma, imm: Option<u32>) -> Verdict {
+        if self.closed() {
+            return BAD_DEST;
+        }
+        match self.remote.write(self.who.pd, from, op) {
+            Verdict::Done(DevStatus::Ok) => {}
+            other => return other,
+        }
+        let Some(imm) = imm else { return Verdict::Done(DevStatus::Ok) };
+        let h = self.seg.hdr();
+        let unsolicited = self.seg.shape().side > 0;
+        let claim = if unsolicited {
+            self.claim(&h.side_head, &h.side_credit, &self.side)
+        } else {
+            self.claim(&h.head, &h.credit, &self.ring)
+        };
+        let claim = match claim {
+            Ok(claim) => claim,
+            // A full ring of unsolicited arrivals is no matter of receives.
+            Err(Verdict::NotReady) if unsolicited => return Verdict::Busy,
+            Err(verdict) => return verdict,
+        };
+        let desc = if unsolicited { self.seg.side_desc(claim.index) } else { self.seg.desc(claim.index) };
+        self.sign(desc, &claim);
+        self.publish(desc, claim.index, from, op.total, Some(imm), FLAG_WRITE);
+        Verdict::Done(DevStatus::Ok)
+    }
+}
+
+impl ShmPeer {
+    /// Whether the queue pair was closed, or (looked at now and then) its process is gone.
+    fn closed(&self) -> bool {
+        self.seg.hdr().head.word.load(Relaxed) & CLOSED != 0 || !self.alive()
+    }
+}

@@ -1,0 +1,186 @@
+//! Another process's device: its keys, its known GIDs, its memory, and whether it is still alive.
+//! Shared by all ways to queue pairs of that device. Never believes a range it has not checked.
+
+use super::super::{From, Piece, Rdma, Verdict};
+use super::seg::DevSeg;
+use super::vm::{self, Way};
+use crate::api::Access;
+use crate::efa::dev::DevStatus;
+use crate::efa::dev::soft::mr::{Region, Rows};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use ucs::mem::SharedMem;
+use ucs::sys::PidFd;
+
+/// Regions of one peer kept mapped; each costs a descriptor.
+const MAX_MAPS: usize = 128;
+/// Longest piece of an RDMA operation done in one go, bytes.
+const CHUNK: u32 = 1 << 20;
+
+/// A mapped region of the peer: `None` if it cannot be mapped and is reached by system calls.
+type Map = Option<Rc<SharedMem>>;
+
+pub(super) struct Remote {
+    pid: u32,
+    watch: PidFd,
+    dead: Cell<bool>,
+    seg: DevSeg,
+    rows: Rows,
+    maps: RefCell<FxHashMap<u32, Map>>,
+    /// The key used last and where its region's memory file is mapped.
+    last: Cell<(u32, *mut u8, usize)>,
+    /// Interface id and epoch for which the peer was found to know us.
+    known: Cell<(u64, u64)>,
+}
+
+impl Remote {
+    pub(super) fn new(pid: u32, watch: PidFd, seg: DevSeg, rows: Rows) -> Remote {
+        Remote {
+            pid,
+            watch,
+            dead: Cell::new(false),
+            seg,
+            rows,
+            maps: RefCell::default(),
+            last: Cell::new((0, std::ptr::null_mut(), 0)),
+            known: Cell::new((0, u64::MAX)),
+        }
+    }
+
+    /// Whether its process is gone. One system call.
+    #[cold]
+    pub(super) fn is_dead(&self) -> bool {
+        if !self.dead.get() && self.watch.is_dead() {
+            self.dead.set(true);
+        }
+        self.dead.get()
+    }
+
+    /// Whether the peer has an address handle of `iid`, or does not care.
+    fn knows(&self, iid: u64) -> bool {
+        let h = self.seg.hdr();
+        let epoch = h.epoch.load(Acquire);
+        if self.known.get() == (iid, epoch) || h.strict.load(Relaxed) == 0 {
+            return true;
+        }
+        let known = self.seg.known();
+        let high = (h.high.load(Relaxed) as usize).min(known.len());
+        let found = known[..high].iter().any(|k| k.load(Relaxed) == iid);
+        if found {
+            self.known.set((iid, epoch));
+        }
+        found
+    }
+
+    /// Where `len` bytes at the peer's `addr`, inside `region`, are mapped here. // HOT
+    #[inline]
+    fn here(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
+        let (fd, file_off) = region.file?;
+        let (base, mapped) = match self.last.get() {
+            (last, base, mapped) if last == key => (base, mapped),
+            _ => self.map(key, region, fd)?,
+        };
+        let off = file_off.checked_add(addr.checked_sub(region.addr)?)?;
+        let end = off.checked_add(u64::from(len))?;
+        (end <= mapped as u64).then(|| base.wrapping_add(off as usize))
+    }
+
+    #[cold]
+    fn map(&self, key: u32, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
+        let mut maps = self.maps.borrow_mut();
+        if maps.len() >= MAX_MAPS && !maps.contains_key(&key) {
+            maps.clear();
+            self.last.set((0, std::ptr::null_mut(), 0));
+        }
+        let map = maps.entry(key).or_insert_with(|| {
+            let mem = SharedMem::open_proc(self.pid, fd, 1);
+            // The owner takes the key out before it closes the file: if the key is still there, the file was the one.
+            match mem {
+                Ok(mem) if self.rows.find(key) == Some(*region) => Some(Rc::new(mem)),
+                Ok(_) => None,
+                Err(e) => {
+                    tracing::debug!("region {key:#x} of process {}: {e}; using system calls", self.pid);
+                    None
+                }
+            }
+        });
+        let mem = map.as_ref()?;
+        let place = (mem.as_ptr(), mem.len());
+        self.last.set((key, place.0, place.1));
+        Some(place)
+    }
+
+    fn unmap(&self, key: u32) {
+        self.maps.borrow_mut().remove(&key);
+        if self.last.get().0 == key {
+            self.last.set((0, std::ptr::null_mut(), 0));
+        }
+    }
+
+    /// Where a posted receive of the peer is, for `len` bytes at `addr` under its local key. `Err`: no such memory.
+    /// `Ok(None)`: only system calls reach it. // HOT
+    #[inline]
+    pub(super) fn landing(&self, pd: u32, lkey: u32, addr: u64, len: u32) -> Result<Option<*mut u8>, ()> {
+        match self.rows.find(lkey) {
+            Some(r) if r.allows(pd, addr, u64::from(len), Access::LOCAL_WRITE) => {
+                Ok(self.here(lkey, &r, addr, len))
+            }
+            _ => {
+                self.unmap(lkey);
+                Err(())
+            }
+        }
+    }
+
+    /// One piece of an RDMA read.
+    pub(super) fn read(&self, pd: u32, from: From, op: &Rdma) -> Verdict {
+        self.rdma(pd, from, op, Access::REMOTE_READ, Way::FromPeer)
+    }
+
+    /// One piece of an RDMA write.
+    pub(super) fn write(&self, pd: u32, from: From, op: &Rdma) -> Verdict {
+        self.rdma(pd, from, op, Access::REMOTE_WRITE, Way::ToPeer)
+    }
+
+    fn rdma(&self, pd: u32, from: From, op: &Rdma, need: Access, way: Way) -> Verdict {
+        if !self.knows(from.iid) {
+            return Verdict::Done(DevStatus::UnknownPeer);
+        }
+        if op.len == 0 {
+            return Verdict::Done(DevStatus::Ok);
+        }
+        let region = match self.rows.find(op.rkey) {
+            Some(r) if r.allows(pd, op.raddr, u64::from(op.len), need) => r,
+            _ => {
+                self.unmap(op.rkey);
+                let dead = self.is_dead();
+                return Verdict::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::RemoteBadAddress });
+            }
+        };
+        let len = op.len.min(CHUNK);
+        match self.here(op.rkey, &region, op.raddr, len) {
+            Some(there) => {
+                let (src, dst) = match way {
+                    Way::FromPeer => (there.cast_const(), op.local),
+                    Way::ToPeer => (op.local.cast_const(), there),
+                };
+                // SAFETY: `there` has `len` mapped bytes (checked in `here`); the local range was checked against
+                // its key by the caller, for the access this direction needs. They may overlap in a self-write.
+                unsafe { std::ptr::copy(src, dst, len as usize) };
+            }
+            None => {
+                if let Err(status) = vm::copy(self.pid, op.raddr, op.local, len, way) {
+                    return Verdict::Done(status);
+                }
+            }
+        }
+        if len < op.len { Verdict::Part(len) } else { Verdict::Done(DevStatus::Ok) }
+    }
+
+    /// Writes a piece of a message into the peer's memory by a system call.
+    pub(super) fn push(&self, addr: u64, piece: &Piece<'_>) -> Result<(), DevStatus> {
+        vm::copy(self.pid, addr, piece.ptr.cast_mut(), piece.len, Way::ToPeer)
+    }
+}

@@ -1,0 +1,323 @@
+//! The receive side: posts landings, takes published descriptors in order of claim, gives completions.
+//! Used by one queue pair. Never waits for a sender: one that died between claim and publication is skipped.
+
+use super::super::{Posted, Rx};
+use super::DevShare;
+use super::find::Name;
+use super::seg::{CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg};
+use crate::api::Access;
+use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use ucs::sys::{PidFd, ProcId, proc};
+
+/// Where long messages for a receive go.
+#[derive(Clone, Copy)]
+enum Landing {
+    /// Straight into the posted buffer.
+    Direct,
+    /// Into this payload slot, copied when polled.
+    Slot(u32),
+}
+
+/// A place of the ring, as its owner knows it.
+type Place = Option<(Posted, Landing)>;
+
+pub struct ShmRx {
+    dev: Rc<DevShare>,
+    name: Name,
+    seg: QpSeg,
+    qpn: u16,
+    pd: u32,
+    /// What was posted, by place in the ring. Private: peers cannot change it.
+    posts: RefCell<Box<[Place]>>,
+    /// Payload slots that no posted receive has; the one used last is used next, while it is warm.
+    slots: RefCell<Vec<u32>>,
+    posted: Cell<u32>,
+    tail: Cell<u32>,
+    shortest: Cell<u32>,
+    side_tail: Cell<u32>,
+    /// The tail at the last upkeep, if it was claimed and not published then.
+    stuck: Cell<Option<u32>>,
+}
+
+impl ShmRx {
+    pub(super) fn new(dev: Rc<DevShare>, name: Name, seg: QpSeg, qpn: u16, pd: u32) -> ShmRx {
+        let shape = seg.shape();
+        // All of the ring of unsolicited arrivals is granted at once.
+        seg.hdr().side_credit.posted.store(shape.side, Release);
+        ShmRx {
+            dev,
+            name,
+            qpn,
+            pd,
+            posts: RefCell::new(vec![None; shape.ring as usize].into_boxed_slice()),
+            slots: RefCell::new((0..shape.ring).rev().collect()),
+            posted: Cell::new(0),
+            tail: Cell::new(0),
+            shortest: Cell::new(u32::MAX),
+            side_tail: Cell::new(0),
+            stuck: Cell::new(None),
+            seg,
+        }
+    }
+
+    #[inline]
+    fn place(&self, index: u32) -> usize {
+        (index & (self.seg.shape().ring - 1)) as usize
+    }
+
+    /// Checks a receive's key again and moves the message to its buffer. // HOT
+    #[inline]
+    fn finish(&self, desc: &Desc, flags: u32, len: u32, posted: &Posted, landing: Landing) -> DevStatus {
+        if len > posted.cap {
+            // No honest sender does this.
+            return DevStatus::BadStatus;
+        }
+        if flags & FLAG_ABORT != 0 {
+            return DevStatus::InvalidLkey;
+        }
+        let inline = flags & FLAG_INLINE != 0;
+        if len == 0 || (!inline && matches!(landing, Landing::Direct)) {
+            return DevStatus::Ok;
+        }
+        if inline && len as usize > INLINE {
+            return DevStatus::BadStatus;
+        }
+        let addr = posted.addr as u64;
+        if !self.dev.table.allows(posted.lkey, self.pd, addr, len.into(), Access::LOCAL_WRITE) {
+            return DevStatus::InvalidLkey;
+        }
+        if inline {
+            let words: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
+            // SAFETY: `len` is at most INLINE, and the buffer a live registration for local writes of that length.
+            unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), posted.addr, len as usize) };
+        } else if let Landing::Slot(slot) = landing {
+            let Some(from) = self.seg.payload(self.seg.slot_offset(slot), len) else {
+                return DevStatus::BadStatus;
+            };
+            // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
+            unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
+        }
+        DevStatus::Ok
+    }
+
+    #[inline]
+    fn cqe(&self, desc: &Desc, wr_id: u64, status: DevStatus) -> Cqe {
+        let src = desc.src.load(Relaxed);
+        Cqe {
+            wr_id,
+            status,
+            op: if src & FLAG_WRITE != 0 { CqeOp::RecvWriteImm } else { CqeOp::Recv },
+            qpn: self.qpn,
+            src_qpn: src as u16,
+            len: desc.len.load(Relaxed),
+            src_gid: Gid::link_local(desc.src_iid.load(Relaxed)),
+            imm: (src & FLAG_IMM != 0).then(|| desc.imm.load(Relaxed)),
+        }
+    }
+
+    /// The next arrival that used up a receive. // HOT
+    #[inline]
+    fn next(&self) -> Option<Cqe> {
+        let tail = self.tail.get();
+        let desc = self.seg.desc(tail);
+        // SYNC(publish).
+        if desc.seq.load(Acquire) != tail.wrapping_add(1) {
+            return None;
+        }
+        // Published without a receive posted: no honest sender does this.
+        let (posted, landing) = self.posts.borrow_mut()[self.place(tail)].take()?;
+        self.tail.set(tail.wrapping_add(1));
+        let (src, len) = (desc.src.load(Relaxed), desc.len.load(Relaxed));
+        let status = match src & FLAG_WRITE {
+            0 => self.finish(desc, src, len, &posted, landing),
+            _ => DevStatus::Ok,
+        };
+        if let Landing::Slot(slot) = landing {
+            self.slots.borrow_mut().push(slot);
+        }
+        Some(self.cqe(desc, posted.wr_id, status))
+    }
+
+    /// The next unsolicited arrival.
+    fn next_side(&self) -> Option<Cqe> {
+        let tail = self.side_tail.get();
+        let desc = self.seg.side_desc(tail);
+        if desc.seq.load(Acquire) != tail.wrapping_add(1) {
+            return None;
+        }
+        let cqe = self.cqe(desc, 0, DevStatus::Ok);
+        self.side_tail.set(tail.wrapping_add(1));
+        self.grant_side(desc, tail);
+        Some(cqe)
+    }
+
+    fn grant_side(&self, desc: &Desc, tail: u32) {
+        desc.claimer.store(0, Relaxed);
+        desc.before.store(0, Relaxed);
+        let credit = &self.seg.hdr().side_credit;
+        credit.posted.store(tail.wrapping_add(1).wrapping_add(self.seg.shape().side), Release);
+    }
+
+    /// Whether claim `index` was made by a process that is gone, and never published.
+    fn is_orphan(&self, head: &Head, index: u32, desc: &Desc, after: &Desc) -> bool {
+        let word = head.word.load(Acquire);
+        if word as u32 == index || desc.seq.load(Acquire) == index.wrapping_add(1) {
+            return false;
+        }
+        let claimer = match desc.claimer.load(Relaxed) {
+            0 if word as u32 == index.wrapping_add(1) => (word & !CLOSED) >> 32,
+            0 => after.before.load(Relaxed).into(),
+            pid => pid.into(),
+        } as u32;
+        claimer != 0 && is_gone(claimer)
+    }
+
+    /// Skips what dead senders have left claimed. Twice seen at the same place before it is believed, so that the
+    /// system calls this takes are rare.
+    fn skip_orphan(&self) {
+        let tail = self.tail.get();
+        let word = self.seg.hdr().head.word.load(Relaxed);
+        if word as u32 == tail || self.seg.desc(tail).seq.load(Acquire) == tail.wrapping_add(1) {
+            return self.stuck.set(None);
+        }
+        if self.stuck.replace(Some(tail)) != Some(tail) {
+            return;
+        }
+        let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
+        if self.is_orphan(&self.seg.hdr().head, tail, desc, after) {
+            tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
+            let taken = self.posts.borrow_mut()[self.place(tail)].take();
+            self.tail.set(tail.wrapping_add(1));
+            if let Some((posted, landing)) = taken {
+                if let Landing::Slot(slot) = landing {
+                    self.slots.borrow_mut().push(slot);
+                }
+                // The receive was not used: it goes to the end of the queue.
+                self.post(posted);
+            }
+        }
+    }
+
+    fn skip_side_orphan(&self) {
+        let tail = self.side_tail.get();
+        let (desc, after) = (self.seg.side_desc(tail), self.seg.side_desc(tail.wrapping_add(1)));
+        if self.is_orphan(&self.seg.hdr().side_head, tail, desc, after) {
+            self.side_tail.set(tail.wrapping_add(1));
+            self.grant_side(desc, tail);
+        }
+    }
+}
+
+/// Whether there is no such process any more, or only its remains.
+fn is_gone(pid: u32) -> bool {
+    let Some(start) = proc::start_time(pid) else { return true };
+    PidFd::open(ProcId { pid, start }).map_or(true, |watch| watch.is_dead())
+}
+
+impl Rx for ShmRx {
+    #[inline]
+    fn qpn(&self) -> u16 {
+        self.qpn
+    }
+
+    // HOT
+    #[inline]
+    fn post(&self, posted: Posted) {
+        let index = self.posted.get();
+        let desc = self.seg.desc(index);
+        let direct = self.dev.table.rows.find(posted.lkey).is_some_and(|r| r.file.is_some());
+        let (landing, addr, cap) = if direct {
+            (Landing::Direct, posted.addr as u64, posted.cap)
+        } else {
+            // There are as many slots as places, and a place holds at most one.
+            let slot = self.slots.borrow_mut().pop().unwrap_or(0);
+            (Landing::Slot(slot), self.seg.slot_offset(slot), posted.cap.min(self.seg.shape().slot_len))
+        };
+        let lkey = if direct { posted.lkey } else { 0 };
+        self.posts.borrow_mut()[self.place(index)] = Some((posted, landing));
+        desc.claimer.store(0, Relaxed);
+        desc.before.store(0, Relaxed);
+        desc.body[0].store(addr, Relaxed);
+        desc.body[1].store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
+        let credit: &Credit = &self.seg.hdr().credit;
+        if cap < self.shortest.get() {
+            self.shortest.set(cap);
+            credit.shortest.store(cap, Relaxed);
+        }
+        self.posted.set(index.wrapping_add(1));
+        // SYNC(credit).
+        credit.posted.store(index.wrapping_add(1), Release);
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        self.posted.get().wrapping_sub(self.tail.get())
+    }
+
+    // HOT
+    #[inline]
+    fn poll(&self, out: &mut [Cqe]) -> usize {
+        let mut n = 0;
+        while n < out.len() {
+            let Some(cqe) = self.next() else { break };
+            out[n] = cqe;
+            n += 1;
+        }
+        if self.seg.shape().side > 0 {
+            while n < out.len() {
+                let Some(cqe) = self.next_side() else { break };
+                out[n] = cqe;
+                n += 1;
+            }
+        }
+        n
+    }
+
+    fn ready(&self) -> bool {
+        let there = |tail: u32, desc: &Desc| desc.seq.load(Acquire) == tail.wrapping_add(1);
+        let (tail, side) = (self.tail.get(), self.side_tail.get());
+        there(tail, self.seg.desc(tail))
+            || (self.seg.shape().side > 0 && there(side, self.seg.side_desc(side)))
+    }
+
+    fn stalled(&self) -> bool {
+        self.seg.hdr().head.word.load(Relaxed) as u32 != self.tail.get()
+    }
+
+    fn arm(&self, armed: bool) {
+        self.seg.hdr().armed.flag.store(armed.into(), Relaxed);
+    }
+
+    fn close(&self, each: &mut dyn FnMut(Posted)) {
+        let h = self.seg.hdr();
+        let word = h.head.word.fetch_or(CLOSED, Relaxed);
+        h.side_head.word.fetch_or(CLOSED, Relaxed);
+        // Claims made before are messages on their way: they may still be polled, the rest is given back.
+        let mut index = word as u32;
+        while (index.wrapping_sub(self.posted.get()) as i32) < 0 {
+            if let Some((posted, _)) = self.posts.borrow_mut()[self.place(index)].take() {
+                each(posted);
+            }
+            index = index.wrapping_add(1);
+        }
+        self.posted.set(word as u32);
+    }
+
+    #[cold]
+    fn upkeep(&self) {
+        self.name.drain();
+        self.skip_orphan();
+        if self.seg.shape().side > 0 {
+            self.skip_side_orphan();
+        }
+    }
+}
+
+impl Drop for ShmRx {
+    fn drop(&mut self) {
+        self.close(&mut |_| {});
+    }
+}

@@ -1,0 +1,338 @@
+//! Layout of what processes share: one segment per device (keys, known GIDs) and one per queue pair (receive ring).
+//! Written by the owner at creation, checked by a peer when it attaches. Every field is an atomic, because another
+//! process may change it at any time; nothing here is believed without a bound.
+
+use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use ucs::mem::{MemError, SharedMem};
+
+const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
+const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
+/// Changes with any layout in this file.
+const VERSION: u32 = 1;
+/// Room for a header.
+const HDR: usize = 4096;
+/// Cache lines that must not share a prefetch pair.
+const FAR: usize = 128;
+
+/// Bytes of a message carried in the descriptor itself.
+pub(super) const INLINE: usize = 32;
+
+/// Header of a device segment. Followed by the known GIDs and by the rows of the key table.
+#[repr(C)]
+pub(super) struct DevHdr {
+    magic: AtomicU64,
+    version: AtomicU32,
+    pub(super) strict: AtomicU32,
+    max_ah: AtomicU32,
+    max_mr: AtomicU32,
+    /// Changes whenever the known GIDs do.
+    pub(super) epoch: AtomicU64,
+    /// Known GIDs lie below this place.
+    pub(super) high: AtomicU32,
+}
+
+/// One descriptor of a receive ring: a cache line.
+#[repr(C, align(64))]
+pub(super) struct Desc {
+    /// Index of the claim plus one, once the message is there. SYNC(publish): release by the sender, acquire by the owner.
+    pub(super) seq: AtomicU32,
+    pub(super) len: AtomicU32,
+    pub(super) src_iid: AtomicU64,
+    pub(super) imm: AtomicU32,
+    /// Sender's queue pair in the low half, flags in the high.
+    pub(super) src: AtomicU32,
+    /// Process that claimed the descriptor; 0 until it said so.
+    pub(super) claimer: AtomicU32,
+    /// Process that made the claim before this one.
+    pub(super) before: AtomicU32,
+    /// Before the claim: the landing (`[addr, cap | lkey << 32]`, key 0 for a payload slot at an offset of the
+    /// segment). After: a short message's bytes.
+    pub(super) body: [AtomicU64; INLINE / 8],
+}
+
+pub(super) const FLAG_IMM: u32 = 1 << 16;
+pub(super) const FLAG_INLINE: u32 = 1 << 17;
+pub(super) const FLAG_WRITE: u32 = 1 << 18;
+/// The landing could not be used: nothing was written.
+pub(super) const FLAG_ABORT: u32 = 1 << 19;
+
+const _: () = assert!(size_of::<Desc>() == 64);
+
+/// Where senders claim: index in the low half, the last claimer's pid in the high, [`CLOSED`] on top.
+#[repr(C, align(128))]
+pub(super) struct Head {
+    pub(super) word: AtomicU64,
+}
+
+/// Set in a head when its owner takes no more messages.
+pub(super) const CLOSED: u64 = 1 << 63;
+
+/// What the owner grants.
+#[repr(C, align(128))]
+pub(super) struct Credit {
+    /// Receives posted ever: claims stay below. SYNC(credit): release by the owner, acquire by senders.
+    pub(super) posted: AtomicU32,
+    /// No receive posted so far is shorter.
+    pub(super) shortest: AtomicU32,
+}
+
+#[repr(C, align(128))]
+pub(super) struct Armed {
+    /// Not zero: the next arrival wakes the channel.
+    pub(super) flag: AtomicU32,
+}
+
+/// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, and payload slots.
+#[repr(C)]
+pub(super) struct QpHdr {
+    magic: AtomicU64,
+    version: AtomicU32,
+    qpn: AtomicU32,
+    iid: AtomicU64,
+    pid: AtomicU32,
+    /// Descriptor of the device's segment in the owner's process.
+    dev_fd: AtomicI32,
+    /// Start time of the owner.
+    start: AtomicU64,
+    qkey: AtomicU32,
+    pd: AtomicU32,
+    /// Descriptor of the channel's wake-up pipe, or -1.
+    wake_fd: AtomicI32,
+    ring: AtomicU32,
+    side: AtomicU32,
+    slot_len: AtomicU32,
+    pub(super) head: Head,
+    pub(super) credit: Credit,
+    pub(super) armed: Armed,
+    pub(super) side_head: Head,
+    pub(super) side_credit: Credit,
+}
+
+const _: () = assert!(size_of::<QpHdr>() <= HDR && align_of::<QpHdr>() == FAR && size_of::<DevHdr>() <= HDR);
+
+/// Lengths of the parts of a queue pair's segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QpShape {
+    /// Descriptors of the ring, a power of two.
+    pub(super) ring: u32,
+    /// Descriptors of the ring of unsolicited arrivals, a power of two or 0.
+    pub(super) side: u32,
+    /// Bytes of a payload slot; there is one for each descriptor of the ring.
+    pub(super) slot_len: u32,
+}
+
+impl QpShape {
+    const MAX_RING: u32 = 1 << 16;
+    const MAX_SLOT: u32 = 1 << 16;
+
+    fn is_sane(&self) -> bool {
+        self.ring.is_power_of_two()
+            && self.ring <= Self::MAX_RING
+            && (self.side == 0 || self.side.is_power_of_two() && self.side <= Self::MAX_RING)
+            && self.slot_len <= Self::MAX_SLOT
+    }
+
+    fn slots_at(&self) -> usize {
+        HDR + (self.ring as usize + self.side as usize) * size_of::<Desc>()
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots_at() + self.ring as usize * self.slot_len as usize
+    }
+}
+
+/// Who a queue pair is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QpWho {
+    pub(super) iid: u64,
+    pub(super) qpn: u16,
+    pub(super) pid: u32,
+    pub(super) start: u64,
+    pub(super) dev_fd: i32,
+    pub(super) qkey: u32,
+    pub(super) pd: u32,
+    pub(super) wake_fd: i32,
+}
+
+/// A mapped queue pair segment, one's own or a peer's. `shape` is checked against the mapping.
+pub(super) struct QpSeg {
+    mem: SharedMem,
+    shape: QpShape,
+}
+
+impl QpSeg {
+    /// Makes the segment of a queue pair, complete before anybody can find it.
+    pub(super) fn create(name: &str, shape: QpShape, who: &QpWho) -> Result<QpSeg, MemError> {
+        let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
+        let seg = QpSeg { mem: SharedMem::create(name, shape.bytes(), lazy)?, shape };
+        let h = seg.hdr();
+        h.version.store(VERSION, Relaxed);
+        h.qpn.store(who.qpn.into(), Relaxed);
+        h.iid.store(who.iid, Relaxed);
+        h.pid.store(who.pid, Relaxed);
+        h.start.store(who.start, Relaxed);
+        h.dev_fd.store(who.dev_fd, Relaxed);
+        h.qkey.store(who.qkey, Relaxed);
+        h.pd.store(who.pd, Relaxed);
+        h.wake_fd.store(who.wake_fd, Relaxed);
+        h.ring.store(shape.ring, Relaxed);
+        h.side.store(shape.side, Relaxed);
+        h.slot_len.store(shape.slot_len, Relaxed);
+        h.credit.shortest.store(u32::MAX, Relaxed);
+        h.magic.store(QP_MAGIC, Relaxed);
+        // Touch the rings now: the first messages should not fault.
+        (0..shape.ring).for_each(|i| seg.desc(i).seq.store(0, Relaxed));
+        (0..shape.side).for_each(|i| seg.side_desc(i).seq.store(0, Relaxed));
+        Ok(seg)
+    }
+
+    /// Checks a peer's segment. `None`: it is not one, or not of this version.
+    pub(super) fn attach(mem: SharedMem) -> Option<(QpSeg, QpWho)> {
+        if mem.len() < HDR {
+            return None;
+        }
+        let mut seg = QpSeg { mem, shape: QpShape { ring: 1, side: 0, slot_len: 0 } };
+        let h = seg.hdr();
+        if h.magic.load(Relaxed) != QP_MAGIC || h.version.load(Relaxed) != VERSION {
+            return None;
+        }
+        let shape = QpShape {
+            ring: h.ring.load(Relaxed),
+            side: h.side.load(Relaxed),
+            slot_len: h.slot_len.load(Relaxed),
+        };
+        let who = QpWho {
+            iid: h.iid.load(Relaxed),
+            qpn: u16::try_from(h.qpn.load(Relaxed)).ok()?,
+            pid: h.pid.load(Relaxed),
+            start: h.start.load(Relaxed),
+            dev_fd: h.dev_fd.load(Relaxed),
+            qkey: h.qkey.load(Relaxed),
+            pd: h.pd.load(Relaxed),
+            wake_fd: h.wake_fd.load(Relaxed),
+        };
+        if !shape.is_sane() || shape.bytes() > seg.mem.len() {
+            return None;
+        }
+        seg.shape = shape;
+        Some((seg, who))
+    }
+
+    #[inline]
+    pub(super) fn hdr(&self) -> &QpHdr {
+        // SAFETY: the mapping is page aligned, at least HDR long (checked in `attach`, so made in `create`), lives as
+        // long as self, and every bit pattern is a header of atomics.
+        unsafe { &*self.mem.as_ptr().cast::<QpHdr>() }
+    }
+
+    pub(super) fn shape(&self) -> QpShape {
+        self.shape
+    }
+
+    #[inline]
+    fn desc_at(&self, place: usize) -> &Desc {
+        let at = self.mem.as_ptr().wrapping_add(HDR + place * size_of::<Desc>()).cast::<Desc>();
+        // SAFETY: callers pass a place below `ring + side`; those descriptors lie inside the mapping (checked
+        // against its length), 64-byte aligned, and every bit pattern is a descriptor of atomics.
+        unsafe { &*at }
+    }
+
+    /// The descriptor of claim `index`. // HOT
+    #[inline]
+    pub(super) fn desc(&self, index: u32) -> &Desc {
+        self.desc_at((index & (self.shape.ring - 1)) as usize)
+    }
+
+    /// The same in the ring of unsolicited arrivals.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(super) fn side_desc(&self, index: u32) -> &Desc {
+        assert!(self.shape.side > 0);
+        self.desc_at((self.shape.ring + (index & (self.shape.side - 1))) as usize)
+    }
+
+    /// Offset of payload slot `slot`, which is below the ring's length.
+    pub(super) fn slot_offset(&self, slot: u32) -> u64 {
+        (self.shape.slots_at() + slot as usize * self.shape.slot_len as usize) as u64
+    }
+
+    /// The first of `len` payload bytes at `offset`, if they lie in the payload area.
+    #[inline]
+    pub(super) fn payload(&self, offset: u64, len: u32) -> Option<*mut u8> {
+        let end = offset.checked_add(u64::from(len))?;
+        let inside = offset >= self.shape.slots_at() as u64 && end <= self.shape.bytes() as u64;
+        inside.then(|| self.mem.as_ptr().wrapping_add(offset as usize))
+    }
+}
+
+/// A mapped device segment.
+pub(super) struct DevSeg {
+    mem: Rc<SharedMem>,
+    max_ah: usize,
+}
+
+fn known_bytes(max_ah: usize) -> usize {
+    (max_ah * size_of::<AtomicU64>()).next_multiple_of(64)
+}
+
+impl DevSeg {
+    /// Makes the segment of a device, and its key table.
+    pub(super) fn create(
+        name: &str,
+        max_ah: u32,
+        max_mr: u32,
+        strict: bool,
+    ) -> Result<(DevSeg, MrTable), MemError> {
+        let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
+        let rows_at = HDR + known_bytes(max_ah as usize);
+        let len = rows_at + MrTable::bytes(max_mr as usize);
+        let mem = Rc::new(SharedMem::create(name, len, lazy)?);
+        let seg = DevSeg { mem: mem.clone(), max_ah: max_ah as usize };
+        let h = seg.hdr();
+        h.version.store(VERSION, Relaxed);
+        h.strict.store(strict.into(), Relaxed);
+        h.max_ah.store(max_ah, Relaxed);
+        h.max_mr.store(max_mr, Relaxed);
+        h.magic.store(DEV_MAGIC, Relaxed);
+        Ok((seg, MrTable::new(Rows::new(Keep::Shared(mem), rows_at, max_mr as usize))))
+    }
+
+    /// Checks a peer's device segment. `None`: it is not one.
+    pub(super) fn attach(mem: SharedMem) -> Option<(DevSeg, Rows)> {
+        if mem.len() < HDR {
+            return None;
+        }
+        let mut seg = DevSeg { mem: Rc::new(mem), max_ah: 0 };
+        let h = seg.hdr();
+        let (ah, mr) = (h.max_ah.load(Relaxed) as usize, h.max_mr.load(Relaxed) as usize);
+        let good = h.magic.load(Relaxed) == DEV_MAGIC && h.version.load(Relaxed) == VERSION;
+        let rows_at = HDR + known_bytes(ah.min(1 << 20));
+        if !good || ah > 1 << 20 || mr > 1 << 16 || rows_at + MrTable::bytes(mr) > seg.mem.len() {
+            return None;
+        }
+        seg.max_ah = ah;
+        let rows = Rows::new(Keep::Shared(seg.mem.clone()), rows_at, mr);
+        Some((seg, rows))
+    }
+
+    pub(super) fn hdr(&self) -> &DevHdr {
+        // SAFETY: as for `QpSeg::hdr`.
+        unsafe { &*self.mem.as_ptr().cast::<DevHdr>() }
+    }
+
+    pub(super) fn fd(&self) -> i32 {
+        self.mem.fd()
+    }
+
+    /// The places of known GIDs; 0 is an empty place.
+    pub(super) fn known(&self) -> &[AtomicU64] {
+        let first = NonNull::new(self.mem.as_ptr().wrapping_add(HDR)).expect("a mapping is not at null");
+        // SAFETY: `max_ah` words after the header lie inside the mapping (by construction or checked), are aligned,
+        // and every bit pattern is an AtomicU64.
+        unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), self.max_ah) }
+    }
+}

@@ -1,0 +1,66 @@
+//! Copies between this process's memory and another's by system call: for memory that is no memory file.
+//! Used by RDMA on registered memory. Never blocks on the other process.
+
+use crate::efa::dev::DevStatus;
+use std::sync::Once;
+use ucs::Errno;
+
+/// Lets any process of this user copy from and to our memory where the Yama security module restricts that.
+pub(super) fn allow_peers() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: sets an attribute of this process; without Yama it fails with EINVAL, which changes nothing.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+    });
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    FromPeer,
+    ToPeer,
+}
+
+/// Copies `len` bytes between the peer's `raddr` and `local`.
+/// The local range must be readable, or writable, for that; a range that is not mapped is an error, not a fault.
+pub(super) fn copy(pid: u32, raddr: u64, local: *mut u8, len: u32, way: Way) -> Result<(), DevStatus> {
+    let mut done = 0usize;
+    while done < len as usize {
+        let left = len as usize - done;
+        let ours = libc::iovec { iov_base: local.wrapping_add(done).cast(), iov_len: left };
+        let theirs =
+            libc::iovec { iov_base: (raddr as usize).wrapping_add(done) as *mut libc::c_void, iov_len: left };
+        let pid = pid as libc::pid_t;
+        let n = if way == Way::FromPeer {
+            // SAFETY: the kernel checks both ranges; the caller vouches that `local` may be written.
+            unsafe { libc::process_vm_readv(pid, &ours, 1, &theirs, 1, 0) }
+        } else {
+            // SAFETY: the kernel checks both ranges; ours is only read.
+            unsafe { libc::process_vm_writev(pid, &ours, 1, &theirs, 1, 0) }
+        };
+        match n {
+            1.. => done += n as usize,
+            _ => return Err(failure(pid, Errno::last_os())),
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn failure(pid: libc::pid_t, errno: Errno) -> DevStatus {
+    match errno.0 {
+        libc::ESRCH => DevStatus::BadDestQpn,
+        libc::EFAULT => DevStatus::RemoteBadAddress,
+        libc::EPERM | libc::EACCES => {
+            tracing::error!(
+                "no permission to copy memory of process {pid}: run both as the same user in one pid namespace, and \
+                 allow ptrace (kernel.yama.ptrace_scope below 2, no seccomp filter on process_vm_readv)"
+            );
+            DevStatus::RemoteAbort
+        }
+        _ => {
+            tracing::error!("copy to or from process {pid}: {errno}");
+            DevStatus::QpInternal
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A completion channel between processes: a pipe that peers open by its number, and a timer for one's own retries.
+//! Owned by a completion queue. Needs no thread: both are in one epoll set, which is the descriptor shown.
+
+use super::super::Wake;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use ucs::Errno;
+use ucs::sys::{Epoll, WakePipe};
+
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+pub struct ShmWake {
+    set: Epoll,
+    pipe: WakePipe,
+    timer: OwnedFd,
+}
+
+impl ShmWake {
+    pub(super) fn new() -> Result<ShmWake, Errno> {
+        let (set, pipe) = (Epoll::new()?, WakePipe::new()?);
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        set.add(&pipe, 0)?;
+        set.add(&timer, 1)?;
+        Ok(ShmWake { set, pipe, timer })
+    }
+
+    /// The descriptor number that peers are told.
+    pub(super) fn pipe_fd(&self) -> i32 {
+        self.pipe.fd()
+    }
+
+    fn set_timer(&self, ns: u64) -> bool {
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+        let spec = Itimerspec { it_interval: none, it_value: once };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec).is_ok()
+    }
+}
+
+impl Wake for ShmWake {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
+    fn signal(&self) {
+        // A full pipe is readable already; nothing else can go wrong with an open pipe.
+        let _ = self.pipe.wake();
+    }
+
+    /// Setting a timer to zero disarms it and forgets its expirations.
+    fn clear(&self) {
+        let _ = self.pipe.clear();
+        self.set_timer(0);
+    }
+
+    fn timer(&self, ns: u64) -> bool {
+        self.set_timer(ns)
+    }
+}

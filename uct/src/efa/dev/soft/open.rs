@@ -1,0 +1,75 @@
+//! Which software devices there are, and opening one by name with the configuration's profile and faults.
+//! Called by the `efa` component and by tools. Opens nothing until asked.
+
+use super::link::shm::Shm;
+use super::{Device, Iid, SoftConfig};
+use crate::api::OpenError;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use ucs::config::{Source, Table};
+
+/// A device that [`open_shm`] can open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SoftDevice {
+    /// Name: `softefa0` and so on.
+    pub name: String,
+    /// One line for people.
+    pub about: String,
+}
+
+fn load(source: &Source) -> Result<SoftConfig, OpenError> {
+    SoftConfig::load(source).map_err(|e| OpenError::Config(e.to_string()))
+}
+
+/// The devices of this configuration.
+pub fn list(source: &Source) -> Result<Vec<SoftDevice>, OpenError> {
+    let config = load(source)?;
+    let about = format!("software EFA ({}), shared memory between processes of this host", config.generation);
+    Ok((0..config.devices)
+        .map(|n| SoftDevice { name: format!("softefa{n}"), about: about.clone() })
+        .collect())
+}
+
+/// Opens a device by its name, for traffic between the processes of this host and user.
+///
+/// Each call is a context of its own, with its own keys; all contexts of one process have one GID per device name,
+/// which no other process has unless `SOFTEFA_GID` says so.
+pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
+    let config = load(source)?;
+    let all = list(source)?;
+    let Some(nth) = all.iter().position(|d| d.name == name) else {
+        let known: Vec<&str> = all.iter().map(|d| &*d.name).collect();
+        let (transport, known) = ("efa".into(), known.join(", "));
+        return Err(OpenError::UnknownDevice { transport, name: name.into(), known });
+    };
+    let first = config.gid.given().unwrap_or_else(own_iid);
+    let iid = match first.0.wrapping_add(nth as u64) {
+        0 => 1,
+        iid => iid,
+    };
+    let seed = match config.seed {
+        0 => draw(iid),
+        seed => seed,
+    };
+    let mut profile = config.profile();
+    profile.attr.name = name.into();
+    // Starting anywhere makes it unlikely that a number comes back soon after its process has gone.
+    let first_qpn = (seed >> 16) as u16;
+    let link = Shm::open(iid, &profile, first_qpn)?;
+    Ok(Device::new(link, profile, config.faults(), seed))
+}
+
+/// Some number, new in each process.
+fn draw(salt: u64) -> u64 {
+    // The standard library seeds hashers from the system's randomness.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(salt);
+    hasher.finish()
+}
+
+/// An interface id that no other process of this host has: the pid, and random bits against reuse of the pid.
+/// A locally administered one, as hardware would call it; the low four bits are left for the device's number.
+fn own_iid() -> Iid {
+    static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let random = RANDOM.get_or_init(|| draw(0)) & 0xffff;
+    Iid(0x02 << 56 | u64::from(std::process::id()) << 24 | random << 4 & 0xff_fff0)
+}

@@ -1,3 +1,249 @@
-//! The engine: EFA RDM v4 without I/O.
+//! The engine: EFA RDM v4 without I/O. It is told of packets and asked for operations, sends through [`io::Wire`],
+//! and hands out what is complete. No socket, clock, thread, log or transport; it builds without `uct`.
+//!
+//! Order of calls: `add_wire`, then anything. Whatever a call completes appears in [`Engine::take_out`], except what
+//! the call itself answers. `resume` is to be called whenever the wires may have room again.
+//!
+//! | Step of a packet | Where |
+//! |---|---|
+//! | parsed, once | `wire::parse` |
+//! | from whom | `ident`, `people` |
+//! | first of its peer: HANDSHAKE owed | `rooms::handshake` |
+//! | whose type | `rows` |
+//! | its turn | `order` |
+//! | what it means | `rooms` |
+//! | which receive | `matching`, `incoming` |
 
+mod flow;
+mod hold;
+mod ident;
+mod incoming;
+mod op;
+mod order;
+mod outgoing;
+mod peer;
+mod people;
+mod rooms;
+mod rows;
+
+pub mod ask;
+pub mod event;
 pub mod io;
+pub mod matching;
+pub mod quirks;
+pub mod room;
+pub mod stats;
+
+use std::collections::VecDeque;
+
+use ucs::coll::slots::{SlotId, Slots};
+use ucs::time::Nanos;
+
+use crate::wire::{self, RawAddr, Reject};
+use event::{Event, Reason};
+use hold::{Held, Hold};
+use ident::Ident;
+use incoming::Queues;
+use io::{PeerId, Source, Wire};
+use op::rx::{RxOp, Unexpected};
+use op::table::Table;
+use op::tx::TxOp;
+use order::{Share, Turn, turn};
+use peer::{Peers, Was};
+use room::{Arrival, Room};
+use rooms::{eager, handshake, longcts, medium, receipt};
+
+pub use ask::*;
+pub use event::Events;
+pub use op::{OpId, RecvBuf, SendBuf};
+pub use room::{Kind, Row, Sync};
+pub use stats::RdmStats;
+
+/// The protocol state of one worker.
+pub struct Engine {
+    cfg: EngineConfig,
+    /// Our address on each wire.
+    wires: Vec<RawAddr>,
+    ident: Ident,
+    peers: Peers,
+    tx: Table<TxOp>,
+    rx: Table<RxOp>,
+    unexpected: Slots<Unexpected, 24>,
+    /// By [`Kind`].
+    queues: [Queues; 2],
+    hold: Hold,
+    /// Peers with work to do, each once.
+    listed: VecDeque<PeerId>,
+    /// The send whose call is under way, and its result if it ended therein: answered, not queued.
+    in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
+    outs: VecDeque<Out>,
+    /// Packets whose turn has come, while they are handled; kept for its memory.
+    due: Vec<Held>,
+    stats: RdmStats,
+    events: Events,
+}
+
+impl Engine {
+    /// An engine that serves no wire and knows nobody.
+    pub fn new(cfg: EngineConfig) -> Engine {
+        Engine {
+            cfg: EngineConfig { burst: cfg.burst.max(2), ..cfg },
+            wires: Vec::new(),
+            ident: Ident::new(),
+            peers: Peers::default(),
+            tx: Table::new(),
+            rx: Table::new(),
+            unexpected: Slots::new(),
+            queues: Default::default(),
+            hold: Hold::new(),
+            listed: VecDeque::new(),
+            in_call: None,
+            outs: VecDeque::new(),
+            due: Vec::new(),
+            stats: RdmStats::default(),
+            events: Events::default(),
+        }
+    }
+
+    /// Adds a wire on which `me` is our address.
+    pub fn add_wire(&mut self, me: RawAddr) -> WireId {
+        self.wires.push(me);
+        WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
+    }
+
+    /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT
+    #[inline]
+    pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
+        let parsed = match wire::parse(packet) {
+            Ok(parsed) => parsed,
+            Err(reject) => return self.refuse(from, packet, reject),
+        };
+        let ty = packet[0];
+        let peer = match self.identify(w, wire, from, &parsed) {
+            Ok(peer) => peer,
+            Err(why) => return self.count_drop(why, ty, from),
+        };
+        self.stats.rx_pkts[usize::from(ty)] += 1;
+        if !self.peers[peer].was.contains(Was::HEARD) {
+            handshake::greet(self, w, peer);
+        }
+        let row = &rows::TABLE[usize::from(ty)];
+        match (row.order, parsed.msg_id()) {
+            (Some(share), Some(msg_id)) => {
+                let turn = turn(self.peers[peer].next_rx, msg_id);
+                let arrival = Arrival { peer, row, packet: &parsed, turn };
+                self.in_turn(w, &arrival, share, msg_id, packet);
+            }
+            _ => self.enter(w, &Arrival { peer, row, packet: &parsed, turn: Turn::Now }),
+        }
+    }
+
+    /// A packet of the message order: now, later, or never. // HOT
+    #[inline]
+    fn in_turn<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, share: Share, msg_id: u32, bytes: &[u8]) {
+        match a.turn {
+            Turn::Now => {
+                self.peers[a.peer].next_rx = msg_id.wrapping_add(1);
+                self.enter(w, a);
+                if self.peers[a.peer].was.contains(Was::EARLY) {
+                    self.release_early(w, a.peer);
+                }
+            }
+            Turn::Past if share == Share::Shared => self.enter(w, a),
+            Turn::Past => self.drop_packet(a, Reason::Duplicate),
+            Turn::Early => {
+                let from = &mut self.peers[a.peer];
+                from.was |= Was::EARLY;
+                if from.work().early.keep(&mut self.hold, msg_id, share, bytes) {
+                    self.stats.rare.out_of_order += 1;
+                } else {
+                    self.drop_packet(a, Reason::Duplicate);
+                }
+            }
+        }
+    }
+
+    /// Handles kept packets whose turn has come.
+    fn release_early<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
+        let mut due = std::mem::take(&mut self.due);
+        loop {
+            let from = &mut self.peers[peer];
+            let next = from.next_rx;
+            let Some(work) = &mut from.work else { break };
+            if !work.early.take(next, &mut due) {
+                from.was.set(Was::EARLY, !work.early.is_empty());
+                break;
+            }
+            from.next_rx = next.wrapping_add(1);
+            let mut turn = Turn::Now;
+            for held in due.drain(..) {
+                if let Ok(packet) = wire::parse(held.bytes()) {
+                    let row = &rows::TABLE[usize::from(held.bytes()[0])];
+                    self.enter(w, &Arrival { peer, row, packet: &packet, turn });
+                }
+                turn = Turn::Past;
+                self.hold.release(held);
+            }
+        }
+        self.due = due;
+    }
+
+    #[inline]
+    fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+        match a.row.room {
+            Room::Eager => eager::on_recv(self, w, a),
+            Room::Medium => medium::on_recv(self, w, a),
+            Room::LongCts => longcts::on_recv(self, w, a),
+            Room::Handshake => handshake::on_recv(self, w, a),
+            Room::Receipt => receipt::on_recv(self, a),
+            Room::Nobody => self.drop_packet(a, Reason::Unsupported),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, from: Source, packet: &[u8], reject: Reject) {
+        let why = match reject {
+            Reject::Unknown(_) | Reject::Reserved(_) | Reject::NeverSent(_) => Reason::Unsupported,
+            _ => Reason::Malformed,
+        };
+        self.count_drop(why, packet.first().copied().unwrap_or(0), from);
+    }
+
+    #[cold]
+    fn drop_packet(&mut self, a: &Arrival<'_>, why: Reason) {
+        let from = self.peers[a.peer].from;
+        self.count_drop(why, a.row.ty.0, from);
+    }
+
+    #[cold]
+    fn count_drop(&mut self, why: Reason, ty: u8, from: Source) {
+        self.stats.count_drop(why);
+        self.events.push(Event::Dropped { why, ty, from });
+    }
+
+    /// The next completion, in the order they happened. // HOT
+    #[inline]
+    pub fn take_out(&mut self) -> Option<Out> {
+        self.outs.pop_front()
+    }
+
+    /// The next thing worth telling a person.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.take()
+    }
+
+    /// When `resume` must be called at the latest: never, as nothing here runs by time yet.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// What was counted since the engine was made.
+    pub fn stats(&self) -> &RdmStats {
+        &self.stats
+    }
+
+    /// Bytes held of messages and packets that wait for a receive or for their turn.
+    pub fn held_bytes(&self) -> usize {
+        self.hold.in_use()
+    }
+}

@@ -1,0 +1,218 @@
+//! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
+//! Used by `api` and `lane`; no behaviour here.
+
+use super::io::{Fault, PeerId, Source};
+use super::matching::Pattern;
+use super::op::{OpId, RecvBuf, SendBuf};
+use super::quirks::ReqHdr;
+use super::room::{Kind, Row, Sync};
+use crate::wire::{Features, RawAddr};
+
+/// One of the wires an engine serves: each has its own address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct WireId(pub u8);
+
+/// Limits and identity of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Packets granted by one CTS (libfabric: `FI_EFA_TX_MIN_CREDITS`).
+    pub cts_credits: u32,
+    /// Vendor part id sent in HANDSHAKE.
+    pub device_version: u32,
+    /// Most peers, those that introduce themselves included.
+    pub max_peers: u32,
+    /// Packets sent to one peer before the next one's turn.
+    pub burst: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig { cts_credits: 32, device_version: 0xefa2, max_peers: 1 << 24, burst: 16 }
+    }
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct SendArgs {
+    /// Its bytes.
+    pub buf: SendBuf,
+    /// Its tag; `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// When it is complete.
+    pub sync: Sync,
+    /// Data for the receiver's completion.
+    pub cq_data: Option<u64>,
+    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `row` is eager.
+    pub row: Row,
+    /// Comes back in [`Out::SendDone`].
+    pub user: u64,
+}
+
+/// What a receive or a probe looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvKind {
+    /// A tagged message whose tag equals `tag` in the bits set in `mask`.
+    Tagged {
+        /// Bits wanted,
+        tag: u64,
+        /// where this is set.
+        mask: u64,
+    },
+    /// An untagged message.
+    Untagged,
+}
+
+impl RecvKind {
+    /// Which of the two queues.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self {
+            RecvKind::Tagged { .. } => Kind::Tagged,
+            RecvKind::Untagged => Kind::Untagged,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn pattern(self, from: Option<PeerId>) -> Pattern {
+        match self {
+            RecvKind::Tagged { tag, mask } => Pattern { tag, mask, from },
+            RecvKind::Untagged => Pattern { from, ..Pattern::ANY },
+        }
+    }
+}
+
+/// A receive to post.
+#[derive(Debug)]
+pub struct RecvArgs {
+    /// Where the bytes go.
+    pub buf: RecvBuf,
+    /// Which messages match.
+    pub kind: RecvKind,
+    /// Only messages of this peer match.
+    pub from: Option<PeerId>,
+    /// Comes back in [`Out::RecvDone`].
+    pub user: u64,
+}
+
+/// How an operation began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started<T> {
+    /// It is complete; no [`Out`] follows.
+    Done(T),
+    /// It goes on; exactly one [`Out`] follows.
+    Pending(OpId),
+    /// It failed; no [`Out`] follows.
+    Failed(OpError),
+}
+
+/// Something came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Out {
+    /// A send.
+    SendDone {
+        /// As given.
+        user: u64,
+        /// How it ended.
+        result: Result<(), OpError>,
+    },
+    /// A receive.
+    RecvDone {
+        /// As given.
+        user: u64,
+        /// What was received.
+        result: Result<RecvStatus, OpError>,
+    },
+    /// A peer. Its operations have ended with the fault; nothing can be sent to it any more.
+    PeerFailed {
+        /// Which.
+        peer: PeerId,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// A message received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvStatus {
+    /// Its bytes.
+    pub len: usize,
+    /// Its tag; 0 for untagged.
+    pub tag: u64,
+    /// Who sent it.
+    pub from: PeerId,
+    /// What came with it.
+    pub cq_data: Option<u64>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpError {
+    /// Caller: the receive is shorter than the message; its first `room` bytes were received.
+    #[error("message of {len} bytes cut to the {room} of its receive")]
+    Truncated {
+        /// Bytes of the message.
+        len: u64,
+        /// Bytes of the receive.
+        room: usize,
+    },
+    /// Caller: cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// Caller: no such peer, or no such message.
+    #[error("no such peer or message")]
+    Unknown,
+    /// Peer: it failed.
+    #[error(transparent)]
+    Peer(#[from] Fault),
+    /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
+    #[error("not supported by the peer")]
+    Unsupported,
+    /// Resource: too many operations at a time.
+    #[error("too many operations at a time")]
+    NoResource,
+}
+
+/// Should a probe take the message out, so that only `recv_probed` can receive it?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Take {
+    /// Leave it for any receive.
+    No,
+    /// Take it.
+    Yes,
+}
+
+/// Names a message found by a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MsgHandle(pub(super) ucs::coll::slots::SlotId);
+
+/// A message found by a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probed {
+    /// To receive it by; only good after [`Take::Yes`].
+    pub handle: MsgHandle,
+    /// Bytes of the whole message.
+    pub len: u64,
+    /// Its tag; 0 for untagged.
+    pub tag: u64,
+    /// Who sent it.
+    pub from: PeerId,
+}
+
+/// What the engine knows of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerView {
+    /// The wire it is on.
+    pub wire: WireId,
+    /// Its address.
+    pub addr: RawAddr,
+    /// What its packets carry as source.
+    pub from: Source,
+    /// The feature word of its HANDSHAKE, once that has arrived.
+    pub features: Option<Features>,
+    /// What our REQ packets to it carry: selection depends on it.
+    pub hdr: ReqHdr,
+    /// Sends to it that are not complete.
+    pub outstanding: u32,
+    /// Why it failed, if it did.
+    pub fault: Option<Fault>,
+}

@@ -1,0 +1,38 @@
+//! Flow control of long-CTS: how many bytes a CTS grants and how many a CTSDATA carries (RDM v4, wire facts 5.5).
+//! One grant at a time per message, the next when the last is used up exactly.
+
+use ucs::coll::slots::SlotId;
+
+use super::Engine;
+use super::io::{PeerId, Refused, Wire};
+use super::op::rx::RxState;
+use crate::wire::PktType;
+use crate::wire::ctl::{Cts, CtsData, CtsFor};
+
+/// Bytes of a CTSDATA: room for its connid header is left whether or not it is sent, as libfabric counts.
+#[inline]
+pub(super) const fn data_per_packet(mtu: usize) -> usize {
+    mtu.saturating_sub(CtsData::header_len(Some(0)))
+}
+
+/// Sends the grant that receive `id` owes its sender; nothing if the receive is gone.
+pub(super) fn push_cts<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Result<(), Refused> {
+    let op = match e.rx.get(id) {
+        Some(op) if op.state == RxState::Matched && op.envelope.from == to && op.window == 0 => op,
+        _ => return Ok(()),
+    };
+    let missing = op.envelope.len - op.cover.arrived();
+    let grant = missing.min(u64::from(e.cfg.cts_credits.max(1)) * data_per_packet(w.mtu(to)).max(1) as u64);
+    let hdr = Cts {
+        of: CtsFor::Send,
+        send_id: op.envelope.send_id,
+        recv_id: id.raw(),
+        recv_length: grant,
+        connid: Some(e.own(&e.peers[to]).connid),
+    };
+    e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
+    if let Some(op) = e.rx.get_mut(id) {
+        op.window = grant;
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The receiving half that rooms share: posting and cancelling receives, matching, messages that came too early,
+//! completion. Called by `api` through the public methods, by rooms through the others.
+
+use ucs::coll::slots::SlotId;
+
+use super::Engine;
+use super::ask::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
+use super::event::Reason;
+use super::io::{PeerId, Wire};
+use super::matching::{Arrived, Expected};
+use super::op::cover::Cover;
+use super::op::rx::{Envelope, Parts, RxOp, RxState, Unexpected};
+use super::op::{OpId, RecvBuf};
+use super::peer::{Ctl, Part};
+use super::room::{Arrival, Kind, Row, Sync};
+use crate::wire::rtm::Rtm;
+
+/// The two queues of one kind of message.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    pub expected: Expected,
+    pub arrived: Arrived,
+}
+
+impl Engine {
+    /// Posts a receive. A message that has come already and is whole completes it at once. // HOT
+    #[inline]
+    pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+        let pattern = r.kind.pattern(r.from);
+        let queues = &mut self.queues[r.kind.kind() as usize];
+        if !queues.arrived.is_empty()
+            && let Some(id) = queues.arrived.find(&pattern)
+        {
+            return self.adopt(w, id, r.buf, r.user);
+        }
+        let op = RxOp::posted(r.buf, r.user, r.from, r.kind.kind());
+        let Ok(id) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        let place = self.queues[r.kind.kind() as usize].expected.push(pattern, id);
+        if let Some(op) = self.rx.get_mut(id) {
+            op.state = RxState::Posted(place);
+        }
+        Started::Pending(OpId(id))
+    }
+
+    /// Cancels a receive; its `Out` says `Cancelled`. If a message has matched it, the rest of that is received into
+    /// nothing. False: it is complete.
+    pub fn cancel_recv(&mut self, op: OpId) -> bool {
+        let Some(rx) = self.rx.get_mut(op.0) else { return false };
+        if rx.cancelled {
+            return false;
+        }
+        let user = rx.user;
+        match rx.state {
+            RxState::Posted(place) => {
+                let kind = rx.kind;
+                self.queues[kind as usize].expected.remove(place);
+                self.rx.remove(op.0);
+            }
+            RxState::Matched => {
+                rx.buf = RecvBuf::EMPTY;
+                rx.cancelled = true;
+            }
+        }
+        self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
+        true
+    }
+
+    /// The oldest message that a receive with these arguments would get, if it has come.
+    pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
+        let arrived = &mut self.queues[kind.kind() as usize].arrived;
+        let id = arrived.find(&kind.pattern(from))?;
+        let held = self.unexpected.get_mut(id)?;
+        if take == Take::Yes
+            && let Some(place) = held.queued.take()
+        {
+            arrived.remove(place);
+        }
+        let Envelope { len, tag, from, .. } = held.envelope;
+        Some(Probed { handle: MsgHandle(id), len, tag, from })
+    }
+
+    /// Receives a message that a probe has taken out.
+    pub fn recv_probed<W: Wire>(
+        &mut self,
+        w: &mut W,
+        msg: MsgHandle,
+        buf: RecvBuf,
+        user: u64,
+    ) -> Started<RecvStatus> {
+        match self.unexpected.get(msg.0) {
+            Some(Unexpected { queued: None, .. }) => self.adopt(w, msg.0, buf, user),
+            _ => Started::Failed(OpError::Unknown),
+        }
+    }
+
+    /// A receive takes a message that came before it.
+    fn adopt<W: Wire>(&mut self, w: &mut W, id: SlotId, mut buf: RecvBuf, user: u64) -> Started<RecvStatus> {
+        if self.rx.is_full() {
+            return Started::Failed(OpError::NoResource);
+        }
+        let Some(held) = self.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+        let envelope = held.envelope;
+        let kind = held.kind;
+        if let Some(place) = held.queued {
+            self.queues[kind as usize].arrived.remove(place);
+        }
+        held.parts.drain(|at, bytes| {
+            buf.put(at, bytes.bytes());
+            self.hold.release(bytes);
+        });
+        self.forget_unexpected(envelope.from);
+        if held.cover.arrived() == envelope.len {
+            let status = envelope.status(buf.len());
+            self.count_received(&envelope, status.is_err());
+            self.owe_receipt(w, &envelope);
+            return match status {
+                Ok(status) => Started::Done(status),
+                Err(error) => Started::Failed(error),
+            };
+        }
+        let mut op = RxOp::posted(buf, user, None, kind);
+        op.begin(envelope, held.cover);
+        let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        match envelope.row.plain() {
+            Row::LongCts => self.control(w, envelope.from, Ctl::Cts(rx)),
+            _ => {
+                self.peers[envelope.from].work().parts.insert(envelope.msg_id, Part::Rx(rx));
+            }
+        }
+        Started::Pending(OpId(rx))
+    }
+
+    /// The receive that gets a message with this tag from this peer: out of the queue, still in the table. // HOT
+    #[inline]
+    pub(super) fn take_expected(&mut self, tag: Option<u64>, from: PeerId) -> Option<SlotId> {
+        let kind = if tag.is_some() { Kind::Tagged } else { Kind::Untagged };
+        self.queues[kind as usize].expected.take(tag.unwrap_or(0), from)
+    }
+
+    /// Keeps the first packet of a message that no receive has matched.
+    pub(super) fn hold_unexpected(
+        &mut self,
+        a: &Arrival<'_>,
+        rtm: &Rtm<'_>,
+        envelope: Envelope,
+        at: u64,
+        cover: Cover,
+    ) -> Option<SlotId> {
+        if self.unexpected.is_full() {
+            self.drop_packet(a, Reason::NoRoom);
+            return None;
+        }
+        let kind = if rtm.tag.is_some() { Kind::Tagged } else { Kind::Untagged };
+        let parts = Parts::One(at, self.hold.keep(rtm.payload));
+        let id = self.unexpected.insert(Unexpected { envelope, kind, queued: None, parts, cover }).ok()?;
+        let place = self.queues[kind as usize].arrived.push(envelope.tag, envelope.from, id);
+        if let Some(held) = self.unexpected.get_mut(id) {
+            held.queued = Some(place);
+        }
+        self.peers[envelope.from].unexpected += 1;
+        self.stats.rare.unexpected += 1;
+        Some(id)
+    }
+
+    /// All bytes of the message that `id` receives have come. // HOT
+    #[inline]
+    pub(super) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
+        let Some(op) = self.rx.remove(id) else { return };
+        let result = envelope.status(op.buf.len());
+        if !op.cancelled {
+            self.outs.push_back(Out::RecvDone { user: op.user, result });
+        }
+        self.count_received(envelope, result.is_err() && !op.cancelled);
+        self.owe_receipt(w, envelope);
+    }
+
+    #[inline]
+    fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
+        if envelope.row.sync() == Sync::Yes {
+            let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
+            self.control(w, envelope.from, receipt);
+        }
+    }
+
+    #[inline]
+    fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
+        self.stats.count_received(envelope.row, envelope.len as usize);
+        self.stats.rare.truncated += u64::from(truncated);
+    }
+
+    /// One unexpected message less of this peer.
+    pub(super) fn forget_unexpected(&mut self, from: PeerId) {
+        let peer = &mut self.peers[from];
+        peer.unexpected -= 1;
+        if peer.unexpected == 0 && peer.was.contains(super::peer::Was::REMOVED) {
+            self.peers.free(from);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! User memory behind two fences: read-only for sends, write-only for receives. All copies between packets and user
+//! buffers go through here, bounds-checked; the rest of the engine holds no pointer.
+
+use std::ptr::NonNull;
+
+/// Bytes a send reads from.
+#[derive(Clone, Copy, Debug)]
+pub struct SendBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `new` promises that the bytes may be read until the operation is over, from whichever thread drives the
+// engine.
+unsafe impl Send for SendBuf {}
+
+impl SendBuf {
+    /// No bytes.
+    pub const EMPTY: SendBuf = SendBuf { ptr: NonNull::dangling(), len: 0 };
+
+    /// The `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    /// They stay readable and unchanged, from any thread, until the operation they are given to is over: its call
+    /// answered `Done` or `Failed`, or its `Out` was taken, or the engine is dropped. If `len` is 0, `ptr` may be
+    /// anything.
+    #[inline]
+    pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
+        match NonNull::new(ptr.cast_mut()) {
+            Some(ptr) if len > 0 => SendBuf { ptr, len },
+            _ => SendBuf::EMPTY,
+        }
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        let n = self.len.saturating_sub(at).min(to.len());
+        if n == 0 {
+            return 0;
+        }
+        // SAFETY: n > 0 means at < len, so the sum stays inside the user's buffer.
+        let from = unsafe { self.ptr.add(at) };
+        // SAFETY: `new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
+        // which never overlaps memory that the user promised to leave unchanged.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), n) };
+        n
+    }
+}
+
+/// Bytes a receive writes to.
+#[derive(Debug)]
+pub struct RecvBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `new` promises that the bytes may be written until the operation is over, from whichever thread drives the
+// engine.
+unsafe impl Send for RecvBuf {}
+
+impl RecvBuf {
+    /// No bytes: everything put here is dropped.
+    pub const EMPTY: RecvBuf = RecvBuf { ptr: NonNull::dangling(), len: 0 };
+
+    /// The `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    /// They stay writable, from any thread, and nobody else reads or writes them until the operation they are given
+    /// to is over: its call answered `Done` or `Failed`, or its `Out` was taken, or the engine is dropped. If `len`
+    /// is 0, `ptr` may be anything.
+    #[inline]
+    pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {
+        match NonNull::new(ptr) {
+            Some(ptr) if len > 0 => RecvBuf { ptr, len },
+            _ => RecvBuf::EMPTY,
+        }
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes `from` at offset `at`; what lies behind the end is dropped. // HOT
+    #[inline]
+    pub fn put(&mut self, at: u64, from: &[u8]) {
+        if at >= self.len as u64 {
+            return;
+        }
+        let at = at as usize;
+        let n = from.len().min(self.len - at);
+        // SAFETY: at < len, so the sum stays inside the user's buffer.
+        let to = unsafe { self.ptr.add(at) };
+        // SAFETY: `new` promised `len` writable bytes that nobody else touches, and at + n <= len; `from` has n bytes
+        // and is a slice of a packet, which is not the user's buffer.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), n) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_stay_inside() {
+        let bytes = [1u8, 2, 3, 4];
+        // SAFETY: `bytes` outlives the buffer.
+        let buf = unsafe { SendBuf::new(bytes.as_ptr(), 4) };
+        let mut to = [0u8; 3];
+        assert_eq!(buf.copy_to(2, &mut to), 2);
+        assert_eq!(to, [3, 4, 0]);
+        assert_eq!(buf.copy_to(4, &mut to) + buf.copy_to(usize::MAX, &mut to), 0);
+    }
+
+    #[test]
+    fn puts_are_clipped() {
+        let mut bytes = [0u8; 6];
+        // SAFETY: the first four bytes of `bytes`, not touched while the buffer is used.
+        let mut buf = unsafe { RecvBuf::new(bytes.as_mut_ptr(), 4) };
+        buf.put(3, &[7, 8, 9]);
+        buf.put(4, &[5]);
+        buf.put(u64::MAX, &[5]);
+        buf.put(0, &[1]);
+        assert_eq!(bytes, [1, 0, 0, 7, 0, 0]);
+        let mut none = RecvBuf::EMPTY;
+        none.put(0, &[1]);
+    }
+}

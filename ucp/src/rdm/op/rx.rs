@@ -1,0 +1,156 @@
+//! A receive that is not complete, and a message that no receive has matched. Both hold the state of the protocol
+//! that brings the bytes; owned by the engine's tables.
+
+use super::buf::RecvBuf;
+use super::cover::Cover;
+use crate::rdm::ask::{OpError, RecvStatus};
+use crate::rdm::hold::Held;
+use crate::rdm::io::PeerId;
+use crate::rdm::room::{Kind, Row};
+
+/// What a message says about itself in its first packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Bytes of the whole message.
+    pub len: u64,
+    /// Its tag; 0 for untagged messages.
+    pub tag: u64,
+    /// Who sent it.
+    pub from: PeerId,
+    /// Its place in the sender's order.
+    pub msg_id: u32,
+    /// How it travels.
+    pub row: Row,
+    /// Data for the completion.
+    pub cq_data: Option<u64>,
+    /// The sender's id (LONGCTS, and every row that wants a RECEIPT).
+    pub send_id: u32,
+}
+
+/// How far a receive has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RxState {
+    /// Not matched; its place in the queue of expected messages.
+    Posted(u32),
+    /// Matched: bytes are coming.
+    Matched,
+}
+
+/// One receive.
+#[derive(Debug)]
+pub struct RxOp {
+    /// Where the bytes go; empty once the user has cancelled a matched receive.
+    pub buf: RecvBuf,
+    /// Returned with the completion.
+    pub user: u64,
+    /// How far it is.
+    pub state: RxState,
+    /// Completed for the user already; the rest of the message is sunk.
+    pub cancelled: bool,
+    /// The message, valid once matched.
+    pub envelope: Envelope,
+    /// Which bytes have arrived.
+    pub cover: Cover,
+    /// LONGCTS: bytes granted and not yet arrived.
+    pub window: u64,
+    /// Only messages of this peer match.
+    pub only: Option<PeerId>,
+    /// Tagged or not.
+    pub kind: Kind,
+}
+
+/// A message no receive has matched yet.
+#[derive(Debug)]
+pub struct Unexpected {
+    /// What its first packet said.
+    pub envelope: Envelope,
+    /// Tagged or not.
+    pub kind: Kind,
+    /// Its place in the queue of unexpected messages; `None` once a probe has taken it out.
+    pub queued: Option<u32>,
+    /// Bytes so far, with their offsets.
+    pub parts: Parts,
+    /// Which bytes have arrived.
+    pub cover: Cover,
+}
+
+/// Pieces of a message, held. One piece, the common case, needs no list.
+#[derive(Debug)]
+pub enum Parts {
+    /// The only packet, or the first.
+    One(u64, Held),
+    /// Several packets of a MEDIUM message.
+    Many(Vec<(u64, Held)>),
+}
+
+impl Parts {
+    /// Adds a piece.
+    pub fn push(&mut self, at: u64, held: Held) {
+        match self {
+            Parts::Many(list) => list.push((at, held)),
+            Parts::One(..) => {
+                let first = std::mem::replace(self, Parts::Many(Vec::with_capacity(8)));
+                let (Parts::One(first_at, first_held), Parts::Many(list)) = (first, &mut *self) else {
+                    return;
+                };
+                list.push((first_at, first_held));
+                list.push((at, held));
+            }
+        }
+    }
+
+    /// Hands out every piece.
+    pub fn drain(self, mut each: impl FnMut(u64, Held)) {
+        match self {
+            Parts::One(at, held) => each(at, held),
+            Parts::Many(list) => list.into_iter().for_each(|(at, held)| each(at, held)),
+        }
+    }
+}
+
+impl RxOp {
+    /// A receive that has not matched; its place is set when it is queued.
+    #[inline]
+    pub fn posted(buf: RecvBuf, user: u64, only: Option<PeerId>, kind: Kind) -> RxOp {
+        RxOp {
+            buf,
+            user,
+            state: RxState::Posted(0),
+            cancelled: false,
+            envelope: Envelope::NONE,
+            cover: Cover::new(),
+            window: 0,
+            only,
+            kind,
+        }
+    }
+
+    /// A message has matched: from now on its packets come here.
+    pub fn begin(&mut self, envelope: Envelope, cover: Cover) {
+        self.state = RxState::Matched;
+        self.envelope = envelope;
+        self.cover = cover;
+    }
+}
+
+impl Envelope {
+    /// No message.
+    pub const NONE: Envelope = Envelope {
+        len: 0,
+        tag: 0,
+        from: PeerId(u32::MAX),
+        msg_id: 0,
+        row: Row::Eager,
+        cq_data: None,
+        send_id: 0,
+    };
+
+    /// What the user hears of it, when its receive has `room` bytes.
+    #[inline]
+    pub fn status(&self, room: usize) -> Result<RecvStatus, OpError> {
+        if self.len > room as u64 {
+            return Err(OpError::Truncated { len: self.len, room });
+        }
+        Ok(RecvStatus { len: self.len as usize, tag: self.tag, from: self.from, cq_data: self.cq_data })
+    }
+}

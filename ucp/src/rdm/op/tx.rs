@@ -1,0 +1,56 @@
+//! A send that is not complete: waiting for room, between packets, for a grant or for a receipt.
+//! Driven by the rooms; owned by the engine's send table.
+
+use super::buf::SendBuf;
+use crate::rdm::io::PeerId;
+use crate::rdm::room::{Kind, Row};
+
+/// How far a send has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxState {
+    /// In the peer's send queue, no packet out, no `msg_id` taken: may be cancelled.
+    Queued,
+    /// MEDIUM with some packets out; at the head of the peer's send queue.
+    Sending,
+    /// LONGCTS: the first packet is out, data follows as the receiver grants.
+    Granted,
+    /// All bytes are out; only the RECEIPT is missing.
+    AllOut,
+}
+
+/// One send.
+#[derive(Debug)]
+pub struct TxOp {
+    /// The bytes.
+    pub buf: SendBuf,
+    /// Returned with the completion.
+    pub user: u64,
+    /// Tag of a tagged message.
+    pub tag: Option<u64>,
+    /// Data for the receiver's completion.
+    pub cq_data: Option<u64>,
+    /// Bytes the wire has taken.
+    pub sent: usize,
+    /// Bytes of the current grant not yet sent.
+    pub window: usize,
+    /// To whom.
+    pub peer: PeerId,
+    /// Valid once a packet is out.
+    pub msg_id: u32,
+    /// The receiver's id, from its CTS.
+    pub recv_id: u32,
+    /// How it is sent.
+    pub row: Row,
+    /// How far it is.
+    pub state: TxState,
+    /// In the peer's data queue.
+    pub in_data_queue: bool,
+}
+
+impl TxOp {
+    /// Tagged or not.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        if self.tag.is_some() { Kind::Tagged } else { Kind::Untagged }
+    }
+}

@@ -1,0 +1,355 @@
+//! The sending half that rooms share: starting and cancelling sends, the queues of each peer, who is next when there
+//! is room again, completion. Called by `api` through the public methods, by rooms through the others.
+
+use ucs::coll::slots::SlotId;
+use ucs::time::Nanos;
+
+use super::Engine;
+use super::ask::{OpError, Out, SendArgs, Started};
+use super::flow;
+use super::io::{Fault, PeerId, Refused, TxToken, Wire};
+use super::op::OpId;
+use super::op::tx::{TxOp, TxState};
+use super::peer::{Ctl, Peer, Was};
+use super::quirks::{ReqHdr, takes_untagged};
+use super::room::{Push, Row, Sync};
+use super::rooms::{eager, handshake, longcts, medium, receipt};
+use crate::wire::{Features, Opts, PktType, RawAddr};
+
+/// What one step for a peer came to.
+enum Step {
+    /// A packet went out, or a send ended.
+    Done,
+    /// Nothing to do, or nothing that can be done before the peer answers.
+    Idle,
+    /// No room.
+    Full,
+}
+
+impl Engine {
+    /// Starts a send. An eager one that finds room is complete at once; what finds none, or must keep behind earlier
+    /// sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
+    #[inline]
+    pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        let plain = s.row == Row::Eager && s.sync == Sync::No;
+        if plain
+            && !peer.was.intersects(Was::QUEUED | Was::FAILED)
+            && (s.tag.is_some() || takes_untagged(peer.features))
+            && let Some(Ok(())) = eager::start(self, w, to, &s)
+        {
+            return Started::Done(());
+        }
+        self.send_queued(w, to, s)
+    }
+
+    #[inline(never)]
+    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+        let peer = &mut self.peers[to];
+        if let Some(fault) = peer.fault {
+            return Started::Failed(OpError::Peer(fault));
+        }
+        if s.tag.is_none() && !takes_untagged(peer.features) {
+            return Started::Failed(OpError::Unsupported);
+        }
+        let op = TxOp {
+            buf: s.buf,
+            user: s.user,
+            tag: s.tag,
+            cq_data: s.cq_data,
+            sent: 0,
+            window: 0,
+            peer: to,
+            msg_id: 0,
+            recv_id: 0,
+            row: s.row.with(s.sync),
+            state: TxState::Queued,
+            in_data_queue: false,
+        };
+        let Ok(id) = self.tx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        peer.outstanding += 1;
+        peer.work().sends.push_back(id);
+        if peer.was.contains(Was::QUEUED) {
+            self.list(to);
+            return Started::Pending(OpId(id));
+        }
+        peer.was |= Was::QUEUED;
+        self.in_call = Some((id, None));
+        self.drive(w, to);
+        match self.in_call.take() {
+            Some((_, Some(Ok(())))) => Started::Done(()),
+            Some((_, Some(Err(error)))) => Started::Failed(error),
+            _ => Started::Pending(OpId(id)),
+        }
+    }
+
+    /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late.
+    pub fn cancel_send(&mut self, op: OpId) -> bool {
+        match self.tx.get(op.0) {
+            Some(tx) if tx.state == TxState::Queued => {
+                self.finish_tx(op.0, Err(OpError::Cancelled));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Goes on with what waited for room: each peer in turn, a bounded number of packets each. Answers how many
+    /// steps were done. One branch when nothing waits. // HOT
+    #[inline]
+    pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        if self.listed.is_empty() {
+            return 0;
+        }
+        self.resume_listed(w, now)
+    }
+
+    fn resume_listed<W: Wire>(&mut self, w: &mut W, _now: Nanos) -> usize {
+        let mut steps = 0;
+        for _ in 0..self.listed.len() {
+            let Some(peer) = self.listed.pop_front() else { break };
+            self.peers[peer].was.remove(Was::LISTED);
+            steps += self.drive(w, peer);
+        }
+        steps
+    }
+
+    /// The fate of a packet that was accepted as pending and carried a token. Every packet so far is copied by the
+    /// wire and carries [`TxToken::NONE`], so nothing waits for this; rooms that lend user memory to the wire will.
+    pub fn on_sent<W: Wire>(&mut self, _w: &mut W, _token: TxToken, _result: Result<(), Fault>) {}
+
+    /// Does up to a burst of steps for `peer`, and puts it in the list if there is more to do.
+    pub(super) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
+        for step in 0..self.cfg.burst {
+            match self.step(w, peer, step) {
+                Step::Done => {}
+                Step::Idle => return step as usize,
+                Step::Full => {
+                    self.list(peer);
+                    return step as usize;
+                }
+            }
+        }
+        self.list(peer);
+        self.cfg.burst as usize
+    }
+
+    /// One step: our HANDSHAKE, then control packets, then new messages and granted data by turns.
+    fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
+        let peer = &self.peers[id];
+        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+            return Step::Idle;
+        }
+        if peer.was.contains(Was::OWED) {
+            let sent = handshake::push(self, w, id);
+            return self.stepped(id, sent);
+        }
+        let Some(work) = &peer.work else { return Step::Idle };
+        if let Some(&ctl) = work.ctl.front() {
+            let sent = self.push_ctl(w, id, ctl);
+            if sent.is_ok()
+                && let Some(work) = &mut self.peers[id].work
+            {
+                work.ctl.pop_front();
+            }
+            return self.stepped(id, sent);
+        }
+        let halves: [fn(&mut Self, &mut W, PeerId) -> Step; 2] = [Self::step_sends, Self::step_grants];
+        match halves[turn as usize % 2](self, w, id) {
+            Step::Idle => halves[(turn as usize + 1) % 2](self, w, id),
+            step => step,
+        }
+    }
+
+    fn step_sends<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let Some(work) = &mut self.peers[id].work else { return Step::Idle };
+        let Some(&op) = work.sends.front() else {
+            self.peers[id].was.remove(Was::QUEUED);
+            return Step::Idle;
+        };
+        let Some(row) = self.tx.get(op).map(|tx| tx.row) else {
+            // Cancelled.
+            work.sends.pop_front();
+            return Step::Done;
+        };
+        let push = match self.may_start(w, id, row) {
+            Some(push) => push,
+            None => match row.plain() {
+                Row::Eager => eager::push(self, w, op),
+                Row::Medium => medium::push(self, w, op),
+                _ => longcts::push(self, w, op),
+            },
+        };
+        match push {
+            Push::Sent => Step::Done,
+            Push::Switch(row) => {
+                if let Some(tx) = self.tx.get_mut(op) {
+                    tx.row = row;
+                }
+                Step::Done
+            }
+            Push::Hold => Step::Idle,
+            Push::Full => Step::Full,
+            Push::Out | Push::Fail(_) => {
+                if let Some(work) = &mut self.peers[id].work {
+                    work.sends.pop_front();
+                }
+                self.ended(id, op, push)
+            }
+        }
+    }
+
+    fn step_grants<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let peer = &mut self.peers[id];
+        if !peer.was.contains(Was::MET) {
+            return Step::Idle;
+        }
+        let Some(op) = peer.work.as_mut().and_then(|work| work.grants.pop_front()) else { return Step::Idle };
+        let push = longcts::push_data(self, w, op);
+        if let Some(work) = &mut self.peers[id].work {
+            match push {
+                // By turns with the other granted sends.
+                Push::Sent => work.grants.push_back(op),
+                Push::Full => work.grants.push_front(op),
+                _ => {}
+            }
+        }
+        match push {
+            Push::Full => Step::Full,
+            push => self.ended(id, op, push),
+        }
+    }
+
+    /// Delivery complete needs the peer's consent: its HANDSHAKE, and the feature in it. `None`: go on.
+    fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row) -> Option<Push> {
+        if row.sync() == Sync::No {
+            return None;
+        }
+        let peer = &self.peers[id];
+        if !peer.was.contains(Was::MET) {
+            return Some(match handshake::trigger(self, w, id) {
+                Ok(()) => Push::Hold,
+                Err(refused) => refused.into(),
+            });
+        }
+        (!peer.features.contains(Features::DELIVERY_COMPLETE)).then_some(Push::Fail(OpError::Unsupported))
+    }
+
+    /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
+    fn ended(&mut self, id: PeerId, op: SlotId, push: Push) -> Step {
+        match push {
+            Push::Fail(OpError::Peer(fault)) => self.fail_peer(id, fault),
+            Push::Fail(error) => self.finish_tx(op, Err(error)),
+            _ => {}
+        }
+        Step::Done
+    }
+
+    fn stepped(&mut self, id: PeerId, sent: Result<(), Refused>) -> Step {
+        match sent {
+            Ok(()) => Step::Done,
+            Err(Refused::Full) => Step::Full,
+            Err(Refused::Fault(fault)) => {
+                self.fail_peer(id, fault);
+                Step::Idle
+            }
+        }
+    }
+
+    /// Sends a control packet, or queues it behind others.
+    pub(super) fn control<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
+        let peer = &mut self.peers[id];
+        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+            return;
+        }
+        let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        if first && !peer.was.contains(Was::OWED) {
+            match self.push_ctl(w, id, ctl) {
+                Ok(()) => return,
+                Err(Refused::Full) => {}
+                Err(Refused::Fault(fault)) => return self.fail_peer(id, fault),
+            }
+        }
+        self.peers[id].work().ctl.push_back(ctl);
+        self.list(id);
+    }
+
+    fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
+        match ctl {
+            Ctl::Cts(id) => flow::push_cts(self, w, to, id),
+            Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
+        }
+    }
+
+    /// Notes that there is work for a peer, to be done in [`resume`](Self::resume).
+    #[inline]
+    pub(super) fn list(&mut self, id: PeerId) {
+        let was = &mut self.peers[id].was;
+        if !was.contains(Was::LISTED) {
+            *was |= Was::LISTED;
+            self.listed.push_back(id);
+        }
+    }
+
+    /// Hands one packet to the wire. // HOT
+    #[inline]
+    pub(super) fn post<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        ty: PktType,
+        max: usize,
+        fill: F,
+    ) -> Result<(), Refused> {
+        match w.send(to, max, TxToken::NONE, fill) {
+            Ok(_) => {
+                self.stats.tx_pkts[usize::from(ty.0)] += 1;
+                self.peers[to].was |= Was::POSTED;
+                Ok(())
+            }
+            Err(refused) => {
+                self.stats.rare.full += u64::from(refused == Refused::Full);
+                Err(refused)
+            }
+        }
+    }
+
+    /// The optional headers of a REQ packet (rule R5 of the wire facts). // HOT
+    #[inline]
+    pub(super) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
+        let own = self.own(peer);
+        match peer.hdr {
+            ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, connid: None },
+            ReqHdr::Connid => Opts { raw_addr: None, cq_data, connid: Some(own.connid) },
+            ReqHdr::Bare => Opts { raw_addr: None, cq_data, connid: None },
+        }
+    }
+
+    /// Our address on the wire of this peer.
+    #[inline]
+    pub(super) fn own(&self, peer: &Peer) -> &RawAddr {
+        &self.wires[usize::from(peer.wire.0)]
+    }
+
+    /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.
+    pub(super) fn all_out(&mut self, id: SlotId) {
+        let Some(op) = self.tx.get_mut(id) else { return };
+        op.state = TxState::AllOut;
+        op.sent = op.buf.len();
+        let (row, len) = (op.row, op.buf.len());
+        self.stats.count_sent(row, len);
+        if row.sync() == Sync::No {
+            self.finish_tx(id, Ok(()));
+        }
+    }
+
+    /// A send is over. Its ids in queues are stale from now on.
+    pub(super) fn finish_tx(&mut self, id: SlotId, result: Result<(), OpError>) {
+        let Some(op) = self.tx.remove(id) else { return };
+        self.peers[op.peer].outstanding -= 1;
+        match &mut self.in_call {
+            Some((asked, answer)) if *asked == id => *answer = Some(result),
+            _ => self.outs.push_back(Out::SendDone { user: op.user, result }),
+        }
+    }
+}

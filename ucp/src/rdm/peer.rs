@@ -1,0 +1,224 @@
+//! One peer: who it is, what it can, the two message counters, and the queues of what waits for it. The first half is
+//! small and read for every packet; the second is made when something first has to wait.
+
+use std::collections::VecDeque;
+
+use bitflags::bitflags;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::coll::slots::SlotId;
+
+use super::ask::{PeerView, WireId};
+use super::io::{Fault, PeerId, Source};
+use super::order::Early;
+use super::quirks::ReqHdr;
+use crate::wire::{Features, RawAddr};
+
+bitflags! {
+    /// What has happened between us and a peer.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Was: u16 {
+        /// A packet of it has arrived: our HANDSHAKE is owed or sent.
+        const HEARD = 1 << 0;
+        /// Our HANDSHAKE is owed and has found no room yet.
+        const OWED = 1 << 1;
+        /// Its HANDSHAKE has arrived.
+        const MET = 1 << 2;
+        /// A packet to it was accepted by the wire.
+        const POSTED = 1 << 3;
+        /// Sends to it wait in the queue: later ones queue behind them.
+        const QUEUED = 1 << 4;
+        /// It is in the engine's list of peers with work.
+        const LISTED = 1 << 5;
+        /// Packets of it wait for their turn.
+        const EARLY = 1 << 6;
+        /// It failed.
+        const FAILED = 1 << 7;
+        /// The slot is free.
+        const REMOVED = 1 << 8;
+    }
+}
+
+/// One peer. See the size test before adding to it.
+#[derive(Debug)]
+pub struct Peer {
+    /// What has happened.
+    pub was: Was,
+    /// Identity header of our REQ packets.
+    pub hdr: ReqHdr,
+    /// Its wire.
+    pub wire: WireId,
+    /// `msg_id` of our next message to it.
+    pub next_tx: u32,
+    /// `msg_id` of its next message to us.
+    pub next_rx: u32,
+    /// Sends that are not complete.
+    pub outstanding: u32,
+    /// Unexpected messages of it: its slot is not reused while there are any.
+    pub unexpected: u32,
+    /// Source of its packets.
+    pub from: Source,
+    /// Its address; the connid tells it from others with the same source.
+    pub addr: RawAddr,
+    /// Its feature word, once met.
+    pub features: Features,
+    /// Why it failed.
+    pub fault: Option<Fault>,
+    /// What waits.
+    pub work: Option<Box<Work>>,
+}
+
+/// What waits for a peer.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Control packets, before everything else.
+    pub ctl: VecDeque<Ctl>,
+    /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are stale.
+    pub sends: VecDeque<SlotId>,
+    /// Long-CTS sends with a grant to use up, served in turn.
+    pub grants: VecDeque<SlotId>,
+    /// Packets before their turn.
+    pub early: Early,
+    /// Messages in several packets of which some have arrived, by `msg_id`.
+    pub parts: HashMap<u32, Part, FxBuildHasher>,
+}
+
+/// Where further packets of a message belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// To this receive.
+    Rx(SlotId),
+    /// To this unexpected message.
+    Held(SlotId),
+}
+
+/// A control packet that waits for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ctl {
+    /// The grant of this receive.
+    Cts(SlotId),
+    /// A RECEIPT.
+    Receipt {
+        /// The sender's id.
+        send_id: u32,
+        /// The message's id.
+        msg_id: u32,
+    },
+}
+
+impl Peer {
+    /// A peer nobody has heard of yet.
+    pub fn new(wire: WireId, addr: RawAddr, from: Source) -> Peer {
+        Peer {
+            was: Was::empty(),
+            hdr: ReqHdr::FIRST,
+            wire,
+            next_tx: 0,
+            next_rx: 0,
+            outstanding: 0,
+            unexpected: 0,
+            from,
+            addr,
+            features: Features::empty(),
+            fault: None,
+            work: None,
+        }
+    }
+
+    /// The queues, made if need be.
+    #[inline]
+    pub fn work(&mut self) -> &mut Work {
+        self.work.get_or_insert_default()
+    }
+
+    /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
+    pub fn is_idle(&self) -> bool {
+        let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        quiet && self.outstanding == 0 && !self.was.contains(Was::OWED)
+    }
+
+    /// For the outside.
+    pub fn view(&self) -> PeerView {
+        PeerView {
+            wire: self.wire,
+            addr: self.addr,
+            from: self.from,
+            features: self.was.contains(Was::MET).then_some(self.features),
+            hdr: self.hdr,
+            outstanding: self.outstanding,
+            fault: self.fault,
+        }
+    }
+}
+
+/// All peers, by dense number.
+#[derive(Debug, Default)]
+pub struct Peers {
+    list: Vec<Peer>,
+    free: Vec<PeerId>,
+}
+
+impl Peers {
+    /// Peers there are.
+    pub fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, peer: Peer) -> PeerId {
+        match self.free.pop() {
+            Some(id) => {
+                self.list[id.0 as usize] = peer;
+                id
+            }
+            None => {
+                self.list.push(peer);
+                PeerId(self.list.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Lets the slot of a removed peer be used again.
+    pub fn free(&mut self, id: PeerId) {
+        self.free.push(id);
+    }
+
+    /// A peer, unless there is none of that name. // HOT
+    #[inline]
+    pub fn get(&self, id: PeerId) -> Option<&Peer> {
+        self.list.get(id.0 as usize).filter(|peer| !peer.was.contains(Was::REMOVED))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));
+        all.filter(|(_, peer)| !peer.was.contains(Was::REMOVED))
+    }
+}
+
+/// For names the engine itself has looked up: they name a slot, if perhaps a removed peer.
+impl std::ops::Index<PeerId> for Peers {
+    type Output = Peer;
+    #[inline]
+    fn index(&self, id: PeerId) -> &Peer {
+        &self.list[id.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<PeerId> for Peers {
+    #[inline]
+    fn index_mut(&mut self, id: PeerId) -> &mut Peer {
+        &mut self.list[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 000 quiet peers must stay below 13 MB.
+    #[test]
+    fn a_quiet_peer_is_small() {
+        assert!(size_of::<Peer>() <= 104, "{}", size_of::<Peer>());
+    }
+}

@@ -1,0 +1,181 @@
+//! Peers as they come and go: named by the user, found by their first packet, failed, removed. Called by `api`, `lane`
+//! and the dispatch; never on the hot path but for `identify`.
+
+use super::Engine;
+use super::ask::{OpError, Out, PeerView, WireId};
+use super::event::{Event, Reason};
+use super::io::{Fault, PeerId, Source, Wire};
+use super::op::rx::RxState;
+use super::peer::{Peer, Was};
+use crate::wire::{Packet, RawAddr};
+
+impl Engine {
+    /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the same wire
+    /// is the same peer, also if it has introduced itself before.
+    ///
+    /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is reused); the
+    /// old one stays usable until removed.
+    pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        if let Some(known) = self.ident.current(wire, from)
+            && self.peers[known].addr == addr
+        {
+            return known;
+        }
+        if let Some(known) = self.ident.previous(wire, from, addr.connid)
+            && self.peers[known].addr == addr
+        {
+            return known;
+        }
+        self.add_new(wire, addr, from)
+    }
+
+    fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        let new = self.peers.add(Peer::new(wire, addr, from));
+        let peers = &self.peers;
+        if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
+            self.stats.rare.peers_displaced += 1;
+            self.events.push(Event::PeerDisplaced { old, new });
+        }
+        new
+    }
+
+    /// Who sent this packet? Unknown senders that bring their address become peers. // HOT
+    #[inline]
+    pub(super) fn identify<W: Wire>(
+        &mut self,
+        w: &mut W,
+        wire: WireId,
+        from: Source,
+        packet: &Packet<'_>,
+    ) -> Result<PeerId, Reason> {
+        if let Some(peer) = self.ident.current(wire, from)
+            && packet.sender_connid().is_none_or(|connid| connid == self.peers[peer].addr.connid)
+        {
+            return Ok(peer);
+        }
+        self.identify_other(w, wire, from, packet)
+    }
+
+    #[cold]
+    fn identify_other<W: Wire>(
+        &mut self,
+        w: &mut W,
+        wire: WireId,
+        from: Source,
+        packet: &Packet<'_>,
+    ) -> Result<PeerId, Reason> {
+        if let Some(connid) = packet.sender_connid()
+            && let Some(peer) = self.ident.previous(wire, from, connid)
+        {
+            return Ok(peer);
+        }
+        let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
+            return Err(Reason::UnknownSender);
+        };
+        if self.peers.len() >= self.cfg.max_peers as usize {
+            return Err(Reason::NoPath);
+        }
+        let peer = self.add_new(wire, addr, from);
+        if w.connect(peer, from, &addr).is_err() {
+            self.remove_peer(peer);
+            return Err(Reason::NoPath);
+        }
+        self.stats.rare.peers_found += 1;
+        self.events.push(Event::PeerFound(peer));
+        Ok(peer)
+    }
+
+    /// The wire says that a peer has failed: all its operations end with the fault. Messages of it that are whole
+    /// can still be received.
+    pub fn on_peer_fault<W: Wire>(&mut self, _w: &mut W, peer: PeerId, fault: Fault) {
+        if self.peers.get(peer).is_some() {
+            self.fail_peer(peer, fault);
+        }
+    }
+
+    #[cold]
+    pub(super) fn fail_peer(&mut self, id: PeerId, fault: Fault) {
+        let peer = &mut self.peers[id];
+        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+            return;
+        }
+        peer.was |= Was::FAILED;
+        peer.fault = Some(fault);
+        self.stats.rare.peers_failed += 1;
+        self.events.push(Event::PeerFailed(id, fault));
+        self.end_ops(id, OpError::Peer(fault));
+        self.outs.push_back(Out::PeerFailed { peer: id, fault });
+    }
+
+    /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
+    /// name may be given to another peer once they are gone.
+    pub fn remove_peer(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let (wire, from, connid) = (peer.wire, peer.from, peer.addr.connid);
+        self.end_ops(id, OpError::Cancelled);
+        self.ident.remove(wire, from, connid, id);
+        self.listed.retain(|&listed| listed != id);
+        let peer = &mut self.peers[id];
+        peer.was = Was::REMOVED;
+        if peer.unexpected == 0 {
+            self.peers.free(id);
+        }
+    }
+
+    /// Ends every operation that needs this peer, and drops what has come of messages that will not be whole.
+    fn end_ops(&mut self, id: PeerId, error: OpError) {
+        let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+        sends.into_iter().for_each(|op| self.finish_tx(op, Err(error)));
+
+        let needs_it = |op: &super::op::rx::RxOp| match op.state {
+            RxState::Posted(_) => op.only == Some(id),
+            RxState::Matched => op.envelope.from == id,
+        };
+        let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+        for op in receives {
+            let Some(op) = self.rx.remove(op) else { continue };
+            if let RxState::Posted(place) = op.state {
+                self.queues[op.kind as usize].expected.remove(place);
+            }
+            if !op.cancelled {
+                self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
+            }
+        }
+
+        let broken = self
+            .unexpected
+            .iter()
+            .filter(|(_, held)| held.envelope.from == id && held.cover.arrived() < held.envelope.len);
+        let broken: Vec<_> = broken.map(|(held, _)| held).collect();
+        for held in broken {
+            let Some(held) = self.unexpected.remove(held) else { continue };
+            if let Some(place) = held.queued {
+                self.queues[held.kind as usize].arrived.remove(place);
+            }
+            held.parts.drain(|_, bytes| self.hold.release(bytes));
+            self.peers[id].unexpected -= 1;
+        }
+
+        let peer = &mut self.peers[id];
+        peer.was.remove(Was::QUEUED | Was::EARLY | Was::OWED);
+        if let Some(mut work) = peer.work.take() {
+            work.early.clear(&mut self.hold);
+        }
+    }
+
+    /// What is known of a peer.
+    pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
+        self.peers.get(peer).map(Peer::view)
+    }
+
+    /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and
+    /// nothing is owed to it.
+    pub fn idle(&self, peer: Option<PeerId>) -> bool {
+        match peer {
+            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle),
+            None => {
+                self.tx.is_empty() && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Everything that a peer's age or its feature word changes in what we send it. Pure functions of the word;
+//! `peer.rs` keeps their answers. Nothing else in the engine looks at feature bits.
+
+use crate::wire::Features;
+use crate::wire::opt::RAW_ADDR_EMIT;
+
+/// What this engine truly does today. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted: runting (4) and
+/// READ_NACK (6) join the word when their rooms exist (issue 4).
+pub const OURS: Features = Features::DELIVERY_COMPLETE.union(Features::CONNID);
+
+/// Which identity header a REQ packet carries (the two are never sent together).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum ReqHdr {
+    /// Raw address: until the peer's HANDSHAKE arrived, or for ever when it asked for constant headers.
+    RawAddr,
+    /// Connid: the peer asked for it.
+    Connid,
+    /// Neither: a peer too old to know connid.
+    Bare,
+}
+
+impl ReqHdr {
+    /// Before the peer's HANDSHAKE.
+    pub const FIRST: ReqHdr = ReqHdr::RawAddr;
+
+    /// After a HANDSHAKE with these features (rule R5 of the wire facts).
+    pub const fn after(features: Features) -> ReqHdr {
+        if features.contains(Features::CONST_HDR_LEN) {
+            ReqHdr::RawAddr
+        } else if features.contains(Features::CONNID) {
+            ReqHdr::Connid
+        } else {
+            ReqHdr::Bare
+        }
+    }
+
+    /// Bytes it adds to a REQ packet.
+    #[inline]
+    pub const fn wire_len(self) -> usize {
+        match self {
+            ReqHdr::RawAddr => 4 + RAW_ADDR_EMIT,
+            ReqHdr::Connid => 4,
+            ReqHdr::Bare => 0,
+        }
+    }
+}
+
+/// May an untagged message packet be sent to this peer's main queue pair? Peers in zero-copy receive mode want
+/// headerless packets elsewhere, which no room here sends.
+pub const fn takes_untagged(features: Features) -> bool {
+    !features.contains(Features::USER_RECV_QP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_follows_the_peers_word() {
+        assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1a)), ReqHdr::Connid);
+        assert_eq!(ReqHdr::after(Features::from_bits_retain(0x3)), ReqHdr::Bare);
+        assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1e)), ReqHdr::RawAddr);
+        assert!(!takes_untagged(Features::from_bits_retain(0xda)));
+        assert!(takes_untagged(Features::from_bits_retain(0x25a)));
+    }
+
+    #[test]
+    fn our_word_is_what_we_do() {
+        assert_eq!(OURS.bits(), 0b1010);
+    }
+}

@@ -1,0 +1,64 @@
+//! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us owe one; it
+//! is sent once, before that packet is processed, or as soon as there is room.
+
+use crate::rdm::Engine;
+use crate::rdm::event::{Event, Reason};
+use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::peer::Was;
+use crate::rdm::quirks::{OURS, ReqHdr};
+use crate::rdm::room::{Arrival, PktRow, Room};
+use crate::wire::{Handshake, Packet, PktType, rtw};
+
+pub(in crate::rdm) const ROWS: [PktRow; 2] = [row(PktType::HANDSHAKE), row(PktType::EAGER_RTW)];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Handshake, order: None }
+}
+
+/// The peer was heard for the first time: we owe a HANDSHAKE.
+#[cold]
+pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    e.peers[id].was |= Was::HEARD | Was::OWED;
+    match push(e, w, id) {
+        Ok(()) => {}
+        Err(Refused::Full) => e.list(id),
+        Err(Refused::Fault(fault)) => e.fail_peer(id, fault),
+    }
+}
+
+/// Sends the HANDSHAKE that is owed.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    let hdr = Handshake::new(OURS, e.own(&e.peers[id]).connid, e.cfg.device_version);
+    e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
+    e.peers[id].was.remove(Was::OWED);
+    Ok(())
+}
+
+/// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
+pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    let peer = &e.peers[id];
+    if peer.was.contains(Was::POSTED) {
+        return Ok(());
+    }
+    let hdr = rtw::Eager::trigger(*e.own(peer));
+    let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
+    e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    e.stats.rare.triggers += 1;
+    Ok(())
+}
+
+/// A HANDSHAKE, or a write: an empty one is the trigger and has done its work by having arrived.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Handshake(shake) => {
+            let peer = &mut e.peers[a.peer];
+            peer.features = shake.features();
+            peer.hdr = ReqHdr::after(peer.features);
+            peer.was |= Was::MET;
+            e.events.push(Event::Handshake(a.peer));
+            e.drive(w, a.peer);
+        }
+        Packet::Rtw(rtw) if rtw.rma_iov.count() == 0 => e.stats.rare.triggered += 1,
+        _ => e.drop_packet(a, Reason::Unsupported),
+    }
+}

@@ -1,0 +1,137 @@
+//! What the engine counts: packets by type, messages and bytes by protocol, and everything out of the ordinary.
+//! Plain numbers of one engine, never reset; take a copy and subtract.
+
+use super::event::Reason;
+use super::room::Row;
+
+ucs::counters! {
+    /// Things that happen seldom, or should.
+    pub struct Rare {
+        /// Packets that did not parse.
+        malformed,
+        /// Packets of a type no room handles.
+        unsupported,
+        /// Packets from nobody known, without a raw address.
+        unknown_sender,
+        /// Packets whose sender cannot be connected to.
+        no_path,
+        /// Messages seen already.
+        duplicate,
+        /// Segments that repeat bytes or disagree with their message.
+        bad_segment,
+        /// Control packets and data for no operation of their sender.
+        bad_id,
+        /// Data beyond the window granted.
+        bad_window,
+        /// Messages dropped since there is no room for another unexpected one.
+        no_room,
+        /// Packets that came before their turn and were kept.
+        out_of_order,
+        /// Messages that came before their receive was posted.
+        unexpected,
+        /// Receives shorter than their message.
+        truncated,
+        /// Times the wire had no room.
+        full,
+        /// Triggers (empty EAGER_RTW) sent.
+        triggers,
+        /// Triggers received.
+        triggered,
+        /// Peers that introduced themselves.
+        peers_found,
+        /// Peers whose queue pair number went to another.
+        peers_displaced,
+        /// Peers that failed.
+        peers_failed,
+    }
+}
+
+/// Messages and bytes of one protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages.
+    pub msgs: u64,
+    /// Bytes of application data.
+    pub bytes: u64,
+}
+
+/// All counters of one engine.
+#[derive(Clone, Debug)]
+pub struct RdmStats {
+    /// Packets received, by type byte.
+    pub rx_pkts: [u64; 256],
+    /// Packets sent, by type byte.
+    pub tx_pkts: [u64; 256],
+    /// Messages sent, by [`Row`] (in order of [`Row::ALL`]).
+    pub sent: [Traffic; 6],
+    /// Messages received, by [`Row`] (in order of [`Row::ALL`]).
+    pub received: [Traffic; 6],
+    /// The rest.
+    pub rare: Rare,
+}
+
+impl Default for RdmStats {
+    fn default() -> Self {
+        RdmStats {
+            rx_pkts: [0; 256],
+            tx_pkts: [0; 256],
+            sent: [Traffic::default(); 6],
+            received: [Traffic::default(); 6],
+            rare: Rare::default(),
+        }
+    }
+}
+
+impl RdmStats {
+    /// What was sent by `row`.
+    pub fn sent(&self, row: Row) -> Traffic {
+        self.sent[row as usize]
+    }
+
+    /// What was received by `row`.
+    pub fn received(&self, row: Row) -> Traffic {
+        self.received[row as usize]
+    }
+
+    /// Packets dropped for `why`.
+    pub fn dropped(&self, why: Reason) -> u64 {
+        let mut copy = self.rare;
+        *counter(&mut copy, why)
+    }
+
+    /// Counts a message sent. // HOT
+    #[inline]
+    pub(super) fn count_sent(&mut self, row: Row, bytes: usize) {
+        let traffic = &mut self.sent[row as usize];
+        traffic.msgs += 1;
+        traffic.bytes += bytes as u64;
+    }
+
+    /// Counts a message received. // HOT
+    #[inline]
+    pub(super) fn count_received(&mut self, row: Row, bytes: usize) {
+        let traffic = &mut self.received[row as usize];
+        traffic.msgs += 1;
+        traffic.bytes += bytes as u64;
+    }
+
+    /// Counts a packet dropped.
+    #[cold]
+    pub(super) fn count_drop(&mut self, why: Reason) {
+        *counter(&mut self.rare, why) += 1;
+    }
+}
+
+fn counter(rare: &mut Rare, why: Reason) -> &mut u64 {
+    match why {
+        Reason::Malformed => &mut rare.malformed,
+        Reason::Unsupported => &mut rare.unsupported,
+        Reason::UnknownSender => &mut rare.unknown_sender,
+        Reason::NoPath => &mut rare.no_path,
+        Reason::Duplicate => &mut rare.duplicate,
+        Reason::BadSegment => &mut rare.bad_segment,
+        Reason::BadId => &mut rare.bad_id,
+        Reason::BadWindow => &mut rare.bad_window,
+        Reason::NoRoom => &mut rare.no_room,
+    }
+}

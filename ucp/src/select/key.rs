@@ -1,0 +1,69 @@
+//! What a choice of protocol depends on, as plain data: one [`Key`] gives one [`Table`](super::Table).
+//! Filled in by `api` from its lanes and from the engine's view of the peer.
+
+use crate::rdm::quirks::ReqHdr;
+use crate::rdm::room::{Kind, Sync};
+
+/// Where the message lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[non_exhaustive]
+pub enum MemKind {
+    /// Memory of the processor.
+    #[default]
+    Host,
+}
+
+/// Does the message carry 64 bits for the receiver's completion?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum CqData {
+    /// No.
+    #[default]
+    No,
+    /// Yes: 8 more header bytes.
+    Yes,
+}
+
+/// What selection wants to know of a wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct WireCaps {
+    /// Longest packet, bytes.
+    pub mtu: usize,
+}
+
+/// What selection wants to know of a peer (see `Engine::peer_info`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct PeerCaps {
+    /// Identity header in REQ packets to it.
+    pub hdr: ReqHdr,
+}
+
+impl Default for PeerCaps {
+    /// Before the handshake.
+    fn default() -> Self {
+        PeerCaps { hdr: ReqHdr::FIRST }
+    }
+}
+
+/// Everything a choice depends on, except the size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Key {
+    /// Tagged or untagged send.
+    pub kind: Kind,
+    /// When it is to complete.
+    pub sync: Sync,
+    /// Where the bytes lie.
+    pub mem: MemKind,
+    /// With data for the completion?
+    pub cq_data: CqData,
+    /// The wire it goes by.
+    pub wire: WireCaps,
+    /// Whom it goes to.
+    pub peer: PeerCaps,
+}
+
+impl Key {
+    /// A send of host memory without completion data.
+    pub fn new(kind: Kind, sync: Sync, wire: WireCaps, peer: PeerCaps) -> Key {
+        Key { kind, sync, mem: MemKind::Host, cq_data: CqData::No, wire, peer }
+    }
+}

@@ -1,0 +1,304 @@
+//! The out-of-band line between the two sides of a tool: a TCP connection that carries one JSON value a line.
+//! Addresses, keys, test plans and barriers go over it, never measured data. What arrives is a claim: lines are
+//! bounded, hello is checked first, and a peer that is silent, gone or of another version is a one-line error.
+
+mod err;
+mod hello;
+
+pub use err::BootError;
+pub use hello::{Hello, PROTOCOL};
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Longest line taken from a peer, bytes.
+const MAX_LINE: usize = 1 << 20;
+/// How long the other side may take to say hello.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+/// Calls of `progress` between two looks at the socket.
+const PROGRESS_PER_LOOK: u32 = 64;
+/// How long a look at the socket waits while there are events, and when there are none.
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+
+/// Which internet protocol a server listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// One line.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Hello(Hello),
+    Value(serde_json::Value),
+    Barrier(u32),
+    /// The sender gives up, and why.
+    Abort(String),
+}
+
+/// A server that waits for its client.
+pub struct Listener {
+    socket: TcpListener,
+    tool: &'static str,
+}
+
+/// The line to the other side.
+pub struct Boot {
+    stream: TcpStream,
+    peer: SocketAddr,
+    taken: Vec<u8>,
+    barriers: u32,
+}
+
+impl Listener {
+    /// Listens on all addresses of this host.
+    pub fn any(tool: &'static str, family: Family, port: u16) -> Result<Listener, BootError> {
+        let host = match family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        Listener::bind(tool, SocketAddr::new(host, port))
+    }
+
+    /// Listens on a port that the system chooses and that only this host reaches.
+    pub fn local(tool: &'static str) -> Result<Listener, BootError> {
+        Listener::bind(tool, SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0))
+    }
+
+    fn bind(tool: &'static str, at: SocketAddr) -> Result<Listener, BootError> {
+        match TcpListener::bind(at) {
+            Ok(socket) => Ok(Listener { socket, tool }),
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                Err(BootError::PortTaken { port: at.port() })
+            }
+            Err(e) => Err(BootError::Listen { port: at.port(), why: e.to_string() }),
+        }
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.socket.local_addr().map_or(0, |a| a.port())
+    }
+
+    /// Waits for one client. `still` is asked ten times a second whether waiting makes sense.
+    pub fn accept(self, mut still: impl FnMut() -> Result<(), BootError>) -> Result<Boot, BootError> {
+        while !readable(&self.socket, Some(Duration::from_millis(100))) {
+            still()?;
+        }
+        let (stream, peer) = self.socket.accept().map_err(BootError::gone)?;
+        Boot::greet(stream, peer, self.tool)
+    }
+}
+
+impl Boot {
+    /// Connects to a server.
+    pub fn connect(tool: &'static str, host: &str, port: u16) -> Result<Boot, BootError> {
+        let unknown = |why: String| BootError::UnknownHost { host: host.to_owned(), why };
+        let all: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|e| unknown(plain(&e)))?.collect();
+        let mut last = None;
+        for at in all {
+            match TcpStream::connect_timeout(&at, HELLO_TIME) {
+                Ok(stream) => return Boot::greet(stream, at, tool),
+                Err(e) => last = Some(e),
+            }
+        }
+        match last {
+            Some(e) => Err(BootError::NoServer { tool, host: host.to_owned(), port, why: plain(&e) }),
+            None => Err(unknown("it has no address".into())),
+        }
+    }
+
+    fn greet(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Boot, BootError> {
+        // Small lines at once; a socket that cannot is only slower.
+        let _ = stream.set_nodelay(true);
+        let mut boot = Boot { stream, peer, taken: Vec::new(), barriers: 0 };
+        let ours = Hello::new(tool);
+        boot.put(&Line::Hello(ours.clone()))?;
+        let until = Instant::now() + HELLO_TIME;
+        let stranger = BootError::NotOurs { peer, tool };
+        match boot.next_line(Some(until), || 0) {
+            Ok(Line::Hello(theirs)) => ours.agrees(&theirs)?,
+            Ok(_) | Err(BootError::Garbage { .. } | BootError::Silent { .. }) => return Err(stranger),
+            Err(e) => return Err(e),
+        }
+        Ok(boot)
+    }
+
+    /// Address of the other side.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Sends a value.
+    pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
+        let value = serde_json::to_value(value).expect("values of tools are plain data");
+        self.put(&Line::Value(value))
+    }
+
+    /// Waits for a value, calling `progress` meanwhile; it answers how many events it found.
+    pub fn recv<T: DeserializeOwned>(&mut self, progress: impl FnMut() -> usize) -> Result<T, BootError> {
+        match self.next_line(None, progress)? {
+            Line::Value(value) => {
+                serde_json::from_value(value).map_err(|e| BootError::Garbage { why: e.to_string() })
+            }
+            _ => Err(BootError::Garbage { why: "a value was expected".into() }),
+        }
+    }
+
+    /// Sends `mine` and waits for the other side's, calling `progress` meanwhile.
+    pub fn exchange<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mine: &T,
+        progress: impl FnMut() -> usize,
+    ) -> Result<T, BootError> {
+        self.send(mine)?;
+        self.recv(progress)
+    }
+
+    /// Waits until both sides are here, calling `progress` meanwhile.
+    pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
+        self.barriers += 1;
+        self.put(&Line::Barrier(self.barriers))?;
+        match self.next_line(None, progress)? {
+            Line::Barrier(n) if n == self.barriers => Ok(()),
+            _ => Err(BootError::Garbage { why: format!("barrier {} was expected", self.barriers) }),
+        }
+    }
+
+    /// Tells the other side that this one gives up. Lost if it is gone.
+    pub fn abort(&mut self, why: &str) {
+        let _ = self.put(&Line::Abort(why.to_owned()));
+    }
+
+    /// An error if the other side is gone or has given up. Does not wait; takes about a microsecond.
+    pub fn alive(&mut self) -> Result<(), BootError> {
+        if readable(&self.stream, Some(Duration::ZERO)) {
+            self.fill()?;
+        }
+        // Whatever else is waiting is for the next call that expects it, unless it is the last word.
+        for raw in self.taken.split(|b| *b == b'\n') {
+            if let Ok(Line::Abort(why)) = serde_json::from_slice(raw) {
+                return Err(BootError::Peer { why });
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, line: &Line) -> Result<(), BootError> {
+        let mut bytes = serde_json::to_vec(line).expect("lines are plain data");
+        bytes.push(b'\n');
+        if let Err(e) = self.stream.write_all(&bytes) {
+            // The last word may say why the other side went.
+            return Err(self.alive().err().unwrap_or_else(|| BootError::gone(e)));
+        }
+        Ok(())
+    }
+
+    fn next_line(
+        &mut self,
+        until: Option<Instant>,
+        mut progress: impl FnMut() -> usize,
+    ) -> Result<Line, BootError> {
+        let mut nap = SHORTEST_NAP;
+        loop {
+            if let Some(end) = self.taken.iter().position(|b| *b == b'\n') {
+                let raw: Vec<u8> = self.taken.drain(..=end).collect();
+                return match serde_json::from_slice(&raw) {
+                    Ok(Line::Abort(why)) => Err(BootError::Peer { why }),
+                    Ok(line) => Ok(line),
+                    Err(e) => Err(BootError::Garbage { why: e.to_string() }),
+                };
+            }
+            if self.taken.len() >= MAX_LINE {
+                return Err(BootError::Garbage { why: format!("a line longer than {MAX_LINE} bytes") });
+            }
+            if until.is_some_and(|u| Instant::now() >= u) {
+                return Err(BootError::Silent { peer: self.peer });
+            }
+            let events: usize = (0..PROGRESS_PER_LOOK).map(|_| progress()).sum();
+            // A nap between looks, the longer the less happens, leaves the core to whoever else runs there.
+            nap = if events > 0 { SHORTEST_NAP } else { (nap * 2).min(LONGEST_NAP) };
+            if readable(&self.stream, Some(nap)) {
+                self.fill()?;
+            }
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), BootError> {
+        let mut room = [0; 4096];
+        match self.stream.read(&mut room) {
+            Ok(0) => Err(BootError::Gone),
+            Ok(n) => {
+                self.taken.extend_from_slice(&room[..n]);
+                Ok(())
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+            Err(e) => Err(BootError::gone(e)),
+        }
+    }
+}
+
+/// Whether something can be read (or accepted) within `time`; `None` waits for ever.
+fn readable(fd: &impl std::os::fd::AsFd, time: Option<Duration>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let time = time.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+    matches!(poll(&mut fds, time.as_ref()), Ok(n) if n > 0)
+}
+
+/// An error's text without the "(os error N)" that means nothing to most people.
+fn plain(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+/// Bytes, as a hexadecimal string in JSON.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Blob(pub Vec<u8>);
+
+impl fmt::Debug for Blob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_args!("{self:?}"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Blob, D::Error> {
+        let text = String::deserialize(d)?;
+        let pairs = text.as_bytes().chunks(2);
+        let byte = |p: &[u8]| {
+            let digit = |c: u8| char::from(c).to_digit(16);
+            match p {
+                [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
+                _ => None,
+            }
+        };
+        pairs
+            .map(byte)
+            .collect::<Option<Vec<u8>>>()
+            .map(Blob)
+            .ok_or_else(|| serde::de::Error::custom("bytes as hexadecimal digits were expected"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

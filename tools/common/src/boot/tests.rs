@@ -1,0 +1,124 @@
+use super::*;
+use std::thread;
+
+const TOOL: &str = "ucx-perftest";
+
+fn pair() -> (Boot, Boot) {
+    let listener = Listener::local(TOOL).unwrap();
+    let port = listener.port();
+    let client = thread::spawn(move || Boot::connect(TOOL, "127.0.0.1", port).unwrap());
+    let server = listener.accept(|| Ok(())).unwrap();
+    (server, client.join().unwrap())
+}
+
+/// A server that sends `words` to whoever comes, and what the client makes of it.
+fn greeted_with(words: &'static [u8]) -> BootError {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let (mut s, _) = socket.accept().unwrap();
+        s.write_all(words).unwrap();
+        // Reads the client's hello, so that closing is an orderly end.
+        let _ = s.read(&mut [0; 4096]);
+    });
+    let err = Boot::connect(TOOL, "127.0.0.1", port).err().unwrap();
+    server.join().unwrap();
+    err
+}
+
+#[test]
+fn values_blobs_and_barriers_pass() {
+    let (mut server, mut client) = pair();
+    let other = thread::spawn(move || {
+        let theirs: Blob = server.exchange(&Blob(vec![0, 255]), || 0).unwrap();
+        server.barrier(|| 0).unwrap();
+        server.barrier(|| 0).unwrap();
+        theirs
+    });
+    let mut calls = 0;
+    let theirs: Blob = client
+        .exchange(&Blob(vec![1, 2, 3]), || {
+            calls += 1;
+            calls
+        })
+        .unwrap();
+    client.barrier(|| 0).unwrap();
+    client.barrier(|| 0).unwrap();
+    assert_eq!((theirs.0, other.join().unwrap().0), (vec![0, 255], vec![1, 2, 3]));
+}
+
+#[test]
+fn an_end_or_a_last_word_is_an_error_everywhere() {
+    let (server, mut client) = pair();
+    client.alive().unwrap();
+    drop(server);
+    assert_eq!(client.recv::<u32>(|| 0), Err(BootError::Gone));
+
+    let (mut server, mut client) = pair();
+    server.send(&7u32).unwrap();
+    server.abort("no memory");
+    let why = BootError::Peer { why: "no memory".into() };
+    while client.alive().is_ok() {}
+    assert_eq!(client.alive(), Err(why.clone()));
+    assert_eq!(client.recv::<u32>(|| 0), Ok(7));
+    assert_eq!(client.barrier(|| 0), Err(why));
+}
+
+#[test]
+fn a_taken_port_and_an_absent_server_are_told() {
+    let taken = Listener::any(TOOL, Family::V4, 0).unwrap();
+    let port = taken.port();
+    let text = Listener::any(TOOL, Family::V4, port).err().unwrap().to_string();
+    assert_eq!(text, format!("TCP port {port} is taken: choose another with -p on both sides"));
+    drop(taken);
+    let text = Boot::connect(TOOL, "127.0.0.1", port).err().unwrap().to_string();
+    assert_eq!(
+        text,
+        format!(
+            "no server at 127.0.0.1:{port} (Connection refused): start `ucx-perftest` there first, with the same -p"
+        )
+    );
+    let text = Boot::connect(TOOL, "no.such.host.invalid", 1).err().unwrap().to_string();
+    assert!(text.starts_with("cannot find host 'no.such.host.invalid': "), "{text}");
+}
+
+#[test]
+fn strangers_and_other_versions_are_refused() {
+    let text = greeted_with(b"SSH-2.0-OpenSSH_9.2\r\n").to_string();
+    assert!(
+        text.ends_with("does not speak the protocol of ucx-perftest: is another program there?"),
+        "{text}"
+    );
+    assert!(matches!(greeted_with(b""), BootError::Gone));
+    let other = b"{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":9,\"version\":\"7.0\\u0007\"}}\n";
+    assert_eq!(
+        greeted_with(other).to_string(),
+        format!(
+            "the other side is ucx-perftest 7.0 (protocol 9), this is ucx-perftest {} (protocol {PROTOCOL}): \
+             run the same version on both sides",
+            env!("CARGO_PKG_VERSION")
+        )
+    );
+    assert!(matches!(greeted_with(b"{\"barrier\":1}\n"), BootError::NotOurs { .. }));
+}
+
+#[test]
+fn what_a_peer_says_is_a_claim() {
+    for (line, part) in [
+        (&b"{\"value\":\"zz\"}\n"[..], "hexadecimal"),
+        (b"{\"value\":\"abc\"}\n", "hexadecimal"),
+        (b"{\"value\":{}}\n", "invalid type"),
+        (b"{\"barrier\":3}\n", "a value was expected"),
+        (b"\xff\xfe\n", "broke the protocol"),
+    ] {
+        let (mut server, mut client) = pair();
+        server.stream.write_all(line).unwrap();
+        let text = client.recv::<Blob>(|| 0).unwrap_err().to_string();
+        assert!(text.contains(part), "{text}");
+    }
+    let (mut server, mut client) = pair();
+    let flood = thread::spawn(move || server.stream.write_all(&vec![b'x'; MAX_LINE + 8192]));
+    assert!(matches!(client.recv::<Blob>(|| 0), Err(BootError::Garbage { .. })));
+    drop(client);
+    let _ = flood.join().unwrap();
+}

@@ -5,5 +5,6 @@ pub mod boot;
 pub mod cycles;
 pub mod meter;
 pub mod out;
+pub mod settings;
 pub mod table;
 pub mod units;

@@ -1,0 +1,381 @@
+//! The command line: the letters of `ucx_perftest`, and what it lacks (`--local`, `--json`, `--validate`).
+//! Read by `main` and, for batch lines, by `batch`. Turns options into [`Spec`]s; opens nothing.
+
+use clap::builder::TypedValueParser as _;
+use clap::{ArgAction, Args, FromArgMatches, Parser};
+use tools_common::boot::Family;
+use tools_common::units::{parse_bytes, parse_count};
+use ucs::sys::CpuSet;
+
+use crate::fail::Failure;
+use crate::spec::{Arrival, Layer, Layout, Passive, Spec, TagMatch, Test, Validate};
+
+/// Measures transports (am, put, get, atomics) and protocols (tag matching) between two processes.
+///
+/// The server waits: `ucx-perftest`. The client names it: `ucx-perftest HOST -t am_lat -x posix -d memory`.
+/// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short tour over every wire.
+#[derive(Parser, Debug, Clone)]
+#[command(version, name = "ucx-perftest", after_help = after_help(), disable_version_flag = true)]
+pub struct Cli {
+    /// Server to connect to; without it this is the server
+    pub host: Option<String>,
+
+    #[command(flatten)]
+    pub test: TestArgs,
+
+    /// Start both sides here, as two processes pinned to two cores
+    #[arg(long, conflicts_with_all = ["host", "loopback"])]
+    pub local: bool,
+
+    /// Loopback: one process that communicates with itself
+    #[arg(short = 'l', conflicts_with = "host")]
+    pub loopback: bool,
+
+    /// File of tests: name, then options, a line; repeatable: the tests are combined
+    #[arg(short, value_name = "FILE")]
+    pub batch: Vec<std::path::PathBuf>,
+
+    /// TCP port for the exchange of addresses
+    #[arg(short, default_value_t = 13337)]
+    pub port: u16,
+
+    /// Cores to run on; with --local server,client
+    #[arg(short, value_name = "CPULIST", value_parser = cpus)]
+    pub cpus: Option<CpuSet>,
+
+    /// IPv6 for the exchange of addresses
+    #[arg(short = '6')]
+    pub ipv6: bool,
+
+    /// Percentile of the first column
+    #[arg(short = 'R', value_name = "RANK", default_value_t = 50.0, value_parser = rank)]
+    pub rank: f64,
+
+    /// Thousands separators
+    #[arg(short = 'N')]
+    pub numeric: bool,
+
+    /// Only the final line of a test
+    #[arg(short = 'f')]
+    pub only_final: bool,
+
+    /// CSV
+    #[arg(short = 'v', conflicts_with = "json")]
+    pub csv: bool,
+
+    /// One JSON object a result
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print no banner
+    #[arg(short)]
+    pub quiet: bool,
+
+    /// Version
+    #[arg(short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
+
+    /// The other side of --local: connects to its parent instead of waiting for a client.
+    #[arg(long, hide = true, value_name = "PORT")]
+    pub peer_of: Option<u16>,
+}
+
+/// Options that a batch line may have too.
+#[derive(Args, Debug, Clone, Default)]
+pub struct TestArgs {
+    /// Test (see below)
+    #[arg(short, value_name = "TEST", value_parser = clap::builder::StringValueParser::new().try_map(|s| Test::parse(&s)))]
+    pub test: Option<Test>,
+
+    /// Transport, such as posix; for high-level tests a list as in UCX_TLS
+    #[arg(short = 'x', value_name = "TL")]
+    pub tl: Option<String>,
+
+    /// Device of the transport
+    #[arg(short, value_name = "DEVICE")]
+    pub dev: Option<String>,
+
+    /// Data path: short, shortiov, bcopy, zcopy; default: the first that fits
+    #[arg(short = 'D', value_name = "LAYOUT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Layout::parse_name(&s)))]
+    pub layout: Option<Layout>,
+
+    /// Message size [default: 8]; a,b: pieces of one message; from:to: a sweep in powers of two
+    #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)))]
+    pub size: Option<Sizes>,
+
+    /// Iterations [default: 1000000]
+    #[arg(short = 'n', value_name = "COUNT", value_parser = parse_count)]
+    pub iters: Option<u64>,
+
+    /// Iterations before measuring [default: 10000, at most a tenth of -n]
+    #[arg(short, value_name = "COUNT", value_parser = parse_count)]
+    pub warmup: Option<u64>,
+
+    /// Outstanding operations [default: 32 for bandwidth, else 1]
+    #[arg(short = 'O', value_name = "COUNT")]
+    pub window: Option<u32>,
+
+    /// Active messages sent before the receiver must have answered [default: 127]
+    #[arg(short = 'W', value_name = "COUNT")]
+    pub credits: Option<u32>,
+
+    /// Check every byte, on both sides
+    #[arg(long)]
+    pub validate: bool,
+
+    /// Do not progress the passive side of one-sided tests
+    #[arg(short = 'o')]
+    pub idle_passive: bool,
+
+    /// Wildcard tag
+    #[arg(short = 'C')]
+    pub any_tag: bool,
+
+    /// Probe for each message before receiving it
+    #[arg(short = 'U')]
+    pub unexpected: bool,
+
+    /// Endpoints that report a failed peer
+    #[arg(short = 'e')]
+    pub peer_errors: bool,
+
+    #[command(flatten)]
+    pub later: Later,
+}
+
+/// What hands know from `ucx_perftest` and is not here: refused by name, not as an unknown letter.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Later {
+    #[arg(short = 'm', hide = true, value_name = "MEM", help = "memory types other than host")]
+    m: Option<String>,
+    #[arg(short = 'i', hide = true, help = "distance between pieces")]
+    i: Option<String>,
+    #[arg(short = 'B', hide = true, help = "lazy registration")]
+    b: bool,
+    #[arg(short = 'H', hide = true, help = "active message header size")]
+    h: Option<String>,
+    #[arg(short = 'A', hide = true, help = "asynchronous progress mode")]
+    a: Option<String>,
+    #[arg(short = 'T', hide = true, help = "several threads")]
+    t: Option<String>,
+    #[arg(short = 'M', hide = true, help = "thread support level")]
+    thread_level: Option<String>,
+    #[arg(short = 'r', hide = true, help = "receive mode of stream tests")]
+    r: Option<String>,
+    #[arg(short = 'I', hide = true, help = "wake-up feature")]
+    wake: bool,
+    #[arg(short = 'E', hide = true, help = "wait mode")]
+    e: Option<String>,
+    #[arg(short = 'z', hide = true, help = "pre-registered memory handle")]
+    z: bool,
+    #[arg(short = 'P', hide = true, help = "start by MPI")]
+    p: Option<String>,
+    #[arg(short = 'K', hide = true, help = "start by MAD")]
+    k: Option<String>,
+}
+
+impl Later {
+    fn check(&self) -> Result<(), String> {
+        let harmless = |given: &Option<String>, ok: &str| given.as_deref().is_none_or(|v| v == ok);
+        let asked = [
+            (
+                !harmless(&self.m, "host") && !harmless(&self.m, "host,host"),
+                "-m",
+                "memory types other than host",
+            ),
+            (!harmless(&self.i, "0"), "-i", "a distance between pieces"),
+            (self.b, "-B", "lazy registration"),
+            (!harmless(&self.h, "8") && !harmless(&self.h, "0"), "-H", "a choice of header size"),
+            (self.a.is_some(), "-A", "asynchronous progress"),
+            (!harmless(&self.t, "1"), "-T", "several threads"),
+            (!harmless(&self.thread_level, "single"), "-M", "thread levels other than single"),
+            (self.r.is_some(), "-r", "stream tests"),
+            (self.wake, "-I", "the wake-up feature"),
+            (!harmless(&self.e, "poll"), "-E", "a wait mode other than poll"),
+            (self.z, "-z", "memory handles"),
+            (self.p.is_some(), "-P", "starting by MPI"),
+            (self.k.is_some(), "-K", "starting by MAD"),
+        ];
+        match asked.iter().find(|(given, ..)| *given) {
+            Some((_, flag, what)) => Err(format!("option {flag} ({what}) is not supported yet")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sizes of the messages of one test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// One message of these pieces.
+    Pieces(Vec<usize>),
+    /// One test for each power of two between, and for both ends.
+    Sweep(usize, usize),
+}
+
+impl Sizes {
+    /// Reads `8`, `64k`, `16,48` or `8:1m`.
+    pub fn parse(text: &str) -> Result<Sizes, String> {
+        match text.split_once(':') {
+            Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
+                (from, to) if from <= to => Ok(Sizes::Sweep(from, to)),
+                _ => Err(format!("'{text}' is not a range of sizes (smallest:largest)")),
+            },
+            None => text.split(',').map(parse_bytes).collect::<Result<_, _>>().map(Sizes::Pieces),
+        }
+    }
+
+    fn all(&self) -> Vec<Vec<usize>> {
+        match self {
+            Sizes::Pieces(pieces) => vec![pieces.clone()],
+            Sizes::Sweep(from, to) => {
+                let next = |n: &usize| n.checked_add(1).and_then(usize::checked_next_power_of_two);
+                let mut all: Vec<Vec<usize>> = std::iter::successors(Some(*from), next)
+                    .take_while(|n| n < to)
+                    .map(|n| vec![n])
+                    .collect();
+                all.push(vec![*to]);
+                all
+            }
+        }
+    }
+}
+
+impl TestArgs {
+    /// These options where given, otherwise `base`'s.
+    pub fn over(self, base: &TestArgs) -> TestArgs {
+        TestArgs {
+            test: self.test.or(base.test),
+            tl: self.tl.or_else(|| base.tl.clone()),
+            dev: self.dev.or_else(|| base.dev.clone()),
+            layout: self.layout.or(base.layout),
+            size: self.size.or_else(|| base.size.clone()),
+            iters: self.iters.or(base.iters),
+            warmup: self.warmup.or(base.warmup),
+            window: self.window.or(base.window),
+            credits: self.credits.or(base.credits),
+            validate: self.validate || base.validate,
+            idle_passive: self.idle_passive || base.idle_passive,
+            any_tag: self.any_tag || base.any_tag,
+            unexpected: self.unexpected || base.unexpected,
+            peer_errors: self.peer_errors || base.peer_errors,
+            later: Later::default(),
+        }
+    }
+
+    /// The measurements asked for: one, or one a size of the sweep.
+    pub fn specs(&self, label: Option<&str>) -> Result<Vec<Spec>, Failure> {
+        self.later.check().map_err(Failure::Usage)?;
+        let Some(test) = self.test else {
+            return Err(Failure::Usage("no test: choose one with -t (see -h), or --local for a tour".into()));
+        };
+        let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
+        let iters = self.iters.unwrap_or(1_000_000);
+        let sweep = matches!(sizes, Sizes::Sweep(..));
+        let one = |pieces: Vec<usize>| {
+            let spec = Spec {
+                label: match (label, sweep) {
+                    (Some(label), true) => Some(format!("{label}/{}", pieces[0])),
+                    (None, true) => Some(pieces[0].to_string()),
+                    (label, false) => label.map(str::to_owned),
+                },
+                test,
+                tl: self.tl.clone(),
+                dev: self.dev.clone().or_else(|| only_device(test, self.tl.as_deref())),
+                layout: self.layout,
+                pieces,
+                iters,
+                warmup: self.warmup.unwrap_or(10_000.min(iters / 10)),
+                window: self.window.filter(|w| *w > 0).unwrap_or(test.window()),
+                credits: self.credits.unwrap_or(127),
+                validate: if self.validate { Validate::Yes } else { Validate::No },
+                passive: if self.idle_passive { Passive::Idle } else { Passive::Progress },
+                tag_match: if self.any_tag { TagMatch::Any } else { TagMatch::Exact },
+                arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
+                peer_errors: self.peer_errors,
+            };
+            spec.check().map(|()| spec)
+        };
+        sizes.all().into_iter().map(one).collect()
+    }
+}
+
+/// The device of transports that have only one.
+fn only_device(test: Test, tl: Option<&str>) -> Option<String> {
+    let one = test.layer() == Layer::Uct && matches!(tl, Some("self" | "posix"));
+    one.then(|| "memory".to_owned())
+}
+
+impl Cli {
+    /// Reads a command line. `Err(None)`: help or version was printed.
+    pub fn read<T: Into<std::ffi::OsString> + Clone>(
+        args: impl IntoIterator<Item = T>,
+    ) -> Result<Cli, Option<Failure>> {
+        Cli::try_parse_from(args).map_err(|e| refusal(&e))
+    }
+
+    /// Which internet protocol to listen on.
+    pub fn family(&self) -> Family {
+        if self.ipv6 { Family::V6 } else { Family::V4 }
+    }
+}
+
+/// The options of a batch line.
+pub fn read_test_args(words: &[String]) -> Result<TestArgs, Failure> {
+    let command =
+        TestArgs::augment_args(clap::Command::new("batch").no_binary_name(true).disable_help_flag(true));
+    let matches = command.try_get_matches_from(words);
+    matches
+        .and_then(|m| TestArgs::from_arg_matches(&m))
+        .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
+}
+
+/// A clap error as one line; `None` if it was a request for help, which is printed.
+fn refusal(e: &clap::Error) -> Option<Failure> {
+    if !e.use_stderr() {
+        tools_common::out::line(e.render().to_string().trim_end());
+        return None;
+    }
+    let text = e.render().to_string();
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    // A parser's own words say all; clap's frame around them repeats the option's declaration.
+    let line = match (first.starts_with("invalid value"), first.split_once(": ")) {
+        (true, Some((frame, words))) => match frame.split_once("for '") {
+            Some((_, option)) => format!("{}: {words}", option.split([' ', '\'']).next().unwrap_or_default()),
+            None => words.to_owned(),
+        },
+        _ => format!("{first} (see ucx-perftest -h)"),
+    };
+    Some(Failure::Usage(line))
+}
+
+fn cpus(text: &str) -> Result<CpuSet, String> {
+    match CpuSet::parse(text) {
+        Ok(set) if set.is_empty() => Err("an empty list".into()),
+        Ok(set) => Ok(set),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn rank(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(r) if r > 0.0 && r <= 100.0 => Ok(r),
+        _ => Err(format!("'{text}' is not a percentile (above 0, up to 100)")),
+    }
+}
+
+fn after_help() -> String {
+    let mut text = String::from("Tests:\n");
+    for test in Test::ALL {
+        let layer = if test.layer() == Layer::Uct { "UCT" } else { "UCP" };
+        text += &format!("  {:>13}  {layer} {}\n", test.name(), test.about());
+    }
+    text += "\nping-pong tests (*_lat) report half a round trip, the others time per message. High-level tests take\n\
+             their transports from -x, or from UCX_TLS and UCX_NET_DEVICES. `ucx-info -d` lists transports and devices,\n\
+             `ucx-info -c` every variable.";
+    text
+}
+
+#[cfg(test)]
+mod tests;

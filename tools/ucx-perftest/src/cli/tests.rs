@@ -1,0 +1,89 @@
+use super::*;
+
+fn read(line: &str) -> Result<Cli, String> {
+    Cli::read(std::iter::once("ucx-perftest").chain(line.split_whitespace()))
+        .map_err(|e| e.map_or_else(|| "help".into(), |e| e.to_string()))
+}
+
+fn specs(line: &str) -> Result<Vec<Spec>, String> {
+    read(line)?.test.specs(None).map_err(|e| e.to_string())
+}
+
+fn spec(line: &str) -> Spec {
+    specs(line).unwrap().remove(0)
+}
+
+#[test]
+fn defaults_are_ucx_perftests() {
+    let s = spec("host -t am_lat -x posix -d memory");
+    assert_eq!((s.size(), s.iters, s.warmup, s.window, s.credits), (8, 1_000_000, 10_000, 1, 127));
+    assert_eq!((s.layout, s.validate, s.label), (None, Validate::No, None));
+    assert_eq!(spec("host -t tag_bw").window, 32);
+    assert_eq!(spec("host -t put_bw -x posix -O 0").window, 32);
+    assert_eq!(spec("host -t tag_lat -n 50").warmup, 5);
+    let cli = read("").unwrap();
+    assert_eq!((cli.port, cli.rank, cli.host), (13337, 50.0, None));
+}
+
+#[test]
+fn sizes_are_pieces_or_sweeps() {
+    assert_eq!(spec("-l -t am_bw -x self -D zcopy -s 16,48").pieces, [16, 48]);
+    assert_eq!(spec("-l -t tag_bw -s 64k").size(), 65536);
+    let sweep = specs("-l -t tag_bw -s 6:40").unwrap();
+    assert_eq!(sweep.iter().map(Spec::size).collect::<Vec<_>>(), [6, 8, 16, 32, 40]);
+    assert_eq!(sweep[4].label.as_deref(), Some("40"));
+    assert_eq!(specs("-l -t tag_bw -s 0:2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(specs("-l -t tag_bw -s 8:8").unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_wrong_is_one_line_that_says_what_there_is() {
+    for (line, want) in [
+        ("-t am_latt", "-t: test 'am_latt' is unknown (there are: am_lat, put_lat, "),
+        ("-t stream_bw", "test 'stream_bw' is not supported yet (there are: "),
+        (
+            "-t am_lat -x posix -D zerocopy",
+            "data layout 'zerocopy' is unknown: one of short, shortiov, bcopy, zcopy",
+        ),
+        ("-t am_lat -x posix -s 8q", "'8q' is not a size (a number of bytes, or with k, m, g such as 64k)"),
+        ("-t am_lat -x posix -s 9:8", "'9:8' is not a range of sizes (smallest:largest)"),
+        ("-t am_lat", "am_lat needs -x (see `ucx-info -d` for transports and devices)"),
+        ("-t am_lat -x efa", "am_lat needs -d (see `ucx-info -d` for transports and devices)"),
+        ("-t fadd -x posix -s 16", "-s 16: fadd works on words of 4 or 8 bytes"),
+        ("-t put_lat -x posix -s 0", "-s 0: put_lat needs at least 1 byte"),
+        ("-t tag_lat -D bcopy", "-D bcopy is for low-level tests, tag_lat has: contig"),
+        ("-t tag_lat -D iov", "data layout 'iov' of high-level tests is not supported yet"),
+        ("-t tag_lat -s 8,8", "-s with several pieces needs -D shortiov or -D zcopy"),
+        ("-t tag_lat -T 4", "option -T (several threads) is not supported yet"),
+        ("-t tag_lat -m cuda", "option -m (memory types other than host) is not supported yet"),
+        ("-t tag_lat -n 0", "-n: at least 1 iteration"),
+        ("-t tag_lat -n many", "'many' is not a count"),
+        ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
+        ("-t tag_lat -R 101", "'101' is not a percentile (above 0, up to 100)"),
+        ("-t tag_lat -c x", "bad cpu list \"x\": expected numbers and ranges such as 0-3,5"),
+        ("", "no test: choose one with -t (see -h), or --local for a tour"),
+        ("--frobnicate", "unexpected argument '--frobnicate' found (see ucx-perftest -h)"),
+        ("-p 99999", "99999 is not in 0..=65535"),
+    ] {
+        let text = specs(line).unwrap_err();
+        assert!(text.contains(want), "{line}: {text}");
+        assert!(!text.contains('\n'), "{line}: {text}");
+    }
+}
+
+#[test]
+fn options_that_ask_for_what_is_there_anyway_pass() {
+    spec("host -t tag_lat -m host -T 1 -E poll -H 8 -M single");
+}
+
+#[test]
+fn a_batch_line_goes_over_the_command_line() {
+    let base = read("-l -x self -n 500 -s 8").unwrap().test;
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let spec =
+        read_test_args(&words("-t am_bw -s 64 --validate")).unwrap().over(&base).specs(Some("a")).unwrap();
+    assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
+    assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
+    let text = read_test_args(&words("-p 3")).unwrap_err().to_string();
+    assert!(text.contains("unexpected argument '-p'"), "{text}");
+}

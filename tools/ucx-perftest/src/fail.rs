@@ -1,0 +1,74 @@
+//! How a run can fail: one line and an exit status, no backtrace.
+//! Used by every module of this tool; printed by `main` only.
+
+use tools_common::boot::BootError;
+
+/// Exit status for wrong arguments, as `ucx_perftest` has it (-127 as a shell sees it).
+pub const USAGE: u8 = 129;
+/// Exit status for a run that failed, as `ucx_perftest` has it (-1 as a shell sees it).
+pub const FAILED: u8 = 255;
+
+/// Why nothing, or nothing more, is measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line, a batch file or a configuration value is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// What was asked for cannot be done here; the text says what can.
+    #[error("{0}")]
+    Cannot(String),
+    /// The line between the two sides.
+    #[error(transparent)]
+    Boot(#[from] BootError),
+    /// A communication call or completion failed.
+    #[error("{0}")]
+    Run(String),
+    /// `--validate` found something wrong.
+    #[error("validation failed: {0}")]
+    Corrupt(String),
+}
+
+impl Failure {
+    /// Exit status of the program.
+    pub fn status(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => USAGE,
+            _ => FAILED,
+        }
+    }
+
+    /// Whether the other side knows already.
+    pub fn known_to_peer(&self) -> bool {
+        matches!(self, Failure::Boot(BootError::Gone | BootError::Peer { .. } | BootError::Broken { .. }))
+    }
+}
+
+impl From<uct::api::Error> for Failure {
+    fn from(e: uct::api::Error) -> Self {
+        Failure::Run(e.to_string())
+    }
+}
+
+impl From<uct::api::OpenError> for Failure {
+    fn from(e: uct::api::OpenError) -> Self {
+        Failure::Cannot(e.to_string())
+    }
+}
+
+impl From<uct::api::ConnectError> for Failure {
+    fn from(e: uct::api::ConnectError) -> Self {
+        Failure::Run(format!("cannot connect: {e}"))
+    }
+}
+
+impl From<ucs::config::ConfigError> for Failure {
+    fn from(e: ucs::config::ConfigError) -> Self {
+        Failure::Usage(e.to_string())
+    }
+}
+
+impl From<ucs::sys::CpuError> for Failure {
+    fn from(e: ucs::sys::CpuError) -> Self {
+        Failure::Usage(format!("-c: {e}"))
+    }
+}

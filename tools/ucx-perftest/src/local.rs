@@ -1,0 +1,78 @@
+//! `--local`: starts the other side as a process of its own, each pinned to a core, and ends it whatever happens.
+//! The child connects to its parent, so no port has to be known or free. A child dies with its parent.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tools_common::boot::{Boot, BootError, Listener};
+use ucs::sys::{CpuSet, cpu};
+
+use crate::fail::Failure;
+use crate::link::{Link, Side};
+
+/// This program's name in errors of the out-of-band line.
+pub const TOOL: &str = "ucx-perftest";
+
+/// The other side, ended at the latest when this is dropped.
+pub struct Peer(Child);
+
+/// The two cores: those asked for, else the first two this process may use that are not threads of one core.
+pub fn cores(asked: Option<&CpuSet>) -> Result<(usize, usize), Failure> {
+    if let Some(set) = asked {
+        let [server, client] = set.as_slice() else {
+            return Err(Failure::Usage("-c: --local needs two cores, as in -c 0,1".into()));
+        };
+        return Ok((*server, *client));
+    }
+    let allowed = CpuSet::allowed()?;
+    let all = allowed.as_slice();
+    let first = *all.first().ok_or_else(|| Failure::Cannot("this process may run on no core".into()))?;
+    let others = || all.iter().skip(1).copied();
+    let second = others().find(|c| !ucs::sys::topo::same_core(first, *c)).or_else(|| others().next());
+    Ok((first, second.unwrap_or(first)))
+}
+
+/// Starts the other side and the line to it, and pins this side.
+pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
+    let (server, client) = cores(asked)?;
+    let listener = Listener::local(TOOL)?;
+    let program =
+        std::env::current_exe().map_err(|e| Failure::Cannot(format!("cannot find this program: {e}")))?;
+    let child = Command::new(program)
+        .args(["--peer-of", &listener.port().to_string(), "-c", &server.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|e| Failure::Cannot(format!("cannot start the other side: {e}")))?;
+    let mut peer = Peer(child);
+    // Not earlier: a child may only run where its parent may.
+    cpu::pin(client)?;
+    let boot = listener.accept(|| match peer.0.try_wait() {
+        Ok(Some(_)) => Err(BootError::Gone),
+        _ => Ok(()),
+    })?;
+    Ok((Link::new(Side::Client, boot), peer))
+}
+
+/// The other side's part: dies with its parent, and connects to it.
+pub fn join(port: u16) -> Result<Link, Failure> {
+    // Without it (an old kernel) this process still ends when the line breaks.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    Ok(Link::new(Side::Server, Boot::connect(TOOL, "127.0.0.1", port)?))
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            if matches!(self.0.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Nothing to save: the measurements are over.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

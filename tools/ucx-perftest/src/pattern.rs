@@ -1,0 +1,129 @@
+//! The bytes of a message when every byte is checked: a sequence number in front, then bytes that follow from the
+//! number and the place. Written by the sender, checked by the receiver of every test with `--validate`.
+
+/// Bytes of the sequence number in front of a message that has room for it.
+pub const SEQ: usize = 8;
+
+/// Fills a message.
+pub fn fill(message: &mut [u8], seq: u64) {
+    match message.split_first_chunk_mut::<SEQ>() {
+        Some((front, rest)) => {
+            *front = seq.to_le_bytes();
+            for (at, b) in rest.iter_mut().enumerate() {
+                *b = byte(seq, at);
+            }
+        }
+        None => message.iter_mut().enumerate().for_each(|(at, b)| *b = byte(SHORT, at)),
+    }
+}
+
+/// What stands for the number in messages too short to carry one.
+const SHORT: u64 = 0x5a;
+
+/// The byte at `at` after the number. Depends on place and number alike, so that bytes of another message, and bytes
+/// in another place, are found.
+fn byte(seq: u64, at: usize) -> u8 {
+    let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    (mixed as u8).wrapping_add(at as u8).wrapping_add(((at >> 8) as u8).wrapping_mul(31))
+}
+
+/// The number a message carries, if it is long enough. A claim: [`check`] it.
+pub fn seq(message: &[u8]) -> Option<u64> {
+    message.first_chunk::<SEQ>().map(|front| u64::from_le_bytes(*front))
+}
+
+/// Checks every byte of a message; the text names the first wrong one.
+pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
+    if message.len() != len {
+        return Err(format!("message {seq} has {} bytes instead of {len}", message.len()));
+    }
+    let wrong = match message.split_first_chunk::<SEQ>() {
+        Some((front, rest)) => {
+            let want = seq.to_le_bytes();
+            let front = (0..SEQ).find(|at| front[*at] != want[*at]).map(|at| (at, want[at]));
+            front.or_else(|| find(rest, seq).map(|at| (at + SEQ, byte(seq, at))))
+        }
+        None => find(message, SHORT).map(|at| (at, byte(SHORT, at))),
+    };
+    match wrong {
+        None => Ok(()),
+        Some((at, want)) => {
+            Err(format!("message {seq}: byte {at} of {len} is {:#04x} instead of {want:#04x}", message[at]))
+        }
+    }
+}
+
+fn find(bytes: &[u8], seq: u64) -> Option<usize> {
+    bytes.iter().enumerate().position(|(at, b)| *b != byte(seq, at))
+}
+
+/// Which of a known number of messages have come.
+pub struct Seen {
+    bits: Vec<u64>,
+    count: u64,
+    left: u64,
+}
+
+impl Seen {
+    /// None of `count` yet.
+    pub fn new(count: u64) -> Seen {
+        Seen { bits: vec![0; count.div_ceil(64) as usize], count, left: count }
+    }
+
+    /// Message `seq` has come.
+    pub fn mark(&mut self, seq: u64) -> Result<(), String> {
+        if seq >= self.count {
+            return Err(format!("message {seq} came, of {} that were sent", self.count));
+        }
+        let (word, bit) = (&mut self.bits[(seq / 64) as usize], 1 << (seq % 64));
+        if *word & bit != 0 {
+            return Err(format!("message {seq} came twice"));
+        }
+        *word |= bit;
+        self.left -= 1;
+        Ok(())
+    }
+
+    /// How many have not come.
+    pub fn missing(&self) -> u64 {
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn once_each() {
+        let mut seen = Seen::new(65);
+        for seq in 0..65 {
+            seen.mark(seq).unwrap();
+        }
+        assert_eq!(seen.missing(), 0);
+        assert_eq!(seen.mark(64).unwrap_err(), "message 64 came twice");
+        assert_eq!(seen.mark(65).unwrap_err(), "message 65 came, of 65 that were sent");
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_counts(len in 1usize..600, seq in 0u64..1000, at in any::<prop::sample::Index>(), by in 1u8..) {
+            let mut message = vec![0; len];
+            fill(&mut message, seq);
+            prop_assert_eq!(check(&message, seq, len), Ok(()));
+            let at = at.index(len);
+            message[at] = message[at].wrapping_add(by);
+            let text = check(&message, seq, len).unwrap_err();
+            prop_assert!(text.contains(&format!("byte {at} of")), "{}", text);
+            prop_assert!(check(&message[1..], seq, len).is_err());
+        }
+
+        #[test]
+        fn other_messages_are_told_apart(len in 16usize..100, seq in 0u64..1000) {
+            let mut message = vec![0; len];
+            fill(&mut message, seq);
+            prop_assert!(check(&message, seq + 1, len).is_err());
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Printing: the banner, column heads and rows that `ucx_perftest` prints, CSV, and JSON.
+//! Fed by `session` on the side that measures. Layout is fixed: scripts read it.
+
+use serde::Serialize;
+use tools_common::meter::Reading;
+use tools_common::out;
+use tools_common::units::grouped;
+
+use crate::cli::Cli;
+use crate::spec::{Flow, Layer, Spec, Test, Validate};
+
+const LINE: &str = "+--------------+--------------+------------------------------+---------------------+-----------------------+";
+const CELLS: &str = "+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+";
+const BOX: &str = "+----------------------------------------------------------------------------------------------------------+";
+
+/// Bytes in a MB of the bandwidth columns, as `ucx_perftest` counts.
+const MB: f64 = 1048576.0;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Columns for people.
+    Columns,
+    /// Comma separated.
+    Csv,
+    /// One object a line.
+    Json,
+    /// Not at all: somebody else prints.
+    None,
+}
+
+/// What was really used: known once interfaces are open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Transport.
+    pub transport: String,
+    /// Device.
+    pub device: String,
+    /// `short`, `bcopy`, `zcopy`, or the protocol of a high-level test.
+    pub data_path: String,
+}
+
+/// A finished measurement.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// What was asked for.
+    pub spec: Spec,
+    /// What was used.
+    pub path: Path,
+    /// The figures.
+    pub reading: Reading,
+}
+
+/// The JSON object of a result.
+#[derive(Serialize)]
+struct Object<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    test: &'static str,
+    transport: &'a str,
+    device: &'a str,
+    data_path: &'a str,
+    size: usize,
+    iterations: u64,
+    window: u32,
+    validated: bool,
+    latency_us: LatencyUs,
+    bandwidth_mbs: f64,
+    msg_rate: f64,
+}
+
+/// Half a round trip, or time per message, microseconds.
+#[derive(Serialize)]
+struct LatencyUs {
+    p50: f64,
+    avg: f64,
+    p99_9: f64,
+}
+
+/// Prints one run of the program.
+pub struct Report {
+    format: Format,
+    rank: f64,
+    numeric: bool,
+    only_final: bool,
+    quiet: bool,
+    batch: Vec<String>,
+    headed: bool,
+}
+
+impl Report {
+    /// As the command line asks.
+    pub fn new(cli: &Cli) -> Report {
+        let name = |p: &std::path::PathBuf| {
+            p.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+        };
+        Report {
+            format: match cli {
+                Cli { json: true, .. } => Format::Json,
+                Cli { csv: true, .. } => Format::Csv,
+                _ => Format::Columns,
+            },
+            rank: cli.rank,
+            numeric: cli.numeric,
+            only_final: cli.only_final,
+            quiet: cli.quiet,
+            batch: cli.batch.iter().map(name).collect(),
+            headed: false,
+        }
+    }
+
+    /// Prints nothing.
+    pub fn silent() -> Report {
+        Report {
+            format: Format::None,
+            rank: 50.0,
+            numeric: false,
+            only_final: true,
+            quiet: true,
+            batch: Vec::new(),
+            headed: false,
+        }
+    }
+
+    /// The percentile of the first column.
+    pub fn rank(&self) -> f64 {
+        self.rank
+    }
+
+    /// Words of the server: whom it waits for.
+    pub fn say(&self, text: &str) {
+        if self.format == Format::Columns && !self.quiet {
+            out::line(text);
+        }
+    }
+
+    /// The box of key and value rows; what the server shows of each test.
+    pub fn banner(&self, spec: &Spec) {
+        if self.format != Format::Columns || self.quiet {
+            return;
+        }
+        out::line(BOX);
+        for (key, value) in rows(spec) {
+            out::line(format!("| {key:<13} {value:<91}|"));
+        }
+    }
+
+    /// Ends a banner that no column head follows.
+    pub fn end_banner(&self) {
+        if self.format == Format::Columns && !self.quiet {
+            out::line(BOX);
+        }
+    }
+
+    /// The column head, once; and in a batch the label of the test that follows.
+    pub fn start(&mut self, spec: &Spec) {
+        let labelled = spec.label.is_some();
+        match self.format {
+            Format::Columns => {
+                if !self.headed && !self.quiet {
+                    head(spec.test, self.rank, self.only_final).iter().for_each(out::line);
+                }
+                if let (Some(label), false) = (&spec.label, self.only_final) {
+                    out::line(format!("+{label:-<14}{}", CELLS.get(15..).unwrap_or_default()));
+                }
+            }
+            Format::Csv if !self.headed => {
+                let mut names = self.batch.clone();
+                if names.is_empty() && labelled {
+                    names.push("label".into());
+                }
+                names.push(format!(
+                    "iterations,{:.1}_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr",
+                    self.rank
+                ));
+                out::line(names.join(","));
+            }
+            _ => {}
+        }
+        self.headed = true;
+    }
+
+    /// Figures so far, once a second.
+    pub fn progress(&self, spec: &Spec, reading: Reading) {
+        if self.format == Format::Columns && !self.only_final {
+            out::line(self.columns("[thread 0]", spec, reading));
+        }
+    }
+
+    /// The result.
+    pub fn done(&self, done: &Done) {
+        let label = done.spec.label.as_deref();
+        match self.format {
+            Format::None => {}
+            Format::Columns => {
+                let first = match (self.only_final, label) {
+                    (false, _) => "Final:    ".to_owned(),
+                    (true, Some(label)) => format!("{label:>10}"),
+                    (true, None) => String::new(),
+                };
+                out::line(self.columns(&first, &done.spec, done.reading));
+            }
+            Format::Csv => {
+                let mut cells: Vec<String> =
+                    label.map(|l| l.split('/').map(str::to_owned).collect()).unwrap_or_default();
+                let f = Figures::new(done.spec.size(), done.reading);
+                cells.push(done.reading.iters.to_string());
+                cells.extend([f.rank, f.recent, f.overall].map(|us| format!("{us:.3}")));
+                cells.extend([f.recent_bw, f.overall_bw].map(|mb| format!("{mb:.2}")));
+                cells.extend([f.recent_rate, f.overall_rate].map(|n| format!("{n:.0}")));
+                out::line(cells.join(","));
+            }
+            Format::Json => {
+                let text = serde_json::to_string(&object(done)).expect("a result is plain data");
+                out::line(text);
+            }
+        }
+    }
+
+    fn columns(&self, first: &str, spec: &Spec, reading: Reading) -> String {
+        let f = Figures::new(spec.size(), reading);
+        let n = |value: f64, decimals: usize| {
+            if self.numeric { grouped(value, decimals) } else { format!("{value:.decimals$}") }
+        };
+        format!(
+            "{first:<10}{:>18} {:>10} {:>9} {:>9} {:>11} {:>10} {:>11} {:>11}",
+            n(reading.iters as f64, 0),
+            n(f.rank, 3),
+            n(f.recent, 3),
+            n(f.overall, 3),
+            n(f.recent_bw, 2),
+            n(f.overall_bw, 2),
+            n(f.recent_rate, 0),
+            n(f.overall_rate, 0)
+        )
+    }
+}
+
+/// A reading in the units of the columns.
+struct Figures {
+    rank: f64,
+    recent: f64,
+    overall: f64,
+    recent_bw: f64,
+    overall_bw: f64,
+    recent_rate: f64,
+    overall_rate: f64,
+}
+
+impl Figures {
+    fn new(size: usize, r: Reading) -> Figures {
+        let rate = |seconds: f64| if seconds > 0.0 { 1.0 / seconds } else { 0.0 };
+        Figures {
+            rank: r.rank * 1e6,
+            recent: r.recent * 1e6,
+            overall: r.overall * 1e6,
+            recent_bw: rate(r.recent) * size as f64 / MB,
+            overall_bw: rate(r.overall) * size as f64 / MB,
+            recent_rate: rate(r.recent),
+            overall_rate: rate(r.overall),
+        }
+    }
+}
+
+fn object(done: &Done) -> Object<'_> {
+    let f = Figures::new(done.spec.size(), done.reading);
+    // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
+    let round = |v: f64| (v * 1e4).round() / 1e4;
+    Object {
+        label: done.spec.label.as_deref(),
+        test: done.spec.test.name(),
+        transport: &done.path.transport,
+        device: &done.path.device,
+        data_path: &done.path.data_path,
+        size: done.spec.size(),
+        iterations: done.reading.iters,
+        window: done.spec.window,
+        validated: done.spec.validate == Validate::Yes,
+        latency_us: LatencyUs {
+            p50: round(done.reading.p50 * 1e6),
+            avg: round(f.overall),
+            p99_9: round(done.reading.p99_9 * 1e6),
+        },
+        bandwidth_mbs: round(f.overall_bw),
+        msg_rate: f.overall_rate.round(),
+    }
+}
+
+fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
+    let layer = match spec.test.layer() {
+        Layer::Uct => "transport layer",
+        Layer::Ucp => "protocol layer",
+    };
+    let layout = match (spec.layout, spec.test.layer()) {
+        (Some(layout), _) => layout.name(),
+        (None, Layer::Uct) => "(first that fits)",
+        (None, Layer::Ucp) => "(automatic)",
+    };
+    let mut rows = vec![
+        ("API:", layer.to_owned()),
+        ("Test:", spec.test.about().to_owned()),
+        ("Data layout:", layout.to_owned()),
+        ("Send memory:", "host".to_owned()),
+        ("Recv memory:", "host".to_owned()),
+        ("Message size:", spec.size().to_string()),
+    ];
+    if spec.test.flow() == Flow::Stream && spec.window > 1 {
+        rows.push(("Window size:", spec.window.to_string()));
+    }
+    if spec.validate == Validate::Yes {
+        rows.push(("Validation:", "every byte".to_owned()));
+    }
+    rows
+}
+
+/// The three rows of column titles between their lines.
+pub fn head(test: Test, rank: f64, only_final: bool) -> [String; 5] {
+    let stage = if only_final { "    Test     " } else { "   Stage     " };
+    let times = format!("{} (usec)", test.times());
+    [
+        LINE.into(),
+        format!("|              |              |{times:^30}|   bandwidth (MB/s)  |  message rate (msg/s) |"),
+        CELLS.into(),
+        format!(
+            "| {stage}| # iterations |{:>9} | average | overall |  average |  overall |  average  |  overall  |",
+            format!("{rank:.1}%ile")
+        ),
+        CELLS.into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

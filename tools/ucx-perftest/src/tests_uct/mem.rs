@@ -1,0 +1,112 @@
+//! Registered memory of a test: the target of puts, gets and atomics, and the source and sink of zcopy.
+//! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
+//! read and written by atomic accesses, never through a Rust reference.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use uct::api::{AddrBuf, AllocReq, Iov, Md, Memory};
+
+use crate::fail::Failure;
+use crate::pattern;
+
+/// A registered allocation.
+pub struct Room<M: Md> {
+    mem: M::Mem,
+}
+
+impl<M: Md> Room<M> {
+    /// At least `len` bytes, zero, registered for everything.
+    pub fn new(md: &M, len: usize) -> Result<Self, Failure> {
+        let mem = md
+            .alloc(&AllocReq::new(len.max(64), "ucx-perftest"))
+            .map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of registered memory: {e}")))?;
+        Ok(Room { mem })
+    }
+
+    /// Its remote key.
+    pub fn rkey(&self, md: &M) -> Result<AddrBuf, Failure> {
+        Ok(md.pack_rkey(&self.mem)?)
+    }
+
+    /// First address, as peers name it.
+    pub fn addr(&self) -> u64 {
+        self.mem.addr().addr() as u64
+    }
+
+    /// Length, bytes.
+    pub fn len(&self) -> usize {
+        self.mem.len()
+    }
+
+    /// `len` bytes from `at`, as a piece of a zcopy. Panics if they are not inside.
+    pub fn piece(&self, at: usize, len: usize) -> Iov<'_, M::Mem> {
+        Iov::new(self.at(at, len), len, Some(&self.mem))
+    }
+
+    fn at(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at <= self.len() && len <= self.len() - at, "{len} bytes at {at} of {}", self.len());
+        self.mem.addr().wrapping_add(at)
+    }
+
+    /// The byte at `at`. HOT
+    #[inline(always)]
+    pub fn load(&self, at: usize) -> u8 {
+        let byte = self.at(at, 1);
+        // SAFETY: `at` gave an address inside the registration, which lives as long as `self`; the memory is shared
+        // with peers and is accessed atomically by both.
+        let byte = unsafe { AtomicU8::from_ptr(byte) };
+        byte.load(Ordering::Acquire)
+    }
+
+    /// Sets the byte at `at`.
+    pub fn store(&self, at: usize, value: u8) {
+        let byte = self.at(at, 1);
+        // SAFETY: as in `load`.
+        let byte = unsafe { AtomicU8::from_ptr(byte) };
+        byte.store(value, Ordering::Release);
+    }
+
+    /// The word at the start, of 4 or 8 bytes. HOT
+    #[inline(always)]
+    pub fn word(&self, bytes: usize) -> u64 {
+        let word = self.at(0, bytes);
+        if bytes == 4 {
+            // SAFETY: as in `load`; allocations are page aligned.
+            let word = unsafe { AtomicU32::from_ptr(word.cast()) };
+            return u64::from(word.load(Ordering::Acquire));
+        }
+        // SAFETY: as in `load`; allocations are page aligned.
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+        word.load(Ordering::Acquire)
+    }
+
+    /// Sets the word at the start to zero.
+    pub fn clear_word(&self) {
+        (0..8).for_each(|at| self.store(at, 0));
+    }
+
+    /// Writes `bytes` at `at`.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.at(at, bytes.len());
+        // SAFETY: the range is inside the registration; the caller's slice is no part of it, as no reference into
+        // it is ever made; nobody else writes this range now (sources are ours, targets are filled before use).
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// A copy of `len` bytes at `at`.
+    pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        let from = self.at(at, len);
+        (0..len)
+            .map(|i| {
+                // SAFETY: `at` gave the start of `len` bytes inside the registration; as in `load`.
+                let byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(i)) };
+                byte.load(Ordering::Relaxed)
+            })
+            .collect()
+    }
+
+    /// Checks the message at `at`.
+    pub fn check(&self, at: usize, len: usize, seq: u64) -> Result<(), String> {
+        pattern::check(&self.read(at, len), seq, len)
+    }
+}

@@ -1,0 +1,173 @@
+//! Low-level tests: one transport on one device, driven directly.
+//! Called by `session` on both sides with the same [`Spec`]; exchanges addresses and keys, warms up, measures.
+
+mod am;
+mod amo;
+mod mem;
+mod open;
+mod path;
+mod rig;
+mod rma;
+
+use serde::{Deserialize, Serialize};
+use tools_common::boot::Blob;
+use tools_common::meter::Meter;
+use ucs::config::Source;
+use uct::api::{Iface, Md};
+
+use crate::fail::Failure;
+use crate::link::Link;
+use crate::report::{Done, Path, Report};
+use crate::spec::{Layout, Passive, Spec, Test, Validate};
+use mem::Room;
+use rig::{Parts, Rig};
+
+/// What one side tells the other before they connect.
+#[derive(Clone, Serialize, Deserialize)]
+struct Setup {
+    device: Blob,
+    iface: Blob,
+    rkey: Blob,
+    addr: u64,
+}
+
+/// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
+pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+    // `Spec::check` has seen to both names.
+    let (tl, dev) = (spec.tl.as_deref().unwrap_or_default(), spec.dev.as_deref().unwrap_or_default());
+    let mut answered = false;
+    let result = open::with_iface(tl, dev, source, Job { spec, link, report, answered: &mut answered });
+    match result {
+        // The other side waits for an answer even if nothing could be opened here.
+        Err(e) if !answered => {
+            link.exchange_result::<Setup>(Err(e)).and(Err(Failure::Run("nothing to run".into())))
+        }
+        result => result,
+    }
+}
+
+struct Job<'a> {
+    spec: &'a Spec,
+    link: &'a mut Link,
+    report: &'a Report,
+    answered: &'a mut bool,
+}
+
+impl open::Job for Job<'_> {
+    type Out = Done;
+
+    fn run<I: Iface>(self, iface: I) -> Result<Done, Failure> {
+        let Job { spec, link, report, answered } = self;
+        let attr = iface.attr().clone();
+        let prepared = prepare(spec, &iface);
+        *answered = true;
+        let (mine, rooms) = match prepared {
+            Ok((setup, rooms)) => (Ok(setup), Some(rooms)),
+            Err(e) => (Err(e), None),
+        };
+        let theirs = link.exchange_result(mine)?;
+        let Some(Rooms { layout, target, source }) = rooms else {
+            return Err(Failure::Run("not prepared".into()));
+        };
+        let connected = connect(spec, &iface, &theirs);
+        let told =
+            link.exchange_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())));
+        let (ep, rkey) = connected?;
+        told?;
+        let rank = report.rank();
+        let mut show = |meter: &mut Meter| {
+            let reading = meter.read(rank);
+            report.progress(spec, scale(spec, reading));
+        };
+        let mut quiet = |meter: &mut Meter| _ = meter.read(rank);
+        let side = link.side();
+        let mut rig = Rig::new(Parts {
+            spec,
+            iface: &iface,
+            ep,
+            link,
+            target: &target,
+            source: &source,
+            remote: (theirs.addr, rkey),
+            show: if side.is_active() { &mut show } else { &mut quiet },
+        });
+        if spec.warmup > 0 {
+            measure(&mut rig, layout, spec.warmup)?;
+        }
+        measure(&mut rig, layout, spec.iters)?;
+        let reading = scale(spec, rig.reading(rank));
+        end(&mut rig)?;
+        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
+        Ok(Done { spec: spec.clone(), path, reading })
+    }
+}
+
+fn scale(spec: &Spec, reading: tools_common::meter::Reading) -> tools_common::meter::Reading {
+    match spec.test {
+        Test::AmLat | Test::PutLat | Test::AddLat => reading.halved(),
+        _ => reading,
+    }
+}
+
+struct Rooms<M: Md> {
+    layout: Layout,
+    target: Room<M>,
+    source: Room<M>,
+}
+
+fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, Rooms<I::Md>), Failure> {
+    let attr = iface.attr();
+    let layout = path::choose(spec, attr)?;
+    let (md, size) = (iface.md(), spec.size());
+    let slots = spec.window as usize;
+    let all = size.checked_mul(slots).ok_or_else(|| Failure::Cannot("-s and -O: too much memory".into()))?;
+    let checked = spec.validate == Validate::Yes;
+    let target = Room::new(md, if spec.test == Test::PutBw && checked { all } else { size })?;
+    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 })?;
+    let needs_key = !matches!(spec.test, Test::AmLat | Test::AmBw | Test::AmMr);
+    let rkey = if needs_key || md.attr().has_rkey { target.rkey(md)? } else { Default::default() };
+    let setup = Setup {
+        device: Blob(iface.device_addr().to_vec()),
+        iface: Blob(iface.iface_addr().to_vec()),
+        rkey: Blob(rkey.to_vec()),
+        addr: target.addr(),
+    };
+    Ok((setup, Rooms { layout, target, source }))
+}
+
+type Connected<I> = (<I as Iface>::Ep, <<I as Iface>::Md as Md>::Rkey);
+
+fn connect<I: Iface>(spec: &Spec, iface: &I, theirs: &Setup) -> Result<Connected<I>, Failure> {
+    let ep = iface.connect(&theirs.device.0, &theirs.iface.0)?;
+    let rkey = iface
+        .md()
+        .unpack_rkey(&theirs.rkey.0)
+        .map_err(|e| Failure::Run(format!("{}: cannot use the other side's key: {e}", spec.test.name())))?;
+    Ok((ep, rkey))
+}
+
+/// One pass over a test's loop, from a point where both sides are ready to one where both are done.
+fn measure<I: Iface>(rig: &mut Rig<'_, I>, layout: Layout, iters: u64) -> Result<(), Failure> {
+    match rig.spec.test {
+        Test::AmLat => am::lat(rig, layout, iters),
+        Test::AmBw | Test::AmMr => am::stream(rig, layout, iters),
+        Test::PutLat => rma::put_lat(rig, layout, iters),
+        Test::PutBw => rma::put_bw(rig, layout, iters),
+        Test::Get => rma::get(rig, layout, iters),
+        Test::AddLat => amo::add_lat(rig, iters),
+        Test::AddMr => amo::add_mr(rig, iters),
+        Test::Fadd | Test::Swap | Test::Cswap => amo::fetch(rig, iters),
+        Test::TagLat | Test::TagBw | Test::TagSyncLat | Test::TagSyncBw => {
+            Err(Failure::Run("a high-level test on a transport".into()))
+        }
+    }
+}
+
+/// Nothing of this side is on its way any more, and the other side needs nothing.
+fn end<I: Iface>(rig: &mut Rig<'_, I>) -> Result<(), Failure> {
+    rig.flush()?;
+    match rig.spec.passive {
+        Passive::Idle if !rig.side.is_active() => rig.barrier_idle(),
+        _ => rig.barrier(),
+    }
+}

@@ -1,0 +1,304 @@
+//! What every low-level test has: an open interface, an endpoint to the other side, memory, a meter, and loops that
+//! post, poll and wait. The tests in `am`, `rma` and `amo` are written on it. Knows no test.
+
+use uct::api::{Am, Comp, EpTag, Error, Iface, Md, Outcome, Refused, Sent, Sink};
+
+use super::mem::Room;
+use crate::fail::Failure;
+use crate::link::{Link, Side};
+use crate::patience::Patience;
+use crate::pattern::{self, Seen};
+use crate::spec::{Spec, Validate};
+use tools_common::meter::{Meter, Reading};
+
+/// Most events of one poll.
+const BATCH: usize = 32;
+/// Active message id of measured messages.
+pub const MSG: u8 = 1;
+/// Active message id of the receiver's answers to a stream.
+pub const CREDIT: u8 = 2;
+
+/// Token of the completion of a flush; other tokens are slots.
+const FLUSH: u64 = u64::MAX;
+
+/// What the interface has reported.
+pub struct Events {
+    /// Measured messages that came.
+    pub msgs: u64,
+    /// Messages the receiver says it has.
+    pub credit: u64,
+    /// Source slots that are free.
+    pub free: Vec<u32>,
+    /// Slots whose operation ended since the test looked, if it keeps them.
+    pub ended: u64,
+    flushed: bool,
+    wrong: Option<Failure>,
+    check: Check,
+}
+
+/// What is checked of an arriving message.
+pub enum Check {
+    /// Nothing.
+    No,
+    /// The next has this number, and this length.
+    Next { seq: u64, len: usize },
+    /// Any of these, each once, of this length.
+    Each { seen: Seen, len: usize },
+}
+
+impl Sink for Events {
+    #[inline(always)]
+    fn on_am(&mut self, am: Am<'_>) {
+        if am.id() == MSG {
+            self.msgs += 1;
+            if !matches!(self.check, Check::No) {
+                self.check(am.data());
+            }
+        } else if let (CREDIT, Some(count)) = (am.id(), am.data().first_chunk()) {
+            self.credit = self.credit.max(u64::from_le_bytes(*count));
+        }
+    }
+
+    #[inline(always)]
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        if let Err(e) = result {
+            self.wrong(Failure::Run(format!("an operation failed: {e}")));
+        }
+        if token == FLUSH {
+            self.flushed = true;
+        } else {
+            self.ended += 1;
+            self.free.push(token as u32);
+        }
+    }
+
+    #[cold]
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        self.wrong(Failure::Run(format!("the endpoint failed: {error}")));
+    }
+}
+
+impl Events {
+    #[cold]
+    fn check(&mut self, data: &[u8]) {
+        let result = match &mut self.check {
+            Check::No => Ok(()),
+            Check::Next { seq, len } => {
+                *seq += 1;
+                pattern::check(data, *seq - 1, *len)
+            }
+            Check::Each { seen, len } => match pattern::seq(data) {
+                Some(seq) => pattern::check(data, seq, *len).and_then(|()| seen.mark(seq)),
+                None => pattern::check(data, 0, *len),
+            },
+        };
+        if let Err(why) = result {
+            self.wrong(Failure::Corrupt(why));
+        }
+    }
+
+    fn wrong(&mut self, failure: Failure) {
+        self.wrong.get_or_insert(failure);
+    }
+}
+
+/// An endpoint with everything around it.
+pub struct Rig<'a, I: Iface> {
+    /// What is measured.
+    pub spec: &'a Spec,
+    /// Which side this is.
+    pub side: Side,
+    /// What has been reported.
+    pub events: Events,
+    /// Memory that the other side reaches.
+    pub target: &'a Room<I::Md>,
+    /// Memory that zcopy reads and writes: one message a slot.
+    pub source: &'a Room<I::Md>,
+    /// First address of the other side's target, and its key.
+    pub remote: (u64, <I::Md as Md>::Rkey),
+    /// Counts iterations.
+    pub meter: Meter,
+    ep: I::Ep,
+    iface: &'a I,
+    link: &'a mut Link,
+    patience: Patience,
+    show: &'a mut dyn FnMut(&mut Meter),
+}
+
+/// The parts of a [`Rig`] that are there before it.
+pub struct Parts<'a, I: Iface> {
+    /// What is measured.
+    pub spec: &'a Spec,
+    /// The interface.
+    pub iface: &'a I,
+    /// The endpoint.
+    pub ep: I::Ep,
+    /// The line to the other side.
+    pub link: &'a mut Link,
+    /// Memory that the other side reaches.
+    pub target: &'a Room<I::Md>,
+    /// Memory for zcopy.
+    pub source: &'a Room<I::Md>,
+    /// The other side's target.
+    pub remote: (u64, <I::Md as Md>::Rkey),
+    /// Prints the figures so far.
+    pub show: &'a mut dyn FnMut(&mut Meter),
+}
+
+impl<'a, I: Iface> Rig<'a, I> {
+    /// A rig with all source slots free.
+    pub fn new(parts: Parts<'a, I>) -> Self {
+        let Parts { spec, iface, ep, link, target, source, remote, show } = parts;
+        let events = Events {
+            msgs: 0,
+            credit: 0,
+            free: (0..spec.window).rev().collect(),
+            ended: 0,
+            flushed: false,
+            wrong: None,
+            check: Check::No,
+        };
+        let (side, meter, patience) = (link.side(), Meter::new(), Patience::default());
+        Rig { spec, side, events, target, source, remote, meter, ep, iface, link, patience, show }
+    }
+
+    /// The endpoint.
+    pub fn ep(&self) -> &I::Ep {
+        &self.ep
+    }
+
+    /// Whether every byte is checked.
+    pub fn validates(&self) -> bool {
+        self.spec.validate == Validate::Yes
+    }
+
+    /// Sets what is checked of arriving messages; answers how many of those expected so far have not come.
+    pub fn expect(&mut self, check: Check) -> u64 {
+        match std::mem::replace(&mut self.events.check, check) {
+            Check::Each { seen, .. } => seen.missing(),
+            _ => 0,
+        }
+    }
+
+    /// Takes in what there is; answers how much. HOT
+    #[inline(always)]
+    pub fn poll(&mut self) -> Result<usize, Failure> {
+        let n = self.iface.poll(BATCH, &mut self.events);
+        if n > 0 {
+            self.patience.renew();
+        } else {
+            self.patience.lose(self.link)?;
+        }
+        match self.events.wrong {
+            None => Ok(n),
+            Some(_) => Err(self.failure()),
+        }
+    }
+
+    #[cold]
+    fn failure(&mut self) -> Failure {
+        self.events.wrong.take().unwrap_or(Failure::Run("an operation failed".into()))
+    }
+
+    /// Polls until `done`. HOT
+    #[inline(always)]
+    pub fn poll_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
+        while !done(self) {
+            self.poll()?;
+        }
+        Ok(())
+    }
+
+    /// Does `op`, given the endpoint and the key of the other side's memory, until there is room for it. HOT
+    #[inline(always)]
+    pub fn post(
+        &mut self,
+        mut op: impl FnMut(&I::Ep, &<I::Md as Md>::Rkey) -> Outcome<()>,
+    ) -> Result<(), Failure> {
+        loop {
+            match op(&self.ep, &self.remote.1) {
+                Ok(()) => return Ok(()),
+                Err(Refused::NoResource) => self.poll()?,
+                Err(Refused::Failed(e)) => return Err(e.into()),
+            };
+        }
+    }
+
+    /// Takes a source slot, does `op` with it and gives it back if the operation ended in the call. HOT
+    #[inline(always)]
+    pub fn post_slot(&mut self, mut op: impl FnMut(&Self, u32) -> Outcome) -> Result<(), Failure> {
+        let slot = loop {
+            match self.events.free.pop() {
+                Some(slot) => break slot,
+                None => self.poll()?,
+            };
+        };
+        loop {
+            match op(self, slot) {
+                Ok(Sent::InProgress) => return Ok(()),
+                Ok(Sent::Done) => {
+                    self.events.ended += 1;
+                    self.events.free.push(slot);
+                    return Ok(());
+                }
+                Err(Refused::NoResource) => self.poll()?,
+                Err(Refused::Failed(e)) => return Err(e.into()),
+            };
+        }
+    }
+
+    /// Waits until no slot is in use.
+    #[inline(always)]
+    pub fn drain(&mut self) -> Result<(), Failure> {
+        let all = self.spec.window as usize;
+        self.poll_until(|rig| rig.events.free.len() == all)
+    }
+
+    /// Waits until everything sent has arrived, as far as the interface can tell.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        self.drain()?;
+        self.events.flushed = false;
+        let sent = loop {
+            match self.iface.flush(Comp::Token(FLUSH)) {
+                Ok(sent) => break sent,
+                Err(Refused::NoResource) => self.poll()?,
+                Err(Refused::Failed(e)) => return Err(e.into()),
+            };
+        };
+        match sent {
+            Sent::Done => Ok(()),
+            Sent::InProgress => self.poll_until(|rig| rig.events.flushed),
+        }
+    }
+
+    /// Waits for the other side, with progress meanwhile.
+    pub fn barrier(&mut self) -> Result<(), Failure> {
+        let (iface, events) = (self.iface, &mut self.events);
+        self.link.barrier(|| iface.poll(BATCH, events))?;
+        self.events.wrong.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits for the other side without progress.
+    pub fn barrier_idle(&mut self) -> Result<(), Failure> {
+        Ok(self.link.barrier(|| 0)?)
+    }
+
+    /// One iteration is over. HOT
+    #[inline(always)]
+    pub fn tick(&mut self) {
+        self.meter.tick();
+        if self.meter.due() {
+            self.show();
+        }
+    }
+
+    #[cold]
+    fn show(&mut self) {
+        (self.show)(&mut self.meter);
+    }
+
+    /// The figures at the end.
+    pub fn reading(&mut self, rank: f64) -> Reading {
+        self.meter.read(rank)
+    }
+}

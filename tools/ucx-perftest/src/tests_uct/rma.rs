@@ -1,0 +1,238 @@
+//! Put and get: ping-pong through memory, streams of puts, streams of gets.
+//! Run by `tests_uct`. The target is only touched by the other side's operations while a loop runs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use uct::api::{Comp, Ep as _, Iface};
+
+use super::rig::Rig;
+use crate::fail::Failure;
+use crate::link::Side;
+use crate::pattern;
+use crate::spec::Layout;
+
+/// Puts `bytes` to `offset` of the other side's target by the data path. HOT
+#[inline(always)]
+fn put<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, bytes: &[u8], offset: usize) -> Result<(), Failure> {
+    let to = rig.remote.0 + offset as u64;
+    match path {
+        Layout::Zcopy => rig.post_slot(|rig, slot| {
+            let at = slot as usize * bytes.len();
+            // The last byte is what the other side waits for; the rest only matters to a validating run.
+            if rig.validates() {
+                rig.source.write(at, bytes);
+            } else {
+                rig.source.store(at + bytes.len() - 1, bytes[bytes.len() - 1]);
+            }
+            let iov = [rig.source.piece(at, bytes.len())];
+            // SAFETY: the piece is in registered memory that outlives the interface's use of it (the rig flushes
+            // before it ends), and the slot is written again only after its completion gave it back.
+            unsafe { rig.ep().put_zcopy(&iov, to, &rig.remote.1, Comp::Token(slot.into())) }
+        }),
+        Layout::Bcopy => rig.post(|ep, key| {
+            let fill = |room: &mut [u8]| {
+                room[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            };
+            ep.put_bcopy(bytes.len(), fill, to, key).map(drop)
+        }),
+        _ => rig.post(|ep, key| ep.put_short(bytes, to, key).map(drop)),
+    }
+}
+
+/// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
+pub fn put_lat<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    match path {
+        Layout::Zcopy => lat_loop(rig, Layout::Zcopy, iters),
+        Layout::Bcopy => lat_loop(rig, Layout::Bcopy, iters),
+        _ => lat_loop(rig, Layout::Short, iters),
+    }
+}
+
+#[inline(always)]
+fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = rig.spec.size();
+    let mut bytes = vec![0; size];
+    let first = rig.side != Side::Server;
+    rig.target.write(0, &bytes);
+    rig.barrier()?;
+    rig.meter.start();
+    for seq in 0..iters {
+        // Never what is there from the put before.
+        let flag = (seq % 255) as u8 + 1;
+        if rig.validates() {
+            // Number 0 would be what was there before.
+            pattern::fill(&mut bytes, seq + 1);
+        }
+        if rig.spec.size() < pattern::SEQ || !rig.validates() {
+            bytes[size - 1] = flag;
+        }
+        if first {
+            put(rig, path, &bytes, 0)?;
+        }
+        if rig.validates() {
+            wait_for(rig, &bytes)?;
+        } else {
+            while rig.target.load(size - 1) != flag {
+                rig.poll()?;
+            }
+        }
+        if !first {
+            put(rig, path, &bytes, 0)?;
+        }
+        rig.tick();
+    }
+    Ok(())
+}
+
+/// Waits until the whole message is there: an unordered wire may bring its last byte first. If it never comes whole,
+/// the error of the wait is that nothing happened.
+fn wait_for<I: Iface>(rig: &mut Rig<'_, I>, bytes: &[u8]) -> Result<(), Failure> {
+    while rig.target.read(0, bytes.len()) != bytes {
+        rig.poll()?;
+    }
+    Ok(())
+}
+
+/// Puts one way, then waits until all have arrived.
+pub fn put_bw<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    if rig.validates() {
+        return put_checked(rig, path, iters);
+    }
+    match path {
+        Layout::Zcopy => bw_loop(rig, Layout::Zcopy, iters),
+        Layout::Bcopy => bw_loop(rig, Layout::Bcopy, iters),
+        _ => bw_loop(rig, Layout::Short, iters),
+    }
+}
+
+#[inline(always)]
+fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    if !rig.side.is_active() {
+        return Ok(());
+    }
+    let mut bytes = vec![0; rig.spec.size()];
+    pattern::fill(&mut bytes, 0);
+    rig.meter.start();
+    for _ in 0..iters {
+        put(rig, path, &bytes, 0)?;
+        rig.tick();
+    }
+    rig.flush()
+}
+
+/// Rounds of puts to different places; after each round the target looks at every byte.
+fn put_checked<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = rig.spec.size();
+    let slots = u64::from(rig.spec.window);
+    let mut bytes = vec![0; size];
+    let mut seq = 0;
+    rig.meter.start();
+    while seq < iters {
+        let round = slots.min(iters - seq);
+        if rig.side.is_active() {
+            for i in 0..round {
+                pattern::fill(&mut bytes, seq + i);
+                put(rig, path, &bytes, i as usize * size)?;
+                rig.tick();
+            }
+            rig.flush()?;
+        }
+        rig.barrier()?;
+        if rig.side.is_passive() {
+            for i in 0..round {
+                rig.target.check(i as usize * size, size, seq + i).map_err(Failure::Corrupt)?;
+            }
+        }
+        rig.barrier()?;
+        seq += round;
+    }
+    Ok(())
+}
+
+/// Gets, as many at a time as the window allows.
+pub fn get<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = rig.spec.size();
+    // What a pass before this one read must not change under it.
+    rig.barrier()?;
+    if rig.side.is_passive() {
+        let mut bytes = vec![0; size];
+        pattern::fill(&mut bytes, iters);
+        rig.target.write(0, &bytes);
+    }
+    rig.barrier()?;
+    if !rig.side.is_active() {
+        return Ok(());
+    }
+    rig.meter.start();
+    match path {
+        Layout::Zcopy => get_zcopy(rig, iters),
+        Layout::Bcopy => get_bcopy(rig, iters),
+        _ => get_short(rig, iters),
+    }
+}
+
+fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
+    let size = rig.spec.size();
+    let mut bytes = vec![0; size];
+    for _ in 0..iters {
+        let from = rig.remote.0;
+        rig.post(|ep, key| ep.get_short(&mut bytes, from, key).map(drop))?;
+        if rig.validates() {
+            pattern::check(&bytes, iters, size).map_err(Failure::Corrupt)?;
+            bytes.fill(0);
+        }
+        rig.tick();
+    }
+    Ok(())
+}
+
+fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
+    let (size, from) = (rig.spec.size(), rig.remote.0);
+    let into = Rc::new(RefCell::new(vec![0; size]));
+    let wrong = Rc::new(RefCell::new(None));
+    for _ in 0..iters {
+        rig.post_slot(|rig, slot| {
+            let (into, wrong, checked) = (into.clone(), wrong.clone(), rig.validates());
+            let unpack = move |bytes: &[u8]| {
+                let mut into = into.borrow_mut();
+                into[..bytes.len()].copy_from_slice(bytes);
+                if checked && let Err(why) = pattern::check(bytes, iters, size) {
+                    wrong.borrow_mut().get_or_insert(why);
+                }
+            };
+            rig.ep().get_bcopy(size, unpack, from, &rig.remote.1, Comp::Token(slot.into()))
+        })?;
+        if rig.spec.window == 1 {
+            rig.drain()?;
+        }
+        rig.tick();
+    }
+    rig.drain()?;
+    wrong.take().map_or(Ok(()), |why| Err(Failure::Corrupt(why)))
+}
+
+fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
+    let (size, from) = (rig.spec.size(), rig.remote.0);
+    let one_by_one = rig.validates() || rig.spec.window == 1;
+    for _ in 0..iters {
+        let mut used = 0;
+        rig.post_slot(|rig, slot| {
+            used = slot as usize * size;
+            let iov = [rig.source.piece(used, size)];
+            // SAFETY: the piece is in registered memory that outlives the interface's use of it, and is not touched
+            // before its completion.
+            unsafe { rig.ep().get_zcopy(&iov, from, &rig.remote.1, Comp::Token(slot.into())) }
+        })?;
+        if one_by_one {
+            rig.drain()?;
+        }
+        if rig.validates() {
+            rig.source.check(used, size, iters).map_err(Failure::Corrupt)?;
+            rig.source.write(used, &vec![0; size]);
+        }
+        rig.tick();
+    }
+    rig.drain()
+}

@@ -5,13 +5,7 @@ use ucs::config::{ConfigError, Source, Table, TableDesc};
 
 /// Every table there is, lowest layer first.
 pub fn tables() -> Vec<&'static TableDesc> {
-    vec![
-        &ucs::trace::LogConfig::DESC,
-        &uct::loopback::Config::DESC,
-        &uct::posix::Config::DESC,
-        &uct::efa::EfaConfig::DESC,
-        &uct::efa::dev::soft::SoftConfig::DESC,
-    ]
+    [&ucs::trace::LogConfig::DESC].into_iter().chain(uct::any::tables()).collect()
 }
 
 /// Reads environment and file, refuses unknown names and bad values, and starts logging.

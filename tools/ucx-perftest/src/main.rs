@@ -56,9 +56,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         pin(cli)?;
         let mut link = local::join(port)?;
         // What went wrong has been told to the parent, which prints it.
-        return session::serve(&source, &mut link, &mut Report::silent()).or_else(|e| {
-            std::process::exit(e.status().into());
-        });
+        return session::serve(&source, &mut link, &mut Report::silent())
+            .map_err(|e| std::process::exit(e.status().into()));
     }
     let mut report = Report::new(cli);
     if cli.local && cli.test.test.is_none() && cli.batch.is_empty() {

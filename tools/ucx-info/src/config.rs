@@ -1,0 +1,90 @@
+//! `-c`: every variable of every layer. The lines without `#` can be read back by a shell.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+use tools_common::settings;
+use ucs::config::{Effective, Origin, Source, effective};
+
+/// One table of variables, with the values in force.
+#[derive(Serialize)]
+pub struct Table {
+    title: &'static str,
+    keys: Vec<Effective>,
+}
+
+/// How much is printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Values, and everything else as comments.
+    Full,
+    /// Values only.
+    Plain,
+    /// As full, and values that are defaults as comments too.
+    Commented,
+}
+
+/// All tables.
+pub fn tables(source: &Source) -> Vec<Table> {
+    let table =
+        |desc: &&ucs::config::TableDesc| Table { title: desc.title.trim(), keys: effective(desc, source) };
+    settings::tables().iter().map(table).collect()
+}
+
+/// The tables as text.
+pub fn text(tables: &[Table], how: How) -> String {
+    let mut out = String::new();
+    for table in tables {
+        if how != How::Plain {
+            let _ = writeln!(out, "#\n# {}\n#\n", table.title);
+        }
+        for key in &table.keys {
+            // Writing to a string cannot fail.
+            let _ = one(&mut out, key, how);
+        }
+    }
+    out
+}
+
+fn one(out: &mut String, key: &Effective, how: How) -> std::fmt::Result {
+    if how != How::Plain {
+        writeln!(out, "#")?;
+        for line in key.help.lines() {
+            writeln!(out, "# {}", line.trim())?;
+        }
+        writeln!(out, "#")?;
+        if !key.unit.is_empty() {
+            writeln!(out, "# unit:      {}", key.unit)?;
+        }
+        if !key.limits.is_empty() {
+            writeln!(out, "# allowed:   {}", key.limits)?;
+        }
+        writeln!(out, "# default:   {}", key.default)?;
+        writeln!(out, "# set by:    {}", key.origin)?;
+        writeln!(out, "#")?;
+    }
+    let comment = if how == How::Commented && key.origin == Origin::Default { "# " } else { "" };
+    writeln!(out, "{comment}{}={}", key.name, key.value)?;
+    if how != How::Plain { writeln!(out) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_can_read_it_back() {
+        let source = Source::empty().with("UCX_LOG_LEVEL", "info");
+        let tables = tables(&source);
+        for how in [How::Full, How::Plain] {
+            let text = text(&tables, how);
+            assert!(text.lines().any(|l| l == "UCX_LOG_LEVEL=info"), "{text}");
+            let good = |l: &str| l.is_empty() || l.starts_with('#') || l.split_once('=').is_some();
+            assert!(text.lines().all(good), "{text}");
+        }
+        let full = text(&tables, How::Full);
+        assert!(full.contains("# default:   warn\n# set by:    override\n"), "{full}");
+        let commented = text(&tables, How::Commented);
+        assert!(commented.contains("\nUCX_LOG_LEVEL=info\n"), "{commented}");
+        assert!(commented.contains("\n# UCX_POSIX_FIFO_SIZE="), "{commented}");
+    }
+}

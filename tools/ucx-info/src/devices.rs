@@ -1,0 +1,258 @@
+//! `-d`: transports, their devices, and what an interface on each says of itself. Opens one interface on each device
+//! and closes it again; a transport that cannot be opened says why instead.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+use tools_common::units::short_bytes;
+use ucs::config::Source;
+use uct::api::{AtomicOps, Caps, Iface as _, IfaceAttr, Md as _, MdAttr, OpenError, OrderKind, RmaLimits};
+
+/// One transport on one device.
+#[derive(Serialize)]
+pub struct Found {
+    transport: &'static str,
+    device: String,
+    about: String,
+    #[serde(rename = "type")]
+    kind: String,
+    /// Why it cannot be used, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unusable: Option<String>,
+    /// What `ucx_info` prints between the lines, in order: name and value.
+    memory: Vec<Fact>,
+    capabilities: Vec<Fact>,
+}
+
+/// One line: a name and its value as text.
+#[derive(Serialize)]
+pub struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+fn fact(name: &'static str, value: impl Into<String>) -> Fact {
+    Fact { name, value: value.into() }
+}
+
+/// Everything there is, or only transport `only`.
+pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
+    let all = uct::any::resources(source).map_err(|e| e.to_string())?;
+    if let Some(name) = only.filter(|name| all.iter().all(|r| r.tl != *name)) {
+        let mut known: Vec<&str> = all.iter().map(|r| r.tl).collect();
+        known.dedup();
+        let unknown = OpenError::UnknownTransport { name: name.into(), known: known.join(", ") };
+        return Err(unknown.to_string());
+    }
+    let wanted = all.into_iter().filter(|r| only.is_none_or(|name| r.tl == name));
+    Ok(wanted
+        .map(|r| {
+            let mut found = Found {
+                transport: r.tl,
+                device: r.dev.clone(),
+                about: r.about.clone(),
+                kind: r.kind.to_string(),
+                unusable: None,
+                memory: Vec::new(),
+                capabilities: Vec::new(),
+            };
+            match uct::any::open(r.tl, &r.dev, source) {
+                Ok(iface) => {
+                    found.memory = memory(iface.md().attr(), iface.attr());
+                    found.capabilities = capabilities(iface.attr());
+                }
+                Err(e) => found.unusable = Some(e.to_string()),
+            }
+            found
+        })
+        .collect())
+}
+
+fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Fact> {
+    let mut facts = vec![fact("Component", md.component)];
+    if md.can_alloc {
+        facts.push(fact("allocate", "unlimited"));
+    }
+    if md.can_register {
+        let (fixed, byte) = attr.reg_cost;
+        let growth = if byte > 0.0 { format!(" + {byte:.3} nsec/byte") } else { String::new() };
+        let most = md.max_reg.map_or("unlimited".into(), |n| format!("{n} regions"));
+        facts.push(fact("register", format!("{most}, cost: {fixed:.0} nsec{growth}")));
+    }
+    if md.has_rkey {
+        facts.push(fact("remote key", format!("{} bytes", md.rkey_len)));
+    }
+    facts
+}
+
+fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
+    let mut facts = vec![
+        fact("bandwidth", format!("{:.2} MB/sec", attr.bandwidth / 1048576.0)),
+        fact(
+            "latency",
+            match attr.latency.per_ep {
+                per if per > 0.0 => format!("{:.0} nsec + {per:.3} * N", attr.latency.fixed),
+                _ => format!("{:.0} nsec", attr.latency.fixed),
+            },
+        ),
+        fact("overhead", format!("{:.0} nsec", attr.overhead)),
+    ];
+    let mut limit = |cap: Caps, name, value: String| {
+        if attr.has(cap) {
+            facts.push(fact(name, value));
+        }
+    };
+    rma(
+        &mut limit,
+        attr.put,
+        [Caps::PUT_SHORT, Caps::PUT_BCOPY, Caps::PUT_ZCOPY],
+        ["put_short", "put_bcopy", "put_zcopy"],
+    );
+    rma(
+        &mut limit,
+        attr.get,
+        [Caps::GET_SHORT, Caps::GET_BCOPY, Caps::GET_ZCOPY],
+        ["get_short", "get_bcopy", "get_zcopy"],
+    );
+    limit(Caps::AM_SHORT, "am_short", up_to(attr.am.max_short));
+    limit(Caps::AM_BCOPY, "am_bcopy", up_to(attr.am.max_bcopy));
+    limit(Caps::AM_ZCOPY, "am_zcopy", format!("{}, up to {} iov", up_to(attr.am.max_zcopy), attr.am.max_iov));
+    limit(Caps::AM_ZCOPY, "am header", up_to(attr.am.max_hdr));
+    atomics(&mut facts, attr);
+    facts.push(fact(
+        "order",
+        match attr.order {
+            OrderKind::Ordered => "messages of an endpoint arrive as sent",
+            OrderKind::Unordered => "none",
+        },
+    ));
+    facts.push(fact("am tells source", yes(attr, Caps::AM_SOURCE)));
+    let ways = [(Caps::CONNECT_TO_EP, "to ep"), (Caps::CONNECT_TO_IFACE, "to iface")];
+    facts.push(fact("connection", names(attr, &ways)));
+    facts.push(fact("tx queue", attr.tx_depth.map_or("unlimited".into(), |n| n.to_string())));
+    facts.push(fact("device address", format!("{} bytes", attr.device_addr_len)));
+    facts.push(fact("iface address", format!("{} bytes", attr.iface_addr_len)));
+    if attr.ep_addr_len > 0 {
+        facts.push(fact("ep address", format!("{} bytes", attr.ep_addr_len)));
+    }
+    let wakes = [(Caps::EVENT_RECV, "arrivals"), (Caps::EVENT_SEND, "completions")];
+    facts.push(fact("event fd", names(attr, &wakes)));
+    let errors = [(Caps::PEER_FAILURE, "peer failure"), (Caps::EP_CHECK, "ep_check")];
+    facts.push(fact("error handling", names(attr, &errors)));
+    facts
+}
+
+fn rma(
+    limit: &mut impl FnMut(Caps, &'static str, String),
+    l: RmaLimits,
+    caps: [Caps; 3],
+    names: [&'static str; 3],
+) {
+    limit(caps[0], names[0], up_to(l.max_short));
+    limit(caps[1], names[1], up_to(l.max_bcopy));
+    let low = if l.min_zcopy > 1 { format!(">= {}, ", short_bytes(l.min_zcopy)) } else { String::new() };
+    limit(caps[2], names[2], format!("{low}{}, up to {} iov", up_to(l.max_zcopy), l.max_iov));
+}
+
+fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
+    if !attr.has(Caps::ATOMIC) {
+        return;
+    }
+    let a = attr.atomics;
+    let widths = |small: AtomicOps, large: AtomicOps, op| match (small.contains(op), large.contains(op)) {
+        (true, true) => "32, 64 bit",
+        (true, false) => "32 bit",
+        (false, true) => "64 bit",
+        (false, false) => "",
+    };
+    let ops = [
+        ("atomic_add", "atomic_fadd", AtomicOps::ADD),
+        ("atomic_and", "atomic_fand", AtomicOps::AND),
+        ("atomic_or", "atomic_for", AtomicOps::OR),
+        ("atomic_xor", "atomic_fxor", AtomicOps::XOR),
+        ("", "atomic_swap", AtomicOps::SWAP),
+        ("", "atomic_cswap", AtomicOps::CSWAP),
+    ];
+    let post = ops.iter().map(|(name, _, op)| (*name, widths(a.post32, a.post64, *op)));
+    let fetch = ops.iter().map(|(_, name, op)| (*name, widths(a.fetch32, a.fetch64, *op)));
+    let all = post.chain(fetch).filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    facts.extend(all.map(|(name, value)| fact(name, value)));
+}
+
+fn up_to(n: usize) -> String {
+    if n == usize::MAX { "unlimited".into() } else { format!("<= {}", short_bytes(n)) }
+}
+
+fn yes(attr: &IfaceAttr, cap: Caps) -> &'static str {
+    if attr.has(cap) { "yes" } else { "no" }
+}
+
+fn names(attr: &IfaceAttr, all: &[(Caps, &str)]) -> String {
+    let has: Vec<&str> = all.iter().filter(|(cap, _)| attr.has(*cap)).map(|(_, name)| *name).collect();
+    if has.is_empty() { "none".into() } else { has.join(", ") }
+}
+
+/// The list as text, in the manner of `ucx_info -d`.
+pub fn text(all: &[Found]) -> String {
+    let mut out = String::new();
+    for found in all {
+        // Writing to a string cannot fail.
+        let _ = one(&mut out, found);
+    }
+    out
+}
+
+fn one(out: &mut String, found: &Found) -> std::fmt::Result {
+    writeln!(out, "#\n# Memory domain: {}", found.transport)?;
+    for f in &found.memory {
+        let width = if f.name == "Component" { 13 } else { 20 };
+        writeln!(out, "# {:>width$}: {}", f.name, f.value)?;
+    }
+    writeln!(out, "#")?;
+    for (name, value) in [("Transport", found.transport), ("Device", &found.device), ("Type", &found.kind)] {
+        writeln!(out, "# {name:>14}: {value}")?;
+    }
+    writeln!(out, "# {:>14}: {}", "About", found.about)?;
+    if let Some(why) = &found.unusable {
+        return writeln!(out, "# {:>14}: {why}\n#\n", "Cannot be used");
+    }
+    writeln!(out, "#\n#      capabilities:")?;
+    for f in &found.capabilities {
+        writeln!(out, "# {:>20}: {}", f.name, f.value)?;
+    }
+    writeln!(out, "#\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_ucx_infos() {
+        let found = find(&Source::empty(), Some("self")).unwrap();
+        let text = text(&found);
+        let start = "\
+#
+# Memory domain: self
+#     Component: self
+";
+        assert!(text.starts_with(start), "{text}");
+        for line in [
+            "#      Transport: self",
+            "#         Device: memory",
+            "#           Type: loopback",
+            "#      capabilities:",
+            "#           atomic_add: 32, 64 bit",
+            "#         atomic_cswap: 32, 64 bit",
+            "#           connection: to iface",
+            "#        iface address: 8 bytes",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_transport_is_told() {
+        let text = find(&Source::empty(), Some("tcp")).err().unwrap();
+        assert!(text.starts_with("unknown transport 'tcp' (there are: self, posix"), "{text}");
+    }
+}

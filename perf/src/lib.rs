@@ -1,1 +1,3 @@
-//! Benches and side-by-side measurements.
+//! Benches and side-by-side measurements, and what they share.
+
+pub mod pair;

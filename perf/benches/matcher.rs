@@ -1,0 +1,80 @@
+//! The matcher's two queues alone: which receive a message gets, which message a receive gets. No packets, no bytes.
+//!
+//! Each measurement keeps the queue as long as its name says: one element goes in, one comes out. What comes out is
+//! the worst placed one (the newest), and tags of exact receives all differ.
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use std::hint::black_box;
+use ucp::rdm::io::PeerId;
+use ucp::rdm::matching::{Arrived, Expected, Pattern};
+use ucs::coll::slots::SlotId;
+
+const FROM: PeerId = PeerId(3);
+const LENGTHS: [u64; 3] = [1, 100, 1000];
+
+fn exact(tag: u64) -> Pattern {
+    Pattern { tag, mask: u64::MAX, from: None }
+}
+
+/// Takes any message whose upper half is `n`.
+fn half(n: u64) -> Pattern {
+    Pattern { tag: n << 32, mask: u64::MAX << 32, from: None }
+}
+
+fn op(n: u64) -> SlotId {
+    SlotId::from_raw(n as u32 + 1)
+}
+
+fn posted(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {
+    let mut group = c.benchmark_group(format!("matcher/post_then_match_newest/{name}"));
+    for len in LENGTHS {
+        let mut queue = Expected::new();
+        (1..len).for_each(|n| {
+            queue.push(pattern(n), op(n));
+        });
+        group.bench_function(BenchmarkId::from_parameter(len), |b| {
+            b.iter(|| {
+                queue.push(black_box(pattern(len)), op(len));
+                let found = queue.take(black_box(tag(len)), FROM);
+                assert_eq!(found, Some(op(len)));
+            });
+        });
+    }
+    group.finish();
+}
+
+fn unexpected(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {
+    let mut group = c.benchmark_group(format!("matcher/arrive_then_find_newest/{name}"));
+    for len in LENGTHS {
+        let mut queue = Arrived::new();
+        (1..len).for_each(|n| {
+            queue.push(tag(n), FROM, op(n));
+        });
+        group.bench_function(BenchmarkId::from_parameter(len), |b| {
+            b.iter(|| {
+                let place = queue.push(black_box(tag(len)), FROM, op(len));
+                let found = queue.find(&black_box(pattern(len)));
+                assert_eq!(found, Some(op(len)));
+                queue.remove(place);
+            });
+        });
+    }
+    group.finish();
+}
+
+fn matcher(c: &mut Criterion) {
+    posted(c, "exact", exact, |n| n);
+    posted(c, "wildcard", half, |n| n << 32 | 5);
+    unexpected(c, "exact", exact, |n| n);
+    unexpected(c, "wildcard", half, |n| n << 32 | 5);
+    c.bench_function("matcher/match_nothing/1000_exact_posted", |b| {
+        let mut queue = Expected::new();
+        (1..=1000).for_each(|n| {
+            queue.push(exact(n), op(n));
+        });
+        b.iter(|| queue.take(black_box(1 << 40), FROM));
+    });
+}
+
+criterion_group!(benches, matcher);
+criterion_main!(benches);

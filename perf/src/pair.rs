@@ -1,0 +1,219 @@
+//! Two protocol engines joined by two queues of packets in memory: the engine without any transport.
+//! Used by the bench `eager` and by `count`. Never allocates once it runs, so that what is measured is the engine.
+
+use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::{
+    Engine, EngineConfig, Out, RecvArgs, RecvBuf, RecvKind, RecvStatus, Row, SendArgs, SendBuf, Started,
+    Sync, WireId,
+};
+use ucp::wire::RawAddr;
+use ucs::time::Nanos;
+
+/// Longest packet, bytes: that of an EFA device.
+pub const MTU: usize = 8928;
+/// Packets a queue holds.
+const DEPTH: usize = 64;
+
+/// Packets on their way in one direction.
+struct Queue {
+    bytes: Box<[u8]>,
+    lens: [usize; DEPTH],
+    head: usize,
+    tail: usize,
+}
+
+impl Queue {
+    fn new() -> Queue {
+        Queue { bytes: vec![0; DEPTH * MTU].into(), lens: [0; DEPTH], head: 0, tail: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.tail - self.head == DEPTH
+    }
+
+    fn slot(&self, n: usize) -> (usize, usize) {
+        (n % DEPTH * MTU, n % DEPTH)
+    }
+}
+
+/// The sending end of a queue: what an engine sees of it.
+struct Line<'a>(&'a mut Queue);
+
+impl Wire for Line<'_> {
+    #[inline]
+    fn mtu(&self, _to: PeerId) -> usize {
+        MTU
+    }
+
+    #[inline]
+    fn send<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _to: PeerId,
+        max: usize,
+        _token: TxToken,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        if self.0.is_full() {
+            return Err(Refused::Full);
+        }
+        let (at, n) = self.0.slot(self.0.tail);
+        self.0.lens[n] = fill(&mut self.0.bytes[at..at + max]);
+        self.0.tail += 1;
+        Ok(Posted::Done)
+    }
+
+    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// One engine and how its packets are named at the other.
+struct Side {
+    engine: Engine,
+    wire: WireId,
+    peer: PeerId,
+    source: Source,
+}
+
+/// Two engines that know each other; their handshake is over.
+pub struct Pair {
+    a: Side,
+    b: Side,
+    ab: Queue,
+    ba: Queue,
+    /// A vector: its memory may be written through pointers while the vector is moved with the pair.
+    scratch: Vec<u8>,
+}
+
+impl Default for Pair {
+    fn default() -> Self {
+        Pair::new()
+    }
+}
+
+impl Pair {
+    /// Joins two engines and lets them exchange a message each way, so that handshakes are done and tables grown.
+    pub fn new() -> Pair {
+        let addr = |n: u8| {
+            let mut gid = [0; 16];
+            (gid[0], gid[1], gid[15]) = (0xfe, 0x80, n);
+            (
+                RawAddr { gid, qpn: u16::from(n), connid: u32::from(n) },
+                Source { node: u64::from(n), port: u32::from(n) },
+            )
+        };
+        let side = |me: u8, other: u8| {
+            let mut engine = Engine::new(EngineConfig::default());
+            let wire = engine.add_wire(addr(me).0);
+            let peer = engine.add_peer(wire, addr(other).0, addr(other).1);
+            Side { engine, wire, peer, source: addr(me).1 }
+        };
+        let scratch = vec![0; MTU];
+        let mut pair = Pair { a: side(1, 2), b: side(2, 1), ab: Queue::new(), ba: Queue::new(), scratch };
+        pair.round_trip(8);
+        pair
+    }
+
+    /// Delivers what is under way; answers the number of packets.
+    #[inline]
+    pub fn deliver(&mut self) -> usize {
+        let Pair { a, b, ab, ba, .. } = self;
+        deliver(ab, a.source, b, ba) + deliver(ba, b.source, a, ab)
+    }
+
+    /// Sends `buf` from the first engine to the second as one packet. Answers whether it is complete.
+    #[inline]
+    pub fn send(&mut self, tag: u64, buf: &[u8]) -> bool {
+        // SAFETY: a send that does not end in this call is cancelled in this call, while `buf` is borrowed.
+        let buf = unsafe { SendBuf::new(buf.as_ptr(), buf.len()) };
+        let args = SendArgs { buf, tag: Some(tag), sync: Sync::No, cq_data: None, row: Row::Eager, user: 0 };
+        match self.a.engine.send(&mut Line(&mut self.ab), self.a.peer, args) {
+            Started::Done(()) => true,
+            Started::Pending(op) => {
+                assert!(self.a.engine.cancel_send(op), "one packet that waits can be cancelled");
+                self.a.engine.take_out();
+                false
+            }
+            Started::Failed(e) => panic!("send: {e}"),
+        }
+    }
+
+    /// Posts a receive at the second engine into its scratch memory; answers the status if it is complete at once.
+    #[inline]
+    pub fn recv(&mut self, tag: u64, mask: u64) -> Option<RecvStatus> {
+        // SAFETY: the scratch memory is owned by the pair, nobody else looks at it, and it is dropped after the engine
+        // (the last field).
+        let buf = unsafe { RecvBuf::new(self.scratch.as_mut_ptr(), self.scratch.len()) };
+        let args = RecvArgs { buf, kind: RecvKind::Tagged { tag, mask }, from: None, user: 0 };
+        match self.b.engine.recv(&mut Line(&mut self.ba), args) {
+            Started::Done(status) => Some(status),
+            Started::Pending(_) => None,
+            Started::Failed(e) => panic!("receive: {e}"),
+        }
+    }
+
+    /// The next completion of the second engine.
+    #[inline]
+    pub fn received(&mut self) -> Option<RecvStatus> {
+        match self.b.engine.take_out()? {
+            Out::RecvDone { result: Ok(status), .. } => Some(status),
+            out => panic!("{out:?}"),
+        }
+    }
+
+    /// The same pair with the two engines in each other's place.
+    pub fn turn(&mut self) {
+        std::mem::swap(&mut self.a, &mut self.b);
+        std::mem::swap(&mut self.ab, &mut self.ba);
+    }
+
+    /// One message of `len` bytes each way: receive posted, send, delivery, completion.
+    pub fn round_trip(&mut self, len: usize) {
+        let buf = vec![7; len];
+        for _ in 0..2 {
+            self.recv(1, u64::MAX);
+            assert!(self.send(1, &buf), "an empty queue has room");
+            while self.deliver() > 0 {}
+            assert_eq!(self.received().map(|s| s.len), Some(len));
+            self.turn();
+        }
+    }
+}
+
+#[inline]
+fn deliver(from: &mut Queue, source: Source, to: &mut Side, back: &mut Queue) -> usize {
+    let mut packets = 0;
+    while from.head < from.tail {
+        let (at, n) = from.slot(from.head);
+        let packet = &from.bytes[at..at + from.lens[n]];
+        to.engine.on_packet(&mut Line(back), Nanos(0), to.wire, source, packet);
+        from.head += 1;
+        packets += 1;
+    }
+    packets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_pass_both_ways_and_nothing_is_left() {
+        let mut pair = Pair::new();
+        for len in [0, 1, 8, 64, 4096, 8000] {
+            pair.round_trip(len);
+        }
+        assert_eq!(pair.deliver(), 0);
+        assert!(pair.received().is_none());
+        assert!(pair.a.engine.idle(None) && pair.b.engine.idle(None));
+    }
+
+    #[test]
+    fn unexpected_messages_wait() {
+        let mut pair = Pair::new();
+        assert!(pair.send(9, b"hello"));
+        pair.deliver();
+        assert_eq!(pair.recv(9, u64::MAX).map(|s| (s.len, s.tag)), Some((5, 9)));
+        assert_eq!(&pair.scratch[..5], b"hello");
+    }
+}

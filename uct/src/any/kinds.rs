@@ -2,7 +2,7 @@
 //! The list of transports in this file is the only one; `md.rs`, `iface.rs` and `ep.rs` work for any list.
 
 use crate::api;
-use crate::efa::dev::soft::{Device, Inproc};
+use crate::efa::dev::soft::{Device, Inproc, Shm};
 use crate::{efa, loopback, posix};
 
 type MdOf<I> = <I as api::Iface>::Md;
@@ -79,6 +79,8 @@ transports! { $:
     Loopback(loopback::Iface);
     /// `posix`: this host, through shared memory.
     Posix(posix::Iface);
+    /// `efa` on the software device between processes of this host.
+    Efa(efa::Iface<Device<Shm>>);
     /// `efa` on the software device within one process: for simulations, not listed.
     EfaInproc(efa::Iface<Device<Inproc>>);
 }

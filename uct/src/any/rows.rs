@@ -2,7 +2,8 @@
 
 use super::Iface;
 use crate::api::{DevKind, OpenError, TlResource};
-use crate::{loopback, posix};
+use crate::efa::dev::soft;
+use crate::{efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
 
 /// How one transport is found and opened.
@@ -31,6 +32,18 @@ const ROWS: &[Row] = &[
         },
         open: |_, source| Ok(posix::Iface::open(&load(source)?)?.into()),
         tables: &[&posix::Config::DESC],
+    },
+    Row {
+        tl: efa::TL,
+        list: |source| {
+            let resource = |d: soft::SoftDevice| only(efa::TL, &d.name, DevKind::Net, &d.about);
+            Ok(soft::list(source)?.into_iter().map(resource).collect())
+        },
+        open: |dev, source| {
+            let params = efa::Params::from_source(source)?;
+            Ok(efa::Iface::open(soft::open_shm(source, dev)?, &params)?.into())
+        },
+        tables: &[&efa::Config::DESC, &soft::SoftConfig::DESC],
     },
 ];
 

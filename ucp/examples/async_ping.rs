@@ -1,0 +1,77 @@
+//! Ping-pong with `async`: requests are futures, buffers travel with them, and any executor will do.
+//!
+//! ```text
+//! cargo run -p ucp --example async_ping
+//! ```
+//!
+//! Two threads, each with its own worker. `Worker::block_on` is the executor here; another one works as well, as long
+//! as somebody calls `Worker::progress` (its `event_fd` says when).
+
+use std::error::Error;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Instant;
+
+use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
+
+const PING: u64 = 1;
+const PONG: u64 = 2;
+const ROUNDS: u32 = 10_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (to_pong, from_ping) = channel();
+    let (to_ping, from_pong) = channel();
+    let pong = thread::spawn(move || -> Result<(), String> {
+        let (worker, ep) = open(&to_ping, &from_ping).map_err(|e| e.to_string())?;
+        worker.block_on(answer(&worker, &ep)).map_err(|e| e.to_string())
+    });
+
+    let (worker, ep) = open(&to_pong, &from_pong)?;
+    let start = Instant::now();
+    worker.block_on(ask(&worker, &ep))?;
+    let took = start.elapsed();
+    println!("{ROUNDS} round trips over {}: {:.3} us each way", ep.transports()[0], half(took));
+    pong.join().map_err(|_| "the other side panicked")??;
+    Ok(())
+}
+
+/// A worker of this thread, and an endpoint to the other's.
+fn open(to: &Sender<Vec<u8>>, from: &Receiver<Vec<u8>>) -> Result<(Worker, Ep), Box<dyn Error>> {
+    let worker = Context::new()?.worker()?;
+    to.send(worker.address().pack())?;
+    let ep = worker.connect(&Address::unpack(&from.recv()?)?, EpParams::default())?;
+    Ok((worker, ep))
+}
+
+async fn ask(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
+    // One buffer each way for all rounds: a request owns its buffer and gives it back.
+    let (mut out, mut back) = (vec![0u8; 8], Vec::with_capacity(8));
+    for round in 0..ROUNDS {
+        out[..4].copy_from_slice(&round.to_le_bytes());
+        let answer = worker.tag_recv(PONG, EXACT, back);
+        let (sent, buf) = ep.tag_send(PING, out).await;
+        sent?;
+        out = buf;
+        let (status, buf) = answer.await;
+        status?;
+        assert_eq!(buf, out, "the answer is the question");
+        back = buf;
+    }
+    Ok(())
+}
+
+async fn answer(worker: &Worker, ep: &Ep) -> Result<(), ucp::Error> {
+    let mut buf = Vec::with_capacity(8);
+    for _ in 0..ROUNDS {
+        let (status, got) = worker.tag_recv(PING, EXACT, buf).await;
+        status?;
+        let (sent, back) = ep.tag_send(PONG, got).await;
+        sent?;
+        buf = back;
+    }
+    ep.flush().await
+}
+
+fn half(took: std::time::Duration) -> f64 {
+    took.as_secs_f64() * 1e6 / f64::from(ROUNDS) / 2.0
+}

@@ -1,0 +1,51 @@
+//! Two processes, one message: the smallest program with tagged messages.
+//!
+//! ```text
+//! cargo run -p ucp --example hello_tag                 # both sides, as two processes
+//! UCX_TLS=efa cargo run -p ucp --example hello_tag     # the same over the software EFA device
+//! ```
+//!
+//! Addresses travel out of band, here through the child's standard input. A real job uses its launcher for that.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use ucp::{Address, Context, EXACT, EpParams};
+
+const GREETING: u64 = 1;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    match std::env::args().nth(1).as_deref() {
+        Some("child") => child(),
+        _ => parent(),
+    }
+}
+
+/// Opens a worker, tells the child its address, and waits for a greeting.
+fn parent() -> Result<(), Box<dyn Error>> {
+    let worker = Context::new()?.worker()?;
+    let mut child = Command::new(std::env::current_exe()?).arg("child").stdin(Stdio::piped()).spawn()?;
+    child.stdin.take().ok_or("no pipe")?.write_all(&worker.address().pack())?;
+
+    // Room for a message; its length and sender come with the status.
+    let mut room = [0; 64];
+    let status = worker.tag_recv_blocking(GREETING, EXACT, &mut room)?;
+    println!("parent got: {}", String::from_utf8_lossy(&room[..status.len]));
+    child.wait()?;
+    Ok(())
+}
+
+/// Reads the parent's address and sends to it. The parent needs no endpoint to receive.
+fn child() -> Result<(), Box<dyn Error>> {
+    let mut packed = Vec::new();
+    std::io::stdin().read_to_end(&mut packed)?;
+    let worker = Context::new()?.worker()?;
+    let ep = worker.connect(&Address::unpack(&packed)?, EpParams::default())?;
+
+    let text = format!("hello from process {} over {}", std::process::id(), ep.transports()[0]);
+    ep.tag_send_blocking(GREETING, text.as_bytes())?;
+    // What was sent may still be on its way: a flush says when it has left.
+    ep.flush().wait()?;
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The same program over two transports, and what the library chose for each size on either.
+//!
+//! ```text
+//! cargo run -p ucp --example two_transports
+//! ```
+//!
+//! Nothing in the code below knows a transport: the choice is configuration (`UCX_TLS`), made from what interfaces say
+//! about themselves.
+
+use std::error::Error;
+
+use ucp::select::{Kind, Sync};
+use ucp::{Context, EXACT, EpParams};
+use ucs::config::Source;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for tls in ["self", "posix"] {
+        over(tls)?;
+    }
+    Ok(())
+}
+
+/// Two workers of this thread talk over the transports of `tls`.
+fn over(tls: &str) -> Result<(), Box<dyn Error>> {
+    let context = Context::configured(Source::from_env()?.with("UCX_TLS", tls))?;
+    let (a, b) = (context.worker()?, context.worker()?);
+    let ep = a.connect(&b.address(), EpParams::default())?;
+
+    println!("UCX_TLS={tls}:");
+    for range in ep.table(Kind::Tagged, Sync::No).ranges() {
+        match range.to {
+            usize::MAX => println!("  from {:>7} bytes: {}", range.from, range.row.name()),
+            to => println!("  {:>7} to {to:>7} bytes: {}", range.from, range.row.name()),
+        }
+    }
+
+    for len in [0, 100, 10_000, 1_000_000] {
+        let message: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        let mut recv = b.tag_recv(len as u64, EXACT, Vec::with_capacity(len));
+        let mut send = ep.tag_send(len as u64, message);
+        while !(recv.is_done() && send.is_done()) {
+            a.progress();
+            b.progress();
+        }
+        let ((status, got), (sent, message)) = (recv.wait(), send.wait());
+        status?;
+        sent?;
+        assert_eq!(got, message);
+        println!("  {len} bytes arrived");
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Buffers that an operation owns while it runs, and gets back to its caller with the result.
+//! Implemented for the standard containers; used by the owned forms of send and receive.
+//! Never copies and never moves the bytes: what the engine is given is the container's own memory.
+
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A container whose bytes can be sent while an operation owns it.
+///
+/// # Safety
+/// The slice that [`bytes`](IoBuf::bytes) answers must stay at its address with its contents unchanged for as
+/// long as the container exists and is neither borrowed nor consumed, even when the container itself is moved.
+pub unsafe trait IoBuf: 'static {
+    /// The bytes to send.
+    fn bytes(&self) -> &[u8];
+}
+
+/// A container that can be received into while an operation owns it.
+///
+/// # Safety
+/// The room that [`room`](IoBufMut::room) answers must be valid for writes, at a fixed address, for as long as
+/// the container exists and is neither borrowed nor consumed, even when the container itself is moved.
+pub unsafe trait IoBufMut: 'static {
+    /// First byte and length of the room for a message. The bytes need not be initialised.
+    fn room(&mut self) -> (*mut u8, usize);
+
+    /// Tells the container that the first `len` bytes of its room now hold a message.
+    ///
+    /// # Safety
+    /// `len` is at most the room's length, and these bytes have been written.
+    unsafe fn set_filled(&mut self, len: usize);
+}
+
+macro_rules! read_only {
+    ($($ty:ty)*) => {$(
+        // SAFETY: the bytes live on the heap (or for ever), apart from the container, which only points at them;
+        // nobody can write them without borrowing or consuming the container. A reference-counted container gives
+        // out a mutable reference only while it is the sole owner, and the operation owns one count.
+        unsafe impl IoBuf for $ty {
+            fn bytes(&self) -> &[u8] {
+                self.as_ref()
+            }
+        }
+    )*};
+}
+read_only!(Vec<u8> Box<[u8]> Rc<[u8]> Arc<[u8]> String &'static [u8] &'static str);
+
+// SAFETY: as above; a static array is never moved or written.
+unsafe impl<const N: usize> IoBuf for &'static [u8; N] {
+    fn bytes(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+/// A vector's room is its capacity; after a message its length is the message's.
+// SAFETY: the allocation is on the heap and stays where it is until the vector is grown, shrunk or dropped.
+unsafe impl IoBufMut for Vec<u8> {
+    fn room(&mut self) -> (*mut u8, usize) {
+        (self.as_mut_ptr(), self.capacity())
+    }
+
+    unsafe fn set_filled(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        // SAFETY: the caller vouches that `len` bytes were written, and `len` is within the capacity.
+        unsafe { self.set_len(len) };
+    }
+}
+
+// SAFETY: the allocation is on the heap and stays where it is until the box is dropped.
+unsafe impl IoBufMut for Box<[u8]> {
+    fn room(&mut self) -> (*mut u8, usize) {
+        (self.as_mut_ptr(), self.len())
+    }
+
+    unsafe fn set_filled(&mut self, _len: usize) {}
+}
+
+/// A container lent to a running operation: moved about without being looked at, so that moving it asserts nothing
+/// about the memory the engine is writing.
+///
+/// Dropping it drops nothing: whoever holds it says when the operation is over, by [`Held::back`].
+pub(crate) struct Held<B>(MaybeUninit<B>);
+
+impl<B> Held<B> {
+    pub(crate) fn new(buf: B) -> Self {
+        Held(MaybeUninit::new(buf))
+    }
+
+    /// The container again.
+    pub(crate) fn back(self) -> B {
+        // SAFETY: `new` is the only constructor and initialises it; `self` is consumed, so it is read once.
+        unsafe { self.0.assume_init() }
+    }
+}
+
+impl<B: IoBuf> Held<B> {
+    /// Where the bytes are. Called before the operation starts.
+    pub(crate) fn bytes(&self) -> (*const u8, usize) {
+        // SAFETY: initialised, see `back`.
+        let buf = unsafe { self.0.assume_init_ref() };
+        let bytes = buf.bytes();
+        (bytes.as_ptr(), bytes.len())
+    }
+}
+
+impl<B: IoBufMut> Held<B> {
+    /// Where the room is. Called before the operation starts.
+    pub(crate) fn room(&mut self) -> (*mut u8, usize) {
+        // SAFETY: initialised, see `back`.
+        let buf = unsafe { self.0.assume_init_mut() };
+        buf.room()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent<B: IoBuf>(buf: B) -> Vec<u8> {
+        let held = Held::new(buf);
+        let before = held.bytes();
+        let moved = Box::new(held);
+        assert_eq!(before, moved.bytes());
+        moved.back().bytes().to_vec()
+    }
+
+    #[test]
+    fn every_container_keeps_its_bytes_in_place() {
+        assert_eq!(sent(vec![1, 2, 3]), [1, 2, 3]);
+        assert_eq!(sent(vec![4u8; 9].into_boxed_slice()), [4; 9]);
+        assert_eq!(sent(Rc::<[u8]>::from([7u8, 8])), [7, 8]);
+        assert_eq!(sent(Arc::<[u8]>::from([7u8, 8])), [7, 8]);
+        assert_eq!(sent("text"), b"text");
+        assert_eq!(sent(b"bytes"), b"bytes");
+        assert_eq!(sent(String::from("owned")), b"owned");
+    }
+
+    #[test]
+    fn a_vectors_length_follows_the_message() {
+        let mut held = Held::new(Vec::<u8>::with_capacity(16));
+        let (at, room) = held.room();
+        assert!(room >= 16);
+        // SAFETY: `at` is the start of at least 16 bytes of the vector's own allocation.
+        unsafe { at.write_bytes(5, 3) };
+        let mut buf = held.back();
+        // SAFETY: three bytes were written just now.
+        unsafe { buf.set_filled(3) };
+        assert_eq!(buf, [5, 5, 5]);
+    }
+}

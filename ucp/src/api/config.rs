@@ -1,0 +1,154 @@
+//! Configuration of contexts and workers, and the choice of transports and devices by `UCX_TLS` and
+//! `UCX_NET_DEVICES`.
+//! Read once, when a context is made. Never guesses: a name that means nothing here is an error that lists what does.
+
+use uct::api::{DevKind, OpenError, TlResource};
+
+ucs::config_table! {
+    /// Contexts, workers and protocol choice.
+    pub struct Config, prefix "UCX_" {
+        /// Transports to use: a comma list of names and aliases, or with a leading ^ the ones not to use.
+        /// Aliases: all, shm (memory shared on this host), self or loopback (within the process), srd (efa), net.
+        pub tls: String = "all", key "TLS";
+        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all.
+        pub net_devices: String = "all", key "NET_DEVICES";
+        /// Length from which a message is announced and then pulled in windows (long-CTS) instead of pushed.
+        pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
+        /// Most events taken from one transport in one call of progress.
+        pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
+        /// Empty progress calls before a blocking wait goes to sleep.
+        pub spin: u32 = "4096", key "SPIN", unit "calls";
+    }
+}
+
+/// The transports on devices that `config` asks for, out of those there are, in the order of `found`.
+pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlResource>, OpenError> {
+    let tls = List::read(&config.tls);
+    let devices = List::read(&config.net_devices);
+    for name in &tls.names {
+        if !found.iter().any(|r| named(name, r)) {
+            return Err(OpenError::UnknownTransport { name: (*name).into(), known: known_transports(found) });
+        }
+    }
+    for name in &devices.names {
+        if *name != "all" && !found.iter().any(|r| r.kind == DevKind::Net && r.dev == *name) {
+            return Err(unknown_device(name, found));
+        }
+    }
+    let chosen: Vec<TlResource> = found
+        .iter()
+        .filter(|r| tls.allows(|name| named(name, r)))
+        .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
+        .cloned()
+        .collect();
+    if chosen.is_empty() {
+        return Err(OpenError::Config(format!(
+            "UCX_TLS={} and UCX_NET_DEVICES={} leave no transport (there are: {})",
+            config.tls,
+            config.net_devices,
+            known_transports(found)
+        )));
+    }
+    Ok(chosen)
+}
+
+/// Whether a word of `UCX_TLS` means this transport.
+fn named(word: &str, r: &TlResource) -> bool {
+    match word {
+        "all" => true,
+        "shm" | "sm" => r.kind == DevKind::Shm,
+        "self" | "loopback" => r.kind == DevKind::Loopback,
+        "net" => r.kind == DevKind::Net,
+        "srd" => r.tl == "efa",
+        name => r.tl == name,
+    }
+}
+
+fn known_transports(found: &[TlResource]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for r in found {
+        if !names.contains(&r.tl) {
+            names.push(r.tl);
+        }
+    }
+    let aliases = ["shm", "srd", "net"].iter().filter(|a| found.iter().any(|r| named(a, r)));
+    names.extend(aliases);
+    names.push("all");
+    names.join(", ")
+}
+
+fn unknown_device(name: &str, found: &[TlResource]) -> OpenError {
+    let nets = || found.iter().filter(|r| r.kind == DevKind::Net);
+    OpenError::UnknownDevice {
+        transport: nets().next().map_or("network", |r| r.tl).into(),
+        name: name.into(),
+        known: nets().map(|r| r.dev.as_str()).chain(["all"]).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// A comma list that names what is wanted, or after `^` what is not.
+struct List<'a> {
+    names: Vec<&'a str>,
+    deny: bool,
+}
+
+impl<'a> List<'a> {
+    fn read(text: &'a str) -> Self {
+        let text = text.trim();
+        let (deny, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        List { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
+    }
+
+    fn allows(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.names.iter().any(|n| is(n)) != self.deny
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Vec<TlResource> {
+        let one = |tl, dev: &str, kind| TlResource { tl, dev: dev.into(), kind, about: String::new() };
+        vec![
+            one("self", "memory", DevKind::Loopback),
+            one("posix", "memory", DevKind::Shm),
+            one("efa", "softefa0", DevKind::Net),
+            one("efa", "softefa1", DevKind::Net),
+        ]
+    }
+
+    fn picks(tls: &str, devices: &str) -> Result<String, String> {
+        let config = Config { tls: tls.into(), net_devices: devices.into(), ..Config::default() };
+        let names = |rs: Vec<TlResource>| {
+            rs.iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect::<Vec<_>>().join(" ")
+        };
+        choose(&found(), &config).map(names).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn lists_aliases_and_negation() {
+        let all = "self/memory posix/memory efa/softefa0 efa/softefa1";
+        assert_eq!(picks("all", "all").as_deref(), Ok(all));
+        assert_eq!(picks("posix", "all").as_deref(), Ok("posix/memory"));
+        assert_eq!(picks("shm,self", "all").as_deref(), Ok("self/memory posix/memory"));
+        assert_eq!(picks(" srd ", "softefa1").as_deref(), Ok("efa/softefa1"));
+        assert_eq!(picks("^efa", "all").as_deref(), Ok("self/memory posix/memory"));
+        assert_eq!(picks("^shm, self", "^softefa0").as_deref(), Ok("efa/softefa1"));
+        assert_eq!(picks("posix", "softefa0").as_deref(), Ok("posix/memory"));
+    }
+
+    #[test]
+    fn unknown_names_say_what_there_is() {
+        assert_eq!(
+            picks("posix,tcp", "all").unwrap_err(),
+            "unknown transport 'tcp' (there are: self, posix, efa, shm, srd, net, all)"
+        );
+        assert_eq!(
+            picks("all", "mlx5_0").unwrap_err(),
+            "transport 'efa' has no device 'mlx5_0' (there are: softefa0, softefa1, all)"
+        );
+        assert!(picks("^all", "all").unwrap_err().contains("leave no transport"));
+        assert!(picks("", "all").unwrap_err().contains("leave no transport"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Contexts: configuration and the choice of transports, from which workers are made.
+//! Where a program starts. Opens nothing itself; a worker opens its own interfaces.
+
+use ucs::config::{Source, Table as _, TableDesc};
+use ucs::sys::fd::Epoll;
+use uct::api::{Caps, DevKind, Iface as _, OpenError, TlResource};
+
+use crate::lane::{Iface, Lane};
+use crate::rdm::{Engine, EngineConfig};
+use crate::select::Thresholds;
+use crate::wire::RawAddr;
+
+use super::Worker;
+use super::config::{Config, choose};
+use super::core::Core;
+
+/// What workers have in common: configuration, transports and devices.
+///
+/// ```no_run
+/// let context = ucp::Context::new()?;
+/// let worker = context.worker()?;
+/// println!("{}", worker.address());
+/// # Ok::<(), uct::api::OpenError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Context {
+    source: Source,
+    config: Config,
+    chosen: Vec<TlResource>,
+}
+
+impl Context {
+    /// Configured by the environment (`UCX_TLS`, `UCX_NET_DEVICES`, ...) and the file `UCX_CONFIG_FILE` names.
+    pub fn new() -> Result<Context, OpenError> {
+        let source = Source::from_env().map_err(|e| OpenError::Config(e.to_string()))?;
+        Context::configured(source)
+    }
+
+    /// Configured by `source` alone.
+    pub fn configured(source: Source) -> Result<Context, OpenError> {
+        let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
+        let chosen = choose(&uct::any::resources(&source)?, &config)?;
+        Ok(Context { source, config, chosen })
+    }
+
+    /// The keys that this layer and the transports read, for `ucx-info -c` and for finding misspelt ones.
+    pub fn tables() -> Vec<&'static TableDesc> {
+        [&Config::DESC].into_iter().chain(uct::any::tables()).collect()
+    }
+
+    /// Transports and devices that its workers open.
+    pub fn resources(&self) -> &[TlResource] {
+        &self.chosen
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
+    pub fn worker(&self) -> Result<Worker, OpenError> {
+        let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &self.source);
+        let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        self.worker_on(ifaces)
+    }
+
+    /// A worker on interfaces opened by the caller: a simulation's, or a chosen device's. Their active message ids
+    /// all belong to the worker.
+    pub fn worker_on(&self, mut ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
+        // What is fast and often used is polled first.
+        ifaces.sort_by_key(|iface| match iface.attr().kind {
+            DevKind::Shm => 0,
+            DevKind::Loopback => 1,
+            DevKind::Net => 2,
+        });
+        if ifaces.is_empty() || ifaces.len() > usize::from(u8::MAX) {
+            return Err(OpenError::Config(format!(
+                "a worker needs 1 to 255 interfaces, not {}",
+                ifaces.len()
+            )));
+        }
+        let limits = Thresholds { rndv_thresh: self.config.rndv_thresh.given(), ..Thresholds::default() };
+        let mut engine = Engine::new(EngineConfig::default());
+        let mut lanes = Vec::with_capacity(ifaces.len());
+        for iface in ifaces {
+            let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
+            if !iface.attr().has(need) {
+                let attr = iface.attr();
+                let lack = need - attr.caps;
+                return Err(OpenError::Config(format!(
+                    "transport '{}' cannot carry messages: {lack:?}",
+                    attr.tl
+                )));
+            }
+            let (form, raw) = Lane::identity(&iface, nonce())?;
+            let wire = engine.add_wire(RawAddr::from_bytes(&raw));
+            lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
+        }
+        let events = event_set(&lanes);
+        let core = Core::new(engine, lanes, self.config.progress_batch);
+        Ok(Worker::new(core, events, limits, self.config.spin))
+    }
+}
+
+/// One descriptor over those of all lanes; `None` if a lane has none.
+fn event_set(lanes: &[Lane]) -> Option<Epoll> {
+    let all = Epoll::new().ok()?;
+    for (at, lane) in lanes.iter().enumerate() {
+        if !lane.iface.attr().has(Caps::EVENT_RECV) {
+            return None;
+        }
+        all.add(lane.iface.event_fd().ok()?, at as u64).ok()?;
+    }
+    Some(all)
+}
+
+/// 31 random bits: tells two lives of one interface id apart. No secret.
+fn nonce() -> u32 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    (RandomState::new().build_hasher().finish() as u32) >> 1
+}

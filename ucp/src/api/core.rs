@@ -1,0 +1,171 @@
+//! The state of a worker: engine, lanes, running operations, and the one function that moves them on.
+//! Borrowed for the length of one call by `worker.rs`, `ep.rs` and `recv.rs`. Never runs user code: what has to be
+//! run is handed out as an [`Act`] for the caller to run with nothing borrowed.
+
+use std::rc::{Rc, Weak};
+
+use ucs::coll::slots::SlotId;
+use ucs::time::{Clock, Monotonic, Nanos};
+use uct::api::Iface as _;
+
+use crate::lane::{Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, source};
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::{Engine, Out, RecvStatus};
+use crate::wire::RawAddr;
+
+use super::Error;
+use super::ep::EpState;
+use super::flush::Flush;
+use super::request::{Act, Ended, Requests, Role};
+
+/// Progress calls between two readings of the clock while the engine waits for no deadline.
+const CLOCK_EVERY: u32 = 256;
+
+/// Everything a worker owns. Fields drop in order: nobody writes user memory once the engine is gone.
+pub(crate) struct Core {
+    pub engine: Engine,
+    pub paths: Paths,
+    pub lanes: Vec<Lane>,
+    pub reqs: Requests,
+    pub eps: Vec<Weak<EpState>>,
+    pub flushes: Vec<Flush>,
+    pub flushed: Vec<FlushEnd>,
+    pub batch: usize,
+    now: Nanos,
+    calls: u32,
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, lanes: Vec<Lane>, batch: usize) -> Self {
+        Core {
+            engine,
+            paths: Paths::default(),
+            lanes,
+            reqs: Requests::new(),
+            eps: Vec::new(),
+            flushes: Vec::new(),
+            flushed: Vec::new(),
+            batch,
+            now: Monotonic.now(),
+            calls: 0,
+        }
+    }
+
+    /// The engine, and the wire to lend it.
+    #[inline(always)]
+    pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_>, &mut Requests) {
+        let bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(0) };
+        (&mut self.engine, bound, &mut self.reqs)
+    }
+
+    /// Takes in what the lanes have, and sends what waited. Answers the number of events. // HOT
+    #[inline]
+    pub(crate) fn poll(&mut self) -> usize {
+        let now = self.time();
+        let mut events = 0;
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(at as u8) };
+            let mut intake =
+                Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
+            events += lane.iface.poll(self.batch, &mut intake);
+        }
+        let mut bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(0) };
+        events += self.engine.resume(&mut bound, now);
+        if !self.flushes.is_empty() {
+            self.poll_flushes();
+        }
+        events
+    }
+
+    /// The time, to within some progress calls: exact only while the engine waits for a deadline.
+    #[inline]
+    fn time(&mut self) -> Nanos {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.next_deadline().is_some() {
+            self.now = Monotonic.now();
+        }
+        self.now
+    }
+
+    /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT
+    #[inline]
+    pub(crate) fn next_act(&mut self) -> Option<Act> {
+        while let Some(out) = self.engine.take_out() {
+            let act = match out {
+                Out::SendDone { user, result } => {
+                    self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
+                }
+                Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                Out::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
+            };
+            if act.is_some() {
+                return act;
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn end(&mut self, user: u64, ended: Ended) -> Option<Act> {
+        self.reqs.settle(SlotId::from_raw(user as u32), ended)
+    }
+
+    /// A peer is lost: its endpoints answer with the error from now on, and those that asked are told.
+    #[cold]
+    fn peer_failed(&mut self, peer: PeerId, fault: Fault) -> Option<Act> {
+        let error = Error::from(fault);
+        self.eps.retain(|ep| ep.strong_count() > 0);
+        let hit: Vec<Rc<EpState>> = self
+            .eps
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|ep| ep.peer == peer && ep.fail(error))
+            .collect();
+        self.paths.forget(peer);
+        if hit.is_empty() {
+            tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
+            return None;
+        }
+        Some(Act::Failed(hit, error))
+    }
+
+    /// Makes the peer known to the engine and the way to it to the lanes; answers the peer it already is, if so.
+    pub(crate) fn add_peer(
+        &mut self,
+        route: &crate::lane::Route<'_>,
+    ) -> Result<PeerId, uct::api::ConnectError> {
+        let lane = &self.lanes[usize::from(route.lane.0)];
+        let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
+        let addr = RawAddr::from_bytes(&route.raw);
+        let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
+        if self.paths.get(peer).is_none() {
+            self.paths.set(peer, ep);
+        }
+        Ok(peer)
+    }
+
+    /// Whether something may be waiting for room on a lane.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        !self.flushes.is_empty() || !self.engine.idle(None)
+    }
+
+    /// When the engine, or a close, wants to be called even if nothing happens.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
+        closes.chain(self.engine.next_deadline()).min()
+    }
+
+    /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].
+    pub(crate) fn cancel(&mut self, id: SlotId) -> bool {
+        match self.reqs.role(id) {
+            Some(Role::Send(op)) => self.engine.cancel_send(op),
+            Some(Role::Recv(op)) => self.engine.cancel_recv(op),
+            Some(Role::Flush) => self.cancel_flush(id),
+            None => false,
+        }
+    }
+}
+
+/// The status of an operation that received nothing.
+pub(crate) const NO_MESSAGE: RecvStatus =
+    RecvStatus { len: 0, tag: 0, from: PeerId(u32::MAX), cq_data: None };

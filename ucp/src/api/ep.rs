@@ -1,0 +1,365 @@
+//! Endpoints: a peer to send to, and everything that is sent.
+//! Made by `Worker::connect`. Checks arguments, looks the protocol up, calls the engine; keeps no message.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use ucs::time::{Clock, Monotonic, Nanos};
+use uct::api::Iface as _;
+
+use crate::lane::{LaneIdx, routes};
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Row, Sync, Table, WireCaps, explain};
+
+use super::buf::Held;
+use super::op::{FlushRequest, SendRequest};
+use super::request::{Callback, RequestId, Role};
+use super::{Address, ConnectError, Error, IoBuf, Worker};
+
+/// Most lanes of one endpoint.
+const MAX_LANES: usize = 4;
+
+/// What happens when the peer of an endpoint fails.
+#[derive(Default)]
+pub enum ErrorMode {
+    /// Its operations end with the error; nobody is told besides.
+    #[default]
+    None,
+    /// The callback is told too, once, from progress.
+    Peer(Box<dyn FnMut(Error)>),
+}
+
+/// How an endpoint is made.
+#[derive(Default)]
+pub struct EpParams {
+    /// What happens when the peer fails.
+    pub errors: ErrorMode,
+}
+
+/// How to end an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Close {
+    /// Let what was sent arrive, but take at most this long; after that, as by force.
+    Flush(Duration),
+    /// Now. The peer counts as failed at this worker: every unfinished operation with it ends with an error, also of
+    /// other endpoints to it.
+    Force,
+}
+
+/// A send of the `*_raw` kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SendParams {
+    /// The tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// When it is complete.
+    pub sync: Sync,
+    /// 64 bits for the receiver's status.
+    pub cq_data: Option<u64>,
+    /// Called at the end, if it does not end in the call.
+    pub done: Option<Callback>,
+}
+
+/// How a `*_raw` call began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started<T> {
+    /// It ended in the call: the buffer is free, no callback follows.
+    Done(T),
+    /// It runs; the request is to be freed by [`Worker::test`], [`Worker::wait_for`] or [`Worker::free`].
+    Running(RequestId),
+}
+
+/// The way to one peer. Dropping it leaves what was sent on its way.
+pub struct Ep {
+    worker: Worker,
+    state: Rc<EpState>,
+}
+
+/// What an endpoint's operations and the worker share.
+pub(crate) struct EpState {
+    /// The peer on the lane that messages take.
+    pub peer: PeerId,
+    /// Every lane that leads to it, cheapest first.
+    lanes: ArrayVec<LaneIdx, MAX_LANES>,
+    /// Protocol by size: see [`table_index`].
+    tables: [Table; 8],
+    /// Why nothing can be sent, if so: closed, or failed.
+    refusal: Cell<Option<Error>>,
+    errors: RefCell<ErrorMode>,
+}
+
+impl EpState {
+    /// The peer's failure. `true` the first time, if somebody wants to hear of it.
+    pub(crate) fn fail(&self, error: Error) -> bool {
+        let first = self.failure().is_none();
+        if self.refusal.get().is_none() {
+            self.refusal.set(Some(error));
+        }
+        first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
+    }
+
+    /// Why the peer is lost, if it is.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.refusal.get().filter(|e| *e != Error::Closed)
+    }
+
+    /// Tells the user of the failure. The callback is user code.
+    pub(crate) fn tell(&self, error: Error) {
+        let taken = std::mem::take(&mut *self.errors.borrow_mut());
+        if let ErrorMode::Peer(mut call) = taken {
+            call(error);
+        }
+    }
+}
+
+fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
+    usize::from(kind == Kind::Untagged)
+        | usize::from(sync == Sync::Yes) << 1
+        | usize::from(cq_data == CqData::Yes) << 2
+}
+
+fn keys(mtu: usize, peer: PeerCaps) -> [Key; 8] {
+    let mut all = [Key::new(Kind::Tagged, Sync::No, WireCaps { mtu }, peer); 8];
+    for kind in [Kind::Tagged, Kind::Untagged] {
+        for sync in [Sync::No, Sync::Yes] {
+            for cq_data in [CqData::No, CqData::Yes] {
+                all[table_index(kind, sync, cq_data)] = Key { kind, sync, cq_data, ..all[0] };
+            }
+        }
+    }
+    all
+}
+
+impl Worker {
+    /// An endpoint to the worker at `address`. One side is enough: the peer can receive, and learns of this worker
+    /// from its first packet.
+    pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
+        let mut core = self.core();
+        let routes = routes(&core.lanes, address)?;
+        let mut tried = Vec::new();
+        let mut peer = None;
+        let mut lanes = ArrayVec::new();
+        for route in &routes {
+            if peer.is_none() {
+                match core.add_peer(route) {
+                    Ok(id) => peer = Some(id),
+                    Err(why) => {
+                        let lane = &core.lanes[usize::from(route.lane.0)];
+                        tried.push((lane.iface.attr().tl, why));
+                        continue;
+                    }
+                }
+            }
+            if lanes.try_push(route.lane).is_err() {
+                break;
+            }
+        }
+        let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
+        let mtu = core.paths.get(peer).map_or(0, |path| path.mtu());
+        // The header before the handshake is the longest: sizes chosen for it always fit.
+        let tables = keys(mtu, PeerCaps::default()).map(|key| Table::new(&key, self.limits()));
+        let state = Rc::new(EpState {
+            peer,
+            lanes,
+            tables,
+            refusal: Cell::new(None),
+            errors: RefCell::new(params.errors),
+        });
+        core.eps.retain(|ep| ep.strong_count() > 0);
+        core.eps.push(Rc::downgrade(&state));
+        Ok(Ep { worker: self.clone(), state })
+    }
+}
+
+impl Ep {
+    /// The worker it belongs to.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The peer's number at this worker: what [`crate::rdm::RecvStatus::from`] names.
+    pub fn peer(&self) -> PeerId {
+        self.state.peer
+    }
+
+    /// Transports that lead to the peer, cheapest first; messages take the first.
+    pub fn transports(&self) -> Vec<&'static str> {
+        let core = self.worker.core();
+        self.state.lanes.iter().map(|at| core.lanes[usize::from(at.0)].iface.attr().tl).collect()
+    }
+
+    /// What the engine knows of the peer: handshake, features, what is outstanding. `None` once it is forgotten.
+    pub fn peer_view(&self) -> Option<PeerView> {
+        self.worker.core().engine.peer_info(self.state.peer)
+    }
+
+    /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
+    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 3] {
+        explain(&self.key(kind, sync), self.worker.limits(), len)
+    }
+
+    /// Protocol by size for messages of this kind.
+    pub fn table(&self, kind: Kind, sync: Sync) -> Table {
+        self.state.tables[table_index(kind, sync, CqData::No)]
+    }
+
+    fn key(&self, kind: Kind, sync: Sync) -> Key {
+        let mtu = self.worker.core().paths.get(self.state.peer).map_or(0, |path| path.mtu());
+        keys(mtu, PeerCaps::default())[table_index(kind, sync, CqData::No)]
+    }
+
+    /// Sends `len` bytes at `buf`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
+    /// end, and `params.done` may be called with its argument.
+    #[inline]
+    pub unsafe fn send_raw(
+        &self,
+        buf: *const u8,
+        len: usize,
+        params: &SendParams,
+    ) -> Result<Started<()>, Error> {
+        if let Some(error) = self.state.refusal.get() {
+            return Err(error);
+        }
+        let (kind, cq) = (
+            if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
+            if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
+        );
+        let row = self.state.tables[table_index(kind, params.sync, cq)].pick(len);
+        // SAFETY: this function's contract is that of `begin`.
+        unsafe { self.begin(buf, len, row, params) }
+    }
+
+    /// # Safety
+    /// As for [`Ep::send_raw`].
+    #[inline(always)]
+    unsafe fn begin(
+        &self,
+        buf: *const u8,
+        len: usize,
+        row: Row,
+        params: &SendParams,
+    ) -> Result<Started<()>, Error> {
+        let mut core = self.worker.core();
+        let (engine, mut wire, reqs) = core.split();
+        let user = reqs.next_id()?;
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(buf, len) };
+        let args = SendArgs {
+            buf,
+            tag: params.tag,
+            sync: params.sync,
+            cq_data: params.cq_data,
+            row,
+            user: u64::from(user.raw()),
+        };
+        match engine.send(&mut wire, self.state.peer, args) {
+            EngineStarted::Done(()) => Ok(Started::Done(())),
+            EngineStarted::Pending(op) => {
+                Ok(Started::Running(RequestId(reqs.start(Role::Send(op), params.done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+
+    fn send_owned<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        match unsafe { self.send_raw(at, len, params) } {
+            Ok(Started::Done(())) => SendRequest::ended(Ok(()), held),
+            Ok(Started::Running(id)) => SendRequest::running(self.worker.clone(), id.0, held),
+            Err(e) => SendRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Sends a tagged message. Ends when the buffer may be reused.
+    pub fn tag_send<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+        self.send_owned(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
+    }
+
+    /// Sends a tagged message. Ends when it has been matched and is in the receiver's buffer.
+    pub fn tag_send_sync<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
+        self.send_owned(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+    }
+
+    /// Sends an untagged message: matched by [`Worker::msg_recv`] in order of arrival.
+    pub fn msg_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+        self.send_owned(buf, &SendParams::default())
+    }
+
+    /// Sends a copy of borrowed bytes. A short message goes out at once and nothing is copied twice; `Err` is the
+    /// request that owns the copy of one that could not.
+    pub fn tag_send_now(&self, tag: u64, bytes: &[u8]) -> Result<(), SendRequest<Box<[u8]>>> {
+        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        if bytes.len() <= self.table(Kind::Tagged, Sync::No).eager_max() {
+            // SAFETY: if the send does not end in this call, it is cancelled below before `bytes` goes out of
+            // scope; one packet is either sent whole or still wholly waiting, so cancelling succeeds.
+            match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) } {
+                Ok(Started::Done(())) => return Ok(()),
+                Ok(Started::Running(id)) => {
+                    let cancelled = self.worker.cancel(id);
+                    assert!(cancelled, "a one-packet send that waits can be cancelled");
+                    self.worker.free(id);
+                }
+                Err(e) => return Err(SendRequest::ended(Err(e), Held::new(bytes.into()))),
+            }
+        }
+        Err(self.send_owned(bytes.into(), &params))
+    }
+
+    /// Sends borrowed bytes and makes progress until they may be reused.
+    pub fn tag_send_blocking(&self, tag: u64, bytes: &[u8]) -> Result<(), Error> {
+        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        // SAFETY: `bytes` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) }? {
+            Started::Done(()) => Ok(()),
+            Started::Running(id) => self.worker.wait_borrowed(id.0).map(drop),
+        }
+    }
+
+    /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks.
+    pub fn flush(&self) -> FlushRequest {
+        self.flush_until(Nanos::NEVER)
+    }
+
+    fn flush_until(&self, deadline: Nanos) -> FlushRequest {
+        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline);
+        match started {
+            Ok(id) => FlushRequest::running(self.worker.clone(), id),
+            Err(e) => FlushRequest::ended(Err(e)),
+        }
+    }
+
+    /// Closes the endpoint: nothing more can be sent. Ends within the time given, whatever the peer does;
+    /// [`Error::TimedOut`] says that not everything arrived.
+    pub fn close(self, how: Close) -> FlushRequest {
+        match how {
+            Close::Flush(within) if self.state.failure().is_none() => {
+                let request = self.flush_until(Monotonic.now() + within);
+                self.state.refusal.set(Some(Error::Closed));
+                request
+            }
+            _ => {
+                let ended = self.state.failure().map_or(Ok(()), Err);
+                self.state.refusal.set(Some(Error::Closed));
+                self.worker.core().give_up(self.state.peer);
+                FlushRequest::ended(ended)
+            }
+        }
+    }
+}
+
+impl super::core::Core {
+    /// Ends the unfinished operations to a peer with an error.
+    pub(crate) fn give_up(&mut self, peer: PeerId) {
+        let (engine, mut wire, _) = self.split();
+        engine.on_peer_fault(&mut wire, peer, Fault::Gone);
+    }
+}

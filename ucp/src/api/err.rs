@@ -1,0 +1,178 @@
+//! Errors of operations, sorted by who is to blame, and errors of connecting, with text for people.
+//! Every operation of this layer ends with `Ok` or one [`Error`]; the C face maps it by [`Error::status`].
+//! Never carries text on the data path: [`Error`] is small and `Copy`.
+
+use ucs::{Blame, Status};
+use uct::api::ConnectError as WireRefusal;
+
+use crate::rdm::OpError;
+use crate::rdm::io::Fault;
+
+use super::AddressError;
+
+/// How an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    // --- the caller -------------------------------------------------------------------------------
+    /// The message was longer than the receive buffer: what fitted was written, the rest is lost.
+    #[error("message of {len} bytes does not fit the buffer of {room}")]
+    Truncated {
+        /// Length of the message, bytes.
+        len: u64,
+        /// Length of the buffer, bytes.
+        room: usize,
+    },
+    /// Cancelled on request.
+    #[error("cancelled")]
+    Cancelled,
+    /// The endpoint has been closed.
+    #[error("endpoint is closed")]
+    Closed,
+    /// The probed message was received already, or its sender failed.
+    #[error("no such probed message")]
+    NoMessage,
+    // --- the peer ---------------------------------------------------------------------------------
+    /// Its process or queue pair is gone.
+    #[error("peer is gone")]
+    PeerGone,
+    /// Its address cannot be reached.
+    #[error("peer is not reachable")]
+    Unreachable,
+    /// It did not answer in the time given.
+    #[error("peer did not answer in time")]
+    TimedOut,
+    /// It cannot do this: an old release, or one set up to receive in another way.
+    #[error("not supported by the peer")]
+    Unsupported,
+    // --- the device -------------------------------------------------------------------------------
+    /// The device ended a packet with this EFA completion status.
+    #[error("device completion status {0}")]
+    Device(u8),
+    // --- resources --------------------------------------------------------------------------------
+    /// More operations are running than this worker has numbers for.
+    #[error("too many operations are running")]
+    Exhausted,
+}
+
+impl Error {
+    /// Who has to act.
+    pub fn blame(self) -> Blame {
+        use Error::*;
+        match self {
+            Truncated { .. } | Cancelled | Closed | NoMessage => Blame::Caller,
+            PeerGone | Unreachable | TimedOut | Unsupported => Blame::Peer,
+            Device(_) => Blame::Device,
+            Exhausted => Blame::Resource,
+        }
+    }
+
+    /// The status code of the C API.
+    pub fn status(self) -> Status {
+        use Error::*;
+        match self {
+            Truncated { .. } => Status::MessageTruncated,
+            Cancelled => Status::Canceled,
+            Closed => Status::NotConnected,
+            NoMessage => Status::NoMessage,
+            PeerGone => Status::ConnectionReset,
+            Unreachable => Status::Unreachable,
+            TimedOut => Status::EndpointTimeout,
+            Unsupported => Status::Unsupported,
+            Device(_) => Status::IoError,
+            Exhausted => Status::NoMemory,
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Gone => Error::PeerGone,
+            Fault::Unreachable => Error::Unreachable,
+            Fault::Device(code) => Error::Device(code),
+        }
+    }
+}
+
+impl From<OpError> for Error {
+    fn from(e: OpError) -> Self {
+        match e {
+            OpError::Truncated { len, room } => Error::Truncated { len, room },
+            OpError::Cancelled => Error::Cancelled,
+            OpError::Unknown => Error::NoMessage,
+            OpError::Unsupported => Error::Unsupported,
+            OpError::NoResource => Error::Exhausted,
+            OpError::Peer(fault) => fault.into(),
+        }
+    }
+}
+
+/// Why no endpoint could be made to an address. One line that says what is wrong; never made on a hot path.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The bytes are not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The two workers have no transport in common.
+    #[error("no transport in common: the peer has {theirs}; this worker has {ours} (see UCX_TLS)")]
+    NoCommonTransport {
+        /// The peer's transports, comma separated.
+        theirs: String,
+        /// Ours, comma separated.
+        ours: String,
+    },
+    /// There are common transports, but none reaches the peer.
+    #[error("peer is not reachable: {}", Tried(.tried))]
+    Unreachable {
+        /// Each common transport and why it does not reach the peer.
+        tried: Vec<(&'static str, WireRefusal)>,
+    },
+}
+
+impl ConnectError {
+    /// The status code of the C API.
+    pub fn status(&self) -> Status {
+        match self {
+            ConnectError::Address(_) => Status::InvalidAddr,
+            ConnectError::NoCommonTransport { .. } | ConnectError::Unreachable { .. } => Status::Unreachable,
+        }
+    }
+}
+
+/// Prints `posix: peer is on another host; efa: ...`.
+struct Tried<'a>(&'a [(&'static str, WireRefusal)]);
+
+impl std::fmt::Display for Tried<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (tl, why)) in self.0.iter().enumerate() {
+            write!(f, "{}{tl}: {why}", if i > 0 { "; " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_and_blame_agree() {
+        use Error::*;
+        let all =
+            [Truncated { len: 2, room: 1 }, Cancelled, Closed, PeerGone, Unreachable, TimedOut, Device(7)];
+        for e in all {
+            assert!(e.status().is_err(), "{e}");
+            assert_eq!(e.status().blame(), Some(if e == Closed { Blame::Peer } else { e.blame() }), "{e}");
+        }
+        assert_eq!(Error::from(Fault::Device(3)), Device(3));
+    }
+
+    #[test]
+    fn unreachable_lists_what_was_tried() {
+        let e = ConnectError::Unreachable {
+            tried: vec![("posix", WireRefusal::OtherHost), ("efa", WireRefusal::Gone)],
+        };
+        let text = e.to_string();
+        assert!(text.contains("posix: ") && text.contains("; efa: "), "{text}");
+    }
+}

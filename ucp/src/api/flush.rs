@@ -1,0 +1,179 @@
+//! Flush and close: operations that end when everything before them has ended.
+//! Started by `Ep::flush`, `Worker::flush` and `Ep::close`; moved on by progress, which skips this file while
+//! none runs. Reads the clock only while a close has a deadline.
+
+use std::rc::Rc;
+
+use ucs::coll::slots::SlotId;
+use ucs::time::{Clock, Monotonic, Nanos};
+use uct::api::{Ep as _, Iface as _, Outcome, Refused, Sent};
+
+use crate::lane::{comp_of_flush, fault_of};
+use crate::rdm::io::PeerId;
+
+use super::Error;
+use super::core::{Core, NO_MESSAGE};
+use super::ep::EpState;
+use super::request::{Act, Role};
+
+/// What is flushed, and how far it is.
+pub(crate) struct Flush {
+    id: SlotId,
+    of: Of,
+    stage: Stage,
+    deadline: Nanos,
+    result: Result<(), Error>,
+}
+
+enum Of {
+    Worker,
+    /// The endpoint is kept until the end.
+    Ep(Rc<EpState>),
+}
+
+enum Stage {
+    /// The engine still has something to send, or to hear from the peer.
+    Protocol,
+    /// Lanes not asked yet (next index) and lanes that have not answered.
+    Lanes {
+        next: usize,
+        waiting: usize,
+    },
+    Ended,
+}
+
+impl Flush {
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+}
+
+impl Core {
+    /// Starts a flush of one endpoint, or of all. With a deadline it ends by then, well or not.
+    pub(crate) fn start_flush(&mut self, of: Option<Rc<EpState>>, deadline: Nanos) -> Result<SlotId, Error> {
+        self.reqs.next_id()?;
+        let id = self.reqs.start(Role::Flush, None);
+        let of = of.map_or(Of::Worker, Of::Ep);
+        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, result: Ok(()) });
+        Ok(id)
+    }
+
+    /// Moves every flush on. Those that ended are settled by [`Core::next_flush_act`].
+    #[cold]
+    pub(crate) fn poll_flushes(&mut self) {
+        let mut flushes = std::mem::take(&mut self.flushes);
+        for end in self.flushed.drain(..) {
+            let Some(flush) = flushes.iter_mut().find(|f| f.id == end.id) else { continue };
+            if let Stage::Lanes { waiting, .. } = &mut flush.stage {
+                *waiting -= 1;
+                flush.result = flush.result.and(end.result.map_err(|e| fault_of(e).into()));
+            }
+        }
+        for flush in &mut flushes {
+            self.advance(flush);
+            if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut)) = (&flush.of, &flush.stage, flush.result)
+            {
+                self.give_up(ep.peer);
+            }
+        }
+        flushes.append(&mut self.flushes);
+        self.flushes = flushes;
+    }
+
+    fn advance(&self, flush: &mut Flush) {
+        let peer = match &flush.of {
+            Of::Worker => None,
+            Of::Ep(ep) => Some(ep.peer),
+        };
+        if let (Of::Ep(ep), false) = (&flush.of, matches!(flush.stage, Stage::Ended))
+            && let Some(error) = ep.failure()
+        {
+            flush.result = Err(error);
+            flush.stage = Stage::Ended;
+        }
+        if matches!(flush.stage, Stage::Protocol) && self.engine.idle(peer) {
+            flush.stage = Stage::Lanes { next: 0, waiting: 0 };
+        }
+        if let Stage::Lanes { next, waiting } = &mut flush.stage {
+            let asked = match peer {
+                Some(peer) => self.flush_path(peer, flush.id, next, waiting),
+                None => self.flush_lanes(flush.id, next, waiting),
+            };
+            if let Err(error) = asked {
+                flush.result = Err(error);
+                flush.stage = Stage::Ended;
+            } else if *waiting == 0 && *next == usize::MAX {
+                flush.stage = Stage::Ended;
+            }
+        }
+        if flush.deadline != Nanos::NEVER
+            && !matches!(flush.stage, Stage::Ended)
+            && Monotonic.now() >= flush.deadline
+        {
+            flush.result = Err(Error::TimedOut);
+            flush.stage = Stage::Ended;
+        }
+    }
+
+    /// Flushes the uct endpoint of a peer. `next` is `usize::MAX` once it has been asked.
+    fn flush_path(
+        &self,
+        peer: PeerId,
+        id: SlotId,
+        next: &mut usize,
+        waiting: &mut usize,
+    ) -> Result<(), Error> {
+        if *next == usize::MAX {
+            return Ok(());
+        }
+        let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone) };
+        if asked(path.ep.flush(comp_of_flush(id)), waiting)? {
+            *next = usize::MAX;
+        }
+        Ok(())
+    }
+
+    fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
+        while let Some(lane) = self.lanes.get(*next) {
+            if !asked(lane.iface.flush(comp_of_flush(id)), waiting)? {
+                return Ok(());
+            }
+            *next += 1;
+        }
+        *next = usize::MAX;
+        Ok(())
+    }
+
+    /// Settles one ended flush. Answers `None` when none has ended, or `Some(None)` when nothing has to be run.
+    #[cold]
+    pub(crate) fn next_flush_act(&mut self) -> Option<Option<Act>> {
+        let at = self.flushes.iter().position(|f| matches!(f.stage, Stage::Ended))?;
+        let flush = self.flushes.remove(at);
+        Some(self.reqs.settle(flush.id, flush.result.map(|()| NO_MESSAGE)))
+    }
+
+    /// Ends a flush early.
+    pub(crate) fn cancel_flush(&mut self, id: SlotId) -> bool {
+        match self.flushes.iter_mut().find(|f| f.id == id && !matches!(f.stage, Stage::Ended)) {
+            Some(flush) => {
+                flush.result = Err(Error::Cancelled);
+                flush.stage = Stage::Ended;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Whether the transport took the flush; counts it if it will answer later.
+fn asked(answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
+    match answer {
+        Ok(Sent::Done) => Ok(true),
+        Ok(Sent::InProgress) => {
+            *waiting += 1;
+            Ok(true)
+        }
+        Err(Refused::NoResource) => Ok(false),
+        Err(Refused::Failed(e)) => Err(fault_of(e).into()),
+    }
+}

@@ -1,0 +1,30 @@
+//! The programs' face: contexts, workers, endpoints, requests, tagged and untagged messages.
+//! Thin on purpose: check, then call down to selection, engine and lanes. Never knows a wire format.
+
+mod address;
+mod buf;
+mod config;
+mod context;
+mod core;
+mod ep;
+mod err;
+mod flush;
+mod op;
+mod recv;
+mod request;
+mod scope;
+mod worker;
+
+pub(crate) use address::Entry;
+pub use address::{Address, AddressError};
+pub use buf::{IoBuf, IoBufMut};
+pub use config::Config;
+pub use context::Context;
+pub use ep::{Close, Ep, EpParams, ErrorMode, SendParams, Started};
+pub use err::{ConnectError, Error};
+pub use op::{FlushRequest, RecvRequest, SendRequest};
+pub use recv::{ANY_TAG, EXACT, Envelope, Match, Message};
+pub use request::{Callback, RequestId};
+pub use scope::{Borrowed, Scope};
+pub(crate) use worker::process;
+pub use worker::{Woken, Worker};

@@ -1,0 +1,308 @@
+//! Owned operations: a request that holds the caller's buffer while it runs and gives it back with the result.
+//! Made by the safe send and receive calls. Dropping one never frees memory that the engine still uses.
+//!
+//! Three ways to learn of the end: poll ([`SendRequest::test`]), callback ([`SendRequest::then`]), `await` (both are
+//! futures). All need somebody to call `Worker::progress`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::RecvStatus;
+
+use super::buf::Held;
+use super::request::Ended;
+use super::{Error, IoBuf, IoBufMut, Worker};
+
+/// What both request types are made of.
+struct Op<B: 'static> {
+    state: State,
+    /// `Some` until the buffer has been given back.
+    buf: Option<Held<B>>,
+}
+
+enum State {
+    Ended(Ended),
+    Running(Worker, SlotId),
+}
+
+impl<B: 'static> Op<B> {
+    /// The end, if it has come. The buffer is still inside.
+    fn ended(&mut self) -> Option<Ended> {
+        if let State::Running(worker, id) = &self.state {
+            let ended = worker.core().reqs.take(*id)?;
+            self.state = State::Ended(ended);
+        }
+        match self.state {
+            State::Ended(ended) => Some(ended),
+            State::Running(..) => None,
+        }
+    }
+
+    /// The buffer; the operation has ended.
+    fn back(&mut self) -> B {
+        self.buf.take().expect("request was polled after its end").back()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        if let Some(ended) = self.ended() {
+            return Poll::Ready(ended);
+        }
+        if let State::Running(worker, id) = &self.state {
+            worker.core().reqs.wake_at_end(*id, cx.waker());
+        }
+        Poll::Pending
+    }
+
+    fn wait(&mut self) -> Ended {
+        if let State::Running(worker, id) = &self.state {
+            let ended = worker.run_until(|core| core.reqs.take(*id));
+            self.state = State::Ended(ended);
+        }
+        match self.state {
+            State::Ended(ended) => ended,
+            State::Running(..) => unreachable!("just ended"),
+        }
+    }
+
+    fn cancel(&self) -> bool {
+        match &self.state {
+            State::Running(worker, id) => worker.core().cancel(*id),
+            State::Ended(_) => false,
+        }
+    }
+
+    /// Calls `then` at the end, from progress; at once if it has come.
+    fn then(mut self, then: impl FnOnce(Ended, B) + 'static) {
+        if let Some(ended) = self.ended() {
+            let buf = self.back();
+            return then(ended, buf);
+        }
+        let buf = self.buf.take().expect("buffer is inside until the end");
+        if let State::Running(worker, id) = &self.state {
+            let call = Box::new(move |ended: Ended| then(ended, buf.back()));
+            worker.core().reqs.call_at_end(*id, call);
+        }
+        // The slot belongs to the callback now.
+        self.state = State::Ended(Err(Error::Cancelled));
+    }
+
+    fn detach(&mut self) {
+        let State::Running(worker, id) = &self.state else { return };
+        let buf = self.buf.take().map(|held| Box::new(Orphan(Some(held))) as Box<dyn std::any::Any>);
+        let dropped = worker.core().reqs.detach(*id, buf);
+        self.state = State::Ended(Err(Error::Cancelled));
+        drop(dropped);
+    }
+}
+
+impl<B: 'static> Drop for Op<B> {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.detach();
+        }
+        if let Some(held) = self.buf.take() {
+            drop(held.back());
+        }
+    }
+}
+
+/// The buffer of an operation nobody asks for any more. Dropped when the operation has ended.
+struct Orphan<B>(Option<Held<B>>);
+
+impl<B> Drop for Orphan<B> {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Held::back));
+    }
+}
+
+/// A send that owns its buffer. A future of the result and the buffer.
+///
+/// Dropping it lets the send go on; the buffer lives until its end.
+#[must_use = "a send may still be running: wait for it, await it, or detach it"]
+pub struct SendRequest<B: IoBuf>(Op<B>);
+
+/// A receive that owns its buffer. A future of the result and the buffer.
+///
+/// Dropping it cancels it. If no message has been matched to it, none is lost; the rest of a matched one is received
+/// into nothing. [`RecvRequest::detach`] lets it go on instead.
+#[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
+pub struct RecvRequest<B: IoBufMut>(Op<B>);
+
+// The buffer is never pinned: it is looked at only by moving it out.
+impl<B: IoBuf> Unpin for SendRequest<B> {}
+impl<B: IoBufMut> Unpin for RecvRequest<B> {}
+
+impl<B: IoBuf> SendRequest<B> {
+    pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
+        SendRequest(Op { state: State::Ended(result.map(|()| super::core::NO_MESSAGE)), buf: Some(buf) })
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
+        SendRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&mut self) -> bool {
+        self.0.ended().is_some()
+    }
+
+    /// Result and buffer if it has ended, otherwise the request again.
+    pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
+        match self.0.ended() {
+            Some(ended) => Ok((ended.map(drop), self.0.back())),
+            None => Err(self),
+        }
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> (Result<(), Error>, B) {
+        (self.0.wait().map(drop), self.0.back())
+    }
+
+    /// Asks for it to be given up. `true`: it will end as cancelled. `false`: it goes on, or has ended.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    pub fn then(self, then: impl FnOnce(Result<(), Error>, B) + 'static) {
+        self.0.then(move |ended, buf| then(ended.map(drop), buf));
+    }
+
+    /// Lets it go on without anybody asking for its end.
+    pub fn detach(mut self) {
+        self.0.detach();
+    }
+}
+
+impl<B: IoBuf> Future for SendRequest<B> {
+    type Output = (Result<(), Error>, B);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| (ended.map(drop), self.0.back()))
+    }
+}
+
+impl<B: IoBufMut> RecvRequest<B> {
+    pub(crate) fn ended(ended: Ended, buf: Held<B>) -> Self {
+        RecvRequest(Op { state: State::Ended(ended), buf: Some(buf) })
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
+        RecvRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&mut self) -> bool {
+        self.0.ended().is_some()
+    }
+
+    /// Result and buffer if it has ended, otherwise the request again.
+    pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
+        match self.0.ended() {
+            Some(ended) => Ok((ended, filled(ended, self.0.back()))),
+            None => Err(self),
+        }
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> (Result<RecvStatus, Error>, B) {
+        let ended = self.0.wait();
+        (ended, filled(ended, self.0.back()))
+    }
+
+    /// Gives it up. `true`: it will end as cancelled; a message that was being received into it is lost. `false`: it
+    /// has ended.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
+    pub fn then(mut self, then: impl FnOnce(Result<RecvStatus, Error>, B) + 'static) {
+        if let Some(op) = self.release() {
+            op.then(move |ended, buf| then(ended, filled(ended, buf)));
+        }
+    }
+
+    /// Lets it wait on without anybody asking for its end.
+    pub fn detach(mut self) {
+        self.0.detach();
+    }
+
+    /// The operation, leaving nothing behind for `drop` to cancel.
+    fn release(&mut self) -> Option<Op<B>> {
+        let state = std::mem::replace(&mut self.0.state, State::Ended(Err(Error::Cancelled)));
+        let buf = self.0.buf.take()?;
+        Some(Op { state, buf: Some(buf) })
+    }
+}
+
+impl<B: IoBufMut> Drop for RecvRequest<B> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl<B: IoBufMut> Future for RecvRequest<B> {
+    type Output = (Result<RecvStatus, Error>, B);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| (ended, filled(ended, self.0.back())))
+    }
+}
+
+/// The buffer, told how long the message in it is.
+fn filled<B: IoBufMut>(ended: Ended, mut buf: B) -> B {
+    let len = match ended {
+        Ok(status) => status.len,
+        // What fitted was written.
+        Err(Error::Truncated { room, .. }) => room,
+        Err(_) => return buf,
+    };
+    // SAFETY: the engine has written `len` bytes of the room, which is at least as long.
+    unsafe { buf.set_filled(len) };
+    buf
+}
+
+/// A flush or close. A future of its result. Dropping it does not stop it.
+#[must_use = "a flush ends later: wait for it or await it"]
+pub struct FlushRequest(Op<()>);
+
+impl FlushRequest {
+    pub(crate) fn ended(result: Result<(), Error>) -> Self {
+        FlushRequest(Op {
+            state: State::Ended(result.map(|()| super::core::NO_MESSAGE)),
+            buf: Some(Held::new(())),
+        })
+    }
+
+    pub(crate) fn running(worker: Worker, id: SlotId) -> Self {
+        FlushRequest(Op { state: State::Running(worker, id), buf: Some(Held::new(())) })
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&mut self) -> bool {
+        self.0.ended().is_some()
+    }
+
+    /// Makes progress until it has ended.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.0.wait().map(drop)
+    }
+
+    /// Calls `then` from progress when it has ended; at once if it has.
+    pub fn then(self, then: impl FnOnce(Result<(), Error>) + 'static) {
+        self.0.then(move |ended, ()| then(ended.map(drop)));
+    }
+}
+
+impl Future for FlushRequest {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map(|ended| ended.map(drop))
+    }
+}

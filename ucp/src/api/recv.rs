@@ -1,0 +1,205 @@
+//! Receiving: tagged and untagged, from anybody or from one peer; probing, and receiving what was probed.
+//! Called by programs. Checks arguments and calls the engine; keeps no message.
+
+use crate::rdm::io::PeerId;
+use crate::rdm::{MsgHandle, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted, Take};
+
+use super::buf::Held;
+use super::ep::Started;
+use super::op::RecvRequest;
+use super::request::{Callback, RequestId, Role};
+use super::{Ep, Error, IoBufMut, Worker};
+
+/// A mask that compares every bit of a tag.
+pub const EXACT: u64 = u64::MAX;
+/// A mask that compares none: any tag matches.
+pub const ANY_TAG: u64 = 0;
+
+/// Which messages a receive or probe takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Match {
+    /// Tagged with a mask, or untagged.
+    pub kind: RecvKind,
+    /// From this peer only.
+    pub from: Option<PeerId>,
+}
+
+impl Match {
+    /// Tagged messages whose tag agrees with `tag` in the bits of `mask`, from anybody.
+    pub const fn tagged(tag: u64, mask: u64) -> Match {
+        Match { kind: RecvKind::Tagged { tag, mask }, from: None }
+    }
+
+    /// Untagged messages from anybody.
+    pub const fn untagged() -> Match {
+        Match { kind: RecvKind::Untagged, from: None }
+    }
+
+    /// The same, from one peer only.
+    pub fn from(self, ep: &Ep) -> Match {
+        Match { from: Some(ep.peer()), ..self }
+    }
+}
+
+/// What a probe found: the message's length, tag and sender. It stays where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Length, bytes.
+    pub len: u64,
+    /// Tag; 0 if untagged.
+    pub tag: u64,
+    /// Sender.
+    pub from: PeerId,
+}
+
+/// A message taken off the queue by [`Worker::mprobe`]: nobody else can receive it. Dropping it discards it.
+#[must_use = "a probed message is lost unless it is received"]
+pub struct Message {
+    worker: Worker,
+    handle: Option<MsgHandle>,
+    envelope: Envelope,
+}
+
+impl Worker {
+    /// Receives a message that matches into `len` bytes at `buf`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
+    /// else, until the operation's end, and `done` may be called with its argument.
+    #[inline]
+    pub unsafe fn recv_raw(
+        &self,
+        buf: *mut u8,
+        len: usize,
+        what: Match,
+        done: Option<Callback>,
+    ) -> Result<Started<RecvStatus>, Error> {
+        let mut core = self.core();
+        let (engine, mut wire, reqs) = core.split();
+        let user = u64::from(reqs.next_id()?.raw());
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        let args = RecvArgs { buf, kind: what.kind, from: what.from, user };
+        match engine.recv(&mut wire, args) {
+            EngineStarted::Done(status) => Ok(Started::Done(status)),
+            EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+
+    /// Receives a message that matches.
+    pub fn recv<B: IoBufMut>(&self, what: Match, buf: B) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBufMut` promises that its room
+        // stays where it is meanwhile.
+        let started = unsafe { self.recv_raw(at, len, what, None) };
+        self.owned(started, held)
+    }
+
+    fn owned<B: IoBufMut>(
+        &self,
+        started: Result<Started<RecvStatus>, Error>,
+        held: Held<B>,
+    ) -> RecvRequest<B> {
+        match started {
+            Ok(Started::Done(status)) => RecvRequest::ended(Ok(status), held),
+            Ok(Started::Running(id)) => RecvRequest::running(self.clone(), id.0, held),
+            Err(e) => RecvRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Receives a tagged message whose tag agrees with `tag` in the bits of `mask` ([`EXACT`], [`ANY_TAG`]).
+    pub fn tag_recv<B: IoBufMut>(&self, tag: u64, mask: u64, buf: B) -> RecvRequest<B> {
+        self.recv(Match::tagged(tag, mask), buf)
+    }
+
+    /// Receives an untagged message.
+    pub fn msg_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.recv(Match::untagged(), buf)
+    }
+
+    /// Receives a tagged message into borrowed memory, making progress until it is there.
+    pub fn tag_recv_blocking(&self, tag: u64, mask: u64, buf: &mut [u8]) -> Result<RecvStatus, Error> {
+        // SAFETY: `buf` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.recv_raw(buf.as_mut_ptr(), buf.len(), Match::tagged(tag, mask), None) }? {
+            Started::Done(status) => Ok(status),
+            Started::Running(id) => self.wait_borrowed(id.0),
+        }
+    }
+
+    /// The oldest unexpected message that matches, left where it is. Makes no progress.
+    pub fn probe(&self, what: Match) -> Option<Envelope> {
+        let found = self.core().engine.probe(what.kind, what.from, Take::No)?;
+        Some(Envelope { len: found.len, tag: found.tag, from: found.from })
+    }
+
+    /// Takes the oldest unexpected message that matches off the queue, to be received by [`Message::recv`].
+    pub fn mprobe(&self, what: Match) -> Option<Message> {
+        let found = self.core().engine.probe(what.kind, what.from, Take::Yes)?;
+        let envelope = Envelope { len: found.len, tag: found.tag, from: found.from };
+        Some(Message { worker: self.clone(), handle: Some(found.handle), envelope })
+    }
+}
+
+impl Message {
+    /// Its length, tag and sender.
+    pub fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    /// Receives it.
+    pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: as in `Worker::recv`.
+        let started = unsafe { self.start(at, len, None) };
+        self.worker.clone().owned(started, held)
+    }
+
+    /// Receives it into `len` bytes at `buf`.
+    ///
+    /// # Safety
+    /// As for [`Worker::recv_raw`].
+    pub unsafe fn recv_raw(
+        mut self,
+        buf: *mut u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<Started<RecvStatus>, Error> {
+        // SAFETY: this function's contract.
+        unsafe { self.start(buf, len, done) }
+    }
+
+    /// # Safety
+    /// As for [`Worker::recv_raw`].
+    unsafe fn start(
+        &mut self,
+        buf: *mut u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<Started<RecvStatus>, Error> {
+        let handle = self.handle.take().ok_or(Error::NoMessage)?;
+        let mut core = self.worker.core();
+        let (engine, mut wire, reqs) = core.split();
+        let user = u64::from(reqs.next_id()?.raw());
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        match engine.recv_probed(&mut wire, handle, buf, user) {
+            EngineStarted::Done(status) => Ok(Started::Done(status)),
+            EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: no byte is written to a buffer of length 0.
+        let started = unsafe { self.start(std::ptr::NonNull::dangling().as_ptr(), 0, None) };
+        if let Ok(Started::Running(id)) = started {
+            self.worker.free(id);
+        }
+    }
+}

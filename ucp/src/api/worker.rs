@@ -1,0 +1,289 @@
+//! Workers: progress, waiting, and what a worker knows about itself.
+//! One thread owns a worker; whoever uses it calls [`Worker::progress`]. Never blocks outside the `wait` calls, never
+//! runs user code while its own state is borrowed.
+
+use std::cell::{RefCell, RefMut};
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use ucs::sys::fd::Epoll;
+use ucs::time::{Clock, Monotonic, Nanos};
+use uct::api::{Caps, Events, Iface as _, IfaceAttr};
+
+use crate::lane::connid;
+use crate::rdm::RdmStats;
+use crate::rdm::event::Event;
+use crate::select::Thresholds;
+
+use super::address::Entry;
+use super::core::Core;
+use super::op::FlushRequest;
+use super::{Address, Error, RequestId};
+use crate::rdm::RecvStatus;
+
+/// A communication context of one thread: lanes, peers, messages. Cheap to clone; clones are the same worker.
+///
+/// Neither `Send` nor `Sync`.
+#[derive(Clone)]
+pub struct Worker {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    core: RefCell<Core>,
+    events: Option<Epoll>,
+    limits: Thresholds,
+    spin: u32,
+}
+
+/// What a wait found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    /// There is something to progress, or there may be.
+    Ready,
+    /// The time is over.
+    TimedOut,
+}
+
+impl Worker {
+    pub(crate) fn new(core: Core, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
+        Worker { inner: Rc::new(Inner { core: RefCell::new(core), events, limits, spin }) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn core(&self) -> RefMut<'_, Core> {
+        self.inner.core.borrow_mut()
+    }
+
+    /// Whether both are the same worker.
+    pub(crate) fn is(&self, other: &Worker) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub(crate) fn limits(&self) -> &Thresholds {
+        &self.inner.limits
+    }
+
+    /// Takes in what has arrived, sends what waited, and tells ended operations: callbacks are called and wakers
+    /// woken from here and from nowhere else. Answers how much happened; 0 means nothing did. // HOT
+    ///
+    /// A callback may start operations and may call `progress`.
+    pub fn progress(&self) -> usize {
+        let mut core = self.core();
+        let mut events = core.poll();
+        while let Some(act) = core.next_act() {
+            drop(core);
+            act.run();
+            events += 1;
+            core = self.core();
+        }
+        if !core.flushes.is_empty() {
+            drop(core);
+            events += self.end_flushes();
+        }
+        events
+    }
+
+    #[cold]
+    fn end_flushes(&self) -> usize {
+        let mut events = 0;
+        loop {
+            let Some(act) = self.core().next_flush_act() else { return events };
+            events += 1;
+            if let Some(act) = act {
+                act.run();
+            }
+        }
+    }
+
+    /// Makes progress until `end` answers something. Sleeps when nothing happens for long.
+    pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut Core) -> Option<T>) -> T {
+        let mut idle = 0;
+        loop {
+            if let Some(value) = end(&mut self.core()) {
+                return value;
+            }
+            self.progress_or_rest(&mut idle);
+        }
+    }
+
+    /// One progress call; after many empty ones in a row, a rest until something may have happened.
+    fn progress_or_rest(&self, idle: &mut u32) {
+        if self.progress() > 0 {
+            *idle = 0;
+            return;
+        }
+        *idle += 1;
+        if *idle < self.inner.spin {
+            std::hint::spin_loop();
+        } else if self.wait(Some(Duration::from_millis(100))).is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The descriptor that becomes readable after [`Worker::arm`] when any lane has something: for poll, epoll or an
+    /// async runtime's reactor. `Unsupported` lanes make it fail.
+    pub fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.events.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Arms [`Worker::event_fd`] for one wake-up. `false`: there is something to progress already (or a lane cannot
+    /// wake anybody); progress and try again.
+    pub fn arm(&self) -> bool {
+        let core = self.core();
+        if self.inner.events.is_none() {
+            return false;
+        }
+        // What waits for room on a lane that cannot tell when there is some needs polling.
+        let waits = core.waits_for_room();
+        core.lanes.iter().all(|lane| {
+            let tells = lane.iface.attr().has(Caps::EVENT_SEND);
+            let events = if tells { Events::RECV | Events::SEND } else { Events::RECV };
+            (tells || !waits) && lane.iface.arm(events) == Ok(true)
+        })
+    }
+
+    /// Sleeps until there may be something to progress, or until `timeout`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
+        let Some(events) = &self.inner.events else {
+            std::thread::yield_now();
+            return Ok(Woken::Ready);
+        };
+        if !self.arm() {
+            std::thread::yield_now();
+            return Ok(Woken::Ready);
+        }
+        let timer = self.core().next_deadline().map(|at| at.since(Monotonic.now()));
+        let timeout = [timer, timeout].into_iter().flatten().min();
+        let mut tokens = Vec::new();
+        match events.wait(&mut tokens, timeout)? {
+            0 => Ok(Woken::TimedOut),
+            _ => Ok(Woken::Ready),
+        }
+    }
+
+    /// Runs a future to its end, with progress between its polls. Other tasks may hold requests of this worker.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let flag = Arc::new(Flag(AtomicBool::new(true)));
+        let waker = Waker::from(flag.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        let mut idle = 0;
+        loop {
+            if flag.0.swap(false, Ordering::Acquire)
+                && let Poll::Ready(value) = future.as_mut().poll(&mut cx)
+            {
+                return value;
+            }
+            self.progress_or_rest(&mut idle);
+        }
+    }
+
+    /// The address by which peers make endpoints to this worker.
+    pub fn address(&self) -> Address {
+        let core = self.core();
+        let entries = core.lanes.iter().map(|lane| Entry {
+            tl: ArrayVec::try_from(lane.iface.attr().tl.as_bytes()).unwrap_or_default(),
+            connid: connid(&lane.raw),
+            device: lane.iface.device_addr(),
+            iface: lane.iface.iface_addr(),
+        });
+        Address { process: process(), entries: entries.collect() }
+    }
+
+    /// The attributes of every lane, in the order in which they are polled.
+    pub fn lanes(&self) -> Vec<IfaceAttr> {
+        self.core().lanes.iter().map(|lane| lane.iface.attr().clone()).collect()
+    }
+
+    /// Counters of the protocol engine, by packet type and protocol.
+    pub fn stats(&self) -> RdmStats {
+        self.core().engine.stats().clone()
+    }
+
+    /// The next thing worth telling a person: peers found and lost, packets dropped and why.
+    pub fn take_event(&self) -> Option<Event> {
+        self.core().engine.take_event()
+    }
+
+    /// Bytes held of messages that nobody has received yet, and of packets that wait for their turn.
+    pub fn held_bytes(&self) -> usize {
+        self.core().engine.held_bytes()
+    }
+
+    /// Operations that are running, or have ended and not been picked up.
+    pub fn requests(&self) -> usize {
+        self.core().reqs.len()
+    }
+
+    /// Ends when everything sent so far, to anybody, has been handed over and acknowledged as its protocol asks.
+    pub fn flush(&self) -> FlushRequest {
+        let started = self.core().start_flush(None, Nanos::NEVER);
+        match started {
+            Ok(id) => FlushRequest::running(self.clone(), id),
+            Err(e) => FlushRequest::ended(Err(e)),
+        }
+    }
+
+    /// The end of an operation started by a `*_raw` call, once it has come; the request is freed by this.
+    pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
+        self.core().reqs.take(request.0)
+    }
+
+    /// Whether a request of a `*_raw` call still runs, or has ended and not been freed.
+    pub fn knows(&self, request: RequestId) -> bool {
+        self.core().reqs.knows(request.0)
+    }
+
+    /// Asks for an operation to be given up. `true`: it will end with [`Error::Cancelled`].
+    pub fn cancel(&self, request: RequestId) -> bool {
+        self.core().cancel(request.0)
+    }
+
+    /// Nobody asks for this request any more; it is freed now or when it ends. Its callback is still called. The
+    /// buffer must stay valid until the end all the same.
+    pub fn free(&self, request: RequestId) {
+        self.core().reqs.detach(request.0, None);
+    }
+
+    /// Makes progress until a request of a `*_raw` call has ended, and frees it. A request this worker does not know
+    /// ends with [`Error::Cancelled`] at once.
+    pub fn wait_for(&self, request: RequestId) -> Result<RecvStatus, Error> {
+        self.run_until(|core| match core.reqs.knows(request.0) {
+            true => core.reqs.take(request.0),
+            false => Some(Err(Error::Cancelled)),
+        })
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("address", &format_args!("{}", self.address())).finish_non_exhaustive()
+    }
+}
+
+/// This process, as no other process of its host has ever been: interfaces that live in one process only are reachable
+/// from the same process only.
+pub(crate) fn process() -> u64 {
+    use std::hash::{Hash, Hasher};
+    let me = ucs::sys::proc::ProcId::me();
+    let mut hasher = rustc_hash::FxHasher::default();
+    (me, ucs::sys::host::HostKey::here()).hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// The waker of `block_on`: may be woken from any thread.
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}

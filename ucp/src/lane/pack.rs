@@ -1,0 +1,106 @@
+//! Raw addresses: every lane has one, 32 bytes in EFA's form, so that the raw address header of RDM v4 lets an
+//! unknown sender be connected back in-band on any wire.
+//! Called when lanes are opened and peers connected. Does no I/O.
+//!
+//! A transport whose interface address is 32 bytes (EFA) has its raw address already. One with an 8-byte interface
+//! id gets the form: GID = link-local prefix and the id, queue pair number 0, connection id drawn at random.
+
+use uct::api::{AddrBuf, IfaceAttr};
+
+use crate::rdm::io::Source;
+
+/// Length of a raw address, bytes.
+pub(crate) const RAW_LEN: usize = 32;
+/// `fe80::/64`.
+const LINK_LOCAL: [u8; 8] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0];
+
+/// GID 16 bytes, queue pair number 2, pad 2, connection id 4, reserved 8 (RDM v4 1.6).
+pub(crate) type RawBytes = [u8; RAW_LEN];
+
+/// How a transport's interface address stands to its raw address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AddrForm {
+    /// It is the raw address.
+    Raw,
+    /// It is an 8-byte id, little endian.
+    Id,
+}
+
+impl AddrForm {
+    /// The form of an interface's addresses; `None` if this layer cannot introduce such an interface in-band.
+    pub(crate) fn of(attr: &IfaceAttr) -> Option<AddrForm> {
+        match attr.iface_addr_len {
+            RAW_LEN => Some(AddrForm::Raw),
+            8 => Some(AddrForm::Id),
+            _ => None,
+        }
+    }
+
+    /// The raw address of an interface address.
+    pub(crate) fn raw(self, iface: &[u8], connid: u32) -> Option<RawBytes> {
+        match self {
+            AddrForm::Raw => iface.try_into().ok(),
+            AddrForm::Id => {
+                let id = u64::from_le_bytes(iface.try_into().ok()?);
+                let mut raw = [0; RAW_LEN];
+                raw[..8].copy_from_slice(&LINK_LOCAL);
+                raw[8..16].copy_from_slice(&id.to_be_bytes());
+                raw[20..24].copy_from_slice(&connid.to_le_bytes());
+                Some(raw)
+            }
+        }
+    }
+
+    /// Device and interface address of a raw address that a packet brought. `own_device` is the receiving lane's
+    /// device: a wire whose addresses carry no device part reaches its own device only.
+    pub(crate) fn addrs(self, raw: &RawBytes, own_device: &AddrBuf) -> (AddrBuf, AddrBuf) {
+        match self {
+            AddrForm::Raw => (raw[..16].iter().copied().collect(), raw.iter().copied().collect()),
+            AddrForm::Id => (own_device.clone(), source(raw).node.to_le_bytes().into_iter().collect()),
+        }
+    }
+}
+
+/// What packets of the interface with this raw address carry as their source.
+pub(crate) fn source(raw: &RawBytes) -> Source {
+    let [.., a, b, c, d, e, f, g, h] = *raw.first_chunk::<16>().expect("a raw address has 32 bytes");
+    Source {
+        node: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        port: u32::from(u16::from_le_bytes([raw[16], raw[17]])),
+    }
+}
+
+/// The connection id in a raw address.
+pub(crate) fn connid(raw: &RawBytes) -> u32 {
+    u32::from_le_bytes([raw[20], raw[21], raw[22], raw[23]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_the_raw_form() {
+        let id = 0x0102_0304_0506_0708u64;
+        let raw = AddrForm::Id.raw(&id.to_le_bytes(), 0xdead_beef).unwrap();
+        assert_eq!(raw[..2], [0xfe, 0x80]);
+        assert_eq!(raw[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(source(&raw), Source { node: id, port: 0 });
+        assert_eq!(connid(&raw), 0xdead_beef);
+        let own: AddrBuf = [9u8; 8].into_iter().collect();
+        let (device, iface) = AddrForm::Id.addrs(&raw, &own);
+        assert_eq!((device, iface.as_slice()), (own, id.to_le_bytes().as_slice()));
+    }
+
+    #[test]
+    fn a_raw_address_stays_as_it_is() {
+        let mut raw = [7u8; 32];
+        raw[16..18].copy_from_slice(&0x1234u16.to_le_bytes());
+        assert_eq!(AddrForm::Raw.raw(&raw, 0), Some(raw));
+        assert_eq!(source(&raw).port, 0x1234);
+        let (device, iface) = AddrForm::Raw.addrs(&raw, &AddrBuf::new());
+        assert_eq!((device.as_slice(), iface.as_slice()), (&raw[..16], raw.as_slice()));
+        assert_eq!(AddrForm::Raw.raw(&raw[1..], 0), None);
+        assert_eq!(AddrForm::Id.raw(&raw, 0), None);
+    }
+}

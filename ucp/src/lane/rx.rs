@@ -1,0 +1,57 @@
+//! What a lane reports, handed on: packets, completions and failures go to the engine.
+//! The sink of `Iface::poll`. Never parses a packet and never runs user code.
+
+use ucs::coll::slots::SlotId;
+use ucs::time::Nanos;
+use uct::api::{Am, Comp, EpTag, Error, Sink};
+
+use crate::rdm::io::{PeerId, Source, TxToken};
+use crate::rdm::{Engine, WireId};
+
+use super::{Bound, fault_of};
+
+/// Marks the completion tokens of flushes; the engine's have 32 bits.
+const FLUSH: u64 = 1 << 63;
+
+/// The completion that tells [`Intake`] that a lane's part of a flush has ended.
+pub(crate) fn comp_of_flush(id: SlotId) -> Comp {
+    Comp::Token(FLUSH | u64::from(id.raw()))
+}
+
+/// A lane's part of a flush has ended.
+pub(crate) struct FlushEnd {
+    pub id: SlotId,
+    pub result: Result<(), Error>,
+}
+
+/// One poll of one lane.
+pub(crate) struct Intake<'a> {
+    pub engine: &'a mut Engine,
+    pub bound: Bound<'a>,
+    pub wire: WireId,
+    pub now: Nanos,
+    pub flushed: &'a mut Vec<FlushEnd>,
+}
+
+impl Sink for Intake<'_> {
+    // HOT
+    #[inline]
+    fn on_am(&mut self, am: Am<'_>) {
+        let from = am.source();
+        let from = Source { node: from.node, port: from.port };
+        self.engine.on_packet(&mut self.bound, self.now, self.wire, from, am.packet());
+    }
+
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        if token & FLUSH != 0 {
+            self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
+        } else {
+            self.engine.on_sent(&mut self.bound, TxToken(token as u32), result.map_err(fault_of));
+        }
+    }
+
+    #[cold]
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.engine.on_peer_fault(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
+    }
+}

@@ -1,0 +1,282 @@
+//! Two workers of one thread on every kind of lane: everything a program can do with messages, byte for byte.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{ANY_TAG, EXACT, Error, Match};
+
+/// Sizes around every change of protocol on every lane, and some between.
+const SIZES: [usize; 20] = [
+    0, 1, 7, 8, 9, 31, 40, 63, 64, 500, 4000, 8192, 8391, 8392, 8393, 8900, 20_000, 65_536, 65_537, 1_000_000,
+];
+
+fn all_sizes_arrive(tls: &str) {
+    let pair = Pair::on(tls);
+    for (n, len) in SIZES.into_iter().enumerate() {
+        let tag = n as u64;
+        let sent = bytes(tag, len);
+        // Expected: the receive is there first.
+        let mut recv = pair.b.tag_recv(tag, EXACT, Vec::with_capacity(len));
+        let mut send = pair.ab.tag_send(tag, sent.clone());
+        pair.until(|| recv.is_done() && send.is_done());
+        let (status, got) = recv.wait();
+        assert_eq!(status.map(|s| (s.len, s.tag)), Ok((len, tag)));
+        assert!(got == sent, "expected message of {len} bytes differs");
+        let (result, back) = send.wait();
+        assert_eq!(result, Ok(()));
+        assert!(back == sent);
+        // Unexpected: the message is there first, the other way, from a shared buffer.
+        let send = pair.ba.tag_send(tag, std::rc::Rc::<[u8]>::from(sent.as_slice()));
+        pair.until(|| pair.a.probe(Match::tagged(tag, EXACT)).is_some());
+        let mut recv = pair.a.tag_recv(tag, EXACT, vec![0; len].into_boxed_slice());
+        pair.until(|| recv.is_done());
+        let (status, got) = recv.wait();
+        assert_eq!(status.map(|s| (s.len, s.tag)), Ok((len, tag)));
+        assert!(got[..] == sent[..], "unexpected message of {len} bytes differs");
+        let mut send = send;
+        pair.until(|| send.is_done());
+        assert_eq!(send.wait().0, Ok(()));
+    }
+    pair.settle();
+    assert_eq!((pair.a.requests(), pair.b.requests()), (0, 0));
+}
+
+fn order_and_wildcards(tls: &str) {
+    let pair = Pair::on(tls);
+    let sends: Vec<_> = (0..500u64).map(|n| pair.ab.tag_send(n, n.to_le_bytes().to_vec())).collect();
+    for n in 0..500u64 {
+        // Alternately any tag, the low bit only, and exactly this one: always the oldest that is left.
+        let (tag, mask) = [(0xdead, ANY_TAG), (n, 1), (n, EXACT)][n as usize % 3];
+        let mut recv = pair.b.tag_recv(tag, mask, Vec::with_capacity(8));
+        pair.until(|| recv.is_done());
+        let (status, got) = recv.wait();
+        assert_eq!(status.map(|s| s.tag), Ok(n));
+        assert_eq!(got, n.to_le_bytes());
+    }
+    for mut send in sends {
+        pair.until(|| send.is_done());
+    }
+}
+
+fn untagged_do_not_match_tagged(tls: &str) {
+    let pair = Pair::on(tls);
+    let mut tagged = pair.b.tag_recv(0, ANY_TAG, Vec::with_capacity(8));
+    let mut plain = pair.b.msg_recv(Vec::with_capacity(8));
+    pair.ab.msg_send("plain").detach();
+    pair.until(|| plain.is_done());
+    assert!(!tagged.is_done());
+    pair.ab.tag_send(3, "tagged").detach();
+    pair.until(|| tagged.is_done());
+    assert_eq!(plain.wait().1, b"plain");
+    assert_eq!(tagged.wait().1, b"tagged");
+}
+
+fn truncation_is_told_and_contained(tls: &str) {
+    let pair = Pair::on(tls);
+    for len in [9, 8192, 30_000, 200_000] {
+        for early in [true, false] {
+            let mut recv = early.then(|| pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
+            let mut send = pair.ab.tag_send(1, bytes(1, len));
+            if !early {
+                pair.until(|| pair.b.probe(Match::tagged(1, EXACT)).is_some());
+                recv = Some(pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
+            }
+            let mut recv = recv.unwrap();
+            pair.until(|| recv.is_done() && send.is_done());
+            let (status, got) = recv.wait();
+            assert_eq!(status, Err(Error::Truncated { len: len as u64, room: 8 }));
+            assert_eq!(got[..], bytes(1, len)[..8]);
+            assert_eq!(send.wait().0, Ok(()));
+        }
+    }
+    // The pair is as good as before.
+    let mut recv = pair.b.tag_recv(2, EXACT, Vec::with_capacity(3));
+    pair.ab.tag_send(2, "end").detach();
+    pair.until(|| recv.is_done());
+    assert_eq!(recv.wait().1, b"end");
+}
+
+fn sync_ends_after_the_match(tls: &str) {
+    let pair = Pair::on(tls);
+    for len in [0, 100, 20_000, 300_000] {
+        let mut send = pair.ab.tag_send_sync(5, bytes(5, len));
+        pair.until(|| pair.b.probe(Match::tagged(5, EXACT)).is_some());
+        pair.settle();
+        assert!(!send.is_done(), "{len} bytes: nobody has received it");
+        let mut recv = pair.b.tag_recv(5, EXACT, Vec::with_capacity(len));
+        pair.until(|| recv.is_done() && send.is_done());
+        assert_eq!(send.wait().0, Ok(()));
+        assert!(recv.wait().1 == bytes(5, len));
+    }
+}
+
+fn probes(tls: &str) {
+    let pair = Pair::on(tls);
+    assert_eq!(pair.b.probe(Match::tagged(0, ANY_TAG)), None);
+    for len in [10, 20_000, 200_000] {
+        let mut send = pair.ab.tag_send(7, bytes(7, len));
+        pair.until(|| pair.b.probe(Match::tagged(7, EXACT)).is_some());
+        assert_eq!(pair.b.probe(Match::tagged(8, EXACT)), None);
+        assert_eq!(pair.b.probe(Match::untagged()), None);
+        let seen = pair.b.probe(Match::tagged(7, EXACT)).unwrap();
+        assert_eq!((seen.len, seen.tag), (len as u64, 7));
+        assert!(pair.b.probe(Match::tagged(7, EXACT).from(&pair.ba)).is_some());
+        let message = pair.b.mprobe(Match::tagged(7, EXACT)).unwrap();
+        assert_eq!(message.envelope(), seen);
+        // Taken: nobody else finds it.
+        assert_eq!(pair.b.probe(Match::tagged(7, EXACT)), None);
+        let other = pair.b.tag_recv(7, EXACT, Vec::with_capacity(len));
+        let mut recv = message.recv(Vec::with_capacity(len));
+        pair.until(|| recv.is_done() && send.is_done());
+        assert!(recv.wait().1 == bytes(7, len));
+        assert!(other.cancel());
+    }
+    // A probed message that is dropped is gone, and its sender is done.
+    let mut send = pair.ab.tag_send_sync(9, bytes(9, 100_000));
+    pair.until(|| pair.b.probe(Match::tagged(9, EXACT)).is_some());
+    drop(pair.b.mprobe(Match::tagged(9, EXACT)));
+    pair.until(|| send.is_done());
+    assert_eq!(pair.b.probe(Match::tagged(9, EXACT)), None);
+}
+
+fn cancelled_and_dropped_receives_take_nothing(tls: &str) {
+    let pair = Pair::on(tls);
+    let cancelled = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    assert!(cancelled.cancel());
+    assert_eq!(cancelled.wait().0, Err(Error::Cancelled));
+    drop(pair.b.tag_recv(1, EXACT, Vec::with_capacity(8)));
+    pair.ab.tag_send(1, "first").detach();
+    let mut recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    pair.until(|| recv.is_done());
+    assert!(!recv.cancel(), "ended already");
+    assert_eq!(recv.wait().1, b"first");
+    pair.settle();
+    assert_eq!(pair.b.requests(), 0);
+}
+
+fn dropped_sends_arrive(tls: &str) {
+    let pair = Pair::on(tls);
+    for len in [10, 20_000, 500_000] {
+        drop(pair.ab.tag_send(4, bytes(4, len)));
+        let mut recv = pair.b.tag_recv(4, EXACT, Vec::with_capacity(len));
+        pair.until(|| recv.is_done());
+        assert!(recv.wait().1 == bytes(4, len));
+    }
+    pair.settle();
+    assert_eq!((pair.a.requests(), pair.b.requests()), (0, 0));
+}
+
+fn a_worker_sends_to_itself(tls: &str) {
+    let context = common::context(tls);
+    let worker = context.worker().unwrap();
+    let ep = worker.connect(&worker.address(), Default::default()).unwrap();
+    for len in SIZES {
+        let mut send = ep.tag_send_sync(1, bytes(1, len));
+        let mut recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
+        common::spin(&[&worker], &mut || send.is_done() && recv.is_done());
+        assert!(recv.wait().1 == bytes(1, len), "{len} bytes");
+    }
+}
+
+fn callbacks_may_do_everything(tls: &str) {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    let pair = Rc::new(Pair::on(tls));
+    let rounds = Rc::new(Cell::new(0u64));
+    /// Answers each message by one a byte longer, until there were a hundred.
+    fn bounce(pair: Rc<Pair>, rounds: Rc<Cell<u64>>) {
+        let (p, r) = (pair.clone(), rounds.clone());
+        pair.b.tag_recv(0, ANY_TAG, Vec::with_capacity(1000)).then(move |status, buf| {
+            assert_eq!(status.map(|s| s.tag), Ok(r.get()));
+            r.set(r.get() + 1);
+            if r.get() < 100 {
+                bounce(p.clone(), r.clone());
+                let mut longer = buf;
+                longer.push(0);
+                p.ab.tag_send(r.get(), longer).then(|result, _| result.unwrap());
+            }
+            p.b.progress();
+        });
+    }
+    bounce(pair.clone(), rounds.clone());
+    pair.ab.tag_send(0, "go").detach();
+    pair.until(|| rounds.get() == 100);
+}
+
+fn many_at_a_time(tls: &str) {
+    let pair = Pair::on(tls);
+    let mut recvs: Vec<_> =
+        (0..2000u64).map(|n| pair.b.tag_recv(n, EXACT, Vec::with_capacity(3000))).collect();
+    let mut sends: Vec<_> =
+        (0..2000u64).rev().map(|n| pair.ab.tag_send(n, bytes(n, 1 + n as usize))).collect();
+    pair.until(|| recvs.iter_mut().all(|r| r.is_done()) && sends.iter_mut().all(|s| s.is_done()));
+    for (n, recv) in recvs.into_iter().enumerate() {
+        assert!(recv.wait().1 == bytes(n as u64, 1 + n));
+    }
+}
+
+fn borrowed_and_immediate(tls: &str) {
+    let pair = Pair::on(tls);
+    let out = bytes(3, 3000);
+    let mut back = vec![0; 3000];
+    pair.b.scope(|scope| {
+        let mut recv = scope.tag_recv(3, EXACT, &mut back);
+        if let Err(mut send) = pair.ab.tag_send_now(3, &out) {
+            pair.until(|| send.is_done());
+        }
+        pair.until(|| recv.is_done());
+        assert_eq!(recv.wait().map(|s| s.len), Ok(3000));
+    });
+    assert!(back == out);
+    // A scope gives up what never comes when its function panics.
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pair.b.scope(|scope| {
+            let _ = scope.tag_recv(99, EXACT, &mut back);
+            panic!("on purpose");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(pair.b.requests(), 0);
+}
+
+fn flush_and_close(tls: &str) {
+    let pair = Pair::on(tls);
+    let mut recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(200_000));
+    pair.ab.tag_send(1, bytes(1, 200_000)).detach();
+    let mut flush = pair.ab.flush();
+    pair.until(|| flush.is_done());
+    assert_eq!(flush.wait(), Ok(()));
+    pair.until(|| recv.is_done());
+    let mut all = pair.b.flush();
+    pair.until(|| all.is_done());
+    assert_eq!(all.wait(), Ok(()));
+    let Pair { a, b, ab, .. } = pair;
+    let second = a.connect(&b.address(), Default::default()).unwrap();
+    let mut close = ab.close(ucp::Close::Flush(std::time::Duration::from_secs(60)));
+    common::spin(&[&a, &b], &mut || close.is_done());
+    assert_eq!(close.wait(), Ok(()));
+    // Closing one endpoint leaves another to the same peer alone.
+    second.tag_send(8, "still here").detach();
+    let mut recv = b.tag_recv(8, EXACT, Vec::with_capacity(16));
+    common::spin(&[&a, &b], &mut || recv.is_done());
+    assert_eq!(recv.wait().1, b"still here");
+}
+
+macro_rules! on {
+    ($($name:ident: $tls:literal),+) => {$(
+        mod $name {
+            on!(@ $tls: all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged
+                truncation_is_told_and_contained sync_ends_after_the_match probes
+                cancelled_and_dropped_receives_take_nothing dropped_sends_arrive a_worker_sends_to_itself
+                callbacks_may_do_everything many_at_a_time borrowed_and_immediate flush_and_close);
+        }
+    )+};
+    (@ $tls:literal: $($test:ident)+) => {$(
+        #[test]
+        fn $test() {
+            super::$test($tls);
+        }
+    )+};
+}
+
+on!(loopback: "self", posix: "posix", all: "all");

@@ -1,0 +1,88 @@
+//! The hot path allocates nothing: counted, on every kind of lane, once traffic is steady.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::Pair;
+use ucp::{EXACT, Match, SendParams, Started};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = COUNT.try_with(|c| c.set(c.get() + 1));
+        // SAFETY: the caller's promise about the layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise that `at` came from `alloc` with this layout.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of this thread in 1000 rounds of `round`, after as many to get warm.
+fn in_steady_state(mut round: impl FnMut()) -> u64 {
+    (0..1000).for_each(|_| round());
+    let before = COUNT.get();
+    (0..1000).for_each(|_| round());
+    COUNT.get() - before
+}
+
+fn raw(tls: &str, len: usize) {
+    let pair = Pair::on(tls);
+    let (out, mut room) = (vec![1u8; len], vec![0u8; len]);
+    let count = in_steady_state(|| {
+        // SAFETY: `room` lives until the loop below has seen the end.
+        let recv = unsafe { pair.b.recv_raw(room.as_mut_ptr(), len, Match::tagged(1, EXACT), None) };
+        let params = SendParams { tag: Some(1), ..SendParams::default() };
+        // SAFETY: `out` lives until the loop below has seen the end.
+        let send = unsafe { pair.ab.send_raw(out.as_ptr(), len, &params) };
+        let Ok(Started::Running(recv)) = recv else { panic!("nothing was there to receive: {recv:?}") };
+        let mut send = match send.unwrap() {
+            Started::Running(id) => Some(id),
+            Started::Done(()) => None,
+        };
+        let mut received = false;
+        while !received || send.is_some() {
+            pair.a.progress();
+            pair.b.progress();
+            received = received || pair.b.test(recv).is_some_and(|end| end.is_ok());
+            send = send.filter(|id| pair.a.test(*id).is_none());
+        }
+    });
+    assert_eq!(count, 0, "{tls}, {len} bytes");
+}
+
+fn owned(tls: &str, len: usize) {
+    let pair = Pair::on(tls);
+    let mut bufs = Some((vec![1u8; len], Vec::with_capacity(len)));
+    let count = in_steady_state(|| {
+        let (out, room) = bufs.take().unwrap();
+        let mut recv = pair.b.tag_recv(1, EXACT, room);
+        let mut send = pair.ab.tag_send(1, out);
+        pair.until(|| recv.is_done() && send.is_done());
+        bufs = Some((send.wait().1, recv.wait().1));
+    });
+    assert_eq!(count, 0, "{tls}, {len} bytes");
+}
+
+#[test]
+fn sends_and_receives_allocate_nothing() {
+    for tls in ["self", "posix", "all"] {
+        for len in [0, 8, 1000, 20_000, 200_000] {
+            raw(tls, len);
+            owned(tls, len);
+        }
+    }
+}

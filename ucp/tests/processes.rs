@@ -1,0 +1,168 @@
+//! Two processes: traffic both ways byte for byte, sleeping until a message comes, and a peer that is killed.
+//!
+//! The second process is this test binary again, running only [`child`] with a role in its environment.
+
+mod common;
+
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{bytes, context, spin};
+use ucp::{ANY_TAG, Address, EXACT, Ep, EpParams, Error, ErrorMode, Worker};
+
+const ROLE: &str = "UCP_TEST_ROLE";
+const MESSAGES: u64 = 3000;
+
+/// Starts the second process on the same transports and gives it `worker`'s address.
+fn start(role: &str, tls: &str, worker: &Worker) -> Child {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(ROLE, format!("{role} {tls}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&worker.address().pack()).unwrap();
+    child
+}
+
+/// Not a test of its own: the second process.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (role, tls) = role.split_once(' ').unwrap();
+    let mut packed = Vec::new();
+    std::io::stdin().read_to_end(&mut packed).unwrap();
+    let worker = context(tls).worker().unwrap();
+    let ep = worker.connect(&Address::unpack(&packed).unwrap(), EpParams::default()).unwrap();
+    ep.tag_send_blocking(0, &worker.address().pack()).unwrap();
+    match role {
+        "exchange" => exchange(&worker, &ep, 1),
+        "late" => {
+            std::thread::sleep(Duration::from_millis(200));
+            ep.tag_send_blocking(1, b"late").unwrap();
+            ep.flush().wait().unwrap();
+        }
+        // Until it is killed.
+        "victim" => loop {
+            worker.progress();
+        },
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Waits for the child's address and makes an endpoint to it.
+fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
+    let mut room = [0; 512];
+    let status = worker.tag_recv_blocking(0, EXACT, &mut room).unwrap();
+    worker.connect(&Address::unpack(&room[..status.len]).unwrap(), EpParams { errors }).unwrap()
+}
+
+fn length(n: u64) -> usize {
+    let spread = [16, 200, 9000, 70_000, 300_000][(n % 5) as usize];
+    (bytes(n, 8).iter().fold(0, |a, b| a * 256 + usize::from(*b)) % spread).min(1 << 20)
+}
+
+/// Sends [`MESSAGES`] of mixed lengths, a window at a time, and checks as many that come in order from the other side.
+fn exchange(worker: &Worker, ep: &Ep, side: u64) {
+    let seed = |side: u64, n: u64| n * 2 + side;
+    let mut sends = Vec::new();
+    let (mut sent, mut got) = (0, 0);
+    let mut recv = None;
+    spin(&[worker], &mut || {
+        sends.retain_mut(|s: &mut ucp::SendRequest<Vec<u8>>| !s.is_done());
+        while sent < MESSAGES && sends.len() < 16 {
+            let n = seed(side, sent);
+            sends.push(ep.tag_send(100 + sent, bytes(n, length(n))));
+            sent += 1;
+        }
+        while got < MESSAGES {
+            let mut waiting =
+                recv.take().unwrap_or_else(|| worker.tag_recv(0, ANY_TAG, Vec::with_capacity(1 << 20)));
+            if !waiting.is_done() {
+                recv = Some(waiting);
+                break;
+            }
+            let (status, buf) = waiting.wait();
+            let n = seed(1 - side, got);
+            assert_eq!(status.map(|s| (s.tag, s.len)), Ok((100 + got, length(n))));
+            assert!(buf == bytes(n, length(n)), "message {got} differs");
+            got += 1;
+        }
+        sent == MESSAGES && got == MESSAGES && sends.is_empty()
+    });
+    ep.flush().wait().unwrap();
+}
+
+fn both_ways(tls: &str) {
+    let worker = context(tls).worker().unwrap();
+    let mut child = start("exchange", tls, &worker);
+    let ep = meet(&worker, ErrorMode::None);
+    exchange(&worker, &ep, 0);
+    // The other side may still need answers.
+    while child.try_wait().unwrap().is_none() {
+        worker.progress();
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+fn sleeps_until_a_message_comes(tls: &str) {
+    let worker = context(tls).worker().unwrap();
+    let mut child = start("late", tls, &worker);
+    let _ep = meet(&worker, ErrorMode::None);
+    let mut recv = worker.tag_recv(1, EXACT, Vec::with_capacity(16));
+    let mut rests = 0;
+    while !recv.is_done() {
+        if worker.progress() == 0 {
+            assert_eq!(worker.wait(Some(Duration::from_secs(60))), Ok(ucp::Woken::Ready));
+            rests += 1;
+        }
+    }
+    assert_eq!(recv.wait().1, b"late");
+    assert!(rests < 10_000, "it was polling, not sleeping: {rests}");
+    assert!(child.wait().unwrap().success());
+}
+
+fn a_killed_peer_is_an_error(tls: &str) {
+    let worker = context(tls).worker().unwrap();
+    let mut child = start("victim", tls, &worker);
+    let told = Rc::new(Cell::new(None));
+    let seen = told.clone();
+    let ep = meet(&worker, ErrorMode::Peer(Box::new(move |e| seen.set(Some(e)))));
+    ep.tag_send_blocking(5, b"first").unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Sends into the void are accepted until something notices: queues fill, or the device says so.
+    let mut sends: Vec<_> = (0..10_000).map(|n| ep.tag_send(n, bytes(n, 100))).collect();
+    let mut large = ep.tag_send(5, bytes(5, 500_000));
+    spin(&[&worker], &mut || large.is_done() && sends.iter_mut().all(|s| s.is_done()));
+    assert_eq!(large.wait().0, Err(Error::PeerGone));
+    spin(&[&worker], &mut || told.get().is_some());
+    assert_eq!(told.get(), Some(Error::PeerGone));
+    assert_eq!(ep.tag_send(6, "more").wait().0, Err(Error::PeerGone));
+    assert_eq!(ep.close(ucp::Close::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone));
+}
+
+macro_rules! on {
+    ($($name:ident: $tls:literal),+) => {$(
+        mod $name {
+            #[test]
+            fn both_ways() {
+                super::both_ways($tls);
+            }
+            #[test]
+            fn sleeps_until_a_message_comes() {
+                super::sleeps_until_a_message_comes($tls);
+            }
+            #[test]
+            fn a_killed_peer_is_an_error() {
+                super::a_killed_peer_is_an_error($tls);
+            }
+        }
+    )+};
+}
+
+on!(posix: "posix");

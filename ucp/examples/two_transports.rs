@@ -14,7 +14,7 @@ use ucp::{Context, EXACT, EpParams};
 use ucs::config::Source;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for tls in ["self", "posix"] {
+    for tls in ["posix", "efa"] {
         over(tls)?;
     }
     Ok(())

@@ -279,4 +279,4 @@ macro_rules! on {
     )+};
 }
 
-on!(loopback: "self", posix: "posix", all: "all");
+on!(loopback: "self", posix: "posix", efa: "efa", all: "all");

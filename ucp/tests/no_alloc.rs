@@ -79,7 +79,7 @@ fn owned(tls: &str, len: usize) {
 
 #[test]
 fn sends_and_receives_allocate_nothing() {
-    for tls in ["self", "posix", "all"] {
+    for tls in ["self", "posix", "efa", "all"] {
         for len in [0, 8, 1000, 20_000, 200_000] {
             raw(tls, len);
             owned(tls, len);

@@ -165,4 +165,4 @@ macro_rules! on {
     )+};
 }
 
-on!(posix: "posix");
+on!(posix: "posix", efa: "efa");

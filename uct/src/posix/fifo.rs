@@ -108,6 +108,7 @@ pub fn names(intent: &AtomicU64, ticket: u64) -> bool {
 #[inline(always)]
 pub fn flags(state: &AtomicU32) -> u32 {
     // SYNC(arm): follows the SeqCst exchange of `claim` in program order.
+    model_fence();
     state.load(Ordering::SeqCst)
 }
 
@@ -121,9 +122,17 @@ pub fn disarm(state: &AtomicU32) -> bool {
 pub fn arm(state: &AtomicU32, head: &AtomicU64, ticket: u64) -> bool {
     // SYNC(arm): store, then load, both SeqCst; a writer exchanges the head, then loads the flag. One sees the other.
     state.fetch_or(ARMED, Ordering::SeqCst);
+    model_fence();
     if head.load(Ordering::SeqCst) == ticket {
         return true;
     }
     state.fetch_and(!ARMED, Ordering::SeqCst);
     false
+}
+
+/// Loom takes SeqCst accesses for AcqRel ones; only its fences are sequentially consistent. Nothing outside models.
+#[inline(always)]
+fn model_fence() {
+    #[cfg(loom)]
+    ucs::sync::fence(Ordering::SeqCst);
 }

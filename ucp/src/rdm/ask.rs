@@ -38,7 +38,7 @@ pub struct SendArgs {
     pub buf: SendBuf,
     /// Its tag; `None` for an untagged message.
     pub tag: Option<u64>,
-    /// When it is complete.
+    /// When it is complete; a row that is delivery complete makes it [`Sync::Yes`] in any case.
     pub sync: Sync,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,

@@ -65,6 +65,11 @@ impl Engine {
         true
     }
 
+    /// True while a receive waits for a message.
+    pub fn is_posted(&self, op: OpId) -> bool {
+        self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted(_)))
+    }
+
     /// The oldest message that a receive with these arguments would get, if it has come.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
         let arrived = &mut self.queues[kind.kind() as usize].arrived;

@@ -34,6 +34,11 @@ pub mod quirks;
 pub mod room;
 pub mod stats;
 
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use ucs::coll::slots::{SlotId, Slots};

@@ -52,6 +52,7 @@ impl Engine {
         if s.tag.is_none() && !takes_untagged(peer.features) {
             return Started::Failed(OpError::Unsupported);
         }
+        let row = if s.sync == Sync::Yes { s.row.with(Sync::Yes) } else { s.row };
         let op = TxOp {
             buf: s.buf,
             user: s.user,
@@ -62,7 +63,7 @@ impl Engine {
             peer: to,
             msg_id: 0,
             recv_id: 0,
-            row: s.row.with(s.sync),
+            row,
             state: TxState::Queued,
             in_data_queue: false,
         };

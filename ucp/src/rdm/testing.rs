@@ -1,0 +1,283 @@
+//! Several engines in one thread over a network of queues whose every turn comes from a seed: order, lack of room,
+//! when a queue is served. For tests only.
+
+use ucs::time::Nanos;
+
+use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
+use super::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use super::op::{RecvBuf, SendBuf};
+use super::room::{Row, Sync};
+use super::{Engine, RecvStatus};
+use crate::wire::RawAddr;
+
+/// Small, seeded, good enough to shuffle (splitmix64).
+#[derive(Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        n > 0 && self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+/// Prints the seed if the test fails.
+pub struct Seed(pub u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    pub mtu: usize,
+    /// One in so many sends finds no room; 0: never.
+    pub full: usize,
+    /// Packets overtake each other.
+    pub reorder: bool,
+}
+
+impl Manner {
+    pub const CALM: Manner = Manner { mtu: 1024, full: 0, reorder: false };
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub struct Flight {
+    pub from: usize,
+    pub to: usize,
+    pub bytes: Vec<u8>,
+}
+
+pub struct Node {
+    pub engine: Engine,
+    pub addr: RawAddr,
+    pub wire: WireId,
+    /// Node of each peer.
+    pub paths: Vec<usize>,
+    /// The wire of this node refuses everything.
+    pub jammed: bool,
+}
+
+pub struct Net {
+    pub nodes: Vec<Node>,
+    pub flights: Vec<Flight>,
+    pub dice: Dice,
+    pub manner: Manner,
+}
+
+/// The wire of one node, for the time of one call.
+pub struct Port<'a> {
+    me: usize,
+    paths: &'a mut Vec<usize>,
+    jammed: bool,
+    addrs: &'a [RawAddr],
+    flights: &'a mut Vec<Flight>,
+    dice: &'a mut Dice,
+    manner: Manner,
+}
+
+impl Wire for Port<'_> {
+    fn mtu(&self, _to: PeerId) -> usize {
+        self.manner.mtu
+    }
+
+    fn send<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        to: PeerId,
+        max: usize,
+        _token: TxToken,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        assert!(max <= self.manner.mtu, "packet of {max}");
+        if self.jammed || self.dice.one_in(self.manner.full) {
+            return Err(Refused::Full);
+        }
+        let to = self.paths[to.0 as usize];
+        if to == usize::MAX {
+            return Err(Refused::Fault(Fault::Gone));
+        }
+        let mut bytes = vec![0xee; max];
+        let len = fill(&mut bytes);
+        bytes.truncate(len);
+        self.flights.push(Flight { from: self.me, to, bytes });
+        Ok(Posted::Done)
+    }
+
+    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
+        let node = self.addrs.iter().position(|a| a == addr).ok_or(Fault::Unreachable)?;
+        set_path(self.paths, peer, node);
+        Ok(())
+    }
+}
+
+fn set_path(paths: &mut Vec<usize>, peer: PeerId, node: usize) {
+    let at = peer.0 as usize;
+    if paths.len() <= at {
+        paths.resize(at + 1, usize::MAX);
+    }
+    paths[at] = node;
+}
+
+pub fn address(node: usize) -> RawAddr {
+    let mut gid = [0; 16];
+    gid[0] = 0xfe;
+    gid[1] = 0x80;
+    gid[15] = node as u8 + 1;
+    RawAddr { gid, qpn: node as u16 + 10, connid: 1000 + node as u32 }
+}
+
+pub fn source(addr: &RawAddr) -> Source {
+    Source { node: u64::from(addr.gid[15]), port: u32::from(addr.qpn) }
+}
+
+impl Net {
+    pub fn new(nodes: usize, seed: u64, manner: Manner) -> Net {
+        Net::with(nodes, seed, manner, EngineConfig::default())
+    }
+
+    pub fn with(nodes: usize, seed: u64, manner: Manner, cfg: EngineConfig) -> Net {
+        let node = |n| {
+            let mut engine = Engine::new(cfg);
+            let wire = engine.add_wire(address(n));
+            Node { engine, addr: address(n), wire, paths: Vec::new(), jammed: false }
+        };
+        Net { nodes: (0..nodes).map(node).collect(), flights: Vec::new(), dice: Dice(seed), manner }
+    }
+
+    /// The engine of node `me`, and its wire.
+    pub fn at<T>(&mut self, me: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
+        let addrs: Vec<RawAddr> = self.nodes.iter().map(|n| n.addr).collect();
+        let node = &mut self.nodes[me];
+        let mut port = Port {
+            me,
+            paths: &mut node.paths,
+            jammed: node.jammed,
+            addrs: &addrs,
+            flights: &mut self.flights,
+            dice: &mut self.dice,
+            manner: self.manner,
+        };
+        call(&mut node.engine, &mut port)
+    }
+
+    /// Node `you` as a peer of node `me`.
+    pub fn peer(&mut self, me: usize, you: usize) -> PeerId {
+        let addr = self.nodes[you].addr;
+        let node = &mut self.nodes[me];
+        let peer = node.engine.add_peer(node.wire, addr, source(&addr));
+        set_path(&mut node.paths, peer, you);
+        peer
+    }
+
+    /// A peer of `me` as a node.
+    pub fn node_of(&self, me: usize, peer: PeerId) -> usize {
+        self.nodes[me].paths[peer.0 as usize]
+    }
+
+    /// Hands one packet to its receiver; false if there is none.
+    pub fn deliver_one(&mut self) -> bool {
+        if self.flights.is_empty() {
+            return false;
+        }
+        let at = if self.manner.reorder { self.dice.below(self.flights.len()) } else { 0 };
+        let flight = self.flights.remove(at);
+        self.deliver(&flight);
+        true
+    }
+
+    pub fn deliver(&mut self, flight: &Flight) {
+        let from = source(&self.nodes[flight.from].addr);
+        let wire = self.nodes[flight.to].wire;
+        self.at(flight.to, |e, w| e.on_packet(w, Nanos(0), wire, from, &flight.bytes));
+    }
+
+    pub fn resume(&mut self, me: usize) -> usize {
+        self.at(me, |e, w| e.resume(w, Nanos(0)))
+    }
+
+    /// Runs until nothing moves any more.
+    pub fn settle(&mut self) {
+        let mut still = 0;
+        // With wires that are full now and then, nothing moving once proves nothing.
+        while still < 50 {
+            let mut moved = false;
+            while self.deliver_one() {
+                moved = true;
+            }
+            for me in 0..self.nodes.len() {
+                moved |= self.resume(me) > 0;
+            }
+            still = if moved || !self.flights.is_empty() { 0 } else { still + 1 };
+        }
+    }
+
+    pub fn outs(&mut self, me: usize) -> Vec<Out> {
+        std::iter::from_fn(|| self.nodes[me].engine.take_out()).collect()
+    }
+
+    /// Sends `bytes`, which must live until the send is over.
+    pub fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], tag: Option<u64>, row: Row) -> Started<()> {
+        self.send_args(
+            me,
+            to,
+            SendArgs { buf: lend(bytes), tag, sync: Sync::No, cq_data: None, row, user: 1 },
+        )
+    }
+
+    pub fn send_args(&mut self, me: usize, to: PeerId, args: SendArgs) -> Started<()> {
+        self.at(me, |e, w| e.send(w, to, args))
+    }
+
+    /// Receives into `bytes`, which must live, untouched, until the receive is over.
+    pub fn recv(&mut self, me: usize, bytes: &mut [u8], kind: RecvKind, user: u64) -> Started<RecvStatus> {
+        let args = RecvArgs { buf: lend_mut(bytes), kind, from: None, user };
+        self.at(me, |e, w| e.recv(w, args))
+    }
+}
+
+pub const ANY: RecvKind = RecvKind::Tagged { tag: 0, mask: 0 };
+
+pub fn exact(tag: u64) -> RecvKind {
+    RecvKind::Tagged { tag, mask: !0 }
+}
+
+/// Lends bytes to an engine; the test keeps them until the operation is over.
+pub fn lend(bytes: &[u8]) -> SendBuf {
+    // SAFETY: tests declare their buffers before the `Net` that uses them, or keep them beside it.
+    unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) }
+}
+
+/// Lends room to an engine; the test keeps it, and does not look into it, until the operation is over.
+pub fn lend_mut(bytes: &mut [u8]) -> RecvBuf {
+    // SAFETY: tests declare their buffers before the `Net` that uses them, or keep them beside it.
+    unsafe { RecvBuf::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+/// `len` bytes that tell whose message they are and where in it each stands.
+pub fn letter(key: u64, len: usize) -> Vec<u8> {
+    let mut dice = Dice(key.wrapping_mul(0x1234_5678_9abc_def1));
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| dice.next().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}

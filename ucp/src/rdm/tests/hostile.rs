@@ -1,0 +1,175 @@
+//! Bytes from a peer that means ill, or from nobody: nothing panics, nothing outside the user's rooms is written, no
+//! operation ends twice, and the honest traffic of others still arrives.
+
+use std::collections::HashSet;
+
+use crate::rdm::ask::*;
+use crate::rdm::room::Row;
+use crate::rdm::testing::*;
+use crate::wire::PktType;
+use crate::wire::ctl::{Cts, CtsData, Receipt};
+
+const GUARD: usize = 64;
+
+/// A live engine under mutated copies of packets that are on their way to it.
+fn storm(seed: u64) {
+    let _seed = Seed(seed);
+    let mut dice = Dice(seed ^ 0xbad);
+    let mut net = Net::new(3, seed, Manner { mtu: 512, full: 4, reorder: true });
+    let letters: Vec<Vec<u8>> = (0..40).map(|n| letter(n, dice.below(6000))).collect();
+    let mut rooms: Vec<Vec<u8>> = (0..60).map(|_| vec![0x55; dice.below(7000) + 2 * GUARD]).collect();
+    let (mut next, mut posted) = (0, 0);
+    let mut ended = HashSet::new();
+    let mut pool: Vec<Flight> = Vec::new();
+    for _ in 0..1500 {
+        match dice.below(8) {
+            0 if next < letters.len() => {
+                let (from, to) = (dice.below(3), dice.below(3));
+                let peer = net.peer(from, to);
+                let row = dice.pick(&Row::ALL);
+                let tag = dice.one_in(2).then_some(dice.below(2) as u64);
+                let buf = lend(&letters[next]);
+                let args = SendArgs { buf, tag, sync: row.sync(), cq_data: None, row, user: next as u64 };
+                net.send_args(from, peer, args);
+                next += 1;
+            }
+            1 if posted < rooms.len() => {
+                let kind = dice.pick(&[ANY, exact(0), exact(1), RecvKind::Untagged]);
+                let room = &mut rooms[posted];
+                let end = room.len() - GUARD;
+                let me = dice.below(3);
+                match net.recv(me, &mut room[GUARD..end], kind, posted as u64) {
+                    Started::Pending(_) => {}
+                    _ => assert!(ended.insert((true, posted as u64))),
+                }
+                posted += 1;
+            }
+            2 => {
+                let me = dice.below(3);
+                net.resume(me);
+            }
+            3 | 4 if !pool.is_empty() => {
+                let mut flight = pool[dice.below(pool.len())].clone();
+                mutate(&mut flight, &mut dice);
+                net.deliver(&flight);
+            }
+            _ => {
+                pool.extend(net.flights.iter().take(1).cloned());
+                net.deliver_one();
+            }
+        }
+        for me in 0..3 {
+            for out in net.outs(me) {
+                let key = match out {
+                    Out::SendDone { user, .. } => (false, user),
+                    Out::RecvDone { user, .. } => (true, user),
+                    Out::PeerFailed { .. } => continue,
+                };
+                assert!(ended.insert(key), "{key:?} ended twice");
+            }
+        }
+    }
+    drop(net);
+    for room in &rooms {
+        assert!(room[..GUARD].iter().chain(&room[room.len() - GUARD..]).all(|&b| b == 0x55), "out of bounds");
+    }
+}
+
+fn mutate(flight: &mut Flight, dice: &mut Dice) {
+    let bytes = &mut flight.bytes;
+    for _ in 0..dice.below(4) {
+        match dice.below(6) {
+            0 => bytes.truncate(dice.below(bytes.len() + 1)),
+            1 => bytes.extend(letter(dice.next(), dice.below(40))),
+            2 if !bytes.is_empty() => bytes[0] = dice.next() as u8,
+            // Header fields are where the harm is.
+            3 if bytes.len() >= 48 => {
+                let at = dice.below(40);
+                bytes[at..at + 8]
+                    .copy_from_slice(&dice.pick(&[0u64, 1, u64::MAX, 1 << 63, 4096]).to_le_bytes());
+            }
+            _ if !bytes.is_empty() => {
+                let at = dice.below(bytes.len().min(64));
+                bytes[at] ^= 1 << dice.below(8);
+            }
+            _ => {}
+        }
+    }
+    if dice.one_in(8) {
+        flight.from = dice.below(3);
+    }
+}
+
+#[test]
+fn mutated_packets() {
+    (0..120).for_each(storm);
+}
+
+#[test]
+fn noise() {
+    let _seed = Seed(7);
+    let mut dice = Dice(7);
+    let mut net = Net::new(2, 7, Manner::CALM);
+    net.peer(1, 0);
+    let mut room = vec![0u8; 500];
+    net.recv(1, &mut room, ANY, 0);
+    for _ in 0..20_000 {
+        let mut bytes = letter(dice.next(), dice.below(100));
+        if bytes.len() > 3 && dice.one_in(2) {
+            bytes[0] = dice.pick(&[3, 4, 9, 10, 64, 65, 66, 67, 68, 69, 70, 133, 134, 135, 136, 137, 138]);
+            bytes[1] = 4;
+            bytes[2] &= 0xfe;
+        }
+        net.deliver(&Flight { from: 0, to: 1, bytes });
+        net.flights.clear();
+    }
+}
+
+/// Ids are only good from the peer they were given to, in the state they were given for.
+#[test]
+fn stolen_ids_are_refused() {
+    let mut net = Net::new(3, 1, Manner::CALM);
+    let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));
+    net.send(2, thief, b"hi", Some(9), Row::Eager);
+    net.settle();
+    let bytes = letter(1, 20_000);
+    let mut room = vec![0; 20_000];
+    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Row::DcLongCts) else { panic!() };
+    net.settle();
+    let send_id = send.0.raw();
+    let mut packet = [0; 64];
+    let forge = |net: &mut Net, to: usize, len: usize, packet: &[u8]| {
+        net.deliver(&Flight { from: 2, to, bytes: packet[..len].to_vec() });
+    };
+    let cts = Cts { send_id, recv_id: 1, recv_length: 5000, ..Cts::default() };
+    let len = cts.write(&mut packet);
+    forge(&mut net, 0, len, &packet);
+    let len = Receipt { send_id, ..Receipt::default() }.write(&mut packet);
+    forge(&mut net, 0, len, &packet);
+    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 2);
+    // From the right peer, but nobody can have received what was not sent.
+    net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
+    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 3);
+    assert!(net.flights.is_empty() && net.outs(0).is_empty());
+
+    let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
+    let recv_id = recv.0.raw();
+    let data = CtsData { recv_id, seg_length: 8, seg_offset: 15_000, connid: None };
+    let at = data.write(&mut packet);
+    net.peer(1, 2);
+    forge(&mut net, 1, at + 8, &packet);
+    // Beyond the window, beyond the message, and twice, from the right peer.
+    let honest = net.flights.clone();
+    for (seg_offset, seg_length) in [(19_999, 2), (u64::MAX - 8, 8), (0, 8)] {
+        let at = CtsData { recv_id, seg_length, seg_offset, connid: None }.write(&mut packet);
+        net.deliver(&Flight { from: 0, to: 1, bytes: packet[..at + 8].to_vec() });
+    }
+    let rare = net.nodes[1].engine.stats().rare;
+    assert_eq!((rare.bad_id, rare.bad_window, rare.bad_segment), (1, 2, 1));
+    assert_eq!(net.flights.len(), honest.len());
+    net.settle();
+    assert_eq!(room, bytes);
+    assert_eq!(net.outs(0).len(), 1);
+    let type_count = |ty: PktType| net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)];
+    assert_eq!(type_count(PktType::RECEIPT), 1);
+}

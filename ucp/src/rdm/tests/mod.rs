@@ -1,0 +1,5 @@
+//! The engine as a whole: stages of each protocol one by one, whole conversations from seeds, hostile packets.
+
+mod hostile;
+mod stages;
+mod talk;

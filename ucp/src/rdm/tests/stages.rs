@@ -1,0 +1,482 @@
+//! Each protocol stage by stage: what is on the wire, when an operation ends, what happens when it is disturbed.
+
+use crate::rdm::ask::*;
+use crate::rdm::event::{Event, Reason};
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::{self, Packet, PktType, ReqFlags};
+
+const ROWS: [(Row, usize); 6] = [
+    (Row::Eager, 100),
+    (Row::DcEager, 100),
+    (Row::Medium, 5000),
+    (Row::DcMedium, 5000),
+    (Row::LongCts, 50_000),
+    (Row::DcLongCts, 50_000),
+];
+
+fn pair() -> (Net, PeerId) {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    (net, peer)
+}
+
+/// A pair that has shaken hands.
+fn met() -> (Net, PeerId) {
+    let (mut net, peer) = pair();
+    let mut room = [0; 1];
+    net.recv(1, &mut room, exact(99), 0);
+    assert_eq!(net.send(0, peer, &[1], Some(99), Row::Eager), Started::Done(()));
+    net.settle();
+    assert_eq!(net.outs(1).len(), 1);
+    (net, peer)
+}
+
+fn types(net: &Net) -> Vec<PktType> {
+    net.flights.iter().map(|f| PktType(f.bytes[0])).collect()
+}
+
+fn sent(user: u64) -> Out {
+    Out::SendDone { user, result: Ok(()) }
+}
+
+fn ok(net: &mut Net, me: usize, from: usize, len: usize, tag: u64) -> RecvStatus {
+    RecvStatus { len, tag, from: net.peer(me, from), cq_data: None }
+}
+
+#[test]
+fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
+    let (mut net, peer) = pair();
+    let mut room = [0; 16];
+    assert!(matches!(net.recv(1, &mut room, exact(7), 5), Started::Pending(_)));
+    assert_eq!(net.send(0, peer, b"hello", Some(7), Row::Eager), Started::Done(()));
+    let flight = net.flights[0].bytes.clone();
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&flight) else { panic!() };
+    assert_eq!((rtm.ty, rtm.msg_id, rtm.tag), (PktType::EAGER_TAGRTM, 0, Some(7)));
+    assert_eq!(rtm.flags, ReqFlags::MSG | ReqFlags::TAGGED | ReqFlags::RAW_ADDR);
+    net.deliver_one();
+    assert_eq!(types(&net), [PktType::HANDSHAKE], "before anything else");
+    let status = ok(&mut net, 1, 0, 5, 7);
+    assert_eq!(net.outs(1), [Out::RecvDone { user: 5, result: Ok(status) }]);
+    assert_eq!(&room[..5], b"hello");
+    net.settle();
+    net.send(0, peer, b"hello", Some(7), Row::Eager);
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    assert_eq!(rtm.flags, ReqFlags::MSG | ReqFlags::TAGGED | ReqFlags::CONNID);
+    assert_eq!((rtm.msg_id, rtm.opts.connid), (1, Some(1000)));
+}
+
+#[test]
+fn handshake_goes_once_each_way_and_is_retried() {
+    let (mut net, peer) = pair();
+    net.send(0, peer, b"a", None, Row::Eager);
+    net.nodes[1].jammed = true;
+    net.deliver_one();
+    assert!(net.flights.is_empty() && net.resume(1) == 0);
+    net.nodes[1].jammed = false;
+    net.resume(1);
+    let Ok(Packet::Handshake(shake)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    assert_eq!((shake.nwords, shake.extra[0], shake.connid), (1, 0b1010, Some(1001)));
+    assert_eq!(shake.device_version, Some(0xefa2));
+    net.settle();
+    (0..5).for_each(|_| {
+        net.send(0, peer, b"a", None, Row::Eager);
+    });
+    net.settle();
+    for node in &net.nodes {
+        assert_eq!(node.engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1);
+    }
+    assert!(net.nodes[0].engine.peer_info(peer).unwrap().features.is_some());
+}
+
+#[test]
+fn delivery_complete_calls_for_the_handshake_first() {
+    let (mut net, peer) = pair();
+    let mut room = [0; 8];
+    net.recv(1, &mut room, ANY, 2);
+    assert!(matches!(net.send(0, peer, b"sync", Some(3), Row::DcEager), Started::Pending(_)));
+    assert!(matches!(net.send(0, peer, b"next", Some(3), Row::Eager), Started::Pending(_)), "keeps behind");
+    assert_eq!(types(&net), [PktType::EAGER_RTW]);
+    assert_eq!(net.flights[0].bytes.len(), 48);
+    assert_eq!(net.resume(0), 0, "nothing to do but wait");
+    net.settle();
+    assert_eq!(net.nodes[1].engine.stats().rare.triggered, 1);
+    assert_eq!(net.outs(0).len(), 2);
+    assert_eq!(&room[..4], b"sync");
+}
+
+#[test]
+fn no_trigger_where_a_packet_went_before() {
+    let (mut net, peer) = pair();
+    net.send(0, peer, b"a", Some(1), Row::Eager);
+    net.send(0, peer, b"b", Some(1), Row::DcEager);
+    assert_eq!(types(&net), [PktType::EAGER_TAGRTM]);
+    net.settle();
+    assert_eq!(net.nodes[0].engine.stats().rare.triggers, 0);
+    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 2);
+}
+
+#[test]
+fn granted_data_waits_for_the_handshake() {
+    let (mut net, peer) = pair();
+    let bytes = letter(1, 10_000);
+    let mut room = vec![0; 10_000];
+    net.recv(1, &mut room, ANY, 0);
+    net.send(0, peer, &bytes, Some(1), Row::LongCts);
+    net.deliver_one();
+    assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::CTS]);
+    let cts = net.flights.remove(1);
+    net.deliver(&cts);
+    assert_eq!(types(&net), [PktType::HANDSHAKE, PktType::HANDSHAKE]);
+    net.settle();
+    assert_eq!((net.outs(0), net.outs(1).len()), (vec![sent(1)], 1));
+    assert_eq!(room, bytes);
+}
+
+#[test]
+fn the_next_grant_comes_when_the_last_is_used_up() {
+    let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, Manner { reorder: true, ..Manner::CALM }, cfg);
+    let peer = net.peer(0, 1);
+    let bytes = letter(1, 20_000);
+    let mut room = vec![0; 20_000];
+    net.recv(1, &mut room, ANY, 0);
+    net.send(0, peer, &bytes, Some(1), Row::LongCts);
+    net.settle();
+    let first = 1024 - 32 - 40;
+    let grants = (20_000usize - first).div_ceil(2 * (1024 - 32)) as u64;
+    assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], grants);
+    assert_eq!(room, bytes);
+}
+
+#[test]
+fn every_protocol_expected_and_unexpected() {
+    for (row, len) in ROWS {
+        for early in [false, true] {
+            for tag in [Some(5), None] {
+                let (mut net, peer) = met();
+                let bytes = letter(3, len);
+                let mut room = vec![0; len];
+                let kind = if tag.is_some() { exact(5) } else { RecvKind::Untagged };
+                if !early {
+                    assert!(matches!(net.recv(1, &mut room, kind, 9), Started::Pending(_)));
+                }
+                let started = net.send(0, peer, &bytes, tag, row);
+                assert_eq!(started == Started::Done(()), matches!(row, Row::Eager | Row::Medium), "{row:?}");
+                net.settle();
+                let status = ok(&mut net, 1, 0, len, tag.unwrap_or(0));
+                if early {
+                    assert!(row.sync() == Sync::No || net.outs(0).is_empty(), "receipt before the receive");
+                    match net.recv(1, &mut room, kind, 9) {
+                        Started::Done(got) => assert_eq!(got, status),
+                        Started::Pending(_) => assert_eq!(row.plain(), Row::LongCts),
+                        Started::Failed(error) => panic!("{error}"),
+                    }
+                    net.settle();
+                }
+                let outs = net.outs(1);
+                assert!(outs.iter().all(|o| *o == Out::RecvDone { user: 9, result: Ok(status) }), "{outs:?}");
+                assert_eq!(outs.is_empty(), early && row.plain() != Row::LongCts);
+                assert_eq!(room, bytes, "{row:?} early: {early}");
+                let done_later = !matches!(row, Row::Eager | Row::Medium);
+                assert_eq!(net.outs(0), vec![sent(1); usize::from(done_later)]);
+                // The letter of `met` was eager, too.
+                let before = u64::from(row == Row::Eager);
+                assert_eq!(net.nodes[1].engine.stats().received(row).msgs, 1 + before);
+                assert_eq!(net.nodes[0].engine.stats().sent(row).bytes, len as u64 + before);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_short_receive_is_cut_and_the_protocol_ends() {
+    for (row, len) in ROWS {
+        for early in [false, true] {
+            let (mut net, peer) = met();
+            let bytes = letter(3, len);
+            let mut room = [0x55; 70];
+            let want = OpError::Truncated { len: len as u64, room: 60 };
+            if early {
+                net.send(0, peer, &bytes, Some(5), row);
+                net.settle();
+            }
+            let started = net.recv(1, &mut room[..60], exact(5), 9);
+            if !early {
+                net.send(0, peer, &bytes, Some(5), row);
+            }
+            net.settle();
+            match started {
+                Started::Failed(error) => assert_eq!(error, want),
+                _ => assert_eq!(net.outs(1), [Out::RecvDone { user: 9, result: Err(want) }]),
+            }
+            assert_eq!((&room[..60], &room[60..]), (&bytes[..60], &[0x55; 10][..]));
+            assert!(net.nodes[0].engine.idle(None) && net.nodes[1].engine.idle(None), "{row:?}");
+            assert_eq!(net.nodes[1].engine.stats().rare.truncated, 1);
+        }
+    }
+}
+
+#[test]
+fn a_receive_is_cancelled_at_every_stage() {
+    for (row, len) in ROWS {
+        for packets in 0..6 {
+            let (mut net, peer) = met();
+            let bytes = letter(3, len);
+            let mut room = vec![0x55; len];
+            let Started::Pending(op) = net.recv(1, &mut room, exact(5), 9) else { panic!() };
+            net.send(0, peer, &bytes, Some(5), row);
+            (0..packets).for_each(|_| {
+                net.deliver_one();
+            });
+            let over = !net.outs(1).is_empty();
+            assert_eq!(net.nodes[1].engine.cancel_recv(op), !over);
+            assert!(!net.nodes[1].engine.cancel_recv(op), "only once");
+            // The room is the user's again.
+            let seen = room.clone();
+            net.settle();
+            assert!(over || seen == room, "{row:?} wrote after the cancel");
+            if !over {
+                assert_eq!(net.outs(1), [Out::RecvDone { user: 9, result: Err(OpError::Cancelled) }]);
+            }
+            let came_late = net.nodes[1].engine.probe(exact(5), None, Take::No).is_some();
+            assert_eq!(came_late, packets == 0, "{row:?} after {packets}");
+            assert!(came_late || net.nodes[0].engine.idle(None), "{row:?}: sender hangs after {packets}");
+        }
+    }
+}
+
+#[test]
+fn a_send_is_cancelled_only_before_its_first_packet() {
+    for (row, len) in ROWS {
+        let (mut net, peer) = met();
+        let bytes = letter(3, len);
+        net.nodes[0].jammed = true;
+        let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), row) else { panic!() };
+        let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Row::Eager) else { panic!() };
+        assert!(net.nodes[0].engine.cancel_send(a) && !net.nodes[0].engine.cancel_send(a));
+        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
+        net.nodes[0].jammed = false;
+        net.settle();
+        assert!(!net.nodes[0].engine.cancel_send(b));
+        let mut room = [0; 4];
+        assert!(matches!(net.recv(1, &mut room, exact(5), 9), Started::Done(_)), "no msg_id was spent");
+        assert_eq!(&room, b"next");
+    }
+    let (mut net, peer) = met();
+    let bytes = letter(3, 5000);
+    let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Row::LongCts) else { panic!() };
+    assert!(!net.nodes[0].engine.cancel_send(op));
+}
+
+#[test]
+fn what_finds_no_room_keeps_its_order() {
+    let (mut net, peer) = met();
+    let bytes = letter(3, 3000);
+    net.nodes[0].jammed = true;
+    for (n, row) in [Row::Eager, Row::Medium, Row::Eager, Row::LongCts, Row::Eager].into_iter().enumerate() {
+        let args = SendArgs {
+            buf: lend(&bytes[..100 + n * 700]),
+            tag: Some(n as u64),
+            sync: Sync::No,
+            cq_data: None,
+            row,
+            user: n as u64,
+        };
+        assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
+    }
+    assert_eq!(net.resume(0), 0);
+    net.nodes[0].jammed = false;
+    let mut rooms = vec![vec![0; 3000]; 5];
+    for (n, room) in rooms.iter_mut().enumerate() {
+        net.recv(1, room, ANY, n as u64);
+    }
+    net.settle();
+    for out in net.outs(1) {
+        let Out::RecvDone { user, result: Ok(status) } = out else { panic!("{out:?}") };
+        assert_eq!(user, status.tag);
+        assert_eq!(rooms[user as usize][..status.len], bytes[..100 + user as usize * 700]);
+    }
+    assert_eq!(net.outs(0).len(), 5);
+}
+
+#[test]
+fn message_ids_wrap() {
+    let (mut net, peer) = met();
+    let back = net.peer(1, 0);
+    net.nodes[0].engine.peers[peer].next_tx = u32::MAX - 2;
+    net.nodes[1].engine.peers[back].next_rx = u32::MAX - 2;
+    net.manner.reorder = true;
+    let letters: Vec<Vec<u8>> = (0..6).map(|n| letter(n, 1500)).collect();
+    for bytes in &letters {
+        net.send(0, peer, bytes, Some(1), Row::Medium);
+    }
+    net.settle();
+    for bytes in &letters {
+        let mut room = vec![0; 1500];
+        assert!(matches!(net.recv(1, &mut room, exact(1), 0), Started::Done(_)));
+        assert_eq!(room, *bytes);
+    }
+    assert_eq!(net.nodes[1].engine.peers[back].next_rx, 3);
+}
+
+#[test]
+fn duplicates_are_dropped() {
+    let (mut net, peer) = met();
+    let bytes = letter(1, 2500);
+    net.send(0, peer, b"once", Some(1), Row::Eager);
+    net.send(0, peer, &bytes, Some(2), Row::Medium);
+    let packets: Vec<Flight> = net.flights.drain(..).collect();
+    assert_eq!(packets.len(), 4);
+    for n in [0, 0, 1, 1, 2, 3, 3, 0] {
+        net.deliver(&packets[n]);
+    }
+    let rare = net.nodes[1].engine.stats().rare;
+    assert_eq!((rare.duplicate, rare.bad_segment, rare.unexpected), (3, 1, 2));
+    // Before their turn as well.
+    net.send(0, peer, b"next", Some(1), Row::Eager);
+    net.send(0, peer, b"then", Some(1), Row::Eager);
+    let later: Vec<Flight> = net.flights.drain(..).collect();
+    for n in [1, 1, 0] {
+        net.deliver(&later[n]);
+    }
+    let rare = net.nodes[1].engine.stats().rare;
+    assert_eq!((rare.duplicate, rare.out_of_order, rare.unexpected), (4, 1, 4));
+    let event = std::iter::from_fn(|| net.nodes[1].engine.take_event()).last();
+    assert!(matches!(event, Some(Event::Dropped { why: Reason::Duplicate, ty: 65, .. })), "{event:?}");
+}
+
+#[test]
+fn a_queue_pair_number_is_reused() {
+    let (mut net, peer) = met();
+    net.send(0, peer, b"old life", Some(1), Row::Eager);
+    let late = net.flights.pop().unwrap();
+    let old = net.peer(1, 0);
+    // Node 0 dies and comes back with the same address but for the connid.
+    let mut reborn = Net::new(1, 0, Manner::CALM).nodes.remove(0);
+    reborn.addr.connid += 77;
+    reborn.engine = crate::rdm::Engine::new(EngineConfig::default());
+    reborn.wire = reborn.engine.add_wire(reborn.addr);
+    net.nodes[0] = reborn;
+    let peer = net.peer(0, 1);
+    net.send(0, peer, b"new life", Some(1), Row::Eager);
+    net.settle();
+    net.deliver(&late);
+    let new = net.peer(1, 0);
+    assert_ne!(old, new);
+    let mut room = [0; 8];
+    for (text, from) in [(b"new life", new), (b"old life", old)] {
+        let Started::Done(status) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
+        assert_eq!((&room, status.from), (text, from));
+    }
+    let rare = net.nodes[1].engine.stats().rare;
+    assert_eq!((rare.peers_found, rare.peers_displaced), (2, 1));
+}
+
+#[test]
+fn strangers_must_introduce_themselves() {
+    let (mut net, peer) = met();
+    net.send(0, peer, b"x", Some(1), Row::Eager);
+    let known = net.flights.pop().unwrap();
+    let mut net = Net::new(2, 1, Manner::CALM);
+    net.deliver(&known);
+    assert_eq!(net.nodes[1].engine.stats().rare.unknown_sender, 1);
+    assert!(net.flights.is_empty());
+    let type_of_nobody = Flight { bytes: vec![200, 4, 0, 0], ..known };
+    net.deliver(&type_of_nobody);
+    assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
+}
+
+#[test]
+fn probes_see_and_take() {
+    let (mut net, peer) = met();
+    for (tag, len) in [(1u64, 10usize), (1, 3000), (2, 9000)] {
+        let bytes = letter(len as u64, len).leak();
+        net.send(0, peer, bytes, Some(tag), if len > 5000 { Row::LongCts } else { Row::Eager });
+    }
+    net.settle();
+    let engine = &mut net.nodes[1].engine;
+    assert!(engine.probe(exact(3), None, Take::Yes).is_none());
+    assert!(engine.probe(RecvKind::Untagged, None, Take::No).is_none());
+    assert_eq!(engine.probe(exact(1), None, Take::No).unwrap().len, 10);
+    let first = engine.probe(exact(1), None, Take::Yes).unwrap();
+    let second = engine.probe(exact(1), None, Take::Yes).unwrap();
+    let third = engine.probe(ANY, None, Take::Yes).unwrap();
+    assert_eq!((first.len, second.len, third.len, third.tag), (10, 3000, 9000, 2));
+    assert!(engine.probe(ANY, None, Take::No).is_none());
+    let mut rooms = [vec![0; 10], vec![0; 3000], vec![0; 9000]];
+    for (n, found) in [second, third, first].into_iter().enumerate() {
+        let room = &mut rooms[[1, 2, 0][n]];
+        let buf = lend_mut(room);
+        let again = lend_mut(&mut []);
+        let started = net.at(1, |e, w| e.recv_probed(w, found.handle, buf, 4));
+        assert_eq!(matches!(started, Started::Pending(_)), n == 1);
+        let twice = net.at(1, |e, w| e.recv_probed(w, found.handle, again, 4));
+        assert_eq!(twice, Started::Failed(OpError::Unknown));
+    }
+    net.settle();
+    assert_eq!(net.outs(1).len(), 1);
+    assert!(rooms.iter().all(|room| *room == letter(room.len() as u64, room.len())));
+}
+
+#[test]
+fn a_failed_peer_ends_its_operations_and_no_others() {
+    let mut net = Net::new(3, 1, Manner::CALM);
+    let (gone, stays) = (net.peer(1, 0), net.peer(1, 2));
+    let back = net.peer(0, 1);
+    let bytes = letter(1, 40_000);
+    let (mut a, mut b, mut c) = (vec![0; 40_000], vec![0; 8], vec![0; 8]);
+    // Under way in both directions, posted for that peer alone, unexpected whole and in part.
+    net.recv(1, &mut a, exact(1), 1);
+    net.send(0, back, &bytes, Some(1), Row::LongCts);
+    net.send(0, back, b"whole", Some(2), Row::Eager);
+    net.send(0, back, &bytes, Some(3), Row::LongCts);
+    (0..3).for_each(|_| {
+        net.deliver_one();
+    });
+    net.flights.clear();
+    let only = RecvArgs { buf: lend_mut(&mut b), kind: exact(4), from: Some(gone), user: 2 };
+    net.at(1, |e, w| e.recv(w, only));
+    net.recv(1, &mut c, exact(5), 3);
+    net.send(1, gone, &bytes, Some(1), Row::LongCts);
+    net.send(1, stays, &bytes, Some(1), Row::LongCts);
+    net.at(1, |e, w| e.on_peer_fault(w, gone, Fault::Gone));
+    let mut outs = net.outs(1);
+    assert_eq!(outs.pop(), Some(Out::PeerFailed { peer: gone, fault: Fault::Gone }));
+    let error = OpError::Peer(Fault::Gone);
+    assert_eq!(
+        outs,
+        [
+            Out::SendDone { user: 1, result: Err(error) },
+            Out::RecvDone { user: 1, result: Err(error) },
+            Out::RecvDone { user: 2, result: Err(error) },
+        ]
+    );
+    assert_eq!(net.send(1, gone, b"x", Some(1), Row::Eager), Started::Failed(error));
+    assert!(net.nodes[1].engine.probe(exact(3), None, Take::No).is_none(), "will never be whole");
+    assert!(matches!(net.recv(1, &mut b, exact(2), 9), Started::Done(_)));
+    net.at(1, |e, w| e.on_peer_fault(w, gone, Fault::Gone));
+    assert!(net.outs(1).is_empty(), "once");
+    net.settle();
+    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+    assert_eq!(net.nodes[1].engine.peer_info(gone).unwrap().fault, Some(Fault::Gone));
+}
+
+#[test]
+fn a_removed_peers_name_is_free_once_its_messages_are_gone() {
+    let (mut net, peer) = met();
+    net.send(0, peer, b"bye", Some(1), Row::Eager);
+    net.settle();
+    let old = net.peer(1, 0);
+    net.nodes[1].engine.remove_peer(old);
+    assert!(net.nodes[1].engine.peer_info(old).is_none());
+    assert_eq!(net.send(1, old, b"x", Some(1), Row::Eager), Started::Failed(OpError::Unknown));
+    let new = net.peer(1, 1);
+    assert_ne!(new, old);
+    let mut room = [0; 3];
+    assert!(matches!(net.recv(1, &mut room, ANY, 0), Started::Done(s) if s.from == old));
+    let wire = net.nodes[1].wire;
+    let other = crate::wire::RawAddr { connid: 5, ..address(0) };
+    assert_eq!(net.nodes[1].engine.add_peer(wire, other, source(&other)), old);
+}

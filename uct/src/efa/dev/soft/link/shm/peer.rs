@@ -5,7 +5,7 @@
 use super::super::{From, Msg, Peer, Rdma, Verdict};
 use super::remote::Remote;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, QpWho,
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, QpWho, sign,
 };
 use crate::efa::dev::DevStatus;
 use std::cell::{Cell, OnceCell};
@@ -110,9 +110,9 @@ impl ShmPeer {
 
     /// Says at once who claimed a descriptor, so that its owner can tell a slow sender from a dead one. // HOT
     #[inline]
-    fn sign(&self, desc: &Desc, claim: &Claim) {
-        desc.claimer.store(self.me, Relaxed);
-        desc.before.store(claim.before, Relaxed);
+    fn sign(&self, desc: &Desc, claim: &Claim, ring: u32) {
+        desc.claimer.store(sign(self.me, claim.index, ring), Relaxed);
+        desc.before.store(sign(claim.before, claim.index, ring), Relaxed);
     }
 
     /// Hands a descriptor over. // HOT
@@ -162,7 +162,7 @@ impl ShmPeer {
             Err(verdict) => return verdict,
         };
         let desc = self.seg.desc(claim.index);
-        self.sign(desc, &claim);
+        self.sign(desc, &claim, self.seg.shape().ring);
         let mut words = [0u64; INLINE / 8];
         // SAFETY: the caller has checked that the message is at most INLINE bytes, the size of `words`.
         unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
@@ -186,9 +186,9 @@ impl ShmPeer {
             if !self.granted(word as u32, &h.credit, &self.ring) {
                 return self.miss();
             }
-            let desc = self.seg.desc(word as u32);
-            let addr = desc.body[0].load(Relaxed);
-            let how = desc.body[1].load(Relaxed);
+            let landing = self.seg.landing(word as u32);
+            let addr = landing.addr.load(Relaxed);
+            let how = landing.how.load(Relaxed);
             let (cap, lkey) = (how as u32, (how >> 32) as u32);
             if len > cap {
                 fence(Acquire);
@@ -205,7 +205,7 @@ impl ShmPeer {
                 _ => self.remote.landing(self.who.pd, lkey, addr, len),
             };
             match self.take(&h.head, word) {
-                Ok(claim) => return self.fill(desc, &claim, from, msg, addr, landing),
+                Ok(claim) => return self.fill(&claim, from, msg, addr, landing),
                 Err(now) => word = now,
             }
         }
@@ -215,14 +215,14 @@ impl ShmPeer {
     #[inline]
     fn fill(
         &self,
-        desc: &Desc,
         claim: &Claim,
         from: From,
         msg: &Msg<'_>,
         addr: u64,
         landing: Result<Option<*mut u8>, ()>,
     ) -> Verdict {
-        self.sign(desc, claim);
+        let desc = self.seg.desc(claim.index);
+        self.sign(desc, claim, self.seg.shape().ring);
         let written = match landing {
             Ok(Some(to)) => {
                 // SAFETY: `to` is mapped and has room for the message: the landing lies in the payload area or in a
@@ -288,8 +288,11 @@ impl Peer for ShmPeer {
             Err(Verdict::NotReady) if unsolicited => return Verdict::Busy,
             Err(verdict) => return verdict,
         };
-        let desc = if unsolicited { self.seg.side_desc(claim.index) } else { self.seg.desc(claim.index) };
-        self.sign(desc, &claim);
+        let (desc, ring) = match unsolicited {
+            true => (self.seg.side_desc(claim.index), self.seg.shape().side),
+            false => (self.seg.desc(claim.index), self.seg.shape().ring),
+        };
+        self.sign(desc, &claim, ring);
         self.publish(desc, claim.index, from, op.total, Some(imm), FLAG_WRITE);
         Verdict::Done(DevStatus::Ok)
     }

@@ -4,7 +4,9 @@
 use super::super::{Posted, Rx};
 use super::DevShare;
 use super::find::Name;
-use super::seg::{CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg};
+use super::seg::{
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, signed,
+};
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
@@ -150,29 +152,28 @@ impl ShmRx {
         }
         let cqe = self.cqe(desc, 0, DevStatus::Ok);
         self.side_tail.set(tail.wrapping_add(1));
-        self.grant_side(desc, tail);
+        self.grant_side(tail);
         Some(cqe)
     }
 
-    fn grant_side(&self, desc: &Desc, tail: u32) {
-        desc.claimer.store(0, Relaxed);
-        desc.before.store(0, Relaxed);
+    fn grant_side(&self, tail: u32) {
         let credit = &self.seg.hdr().side_credit;
         credit.posted.store(tail.wrapping_add(1).wrapping_add(self.seg.shape().side), Release);
     }
 
-    /// Whether claim `index` was made by a process that is gone, and never published.
-    fn is_orphan(&self, head: &Head, index: u32, desc: &Desc, after: &Desc) -> bool {
+    /// Whether claim `index` was made by a process that is gone, and never published. If it died before it could
+    /// sign, the next claim knows it, or the head if there is none.
+    fn is_orphan(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
         let word = head.word.load(Acquire);
-        if word as u32 == index || desc.seq.load(Acquire) == index.wrapping_add(1) {
+        let next = index.wrapping_add(1);
+        if word as u32 == index || this.seq.load(Acquire) == next {
             return false;
         }
-        let claimer = match desc.claimer.load(Relaxed) {
-            0 if word as u32 == index.wrapping_add(1) => (word & !CLOSED) >> 32,
-            0 => after.before.load(Relaxed).into(),
-            pid => pid.into(),
-        } as u32;
-        claimer != 0 && is_gone(claimer)
+        let last = (word as u32 == next).then_some(((word & !CLOSED) >> 32) as u32);
+        let claimer = signed(this.claimer.load(Relaxed), index, ring)
+            .or(last)
+            .or_else(|| signed(after.before.load(Relaxed), next, ring));
+        claimer.is_some_and(is_gone)
     }
 
     /// Skips what dead senders have left claimed. Twice seen at the same place before it is believed, so that the
@@ -187,7 +188,7 @@ impl ShmRx {
             return;
         }
         let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
-        if self.is_orphan(&self.seg.hdr().head, tail, desc, after) {
+        if self.is_orphan(&self.seg.hdr().head, tail, self.seg.shape().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
             let taken = self.posts.borrow_mut()[self.place(tail)].take();
             self.tail.set(tail.wrapping_add(1));
@@ -204,9 +205,9 @@ impl ShmRx {
     fn skip_side_orphan(&self) {
         let tail = self.side_tail.get();
         let (desc, after) = (self.seg.side_desc(tail), self.seg.side_desc(tail.wrapping_add(1)));
-        if self.is_orphan(&self.seg.hdr().side_head, tail, desc, after) {
+        if self.is_orphan(&self.seg.hdr().side_head, tail, self.seg.shape().side, desc, after) {
             self.side_tail.set(tail.wrapping_add(1));
-            self.grant_side(desc, tail);
+            self.grant_side(tail);
         }
     }
 }
@@ -227,7 +228,6 @@ impl Rx for ShmRx {
     #[inline]
     fn post(&self, posted: Posted) {
         let index = self.posted.get();
-        let desc = self.seg.desc(index);
         let direct = self.dev.table.rows.find(posted.lkey).is_some_and(|r| r.file.is_some());
         let (landing, addr, cap) = if direct {
             (Landing::Direct, posted.addr as u64, posted.cap)
@@ -238,10 +238,9 @@ impl Rx for ShmRx {
         };
         let lkey = if direct { posted.lkey } else { 0 };
         self.posts.borrow_mut()[self.place(index)] = Some((posted, landing));
-        desc.claimer.store(0, Relaxed);
-        desc.before.store(0, Relaxed);
-        desc.body[0].store(addr, Relaxed);
-        desc.body[1].store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
+        let shown = self.seg.landing(index);
+        shown.addr.store(addr, Relaxed);
+        shown.how.store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
         let credit: &Credit = &self.seg.hdr().credit;
         if cap < self.shortest.get() {
             self.shortest.set(cap);

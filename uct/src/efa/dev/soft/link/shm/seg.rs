@@ -34,7 +34,7 @@ pub(super) struct DevHdr {
     pub(super) high: AtomicU32,
 }
 
-/// One descriptor of a receive ring: a cache line.
+/// One descriptor of a receive ring: a cache line. Only senders write it; the owner, who watches it, never does.
 #[repr(C, align(64))]
 pub(super) struct Desc {
     /// Index of the claim plus one, once the message is there. SYNC(publish): release by the sender, acquire by the owner.
@@ -44,13 +44,37 @@ pub(super) struct Desc {
     pub(super) imm: AtomicU32,
     /// Sender's queue pair in the low half, flags in the high.
     pub(super) src: AtomicU32,
-    /// Process that claimed the descriptor; 0 until it said so.
+    /// Process that claimed the descriptor ([`sign`]).
     pub(super) claimer: AtomicU32,
-    /// Process that made the claim before this one.
+    /// Process that made the claim before this one (signed as this claim's).
     pub(super) before: AtomicU32,
-    /// Before the claim: the landing (`[addr, cap | lkey << 32]`, key 0 for a payload slot at an offset of the
-    /// segment). After: a short message's bytes.
+    /// A short message's bytes.
     pub(super) body: [AtomicU64; INLINE / 8],
+}
+
+/// Where a long message for one posted receive goes. Written by the owner at the post, before the credit; read by
+/// senders. Apart from the descriptor, so that posts leave the line alone that short messages travel in.
+#[repr(C)]
+pub(super) struct Landing {
+    /// Address, or for key 0 the offset of a payload slot in the segment.
+    pub(super) addr: AtomicU64,
+    /// Room in the low half, local key in the high.
+    pub(super) how: AtomicU64,
+}
+
+/// Bits of a process id: Linux has at most 4 million.
+const PID_BITS: u32 = 22;
+
+/// A process id marked with a claim's lap around the ring, so that what an earlier lap left is not taken for it.
+#[inline]
+pub(super) fn sign(pid: u32, index: u32, ring: u32) -> u32 {
+    (index >> ring.trailing_zeros()) << PID_BITS | pid & ((1 << PID_BITS) - 1)
+}
+
+/// The process id in a signature, if it is one of claim `index`.
+pub(super) fn signed(word: u32, index: u32, ring: u32) -> Option<u32> {
+    let pid = word & ((1 << PID_BITS) - 1);
+    (pid != 0 && word == sign(pid, index, ring)).then_some(pid)
 }
 
 pub(super) const FLAG_IMM: u32 = 1 << 16;
@@ -85,7 +109,8 @@ pub(super) struct Armed {
     pub(super) flag: AtomicU32,
 }
 
-/// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, and payload slots.
+/// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, the
+/// landings of the ring, and payload slots.
 #[repr(C)]
 pub(super) struct QpHdr {
     magic: AtomicU64,
@@ -135,8 +160,12 @@ impl QpShape {
             && self.slot_len <= Self::MAX_SLOT
     }
 
-    fn slots_at(&self) -> usize {
+    fn landings_at(&self) -> usize {
         HDR + (self.ring as usize + self.side as usize) * size_of::<Desc>()
+    }
+
+    fn slots_at(&self) -> usize {
+        (self.landings_at() + self.ring as usize * size_of::<Landing>()).next_multiple_of(64)
     }
 
     fn bytes(&self) -> usize {
@@ -246,7 +275,17 @@ impl QpSeg {
         self.desc_at((index & (self.shape.ring - 1)) as usize)
     }
 
-    /// The same in the ring of unsolicited arrivals.
+    /// The landing of claim `index`. // HOT
+    #[inline]
+    pub(super) fn landing(&self, index: u32) -> &Landing {
+        let place = (index & (self.shape.ring - 1)) as usize;
+        let at = self.mem.as_ptr().wrapping_add(self.shape.landings_at() + place * size_of::<Landing>());
+        // SAFETY: `place` is below `ring`; that many landings lie inside the mapping (checked against its length),
+        // 16-byte aligned, and every bit pattern is a landing of atomics.
+        unsafe { &*at.cast::<Landing>() }
+    }
+
+    /// The descriptor of claim `index` in the ring of unsolicited arrivals.
     ///
     /// # Panics
     /// If there is none.

@@ -22,7 +22,12 @@ impl<D: Dev> Inner<D> {
                     CqeOp::Send | CqeOp::Read | CqeOp::Write => self.on_sent(cqe, sink),
                 }
             }
-            self.rx.top_up(&self.qp);
+            if got > 0 {
+                self.rx.top_up(&self.qp);
+            } else if events == 0 {
+                // Nobody waits for anything: the time to post what is not a batch yet.
+                self.rx.post(&self.qp);
+            }
             events += got;
             if got < want {
                 break;

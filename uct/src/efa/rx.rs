@@ -67,7 +67,14 @@ impl<M: DevMr + 'static> Rx<M> {
     }
 
     /// Posts all receives that are missing and that there are buffers for.
+    #[inline]
     pub(super) fn post<Q: DevQp>(&self, qp: &Q) {
+        if self.posted.get() < self.depth {
+            self.post_missing(qp);
+        }
+    }
+
+    fn post_missing<Q: DevQp>(&self, qp: &Q) {
         let mut free = self.pool.free.borrow_mut();
         let before = self.posted.get();
         while self.posted.get() < self.depth {

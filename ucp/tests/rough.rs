@@ -1,0 +1,236 @@
+//! Four workers of one thread on a network that delays, reorders and refuses as a seed says, with short queues: every
+//! message arrives once, whole, and in the order of its sender. A failing seed is printed; `UCP_SEED=n` replays it,
+//! `UCP_SEEDS=n` tries as many.
+
+mod common;
+
+use common::bytes;
+use ucp::lane::Iface;
+use ucp::{ANY_TAG, Address, Close, Context, Ep, EpParams, Error, Match, RecvRequest, SendRequest, Worker};
+use ucs::config::Source;
+use uct::efa::dev::Gid;
+use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+use uct::efa::{self, Params};
+
+const WORKERS: usize = 4;
+const MESSAGES: u64 = 60;
+
+/// A small generator: the same numbers from the same seed, for ever.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % below
+    }
+}
+
+/// A worker on a device of its own. The packet size is the network's: the same for all.
+fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Dice) -> Worker {
+    let mut profile = Profile::small();
+    profile.attr.mtu = mtu;
+    let mut params = Params { connid: Some(dice.roll(1 << 30) as u32), ..Params::default() };
+    params.config.tx_queue_len = [4, 16, 256][dice.roll(3) as usize];
+    params.config.rx_queue_len = [8, 64, 512][dice.roll(3) as usize];
+    let iface = efa::Iface::open(fabric.open(1 + nth, profile).unwrap(), &params).unwrap();
+    context.worker_on(vec![Iface::from(iface)]).unwrap()
+}
+
+/// One worker's side of the conversation with everybody, itself included.
+struct Side {
+    worker: Worker,
+    eps: Vec<Ep>,
+    sent: [u64; WORKERS],
+    got: [u64; WORKERS],
+    sends: Vec<SendRequest<Vec<u8>>>,
+    recvs: Vec<RecvRequest<Vec<u8>>>,
+}
+
+/// Says who sent a message and which one of his to me it is.
+fn tag(from: usize, n: u64) -> u64 {
+    (from as u64) << 32 | n
+}
+
+fn length(tag: u64, to: usize) -> usize {
+    let mut dice = Dice((tag + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ to as u64);
+    let spread = [10, 2000, 20_000, 200_000][dice.roll(4) as usize];
+    dice.roll(spread) as usize
+}
+
+impl Side {
+    /// Sends, receives and checks something, as the dice fall. `true`: nothing is left to do.
+    fn act(&mut self, me: usize, dice: &mut Dice) -> bool {
+        for to in 0..WORKERS {
+            if self.sent[to] < MESSAGES && self.sends.len() < 20 && dice.roll(3) == 0 {
+                let tag = tag(me, self.sent[to]);
+                let message = bytes(tag + to as u64, length(tag, to));
+                let send = match dice.roll(4) {
+                    0 => self.eps[to].tag_send_sync(tag, message),
+                    _ => self.eps[to].tag_send(tag, message),
+                };
+                self.sends.push(send);
+                self.sent[to] += 1;
+            }
+        }
+        self.sends.retain_mut(|send| !send.is_done());
+        let due: u64 = self.got.iter().sum::<u64>() + self.recvs.len() as u64;
+        if due < MESSAGES * WORKERS as u64 && self.recvs.len() < 8 && dice.roll(2) == 0 {
+            self.recvs.push(self.worker.recv(Match::tagged(0, ANY_TAG), Vec::with_capacity(200_000)));
+        }
+        // Receives match in the order of their posting, but a long message may end after a short one behind it: the
+        // order that counts is that of the receives.
+        while !self.recvs.is_empty() && self.recvs[0].is_done() {
+            let (status, message) = self.recvs.remove(0).wait();
+            let status = status.unwrap();
+            let (from, n) = ((status.tag >> 32) as usize, status.tag & 0xffff_ffff);
+            assert_eq!(n, self.got[from], "messages of one sender keep their order");
+            assert_eq!(status.len, length(status.tag, me));
+            assert!(message == bytes(status.tag + me as u64, status.len), "message {n} of {from} differs");
+            self.got[from] += 1;
+        }
+        self.got == [MESSAGES; WORKERS] && self.sent == [MESSAGES; WORKERS] && self.sends.is_empty()
+    }
+}
+
+fn conversation(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let fabric = Fabric::new(seed, FaultPlan::ROUGH);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mtu = [1500, 4096, 8900][dice.roll(3) as usize];
+    let workers: Vec<Worker> =
+        (0..WORKERS).map(|nth| worker(&context, &fabric, nth as u64, mtu, &mut dice)).collect();
+    let addresses: Vec<Address> = workers.iter().map(Worker::address).collect();
+    let mut sides: Vec<Side> = workers
+        .iter()
+        .map(|worker| Side {
+            worker: worker.clone(),
+            eps: addresses.iter().map(|a| worker.connect(a, EpParams::default()).unwrap()).collect(),
+            sent: [0; WORKERS],
+            got: [0; WORKERS],
+            sends: Vec::new(),
+            recvs: Vec::new(),
+        })
+        .collect();
+    let mut quiet = 0;
+    loop {
+        let mut done = true;
+        let before: Vec<_> = sides.iter().map(|s| (s.got, s.sent)).collect();
+        for (me, side) in sides.iter_mut().enumerate() {
+            for _ in 0..dice.roll(4) {
+                side.worker.progress();
+            }
+            done &= side.act(me, &mut dice);
+        }
+        if done {
+            break;
+        }
+        quiet =
+            if before == sides.iter().map(|s| (s.got, s.sent)).collect::<Vec<_>>() { quiet + 1 } else { 0 };
+        assert!(quiet < 200_000, "nothing arrives any more");
+    }
+    for _ in 0..10_000 {
+        workers.iter().for_each(|w| drop(w.progress()));
+    }
+    for worker in &workers {
+        assert_eq!((worker.requests(), worker.held_bytes()), (0, 0));
+        let mut flush = worker.flush();
+        common::spin(&workers.iter().collect::<Vec<_>>(), &mut || flush.is_done());
+    }
+}
+
+#[test]
+fn every_message_arrives_once_and_in_order() {
+    let number = |key: &str| std::env::var(key).ok().and_then(|v| v.parse::<u64>().ok());
+    let seeds = match number("UCP_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("UCP_SEEDS").unwrap_or(20),
+    };
+    for seed in seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| conversation(seed)) {
+            eprintln!("seed {seed} failed: UCP_SEED={seed} replays it");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn a_bare_raw_address_is_enough() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let (a, b) =
+        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let raw = b.address().efa_raw().unwrap();
+    let ep = a.connect(&Address::unpack(&raw).unwrap(), EpParams::default()).unwrap();
+    let mut recv = b.tag_recv(1, ANY_TAG, Vec::with_capacity(50_000));
+    let mut send = ep.tag_send_sync(1, bytes(1, 50_000));
+    common::spin(&[&a, &b], &mut || send.is_done() && recv.is_done());
+    let (status, message) = recv.wait();
+    assert!(message == bytes(1, 50_000));
+    // The receiver made no endpoint: it learned of the sender from the packets, and has it by the same name later.
+    let back =
+        b.connect(&Address::unpack(&a.address().efa_raw().unwrap()).unwrap(), EpParams::default()).unwrap();
+    assert_eq!(status.map(|s| s.from), Ok(back.peer()));
+    let view = back.peer_view().unwrap();
+    assert!(view.features.is_some(), "the handshake has come");
+}
+
+#[test]
+fn a_dead_peer_ends_what_waits_for_it() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let (a, b) =
+        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    common::spin(&[&a, &b], &mut || b.probe(Match::tagged(1, ANY_TAG)).is_some());
+    fabric.kill(Gid::link_local(2));
+    // Nothing tells of a death but the next packet.
+    ep.tag_send(2, "are you there?").detach();
+    common::spin(&[&a], &mut || send.is_done());
+    assert_eq!(send.wait().0, Err(Error::PeerGone));
+    assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone));
+}
+
+#[test]
+fn closing_takes_no_longer_than_allowed() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let (a, b) =
+        (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
+    let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+    // The peer never makes progress, so it never receives this.
+    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let mut close = ep.close(Close::Flush(std::time::Duration::from_millis(20)));
+    common::spin(&[&a], &mut || close.is_done() && send.is_done());
+    assert!(send.wait().0.is_err());
+    assert_eq!(close.wait(), Err(Error::TimedOut));
+    assert_eq!(a.requests(), 0);
+    // By force there is nothing to wait for.
+    let ep = b.connect(&a.address(), EpParams::default()).unwrap();
+    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let mut close = ep.close(Close::Force);
+    assert!(close.is_done());
+    common::spin(&[&b], &mut || send.is_done());
+    assert!(send.wait().0.is_err());
+}
+
+#[test]
+fn interfaces_that_cannot_carry_messages_are_refused() {
+    let context = Context::configured(Source::empty()).unwrap();
+    let error = context.worker_on(Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("1 to 255 interfaces"), "{error}");
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let worker = worker(&context, &fabric, 0, 8900, &mut Dice(3));
+    assert_eq!(worker.lanes().len(), 1);
+    let posix = common::context("posix").worker().unwrap();
+    let error = posix.connect(&worker.address(), EpParams::default()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "no transport in common: the peer has efa; this worker has posix (see UCX_TLS)"
+    );
+}

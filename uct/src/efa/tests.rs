@@ -16,6 +16,7 @@ use ucs::sys::fd::Epoll;
 
 mod flow;
 mod rdma;
+mod shm;
 
 type Dev = soft::Device<Inproc>;
 

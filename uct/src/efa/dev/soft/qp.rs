@@ -170,34 +170,65 @@ impl<L: Link> QpCore<L> {
 
     /// Tries something with the way to (`iid`, `qpn`), whose q-key must be `qkey`. // HOT
     #[inline]
-    fn try_way(&self, iid: u64, qpn: u16, qkey: u32, f: impl FnOnce(&L::Peer) -> Verdict) -> Verdict {
+    fn try_way(&self, iid: u64, qpn: u16, qkey: u32, f: impl Fn(&L::Peer) -> Verdict) -> Verdict {
         let place = Ways::<L>::place(iid, qpn);
-        let verdict = {
-            let mut ways = self.ways.borrow();
-            let near = |w: &Ways<L>| w.near[place].as_ref().is_some_and(|w| w.iid == iid && w.qpn == qpn);
-            if !near(&ways) {
-                drop(ways);
-                if let Err(verdict) = self.find_way(iid, qpn, place) {
-                    return verdict;
-                }
-                ways = self.ways.borrow();
-            }
-            let Some(way) = &ways.near[place] else { return Verdict::Busy };
-            if way.peer.qkey() != qkey {
-                return Verdict::Done(DevStatus::BadDestQpn);
-            }
-            f(&way.peer)
-        };
-        if verdict == Verdict::Done(DevStatus::BadDestQpn) {
-            self.forget_way(iid, qpn, place);
+        let verdict = self.try_near(place, iid, qpn, qkey, &f);
+        if verdict.is_some_and(|v| v != Verdict::Done(DevStatus::BadDestQpn)) {
+            return verdict.unwrap_or(Verdict::Busy);
         }
-        verdict
+        self.try_anew(place, iid, qpn, qkey, &f)
     }
 
-    /// Puts the way to a peer in its near place.
+    /// Tries the way in a near place, if it is the one. // HOT
+    #[inline]
+    fn try_near(
+        &self,
+        place: usize,
+        iid: u64,
+        qpn: u16,
+        qkey: u32,
+        f: &impl Fn(&L::Peer) -> Verdict,
+    ) -> Option<Verdict> {
+        let ways = self.ways.borrow();
+        let way = ways.near[place].as_ref().filter(|way| way.iid == iid && way.qpn == qpn)?;
+        if way.peer.qkey() != qkey {
+            return Some(Verdict::Done(DevStatus::BadDestQpn));
+        }
+        Some(f(&way.peer))
+    }
+
+    /// Tries a way that is not near, or leads to nobody: a queue pair of that number may have come since.
     #[cold]
-    fn find_way(&self, iid: u64, qpn: u16, place: usize) -> Result<(), Verdict> {
+    fn try_anew(
+        &self,
+        place: usize,
+        iid: u64,
+        qpn: u16,
+        qkey: u32,
+        f: &impl Fn(&L::Peer) -> Verdict,
+    ) -> Verdict {
+        loop {
+            let fresh = match self.find_way(iid, qpn, place) {
+                Ok(fresh) => fresh,
+                Err(verdict) => return verdict,
+            };
+            match self.try_near(place, iid, qpn, qkey, f) {
+                Some(Verdict::Done(DevStatus::BadDestQpn)) => {
+                    self.forget_way(iid, qpn, place);
+                    if fresh {
+                        return Verdict::Done(DevStatus::BadDestQpn);
+                    }
+                }
+                Some(verdict) => return verdict,
+                None => return Verdict::Busy,
+            }
+        }
+    }
+
+    /// Puts the way to a peer in its near place; answers whether it was looked up just now.
+    fn find_way(&self, iid: u64, qpn: u16, place: usize) -> Result<bool, Verdict> {
         let known = self.ways.borrow().all.get(&(iid, qpn)).cloned();
+        let fresh = known.is_none();
         let way = match known {
             Some(way) => way,
             None => {
@@ -208,10 +239,9 @@ impl<L: Link> QpCore<L> {
             }
         };
         self.ways.borrow_mut().near[place] = Some(way);
-        Ok(())
+        Ok(fresh)
     }
 
-    #[cold]
     fn forget_way(&self, iid: u64, qpn: u16, place: usize) {
         let mut ways = self.ways.borrow_mut();
         ways.near[place] = None;

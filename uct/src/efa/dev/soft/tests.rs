@@ -402,6 +402,40 @@ fn injected_faults_show_their_status() {
 }
 
 #[test]
+fn a_number_that_comes_back_is_found_at_once() {
+    // One place, so that the number itself must come back.
+    let (_f, a, mut b) = pair(|p, _| p.attr.max_qp = 1);
+    let to = a.to(&b);
+    b.qp.recv(0, b.sge(0, 10)).unwrap();
+    a.qp.send_inline(&to, 0, b"x", None).unwrap();
+    assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
+    let init = QpInit {
+        kind: QpKind::Srd,
+        send_depth: 4,
+        recv_depth: 4,
+        qkey: QKEY + 1,
+        rnr_retry: 7,
+        unsolicited_write_recv: false,
+    };
+    let Side { dev, pd, cq, qp, .. } = &mut b;
+    for _ in 0..=u16::MAX {
+        let qpn = qp.qpn();
+        qp.0.rx.close(&mut |_| {});
+        dev.0.release_qpn(qpn);
+        *qp = dev.create_qp(pd, cq, cq, &init).unwrap();
+        if qp.qpn() == to.qpn {
+            break;
+        }
+    }
+    assert_eq!(b.qp.qpn(), to.qpn);
+    b.qp.recv(0, b.sge(0, 10)).unwrap();
+    a.qp.send_inline(&to, 0, b"x", None).unwrap();
+    assert_eq!(a.status(), DevStatus::BadDestQpn, "the q-key of the one before");
+    a.qp.send_inline(&Dest { qkey: QKEY + 1, ..to }, 0, b"x", None).unwrap();
+    assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
+}
+
+#[test]
 fn numbers_are_distinct_modulo_the_table_and_reused_late() {
     let (_f, a, _b) = pair(|p, _| p.attr.max_qp = 4);
     let init = QpInit {

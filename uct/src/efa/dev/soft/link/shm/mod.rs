@@ -12,6 +12,8 @@ mod peer;
 mod remote;
 mod rx;
 mod seg;
+#[cfg(test)]
+mod tests;
 mod vm;
 mod wake;
 

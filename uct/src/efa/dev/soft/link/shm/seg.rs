@@ -250,6 +250,11 @@ impl QpSeg {
         Some((seg, who))
     }
 
+    #[cfg(test)]
+    pub(super) fn into_mem(self) -> SharedMem {
+        self.mem
+    }
+
     #[inline]
     pub(super) fn hdr(&self) -> &QpHdr {
         // SAFETY: the mapping is page aligned, at least HDR long (checked in `attach`, so made in `create`), lives as

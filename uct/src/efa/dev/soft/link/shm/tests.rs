@@ -1,0 +1,197 @@
+//! What a dying or lying peer can do to a queue pair, played by this process through its own mapping of the segment.
+
+use super::seg::{FLAG_INLINE, sign};
+use super::*;
+use crate::api::Access;
+use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, open_shm};
+use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, Gid, QpInit, QpKind, Sge};
+use proptest::prelude::*;
+use std::sync::atomic::AtomicU32;
+use ucs::config::Source;
+
+struct Side {
+    _dev: Device<Shm>,
+    cq: Cq<Shm>,
+    qp: Qp<Shm>,
+    mr: Mr<Shm>,
+}
+
+fn side() -> (Side, Dest<Ah>, QpSeg) {
+    let dev = open_shm(&Source::empty(), "softefa0").unwrap();
+    let pd = dev.alloc_pd().unwrap();
+    let cq = dev.create_cq(64, Channel::Without).unwrap();
+    let init = QpInit {
+        kind: QpKind::Srd,
+        send_depth: 8,
+        recv_depth: 8,
+        qkey: 1,
+        rnr_retry: 7,
+        unsolicited_write_recv: false,
+    };
+    let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+    let mr = dev.alloc_mr(&pd, 1 << 16, Access::ALL).unwrap();
+    let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
+    let mem = find::find(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
+    let seg = QpSeg::attach(mem).unwrap().0;
+    (Side { _dev: dev, cq, qp, mr }, to, seg)
+}
+
+impl Side {
+    fn recv(&self, wr_id: u64) {
+        self.qp.recv(wr_id, Sge { addr: self.mr.addr(), len: 1 << 15, lkey: self.mr.lkey() }).unwrap();
+    }
+
+    /// Receive completions of very many polls, as (request, length, status); sends are dropped.
+    fn received(&self, polls: usize) -> Vec<(u64, u32, DevStatus)> {
+        let none = Cqe {
+            wr_id: 0,
+            status: DevStatus::Ok,
+            op: CqeOp::Send,
+            qpn: 0,
+            src_qpn: 0,
+            len: 0,
+            src_gid: Gid([0; 16]),
+            imm: None,
+        };
+        let mut out = [none; 4];
+        let mut all = Vec::new();
+        for _ in 0..polls {
+            let n = self.cq.poll(&mut out);
+            let recvs = out[..n].iter().filter(|c| c.op == CqeOp::Recv);
+            all.extend(recvs.map(|c| (c.wr_id, c.len, c.status)));
+        }
+        all
+    }
+}
+
+/// Enough polls for any upkeep to have been done.
+const MANY: usize = 10_000;
+
+/// A process id that was somebody's.
+fn dead_pid() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+/// Claims the next place for `pid`, and goes no further.
+fn claim(seg: &QpSeg, pid: u32) -> u32 {
+    let word = seg.hdr().head.word.load(Relaxed);
+    seg.hdr().head.word.store(u64::from(pid) << 32 | u64::from(word as u32 + 1), Relaxed);
+    word as u32
+}
+
+#[test]
+fn whoever_dies_in_a_claim_is_skipped_and_the_receive_kept() {
+    for signed in [true, false] {
+        for followed in [true, false] {
+            let (side, to, seg) = side();
+            side.recv(1);
+            side.recv(2);
+            let pid = dead_pid();
+            let index = claim(&seg, pid);
+            if signed {
+                seg.desc(index).claimer.store(sign(pid, index, seg.shape().ring), Relaxed);
+            }
+            if followed {
+                side.qp.send_inline(&to, 0, b"after", None).unwrap();
+            }
+            let got = side.received(MANY);
+            assert_eq!(got, if followed { vec![(2, 5, DevStatus::Ok)] } else { vec![] });
+            side.qp.send_inline(&to, 0, b"more", None).unwrap();
+            let next = if followed { 1 } else { 2 };
+            assert_eq!(
+                side.received(MANY),
+                [(next, 4, DevStatus::Ok)],
+                "signed {signed} followed {followed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_slow_sender_is_waited_for() {
+    let (side, to, seg) = side();
+    side.recv(1);
+    side.recv(2);
+    let index = claim(&seg, std::process::id());
+    seg.desc(index).claimer.store(sign(std::process::id(), index, seg.shape().ring), Relaxed);
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), []);
+    seg.desc(index).len.store(3, Relaxed);
+    seg.desc(index).src.store(FLAG_INLINE, Relaxed);
+    seg.desc(index).seq.store(index + 1, Release);
+    assert_eq!(side.received(MANY), [(1, 3, DevStatus::Ok), (2, 5, DevStatus::Ok)]);
+}
+
+#[test]
+fn lengths_and_flags_of_a_liar_touch_nothing() {
+    let (side, _, seg) = side();
+    for (len, flags) in [(33, FLAG_INLINE), (u32::MAX, FLAG_INLINE), ((1 << 15) + 1, 0), (u32::MAX, 0)] {
+        side.recv(7);
+        let index = claim(&seg, 1);
+        seg.desc(index).len.store(len, Relaxed);
+        seg.desc(index).src.store(flags, Relaxed);
+        seg.desc(index).seq.store(index + 1, Release);
+        assert_eq!(side.received(2), [(7, len, DevStatus::BadStatus)]);
+    }
+    let index = claim(&seg, 1);
+    seg.desc(index).seq.store(index + 1, Release);
+    assert_eq!(side.received(MANY), [], "there is no receive to complete");
+}
+
+#[test]
+fn a_landing_outside_of_the_peers_memory_is_not_written() {
+    let (side, to, seg) = side();
+    let sge = Sge { addr: side.mr.addr(), len: 4000, lkey: side.mr.lkey() };
+    let (base, key) = (side.mr.addr() as u64, u64::from(side.mr.lkey()));
+    let beside = base + (1 << 16) - 3999;
+    for (addr, key) in
+        [(beside, key), (base - 1, key), (base, key ^ 1 << 16), (0, 0), (u64::MAX - 5, 0), (4096, 0)]
+    {
+        side.recv(3);
+        let index = seg.hdr().head.word.load(Relaxed) as u32;
+        seg.landing(index).addr.store(addr, Relaxed);
+        seg.landing(index).how.store(key << 32 | 9000, Relaxed);
+        side.qp.send(&to, 0, &[sge], None).unwrap();
+        assert_eq!(side.received(2), [(3, 4000, DevStatus::InvalidLkey)], "{addr:#x} {key:#x}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_vanish() {
+    let iid = 0x77aa_0000_0000_0001 | u64::from(std::process::id()) << 16;
+    let name = Name::take(iid, 9).unwrap().unwrap();
+    assert!(Name::take(iid, 9).unwrap().is_none());
+    assert!(matches!(find::find(iid, 9), Err(Lost::Nobody)), "not published yet");
+    name.publish().unwrap();
+    assert!(matches!(find::find(iid, 9), Err(Lost::Nobody)), "published, but without a segment");
+    drop(name);
+    assert!(Name::take(iid, 9).unwrap().is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a header says, attaching answers, and what it accepts lies inside the mapping.
+    #[test]
+    fn any_header_is_refused_or_safe(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
+        let who = QpWho { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1 };
+        let shape = QpShape { ring: 8, side: 8, slot_len: 128 };
+        let seg = QpSeg::create("softefa.test", shape, &who).unwrap();
+        for (word, value, small) in pokes {
+            let at = std::ptr::from_ref(seg.hdr()).cast::<AtomicU32>().wrapping_add(word);
+            // SAFETY: the first 128 bytes of the header, which are atomics.
+            unsafe { &*at }.store(if small { 1 << (value % 17) } else { value }, Relaxed);
+        }
+        if let Some((seg, _)) = QpSeg::attach(seg.into_mem()) {
+            let shape = seg.shape();
+            seg.desc(u32::MAX).seq.load(Relaxed);
+            seg.landing(u32::MAX).addr.load(Relaxed);
+            let last = seg.slot_offset(shape.ring - 1);
+            prop_assert!(seg.payload(last, shape.slot_len).is_some());
+            prop_assert!(seg.payload(last, shape.slot_len + 1).is_none());
+            prop_assert!(seg.payload(0, 1).is_none());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Message buffers with an operation each: what a window of sends or receives needs.
+//! Used by `tag`. Buffers are given to the engine by pointer, so this file sees to it that none is looked at, reused
+//! or freed while an operation has it.
+
+use std::ptr::NonNull;
+
+use ucp::rdm::RecvStatus;
+use ucp::select::Sync;
+use ucp::{Ep, Match, RequestId, SendParams, Started, Worker};
+
+use crate::fail::Failure;
+use crate::link::Link;
+use crate::patience::Patience;
+
+/// A window of buffers.
+pub struct Ring {
+    worker: Worker,
+    bufs: NonNull<[u8]>,
+    size: usize,
+    slots: Vec<Slot>,
+}
+
+/// What a buffer is doing.
+#[derive(Clone, Copy)]
+enum Slot {
+    /// Nothing; whatever it did has been seen.
+    Idle,
+    /// An operation has the buffer.
+    Running(RequestId),
+    /// The operation ended in the call that began it.
+    Ended(Option<RecvStatus>),
+}
+
+impl Ring {
+    /// `slots` buffers of `size` bytes.
+    pub fn new(worker: &Worker, slots: usize, size: usize) -> Ring {
+        let bufs: Box<[u8]> = vec![0; slots * size].into_boxed_slice();
+        let bufs = NonNull::from(Box::leak(bufs));
+        Ring { worker: worker.clone(), bufs, size, slots: vec![Slot::Idle; slots] }
+    }
+
+    /// How many buffers.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline(always)]
+    fn at(&self, slot: usize) -> *mut u8 {
+        assert!(slot < self.slots.len());
+        self.bufs.as_ptr().cast::<u8>().wrapping_add(slot * self.size)
+    }
+
+    /// The bytes of an idle buffer.
+    pub fn bytes(&mut self, slot: usize) -> &mut [u8] {
+        assert!(matches!(self.slots[slot], Slot::Idle), "an operation has the buffer");
+        let at = self.at(slot);
+        // SAFETY: `at` starts `size` bytes of the leaked box, of which this is the only reference: no operation has
+        // them, and the result borrows `self`.
+        unsafe { std::slice::from_raw_parts_mut(at, self.size) }
+    }
+
+    /// Sends an idle buffer. HOT
+    #[inline(always)]
+    pub fn send(&mut self, slot: usize, ep: &Ep, tag: u64, sync: Sync) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let params = SendParams { tag: Some(tag), sync, ..SendParams::default() };
+        let at = self.at(slot);
+        // SAFETY: the buffer is not touched while its slot is `Running`, and lives until then: see `drop`.
+        let started = unsafe { ep.send_raw(at, self.size, &params) };
+        self.slots[slot] = match started.map_err(failed)? {
+            Started::Done(()) => Slot::Ended(None),
+            Started::Running(id) => Slot::Running(id),
+        };
+        Ok(())
+    }
+
+    /// Receives into an idle buffer. HOT
+    #[inline(always)]
+    pub fn recv(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let at = self.at(slot);
+        // SAFETY: as in `send`.
+        let started = unsafe { self.worker.recv_raw(at, self.size, what, None) };
+        self.begun(slot, started)
+    }
+
+    /// Waits for a message that matches to be there unexpected, then receives it into an idle buffer.
+    pub fn probe_and_recv(&mut self, slot: usize, what: Match, wait: &mut Waiter<'_>) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let message = loop {
+            match self.worker.mprobe(what) {
+                Some(message) => break message,
+                None => wait.progress(&self.worker)?,
+            }
+        };
+        let at = self.at(slot);
+        // SAFETY: as in `send`.
+        let started = unsafe { message.recv_raw(at, self.size, None) };
+        self.begun(slot, started)
+    }
+
+    #[inline(always)]
+    fn begun(&mut self, slot: usize, started: Result<Started<RecvStatus>, ucp::Error>) -> Result<(), Failure> {
+        self.slots[slot] = match started.map_err(failed)? {
+            Started::Done(status) => Slot::Ended(Some(status)),
+            Started::Running(id) => Slot::Running(id),
+        };
+        Ok(())
+    }
+
+    /// Waits until a buffer is idle; answers the status if it was received into. HOT
+    #[inline(always)]
+    pub fn wait(&mut self, slot: usize, wait: &mut Waiter<'_>) -> Result<Option<RecvStatus>, Failure> {
+        let ended = match self.slots[slot] {
+            Slot::Idle => None,
+            Slot::Ended(status) => status,
+            Slot::Running(id) => {
+                let ended = loop {
+                    match self.worker.test(id) {
+                        Some(ended) => break ended,
+                        None => wait.progress(&self.worker)?,
+                    }
+                };
+                self.slots[slot] = Slot::Idle;
+                Some(ended.map_err(failed)?)
+            }
+        };
+        self.slots[slot] = Slot::Idle;
+        Ok(ended)
+    }
+
+    /// Waits until all buffers are idle.
+    pub fn drain(&mut self, wait: &mut Waiter<'_>) -> Result<(), Failure> {
+        (0..self.len()).try_for_each(|slot| self.wait(slot, wait).map(drop))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // After a failure operations may still run; then the buffers stay.
+        if self.slots.iter().all(|s| !matches!(s, Slot::Running(_))) {
+            // SAFETY: the pointer is the one of the box leaked in `new`; nobody has a part of it any more.
+            drop(unsafe { Box::from_raw(self.bufs.as_ptr()) });
+        }
+    }
+}
+
+fn failed(e: ucp::Error) -> Failure {
+    Failure::Run(format!("an operation failed: {e}"))
+}
+
+/// Progress while waiting, with an end to patience.
+pub struct Waiter<'a> {
+    link: &'a mut Link,
+    patience: Patience,
+}
+
+impl<'a> Waiter<'a> {
+    /// Looks at `link` when nothing happens for long.
+    pub fn new(link: &'a mut Link) -> Waiter<'a> {
+        Waiter { link, patience: Patience::default() }
+    }
+
+    /// One call of progress. HOT
+    #[inline(always)]
+    pub fn progress(&mut self, worker: &Worker) -> Result<(), Failure> {
+        if worker.progress() > 0 {
+            self.patience.renew();
+            return Ok(());
+        }
+        self.patience.lose(self.link)
+    }
+
+    /// Waits for the other side, with progress meanwhile.
+    pub fn barrier(&mut self, worker: &Worker) -> Result<(), Failure> {
+        Ok(self.link.barrier(|| worker.progress())?)
+    }
+}

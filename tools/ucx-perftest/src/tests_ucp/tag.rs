@@ -1,0 +1,198 @@
+//! Tag matching: ping-pong, and a stream with a window on both sides.
+//! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
+
+use tools_common::meter::Meter;
+use ucp::rdm::RecvStatus;
+use ucp::select::Sync;
+use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
+
+use super::ring::{Ring, Waiter};
+use crate::fail::Failure;
+use crate::link::Side;
+use crate::pattern;
+use crate::spec::{Arrival, Spec, TagMatch, Test, Validate};
+
+/// Tag of measured messages.
+const MSG: u64 = 0x6d73_6700;
+/// Tag of the receiver's answer at the end of a stream.
+const ACK: u64 = 0x6163_6b00;
+
+/// Everything a tag test has.
+pub struct Tag<'a> {
+    /// What is measured.
+    pub spec: &'a Spec,
+    /// Which side this is.
+    pub side: Side,
+    /// The worker.
+    pub worker: Worker,
+    /// The way to the other side.
+    pub ep: Ep,
+    /// Waits for it.
+    pub wait: Waiter<'a>,
+    /// Counts iterations.
+    pub meter: Meter,
+    /// Prints the figures so far.
+    pub show: &'a mut dyn FnMut(&mut Meter),
+}
+
+impl Tag<'_> {
+    /// One pass of `iters` iterations.
+    pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
+        let sync = match self.spec.test {
+            Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
+            _ => Sync::No,
+        };
+        self.wait.barrier(&self.worker)?;
+        self.meter.start();
+        match (self.spec.test, self.side) {
+            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(iters, sync),
+            (_, Side::Client) => self.send_all(iters, sync),
+            (_, Side::Server) => self.receive_all(iters),
+            (_, Side::Both) => self.send_to_self(iters, sync),
+        }
+    }
+
+    fn wanted(&self) -> Match {
+        Match::tagged(MSG, if self.spec.tag_match == TagMatch::Any { ANY_TAG } else { EXACT })
+    }
+
+    fn ring(&self, slots: usize) -> Ring {
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size());
+        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        ring
+    }
+
+    #[inline(always)]
+    fn number(&self, ring: &mut Ring, slot: usize, seq: u64) {
+        if self.spec.validate == Validate::Yes {
+            pattern::fill(ring.bytes(slot), seq);
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, ring: &mut Ring, slot: usize, status: Option<RecvStatus>, seq: u64) -> Result<(), Failure> {
+        if self.spec.validate == Validate::No {
+            return Ok(());
+        }
+        let size = self.spec.size();
+        match status {
+            Some(status) if status.len == size && status.tag == MSG => {}
+            other => return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}"))),
+        }
+        pattern::check(ring.bytes(slot), seq, size).map_err(Failure::Corrupt)?;
+        // So that a message that leaves bytes as they were is found.
+        ring.bytes(slot).fill(0xee);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn post(&mut self, ring: &mut Ring, slot: usize) -> Result<(), Failure> {
+        match self.spec.arrival {
+            Arrival::Expected => ring.recv(slot, self.wanted()),
+            Arrival::Unexpected => ring.probe_and_recv(slot, self.wanted(), &mut self.wait),
+        }
+    }
+
+    #[inline(always)]
+    fn tick(&mut self) {
+        self.meter.tick();
+        if self.meter.due() {
+            self.show();
+        }
+    }
+
+    #[cold]
+    fn show(&mut self) {
+        (self.show)(&mut self.meter);
+    }
+
+    fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
+        let (mut out, mut inward) = (self.ring(1), self.ring(1));
+        let first = self.side != Side::Server;
+        for seq in 0..iters {
+            if first {
+                self.number(&mut out, 0, seq);
+                out.send(0, &self.ep, MSG, sync)?;
+            }
+            self.post(&mut inward, 0)?;
+            let status = inward.wait(0, &mut self.wait)?;
+            self.check(&mut inward, 0, status, seq)?;
+            if !first {
+                self.number(&mut out, 0, seq);
+                out.send(0, &self.ep, MSG, sync)?;
+            }
+            out.wait(0, &mut self.wait)?;
+            self.tick();
+        }
+        Ok(())
+    }
+
+    fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
+        let window = self.spec.window as usize;
+        let (mut out, mut ack) = (self.ring(window), Ring::new(&self.worker, 1, 8));
+        ack.recv(0, Match::tagged(ACK, EXACT))?;
+        let mut slot = 0;
+        for seq in 0..iters {
+            out.wait(slot, &mut self.wait)?;
+            self.number(&mut out, slot, seq);
+            out.send(slot, &self.ep, MSG, sync)?;
+            slot = if slot + 1 == window { 0 } else { slot + 1 };
+            self.tick();
+        }
+        out.drain(&mut self.wait)?;
+        // Sent is not received: the rate counts what has been.
+        ack.wait(0, &mut self.wait).map(drop)
+    }
+
+    fn receive_all(&mut self, iters: u64) -> Result<(), Failure> {
+        let window = self.spec.window as usize;
+        let (mut inward, mut ack) = (self.ring(window), Ring::new(&self.worker, 1, 8));
+        if self.spec.arrival == Arrival::Expected {
+            for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
+                self.post(&mut inward, slot)?;
+            }
+        }
+        let mut slot = 0;
+        for seq in 0..iters {
+            if self.spec.arrival == Arrival::Unexpected {
+                self.post(&mut inward, slot)?;
+            }
+            let status = inward.wait(slot, &mut self.wait)?;
+            self.check(&mut inward, slot, status, seq)?;
+            if self.spec.arrival == Arrival::Expected && seq + (window as u64) < iters {
+                self.post(&mut inward, slot)?;
+            }
+            slot = if slot + 1 == window { 0 } else { slot + 1 };
+            self.tick();
+        }
+        ack.send(0, &self.ep, ACK, Sync::No)?;
+        ack.drain(&mut self.wait)
+    }
+
+    fn send_to_self(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
+        let window = self.spec.window as usize;
+        let (mut out, mut inward) = (self.ring(window), self.ring(window));
+        let mut slot = 0;
+        let window = window as u64;
+        for seq in 0..iters + window {
+            if seq >= window {
+                let status = inward.wait(slot, &mut self.wait)?;
+                self.check(&mut inward, slot, status, seq - window)?;
+                out.wait(slot, &mut self.wait)?;
+            }
+            if seq < iters {
+                self.number(&mut out, slot, seq);
+                if self.spec.arrival == Arrival::Expected {
+                    self.post(&mut inward, slot)?;
+                }
+                out.send(slot, &self.ep, MSG, sync)?;
+                if self.spec.arrival == Arrival::Unexpected {
+                    self.post(&mut inward, slot)?;
+                }
+                self.tick();
+            }
+            slot = if slot + 1 == out.len() { 0 } else { slot + 1 };
+        }
+        Ok(())
+    }
+}

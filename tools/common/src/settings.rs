@@ -5,7 +5,7 @@ use ucs::config::{ConfigError, Source, Table, TableDesc};
 
 /// Every table there is, lowest layer first.
 pub fn tables() -> Vec<&'static TableDesc> {
-    [&ucs::trace::LogConfig::DESC].into_iter().chain(uct::any::tables()).collect()
+    [&ucs::trace::LogConfig::DESC].into_iter().chain(ucp::Context::tables()).collect()
 }
 
 /// Reads environment and file, refuses unknown names and bad values, and starts logging.

@@ -15,7 +15,7 @@ use crate::spec::{Arrival, Layer, Layout, Passive, Spec, TagMatch, Test, Validat
 /// The server waits: `ucx-perftest`. The client names it: `ucx-perftest HOST -t am_lat -x posix -d memory`.
 /// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short tour over every wire.
 #[derive(Parser, Debug, Clone)]
-#[command(version, name = "ucx-perftest", after_help = after_help(), disable_version_flag = true)]
+#[command(version, name = "ucx-perftest", after_help = after_help(), disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
     /// Server to connect to; without it this is the server
     pub host: Option<String>,
@@ -91,7 +91,7 @@ pub struct TestArgs {
     #[arg(short = 'x', value_name = "TL")]
     pub tl: Option<String>,
 
-    /// Device of the transport
+    /// Device of the transport [default: the only one there is]
     #[arg(short, value_name = "DEVICE")]
     pub dev: Option<String>,
 
@@ -280,7 +280,7 @@ impl TestArgs {
                 },
                 test,
                 tl: self.tl.clone(),
-                dev: self.dev.clone().or_else(|| only_device(test, self.tl.as_deref())),
+                dev: self.dev.clone(),
                 layout: self.layout,
                 pieces,
                 iters,
@@ -299,12 +299,6 @@ impl TestArgs {
     }
 }
 
-/// The device of transports that have only one.
-fn only_device(test: Test, tl: Option<&str>) -> Option<String> {
-    let one = test.layer() == Layer::Uct && matches!(tl, Some("self" | "posix"));
-    one.then(|| "memory".to_owned())
-}
-
 impl Cli {
     /// Reads a command line. `Err(None)`: help or version was printed.
     pub fn read<T: Into<std::ffi::OsString> + Clone>(
@@ -321,8 +315,9 @@ impl Cli {
 
 /// The options of a batch line.
 pub fn read_test_args(words: &[String]) -> Result<TestArgs, Failure> {
-    let command =
-        TestArgs::augment_args(clap::Command::new("batch").no_binary_name(true).disable_help_flag(true));
+    let command = TestArgs::augment_args(
+        clap::Command::new("batch").no_binary_name(true).disable_help_flag(true).args_override_self(true),
+    );
     let matches = command.try_get_matches_from(words);
     matches
         .and_then(|m| TestArgs::from_arg_matches(&m))

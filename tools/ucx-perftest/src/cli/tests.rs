@@ -48,7 +48,6 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t am_lat -x posix -s 8q", "'8q' is not a size (a number of bytes, or with k, m, g such as 64k)"),
         ("-t am_lat -x posix -s 9:8", "'9:8' is not a range of sizes (smallest:largest)"),
         ("-t am_lat", "am_lat needs -x (see `ucx-info -d` for transports and devices)"),
-        ("-t am_lat -x efa", "am_lat needs -d (see `ucx-info -d` for transports and devices)"),
         ("-t fadd -x posix -s 16", "-s 16: fadd works on words of 4 or 8 bytes"),
         ("-t put_lat -x posix -s 0", "-s 0: put_lat needs at least 1 byte"),
         ("-t tag_lat -D bcopy", "-D bcopy is for low-level tests, tag_lat has: contig"),

@@ -79,6 +79,6 @@ fn path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
     Path {
         transport: transport.into(),
         device: device.unwrap_or_default(),
-        data_path: ep.table(Kind::Tagged, sync).pick(spec.size()).to_string(),
+        data_path: ep.table(Kind::Tagged, sync).pick(spec.size()).name().into(),
     }
 }

@@ -100,7 +100,11 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn begun(&mut self, slot: usize, started: Result<Started<RecvStatus>, ucp::Error>) -> Result<(), Failure> {
+    fn begun(
+        &mut self,
+        slot: usize,
+        started: Result<Started<RecvStatus>, ucp::Error>,
+    ) -> Result<(), Failure> {
         self.slots[slot] = match started.map_err(failed)? {
             Started::Done(status) => Slot::Ended(Some(status)),
             Started::Running(id) => Slot::Running(id),

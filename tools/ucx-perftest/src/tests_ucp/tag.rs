@@ -70,14 +70,22 @@ impl Tag<'_> {
     }
 
     #[inline(always)]
-    fn check(&self, ring: &mut Ring, slot: usize, status: Option<RecvStatus>, seq: u64) -> Result<(), Failure> {
+    fn check(
+        &self,
+        ring: &mut Ring,
+        slot: usize,
+        status: Option<RecvStatus>,
+        seq: u64,
+    ) -> Result<(), Failure> {
         if self.spec.validate == Validate::No {
             return Ok(());
         }
         let size = self.spec.size();
         match status {
             Some(status) if status.len == size && status.tag == MSG => {}
-            other => return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}"))),
+            other => {
+                return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}")));
+            }
         }
         pattern::check(ring.bytes(slot), seq, size).map_err(Failure::Corrupt)?;
         // So that a message that leaves bytes as they were is found.

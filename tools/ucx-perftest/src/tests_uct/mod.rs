@@ -33,10 +33,12 @@ struct Setup {
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
-    // `Spec::check` has seen to both names.
-    let (tl, dev) = (spec.tl.as_deref().unwrap_or_default(), spec.dev.as_deref().unwrap_or_default());
+    // `Spec::check` has seen to the name.
+    let tl = spec.tl.as_deref().unwrap_or_default();
     let mut answered = false;
-    let result = open::with_iface(tl, dev, source, Job { spec, link, report, answered: &mut answered });
+    let job = Job { spec, link, report, answered: &mut answered };
+    let result =
+        open::device(tl, spec.dev.as_deref(), source).and_then(|dev| open::with_iface(tl, &dev, source, job));
     match result {
         // The other side waits for an answer even if nothing could be opened here.
         Err(e) if !answered => {

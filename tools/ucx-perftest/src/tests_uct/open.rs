@@ -15,11 +15,30 @@ pub trait Job {
     fn run<I: Iface>(self, iface: I) -> Result<Self::Out, Failure>;
 }
 
+/// The device asked for, or the only one that the transport has.
+pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, Failure> {
+    if let Some(dev) = asked {
+        return Ok(dev.to_owned());
+    }
+    let mut devices: Vec<String> =
+        uct::any::resources(source)?.into_iter().filter(|r| r.tl == tl).map(|r| r.dev).collect();
+    if devices.len() > 1 {
+        return Err(Failure::Usage(format!(
+            "-d: which device of '{tl}'? (there are: {})",
+            devices.join(", ")
+        )));
+    }
+    // Without any, opening says what transports there are.
+    Ok(devices.pop().unwrap_or_default())
+}
+
 /// Opens transport `tl` on device `dev` and does `job`.
 pub fn with_iface<J: Job>(tl: &str, dev: &str, source: &Source, job: J) -> Result<J::Out, Failure> {
     match uct::any::open(tl, dev, source)? {
         Any::Loopback(iface, _) => job.run(iface),
         Any::Posix(iface, _) => job.run(iface),
-        other => job.run(other),
+        Any::Efa(iface, _) => job.run(iface),
+        // In-process devices are not listed; they are opened by simulations.
+        Any::EfaInproc(iface, _) => job.run(iface),
     }
 }

@@ -1,0 +1,196 @@
+//! What is wrong is told in one line that says what to do; the exit status is not zero; nothing is left behind.
+
+mod common;
+use common::{Server, children_of, is_running, program, run, run_with, soon};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+
+/// Runs, and wants exactly this line and status.
+fn bad(line: &str, status: i32, want: &str) {
+    bad_with(line, &[], status, want);
+}
+
+fn bad_with(line: &str, vars: &[(&str, &str)], status: i32, want: &str) {
+    let ran = run_with(line, vars);
+    assert_eq!(ran.err, format!("ucx-perftest: {want}\n"), "{line}");
+    assert_eq!(ran.status, status, "{line}");
+}
+
+const TESTS: &str = "am_lat, put_lat, add_lat, get, fadd, swap, cswap, am_bw, am_mr, put_bw, add_mr, tag_lat, tag_bw, \
+                     tag_sync_lat, tag_sync_bw";
+
+#[test]
+fn names_that_mean_nothing() {
+    bad("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
+    bad("--local -t ucp_get", 129, &format!("-t: test 'ucp_get' is not supported yet (there are: {TESTS})"));
+    bad("--local -t am_lat -x tcp -d lo", 255, "unknown transport 'tcp' (there are: self, posix, efa)");
+    bad("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, efa)");
+    bad(
+        "--local -t am_lat -x posix -d eth0",
+        255,
+        "transport 'posix' has no device 'eth0' (there are: memory)",
+    );
+    bad("localhost -t tag_lat --frob", 129, "unexpected argument '--frob' found (see ucx-perftest -h)");
+    bad("-l -t tag_lat -T 2", 129, "option -T (several threads) is not supported yet");
+    bad("-l -t tag_lat -c 0-x", 129, "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5");
+    let ran = run("-l -t tag_lat -c 9999");
+    assert!(
+        ran.err.starts_with("ucx-perftest: -c: cpu 9999 cannot be used here: this process may run on "),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.status, 129);
+}
+
+#[test]
+fn sizes_that_do_not_fit() {
+    bad(
+        "-l -t am_lat -x posix -s 8q",
+        129,
+        "-s: '8q' is not a size (a number of bytes, or with k, m, g such as 64k)",
+    );
+    bad(
+        "--local -t put_lat -x efa -D short",
+        255,
+        "put_lat: efa/softefa0 cannot do short of 8 bytes (it can: zcopy up to 1G)",
+    );
+    bad("--local -t fadd -x posix -s 16", 129, "-s 16: fadd works on words of 4 or 8 bytes");
+    let ran = run("--local -t am_lat -x posix -s 1m");
+    assert!(
+        ran.err
+            .starts_with("ucx-perftest: am_lat: posix/memory cannot do 1048576 bytes (it can: short up to ")
+    );
+    assert_eq!(ran.status, 255);
+}
+
+#[test]
+fn configuration_that_cannot_be() {
+    let posix = "--local -t am_lat -x posix";
+    bad_with(
+        posix,
+        &[("UCX_POSIX_FIFO_SIZE", "lots")],
+        129,
+        "UCX_POSIX_FIFO_SIZE=lots (environment): expected a number with optional k/m/g/t or inf, within 2..=65536, a \
+         power of two",
+    );
+    bad_with(
+        posix,
+        &[("UCX_POSIX_FIFO_SIZ", "64")],
+        129,
+        "unknown configuration key UCX_POSIX_FIFO_SIZ (environment): did you mean UCX_POSIX_FIFO_SIZE?",
+    );
+    bad_with(
+        posix,
+        &[("SOFTEFA_REORDR", "1")],
+        129,
+        "unknown configuration key SOFTEFA_REORDR (environment): did you mean SOFTEFA_REORDER?",
+    );
+    let ran = run_with("--local -t tag_lat", &[("UCX_TLS", "posix,rc")]);
+    assert!(
+        ran.err.starts_with("ucx-perftest: unknown transport 'rc' (there are: self, posix, efa"),
+        "{}",
+        ran.err
+    );
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
+}
+
+#[test]
+fn nobody_there_or_somebody_else() {
+    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    bad(
+        &format!("-p {port}"),
+        255,
+        &format!("TCP port {port} is taken: choose another with -p on both sides"),
+    );
+    drop(taken);
+    bad(
+        &format!("127.0.0.1 -p {port} -t tag_lat"),
+        255,
+        &format!(
+            "no server at 127.0.0.1:{port} (Connection refused): start `ucx-perftest` there first, with the same -p"
+        ),
+    );
+    let ran = run("no.such.host.invalid -t tag_lat");
+    assert!(ran.err.starts_with("ucx-perftest: cannot find host 'no.such.host.invalid': "), "{}", ran.err);
+    assert_eq!(ran.status, 255);
+}
+
+#[test]
+fn a_client_of_another_version_or_of_another_kind() {
+    for (words, want) in [
+        (
+            "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
+            format!(
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 1): run the same \
+                 version on both sides",
+                env!("CARGO_PKG_VERSION")
+            ),
+        ),
+        (
+            "GET / HTTP/1.0\r\n\r\n",
+            "does not speak the protocol of ucx-perftest: is another program there?".into(),
+        ),
+    ] {
+        let server = Server::start("");
+        let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        line.write_all(words.as_bytes()).unwrap();
+        let ran = server.finish();
+        assert!(ran.err.ends_with(&format!("{want}\n")), "{}", ran.err);
+        assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
+    }
+}
+
+#[test]
+fn a_server_that_dies_ends_its_client() {
+    let mut server = Server::start("");
+    let client = program()
+        .args(["127.0.0.1", "-p", &server.port.to_string(), "-t", "am_lat", "-x", "posix", "-n", "1000m"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let out = client.wait_with_output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(255));
+    assert_eq!(err.lines().count(), 1, "{err}");
+}
+
+#[test]
+fn killed_or_interrupted_it_leaves_no_process() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::KILL] {
+        let mut parent = program()
+            .args("--local -q -f -t tag_lat -x posix -n 1000m".split(' '))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut children = Vec::new();
+        assert!(soon(|| {
+            children = children_of(parent.id());
+            !children.is_empty()
+        }));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let pid = rustix::process::Pid::from_child(&parent);
+        rustix::process::kill_process(pid, signal).unwrap();
+        parent.wait().unwrap();
+        assert!(soon(|| !children.iter().any(|c| is_running(*c))), "{signal:?}: {children:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_message() {
+    let mut child = program()
+        .args("-l -x self -t am_lat -n 1000 -v -s 8:64".split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "");
+    assert_eq!(out.status.code(), Some(141));
+}

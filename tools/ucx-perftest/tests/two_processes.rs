@@ -1,0 +1,178 @@
+//! Every test on every wire between two processes, every byte checked on both sides; and the two ways to start them.
+
+mod common;
+use common::{Server, good, program};
+
+/// Runs each test of `tests` on the wire and looks at its JSON.
+fn each(wire: &str, options: &str, tests: &[&str]) {
+    for test in tests {
+        let out = good(&format!("--local --json --validate -n 300 -w 20 -O 8 -x {wire} {options} -t {test}"));
+        let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let name = test.split(' ').next().unwrap();
+        assert_eq!(value["test"], name);
+        assert_eq!(value["transport"], wire);
+        assert_eq!((&value["iterations"], &value["validated"]), (&300.into(), &true.into()), "{test}");
+        for field in ["p50", "avg", "p99_9"] {
+            assert!(value["latency_us"][field].as_f64().unwrap() >= 0.0, "{test}: {out}");
+        }
+        assert!(value["msg_rate"].as_f64().unwrap() > 0.0, "{test}: {out}");
+    }
+}
+
+const AM: &[&str] = &[
+    "am_lat",
+    "am_lat -s 0",
+    "am_lat -s 3",
+    "am_lat -D shortiov -s 1,0,12",
+    "am_lat -D bcopy -s 4000",
+    "am_lat -D zcopy -s 5",
+    "am_bw",
+    "am_bw -D bcopy -s 8000",
+    "am_bw -D zcopy -s 1k",
+    "am_mr -W 2",
+];
+const RMA: &[&str] = &[
+    "put_lat -D zcopy",
+    "put_lat -D zcopy -s 5k",
+    "put_bw -D zcopy -s 20k",
+    "get -D zcopy -s 1",
+    "get -s 20k",
+];
+const SHM_ONLY: &[&str] = &[
+    "am_lat -D zcopy -s 100,200",
+    "put_lat",
+    "put_lat -s 1",
+    "put_lat -D bcopy -s 3000",
+    "put_bw -s 300",
+    "put_bw -D bcopy -s 300",
+    "get",
+    "get -D bcopy -s 300",
+    "add_lat",
+    "add_lat -s 4",
+    "add_mr",
+    "fadd",
+    "fadd -s 4",
+    "swap",
+    "swap -s 4",
+    "cswap",
+    "cswap -s 4",
+];
+const TAG: &[&str] = &[
+    "tag_lat",
+    "tag_lat -s 0",
+    "tag_lat -s 20k -C",
+    "tag_lat -U -s 100",
+    "tag_bw -s 1",
+    "tag_bw -s 9000",
+    "tag_bw -s 200k -n 300",
+    "tag_bw -s 2k -U",
+    "tag_sync_lat",
+    "tag_sync_lat -s 100k -e",
+    "tag_sync_bw -s 100",
+];
+
+#[test]
+fn posix_messages() {
+    each("posix", "-d memory", AM);
+}
+
+#[test]
+fn posix_memory() {
+    each("posix", "", RMA);
+    each("posix", "", SHM_ONLY);
+}
+
+#[test]
+fn posix_tags() {
+    each("posix", "", TAG);
+}
+
+#[test]
+fn efa_messages() {
+    each("efa", "-d softefa0", AM);
+}
+
+#[test]
+fn efa_memory() {
+    each("efa", "", RMA);
+}
+
+#[test]
+fn efa_tags() {
+    each("efa", "", TAG);
+}
+
+#[test]
+fn one_process_with_itself() {
+    for tl in ["self", "posix"] {
+        for test in AM.iter().chain(RMA).chain(SHM_ONLY) {
+            good(&format!("-l --validate -n 200 -w 10 -x {tl} -t {test}"));
+        }
+    }
+    for test in TAG {
+        good(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
+    }
+}
+
+#[test]
+fn a_server_and_its_client() {
+    let server = Server::start("");
+    let port = server.port.to_string();
+    let client = program()
+        .args([
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-t",
+            "am_lat",
+            "-x",
+            "posix",
+            "-d",
+            "memory",
+            "-n",
+            "500",
+            "--validate",
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(client.stdout).unwrap();
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    assert!(lines[5].starts_with("Final:                   500 "), "{text}");
+    let ran = server.finish();
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let box_of = [
+        "| API:          transport layer                                                                            |",
+        "| Test:         active message latency                                                                     |",
+        "| Message size: 8                                                                                          |",
+    ];
+    assert!(ran.out.starts_with("Accepted connection from 127.0.0.1:"), "{}", ran.out);
+    for line in box_of {
+        assert!(ran.out.lines().any(|l| l == line), "{}", ran.out);
+    }
+}
+
+#[test]
+fn a_batch_in_each_format() {
+    let file = std::env::temp_dir().join(format!("perftest-batch-{}", std::process::id()));
+    std::fs::write(&file, "# two tests\nlat -t tag_lat\nbw -t tag_bw -s 1k\n").unwrap();
+    let line = |more: &str| good(&format!("--local -q -n 300 -x posix -b {} {more}", file.display()));
+    let csv = line("-v");
+    let rows: Vec<&str> = csv.lines().collect();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert_eq!(
+        rows[0],
+        format!(
+            "{name},iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
+        )
+    );
+    assert!(rows[1].starts_with("lat,300,") && rows[2].starts_with("bw,300,"), "{csv}");
+    assert!(rows.iter().all(|r| r.split(',').count() == 9), "{csv}");
+    let json = line("--json");
+    assert_eq!(json.lines().count(), 2);
+    assert!(json.starts_with("{\"label\":\"lat\",\"test\":\"tag_lat\""), "{json}");
+    let text = line("-f");
+    assert!(text.lines().any(|l| l.starts_with("       lat               300 ")), "{text}");
+    std::fs::remove_file(file).unwrap();
+}

@@ -149,6 +149,7 @@ fn peer() {
             pour(&source, iid.parse().unwrap(), qpn.parse().unwrap(), count.parse().unwrap())
         }
         ["sleeper"] => sleeper(&source),
+        ["starved", more] => starved(&source, more.parse().unwrap()),
         _ => panic!("no such role: {role}"),
     }
 }
@@ -273,6 +274,23 @@ fn sleeper(source: &Source) {
         side.cq.arm();
     }
     hear();
+}
+
+/// Opens everything with only so many descriptors to spare, and tells what the first refusal says.
+fn starved(source: &Source, more: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
+    let limit = Rlimit { current: Some(open + more), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let refusal = || -> Result<(), uct::api::OpenError> {
+        let dev = open_shm(source, "softefa0")?;
+        let pd = dev.alloc_pd()?;
+        let cq = dev.create_cq(16, Channel::With)?;
+        let qp = dev.create_qp(&pd, &cq, &cq, &INIT)?;
+        drop(qp);
+        Ok(())
+    };
+    tell(&refusal().map_or_else(|e| e.to_string(), |()| "fine".into()));
 }
 
 // --- the tests ------------------------------------------------------------------------------------------------
@@ -573,4 +591,18 @@ fn opening_says_what_is_wrong() {
     let two = Source::empty().with("SOFTEFA_DEVICES", "2");
     let (a, b) = (open_shm(&two, "softefa0").unwrap(), open_shm(&two, "softefa1").unwrap());
     assert_eq!(a.gid().iid() + 1, b.gid().iid());
+}
+
+#[test]
+fn too_few_descriptors_are_said_clearly() {
+    let mut refusals = HashSet::new();
+    for more in 0..12 {
+        let told = Peer::start(&format!("starved {more}"), &[]).line();
+        assert!(
+            told == "fine" || told.contains("EMFILE") && told.contains("limit"),
+            "{more} to spare: {told}"
+        );
+        refusals.insert(told);
+    }
+    assert!(refusals.contains("fine") && refusals.len() >= 3, "{refusals:?}");
 }

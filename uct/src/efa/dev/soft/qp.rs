@@ -45,9 +45,11 @@ impl<L: Link> Ways<L> {
         Ways { near: Box::new([const { None }; NEAR]), all: FxHashMap::default() }
     }
 
+    /// Fibonacci hashing: interface ids and numbers of one job differ in a few bits, anywhere.
     #[inline]
     fn place(iid: u64, qpn: u16) -> usize {
-        (iid as usize ^ (iid >> 32) as usize ^ qpn as usize) % NEAR
+        let mixed = (iid ^ u64::from(qpn) << 17).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (u64::BITS - NEAR.ilog2())) as usize
     }
 }
 

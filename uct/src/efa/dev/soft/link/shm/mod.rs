@@ -196,7 +196,12 @@ impl Link for Shm {
             return Ok(None);
         }
         let wake = ShmWake::new();
-        wake.map(Some).map_err(|errno| OpenError::Op(Error::Sys { call: "completion channel", errno }))
+        wake.map(Some).map_err(|errno| {
+            let hint = "it takes four descriptors: raise the limit, see `ulimit -n`";
+            OpenError::Environment(format!(
+                "no completion channel for the software EFA device: {errno} ({hint})"
+            ))
+        })
     }
 
     fn know(&self, iid: u64, known: bool) -> Result<(), Error> {

@@ -5,7 +5,6 @@ use ucs::coll::slots::SlotId;
 
 use super::Engine;
 use super::io::{PeerId, Refused, Wire};
-use super::op::rx::RxState;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
 
@@ -17,22 +16,24 @@ pub(super) const fn data_per_packet(mtu: usize) -> usize {
 
 /// Sends the grant that receive `id` owes its sender; nothing if the receive is gone.
 pub(super) fn push_cts<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Result<(), Refused> {
-    let op = match e.rx.get(id) {
-        Some(op) if op.state == RxState::Matched && op.envelope.from == to && op.window == 0 => op,
+    let credits = u64::from(e.cfg.cts_credits.max(1));
+    let inflow = match e.inflow(id) {
+        Some((_, inflow)) if inflow.envelope.from == to && inflow.window == 0 => inflow,
         _ => return Ok(()),
     };
-    let missing = op.envelope.len - op.cover.arrived();
-    let grant = missing.min(u64::from(e.cfg.cts_credits.max(1)) * data_per_packet(w.mtu(to)).max(1) as u64);
+    let missing = inflow.envelope.len - inflow.cover.arrived();
+    let grant = missing.min(credits * data_per_packet(w.mtu(to)).max(1) as u64);
+    let send_id = inflow.envelope.send_id;
     let hdr = Cts {
         of: CtsFor::Send,
-        send_id: op.envelope.send_id,
+        send_id,
         recv_id: id.raw(),
         recv_length: grant,
         connid: Some(e.own(&e.peers[to]).connid),
     };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some(op) = e.rx.get_mut(id) {
-        op.window = grant;
+    if let Some((_, inflow)) = e.inflow(id) {
+        inflow.window = grant;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::event::Reason;
 use super::io::{PeerId, Wire};
 use super::matching::{Arrived, Expected};
 use super::op::cover::Cover;
-use super::op::rx::{Envelope, Parts, RxOp, RxState, Unexpected};
+use super::op::rx::{Envelope, Inflow, Parts, RxOp, RxState, Unexpected};
 use super::op::{OpId, RecvBuf};
 use super::peer::{Ctl, Part};
 use super::room::{Arrival, Kind, Row, Sync};
@@ -56,7 +56,7 @@ impl Engine {
                 self.queues[kind as usize].expected.remove(place);
                 self.rx.remove(op.0);
             }
-            RxState::Matched => {
+            RxState::Matched(_) => {
                 rx.buf = RecvBuf::EMPTY;
                 rx.cancelled = true;
             }
@@ -123,9 +123,9 @@ impl Engine {
                 Err(error) => Started::Failed(error),
             };
         }
-        let mut op = RxOp::posted(buf, user, None, kind);
-        op.begin(envelope, held.cover);
+        let op = RxOp::posted(buf, user, None, kind);
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        self.begin(rx, envelope, held.cover);
         match envelope.row.plain() {
             Row::LongCts => self.control(w, envelope.from, Ctl::Cts(rx)),
             _ => {
@@ -167,10 +167,30 @@ impl Engine {
         Some(id)
     }
 
+    /// The receive `id` has matched a message of which more packets come.
+    pub(super) fn begin(&mut self, id: SlotId, envelope: Envelope, cover: Cover) {
+        // There is a place: every inflow belongs to one receive, and both tables hold as many.
+        let Ok(inflow) = self.inflows.insert(Inflow { envelope, cover, window: 0 }) else { return };
+        if let Some(op) = self.rx.get_mut(id) {
+            op.state = RxState::Matched(inflow);
+        }
+    }
+
+    /// A receive that has matched a message in several packets, and what follows that. // HOT
+    #[inline]
+    pub(super) fn inflow(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut Inflow)> {
+        let op = self.rx.get_mut(id)?;
+        let inflow = self.inflows.get_mut(op.inflow()?)?;
+        Some((op, inflow))
+    }
+
     /// All bytes of the message that `id` receives have come. // HOT
     #[inline]
     pub(super) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
         let Some(op) = self.rx.remove(id) else { return };
+        if let Some(inflow) = op.inflow() {
+            self.inflows.remove(inflow);
+        }
         let result = envelope.status(op.buf.len());
         if !op.cancelled {
             self.outs.push_back(Out::RecvDone { user: op.user, result });

@@ -50,7 +50,7 @@ use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
 use io::{PeerId, Source, Wire};
-use op::rx::{RxOp, Unexpected};
+use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::Table;
 use op::tx::TxOp;
 use order::{Share, Turn, turn};
@@ -73,6 +73,7 @@ pub struct Engine {
     peers: Peers,
     tx: Table<TxOp>,
     rx: Table<RxOp>,
+    inflows: Table<Inflow>,
     unexpected: Slots<Unexpected, 24>,
     /// By [`Kind`].
     queues: [Queues; 2],
@@ -98,6 +99,7 @@ impl Engine {
             peers: Peers::default(),
             tx: Table::new(),
             rx: Table::new(),
+            inflows: Table::new(),
             unexpected: Slots::new(),
             queues: Default::default(),
             hold: Hold::new(),

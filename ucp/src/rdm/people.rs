@@ -129,13 +129,14 @@ impl Engine {
 
         let needs_it = |op: &super::op::rx::RxOp| match op.state {
             RxState::Posted(_) => op.only == Some(id),
-            RxState::Matched => op.envelope.from == id,
+            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         for op in receives {
             let Some(op) = self.rx.remove(op) else { continue };
-            if let RxState::Posted(place) = op.state {
-                self.queues[op.kind as usize].expected.remove(place);
+            match op.state {
+                RxState::Posted(place) => self.queues[op.kind as usize].expected.remove(place),
+                RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
             }
             if !op.cancelled {
                 self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });

@@ -1,6 +1,8 @@
 //! A receive that is not complete, and a message that no receive has matched. Both hold the state of the protocol
 //! that brings the bytes; owned by the engine's tables.
 
+use ucs::coll::slots::SlotId;
+
 use super::buf::RecvBuf;
 use super::cover::Cover;
 use crate::rdm::ask::{OpError, RecvStatus};
@@ -32,11 +34,11 @@ pub struct Envelope {
 pub enum RxState {
     /// Not matched; its place in the queue of expected messages.
     Posted(u32),
-    /// Matched: bytes are coming.
-    Matched,
+    /// Matched by a message in several packets, which this [`Inflow`] follows.
+    Matched(SlotId),
 }
 
-/// One receive.
+/// One receive. Small: most never see more than one packet.
 #[derive(Debug)]
 pub struct RxOp {
     /// Where the bytes go; empty once the user has cancelled a matched receive.
@@ -45,18 +47,23 @@ pub struct RxOp {
     pub user: u64,
     /// How far it is.
     pub state: RxState,
+    /// Only messages of this peer match.
+    pub only: Option<PeerId>,
+    /// Tagged or not.
+    pub kind: Kind,
     /// Completed for the user already; the rest of the message is sunk.
     pub cancelled: bool,
-    /// The message, valid once matched.
+}
+
+/// A matched message whose bytes are coming in several packets.
+#[derive(Debug)]
+pub struct Inflow {
+    /// The message.
     pub envelope: Envelope,
     /// Which bytes have arrived.
     pub cover: Cover,
     /// LONGCTS: bytes granted and not yet arrived.
     pub window: u64,
-    /// Only messages of this peer match.
-    pub only: Option<PeerId>,
-    /// Tagged or not.
-    pub kind: Kind,
 }
 
 /// A message no receive has matched yet.
@@ -112,39 +119,20 @@ impl RxOp {
     /// A receive that has not matched; its place is set when it is queued.
     #[inline]
     pub fn posted(buf: RecvBuf, user: u64, only: Option<PeerId>, kind: Kind) -> RxOp {
-        RxOp {
-            buf,
-            user,
-            state: RxState::Posted(0),
-            cancelled: false,
-            envelope: Envelope::NONE,
-            cover: Cover::new(),
-            window: 0,
-            only,
-            kind,
-        }
+        RxOp { buf, user, state: RxState::Posted(0), only, kind, cancelled: false }
     }
 
-    /// A message has matched: from now on its packets come here.
-    pub fn begin(&mut self, envelope: Envelope, cover: Cover) {
-        self.state = RxState::Matched;
-        self.envelope = envelope;
-        self.cover = cover;
+    /// Names what follows the message, once matched.
+    #[inline]
+    pub fn inflow(&self) -> Option<SlotId> {
+        match self.state {
+            RxState::Matched(inflow) => Some(inflow),
+            RxState::Posted(_) => None,
+        }
     }
 }
 
 impl Envelope {
-    /// No message.
-    pub const NONE: Envelope = Envelope {
-        len: 0,
-        tag: 0,
-        from: PeerId(u32::MAX),
-        msg_id: 0,
-        row: Row::Eager,
-        cq_data: None,
-        send_id: 0,
-    };
-
     /// What the user hears of it, when its receive has `room` bytes.
     #[inline]
     pub fn status(&self, room: usize) -> Result<RecvStatus, OpError> {

@@ -9,7 +9,7 @@ use crate::rdm::event::Reason;
 use crate::rdm::flow;
 use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::cover::Cover;
-use crate::rdm::op::rx::{Envelope, RxState};
+use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::order::Share;
 use crate::rdm::peer::Ctl;
@@ -136,12 +136,12 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
                 op.buf.put(0, rtm.payload);
-                op.begin(envelope, cover);
             }
-            match whole {
-                true => e.finish_rx(w, id, &envelope),
-                false => e.control(w, a.peer, Ctl::Cts(id)),
+            if whole {
+                return e.finish_rx(w, id, &envelope);
             }
+            e.begin(id, envelope, cover);
+            e.control(w, a.peer, Ctl::Cts(id));
         }
     }
 }
@@ -168,25 +168,26 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
 /// Bytes within a window that we granted. // HOT
 fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
-    let op = match e.rx.get_mut(id) {
-        Some(op) if op.state == RxState::Matched && op.envelope.from == a.peer => op,
+    let (op, inflow) = match e.inflow(id) {
+        Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
         _ => return e.drop_packet(a, Reason::BadId),
     };
-    let (at, len, envelope) = (hdr.seg_offset, payload.len() as u64, op.envelope);
-    if envelope.row.plain() != Row::LongCts {
+    let (at, len, total) = (hdr.seg_offset, payload.len() as u64, inflow.envelope.len);
+    if inflow.envelope.row.plain() != Row::LongCts {
         return e.drop_packet(a, Reason::BadId);
     }
-    if len > op.window || at.checked_add(len).is_none_or(|end| end > envelope.len) {
+    if len > inflow.window || at.checked_add(len).is_none_or(|end| end > total) {
         return e.drop_packet(a, Reason::BadWindow);
     }
-    if !op.cover.add(at, len) {
+    if !inflow.cover.add(at, len) {
         return e.drop_packet(a, Reason::BadSegment);
     }
     op.buf.put(at, payload);
-    op.window -= len;
-    if op.cover.arrived() == envelope.len {
+    inflow.window -= len;
+    if inflow.cover.arrived() == total {
+        let envelope = inflow.envelope;
         e.finish_rx(w, id, &envelope);
-    } else if op.window == 0 && len > 0 {
+    } else if inflow.window == 0 && len > 0 {
         e.control(w, a.peer, Ctl::Cts(id));
     }
 }

@@ -104,11 +104,11 @@ fn on_first<W: Wire>(
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
                 op.buf.put(seg_offset, rtm.payload);
-                op.begin(envelope, cover);
             }
             if whole {
                 return e.finish_rx(w, id, &envelope);
             }
+            e.begin(id, envelope, cover);
             Part::Rx(id)
         }
         None => match e.hold_unexpected(a, rtm, envelope, seg_offset, cover) {
@@ -132,12 +132,12 @@ fn on_further<W: Wire>(
     let whole = match part {
         None => return e.drop_packet(a, Reason::Duplicate),
         Some(Part::Rx(id)) => {
-            let Some(op) = e.rx.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
-            if op.envelope.len != msg_length || !op.cover.add(seg_offset, len) {
+            let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            if inflow.envelope.len != msg_length || !inflow.cover.add(seg_offset, len) {
                 return e.drop_packet(a, Reason::BadSegment);
             }
             op.buf.put(seg_offset, rtm.payload);
-            let (whole, envelope) = (op.cover.arrived() == msg_length, op.envelope);
+            let (whole, envelope) = (inflow.cover.arrived() == msg_length, inflow.envelope);
             if whole {
                 e.finish_rx(w, id, &envelope);
             }

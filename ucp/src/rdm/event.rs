@@ -26,6 +26,8 @@ pub enum Reason {
     BadWindow,
     /// No room for another unexpected message.
     NoRoom,
+    /// Its sender has failed and could not be answered.
+    PeerFailed,
 }
 
 /// One thing that happened.

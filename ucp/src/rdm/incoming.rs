@@ -191,6 +191,12 @@ impl Engine {
         if let Some(inflow) = op.inflow() {
             self.inflows.remove(inflow);
         }
+        self.end_rx(w, op, envelope);
+    }
+
+    /// A receive that has left its table ends with this message. // HOT
+    #[inline]
+    pub(super) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
         if !op.cancelled {
             self.outs.push_back(Out::RecvDone { user: op.user, result });

@@ -121,27 +121,29 @@ impl Engine {
     /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT
     #[inline]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        let parsed = match wire::parse(packet) {
+        // Matched by reference: a parsed packet is large, and moving it would cost more than parsing it.
+        let parsed = wire::parse(packet);
+        let parsed = match &parsed {
             Ok(parsed) => parsed,
-            Err(reject) => return self.refuse(from, packet, reject),
+            Err(reject) => return self.refuse(from, packet, *reject),
         };
         let ty = packet[0];
-        let peer = match self.identify(w, wire, from, &parsed) {
+        let peer = match self.identify(w, wire, from, parsed) {
             Ok(peer) => peer,
             Err(why) => return self.count_drop(why, ty, from),
         };
         self.stats.rx_pkts[usize::from(ty)] += 1;
-        if !self.peers[peer].was.contains(Was::HEARD) {
+        if !self.peers[peer].was.intersects(Was::HEARD | Was::FAILED) {
             handshake::greet(self, w, peer);
         }
         let row = &rows::TABLE[usize::from(ty)];
         match (row.order, parsed.msg_id()) {
             (Some(share), Some(msg_id)) => {
                 let turn = turn(self.peers[peer].next_rx, msg_id);
-                let arrival = Arrival { peer, row, packet: &parsed, turn };
+                let arrival = Arrival { peer, row, packet: parsed, turn };
                 self.in_turn(w, &arrival, share, msg_id, packet);
             }
-            _ => self.enter(w, &Arrival { peer, row, packet: &parsed, turn: Turn::Now }),
+            _ => self.enter(w, &Arrival { peer, row, packet: parsed, turn: Turn::Now }),
         }
     }
 
@@ -199,6 +201,8 @@ impl Engine {
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
             Room::Eager => eager::on_recv(self, w, a),
+            // Whole messages of a failed peer are welcome; whatever else needs it will never end.
+            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_packet(a, Reason::PeerFailed),
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::Handshake => handshake::on_recv(self, w, a),

@@ -12,7 +12,7 @@ use super::op::OpId;
 use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_untagged};
-use super::room::{Push, Row, Sync};
+use super::room::{Kind, Push, Row, Sync};
 use super::rooms::{eager, handshake, longcts, medium, receipt};
 use crate::wire::{Features, Opts, PktType, RawAddr};
 
@@ -168,12 +168,12 @@ impl Engine {
             self.peers[id].was.remove(Was::QUEUED);
             return Step::Idle;
         };
-        let Some(row) = self.tx.get(op).map(|tx| tx.row) else {
+        let Some((row, kind)) = self.tx.get(op).map(|tx| (tx.row, tx.kind())) else {
             // Cancelled.
             work.sends.pop_front();
             return Step::Done;
         };
-        let push = match self.may_start(w, id, row) {
+        let push = match self.may_start(w, id, row, kind) {
             Some(push) => push,
             None => match row.plain() {
                 Row::Eager => eager::push(self, w, op),
@@ -221,8 +221,12 @@ impl Engine {
         }
     }
 
-    /// Delivery complete needs the peer's consent: its HANDSHAKE, and the feature in it. `None`: go on.
-    fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row) -> Option<Push> {
+    /// What the peer's HANDSHAKE decides: it may refuse untagged messages, and delivery complete needs its consent.
+    /// `None`: go on.
+    fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
+        if kind == Kind::Untagged && !takes_untagged(self.peers[id].features) {
+            return Some(Push::Fail(OpError::Unsupported));
+        }
         if row.sync() == Sync::No {
             return None;
         }

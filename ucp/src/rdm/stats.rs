@@ -25,6 +25,8 @@ ucs::counters! {
         bad_window,
         /// Messages dropped since there is no room for another unexpected one.
         no_room,
+        /// Packets of failed peers that would need an answer.
+        peer_failed,
         /// Packets that came before their turn and were kept.
         out_of_order,
         /// Messages that came before their receive was posted.
@@ -133,5 +135,6 @@ fn counter(rare: &mut Rare, why: Reason) -> &mut u64 {
         Reason::BadId => &mut rare.bad_id,
         Reason::BadWindow => &mut rare.bad_window,
         Reason::NoRoom => &mut rare.no_room,
+        Reason::PeerFailed => &mut rare.peer_failed,
     }
 }

@@ -3,6 +3,23 @@
 
 use std::ptr::NonNull;
 
+/// Copies `n` bytes; the commonest small message, one word, without a call. // HOT
+///
+/// # Safety
+/// As for `std::ptr::copy_nonoverlapping`.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
+    if n == 8 {
+        // SAFETY: eight bytes may be read by the caller's promise.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: eight bytes may be written by the caller's promise.
+        unsafe { to.cast::<u64>().write_unaligned(word) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
+    }
+}
+
 /// Bytes a send reads from.
 #[derive(Clone, Copy, Debug)]
 pub struct SendBuf {
@@ -55,7 +72,7 @@ impl SendBuf {
         let from = unsafe { self.ptr.add(at) };
         // SAFETY: `new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
         // which never overlaps memory that the user promised to leave unchanged.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), n) };
+        unsafe { copy(from.as_ptr(), to.as_mut_ptr(), n) };
         n
     }
 }
@@ -113,7 +130,7 @@ impl RecvBuf {
         let to = unsafe { self.ptr.add(at) };
         // SAFETY: `new` promised `len` writable bytes that nobody else touches, and at + n <= len; `from` has n bytes
         // and is a slice of a packet, which is not the user's buffer.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), n) };
+        unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
     }
 }
 

@@ -87,10 +87,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     let envelope = envelope(a.peer, rtm);
     match e.take_expected(rtm.tag, a.peer) {
         Some(id) => {
-            if let Some(op) = e.rx.get_mut(id) {
-                op.buf.put(0, rtm.payload);
-            }
-            e.finish_rx(w, id, &envelope);
+            let Some(mut op) = e.rx.remove(id) else { return };
+            op.buf.put(0, rtm.payload);
+            e.end_rx(w, op, &envelope);
         }
         None => {
             let mut cover = Cover::new();

@@ -44,8 +44,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let header = row.header_len(op.kind(), peer.hdr, op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if buf.len() <= capacity {
-        // The first packet must not be the whole message.
-        return Push::Switch(Row::Medium.with(row.sync()));
+        // The first packet must not be the whole message; an eager one holds at least as much.
+        return Push::Switch(Row::Eager.with(row.sync()));
     }
     if capacity == 0 || flow::data_per_packet(w.mtu(to)) == 0 {
         return Push::Fail(OpError::Unsupported);

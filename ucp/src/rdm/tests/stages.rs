@@ -480,3 +480,55 @@ fn a_removed_peers_name_is_free_once_its_messages_are_gone() {
     let other = crate::wire::RawAddr { connid: 5, ..address(0) };
     assert_eq!(net.nodes[1].engine.add_peer(wire, other, source(&other)), old);
 }
+
+#[test]
+fn late_packets_of_a_failed_peer_leave_nothing_behind() {
+    let (mut net, peer) = pair();
+    let back = net.peer(1, 0);
+    let bytes = letter(1, 5000);
+    let mut rooms = [vec![0; 5000], vec![0; 5000]];
+    for (n, room) in rooms.iter_mut().enumerate() {
+        net.recv(1, room, exact(n as u64), n as u64);
+    }
+    net.send(0, peer, &bytes, Some(0), Row::LongCts);
+    net.send(0, peer, &bytes[..100], Some(1), Row::Eager);
+    net.send(0, peer, &bytes, Some(2), Row::Medium);
+    net.at(1, |e, w| e.on_peer_fault(w, back, Fault::Gone));
+    net.settle();
+    let status = ok(&mut net, 1, 0, 100, 1);
+    let failed = Out::PeerFailed { peer: back, fault: Fault::Gone };
+    assert_eq!(net.outs(1), [failed, Out::RecvDone { user: 1, result: Ok(status) }]);
+    assert!(net.nodes[1].engine.idle(None) && net.nodes[1].engine.held_bytes() == 0);
+    assert!(net.nodes[1].engine.stats().rare.peer_failed > 1);
+}
+
+/// A peer of an old release, or one in zero-copy receive mode, as its feature word tells.
+#[test]
+fn what_a_peer_cannot_take_is_refused() {
+    let shake = |features: u64| {
+        let (mut net, peer) = pair();
+        net.manner.mtu = 256;
+        net.send(0, peer, b"first", Some(1), Row::Eager);
+        let Started::Pending(_) = net.send(0, peer, b"sync", Some(1), Row::DcEager) else { panic!() };
+        net.flights.clear();
+        let mut bytes = vec![0; 64];
+        let hdr = wire::Handshake::new(wire::Features::from_bits_retain(features), 1001, 0xefa0);
+        let len = hdr.write(&mut bytes);
+        bytes.truncate(len);
+        net.deliver(&Flight { from: 1, to: 0, bytes });
+        (net, peer)
+    };
+    let (mut net, _) = shake(0);
+    let error = OpError::Unsupported;
+    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(error) }]);
+    let (mut net, peer) = shake(0xda);
+    assert!(net.outs(0).is_empty(), "waits for its receipt");
+    assert_eq!(net.send(0, peer, b"x", None, Row::Eager), Started::Failed(error));
+    assert_eq!(net.send(0, peer, b"x", Some(1), Row::Eager), Started::Done(()));
+    // Constant header length: the raw address for ever, no connid.
+    let (mut net, peer) = shake(0x1e);
+    net.flights.clear();
+    net.send(0, peer, b"x", Some(1), Row::Eager);
+    let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    assert!(rtm.opts.raw_addr == Some(address(0)) && rtm.opts.connid.is_none());
+}

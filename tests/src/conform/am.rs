@@ -1,0 +1,294 @@
+//! Active messages: contents at every boundary size, ids, order, source, keep.
+
+use super::{Log, Pair, bytes, ordered, sizes};
+use std::cell::RefCell;
+use std::rc::Rc;
+use uct::api::{
+    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Kept, Md, Memory, Refused, Sink, Source,
+};
+
+/// Sends one message of each size by `send` and compares what arrives.
+fn each_size<I: Iface>(p: &Pair<I>, max: usize, send: impl Fn(&mut Log, &mut Log, u8, &[u8])) {
+    let (mut at_a, mut at_b) = (Log::default(), Log::default());
+    let mut sent = Vec::new();
+    for (n, len) in sizes(max).into_iter().enumerate() {
+        let (id, data) = (n as u8, bytes(n as u64, len));
+        send(&mut at_a, &mut at_b, id, &data);
+        sent.push([&[id], &data[..]].concat());
+    }
+    at_b.ams.append(&mut at_a.ams);
+    p.arrived(&mut at_b, sent.len());
+    let mut got: Vec<_> = at_b.ams.into_iter().map(|(packet, _)| packet).collect();
+    got.sort_unstable_by_key(|packet| packet[0]);
+    for (got, sent) in got.iter().zip(&sent) {
+        assert!(got == sent, "{} bytes sent, {} arrived or differ", sent.len(), got.len());
+    }
+}
+
+/// `am_short`: header and payload.
+pub fn short_of_every_size<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_SHORT) {
+        return;
+    }
+    let max = p.a.attr().am.max_short;
+    let (mut at_a, mut at_b) = (Log::default(), Log::default());
+    let lens: Vec<_> = sizes(max - 8);
+    for &len in &lens {
+        let header = u64::from_le_bytes(*b"headers!") ^ len as u64;
+        let sent = p.retry(&mut at_a, &mut at_b, || p.ab.am_short(9, header, &bytes(len as u64, len)));
+        assert!(sent.is_ok(), "{len}: {sent:?}");
+    }
+    at_b.ams.append(&mut at_a.ams);
+    p.arrived(&mut at_b, lens.len());
+    at_b.ams.sort_by_key(|(packet, _)| packet.len());
+    for ((packet, _), len) in at_b.ams.iter().zip(lens) {
+        let header = u64::from_le_bytes(*b"headers!") ^ len as u64;
+        assert_eq!(packet[..], [&[9], &header.to_le_bytes()[..], &bytes(len as u64, len)].concat());
+    }
+}
+
+/// `am_short_iov`: the pieces in their order.
+pub fn short_iov_of_every_size<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_SHORT) {
+        return;
+    }
+    each_size(p, p.a.attr().am.max_short, |a, b, id, data| {
+        let (head, rest) = data.split_at(data.len() / 3);
+        p.retry(a, b, || p.ab.am_short_iov(id, &[head, &[], rest])).map(drop).unwrap();
+    });
+}
+
+/// `am_bcopy`: answers the bytes packed; the buffer is as long as promised.
+pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
+    let max = p.a.attr().am.max_bcopy;
+    each_size(p, max, |a, b, id, data| {
+        let packed = p.retry(a, b, || {
+            p.ab.am_bcopy(id, |slot| {
+                assert!(slot.len() >= max);
+                slot[..data.len()].copy_from_slice(data);
+                data.len()
+            })
+        });
+        assert_eq!(packed, Ok(data.len()));
+    });
+}
+
+/// `am_packet`: the id is what was packed first, and a hint larger than the packet changes nothing.
+pub fn packet_brings_its_id<I: Iface>(p: &Pair<I>) {
+    let max = p.a.attr().am.max_bcopy;
+    for slack in [0, 1, 40, max] {
+        each_size(p, max, |a, b, id, data| {
+            let hint = (1 + data.len() + slack).min(max + 1);
+            let packed = p.retry(a, b, || {
+                p.ab.am_packet(hint, |slot| {
+                    assert!(slot.len() >= hint);
+                    slot[0] = id;
+                    slot[1..=data.len()].copy_from_slice(data);
+                    1 + data.len()
+                })
+            });
+            assert_eq!(packed, Ok(1 + data.len()));
+        });
+    }
+}
+
+/// `am_zcopy`: header and pieces, from registered memory.
+pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_ZCOPY) {
+        return;
+    }
+    let limits = p.a.attr().am;
+    each_size(p, limits.max_zcopy, |_, b, id, data| {
+        let mem = p.a.md().alloc(&AllocReq::new(data.len().max(1), "zcopy")).unwrap();
+        let hdr = &data[..data.len().min(limits.max_hdr).min(13)];
+        let body = &data[hdr.len()..];
+        // SAFETY: the allocation has room, and nobody else has it.
+        unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), mem.addr(), body.len()) };
+        let cut = if limits.max_iov > 1 { body.len() / 2 } else { 0 };
+        let iov = [
+            Iov::new(mem.addr(), cut, Some(&mem)),
+            Iov::new(mem.addr().wrapping_add(cut), body.len() - cut, Some(&mem)),
+        ];
+        let iov = if limits.max_iov > 1 { &iov[..] } else { &iov[1..] };
+        let mut at_a = Log::default();
+        // SAFETY: `mem` lives until the completion below.
+        let sent = p.retry(&mut at_a, b, || unsafe { p.ab.am_zcopy(id, hdr, iov, Comp::Token(1)) }).unwrap();
+        if sent == uct::api::Sent::InProgress {
+            while at_a.comps.is_empty() {
+                p.pump(&mut at_a, b);
+            }
+            assert_eq!(at_a.comps, [(1, Ok(()))]);
+        } else {
+            assert!(at_a.comps.is_empty());
+        }
+        b.ams.append(&mut at_a.ams);
+    });
+}
+
+/// One byte more than the limit.
+pub fn too_long_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
+    let am = p.a.attr().am;
+    let too_long = |e: Error| assert!(matches!(e, Error::TooLong { .. }), "{e:?}");
+    let (mut a, mut b) = (Log::default(), Log::default());
+    if p.a.attr().has(Caps::AM_SHORT) {
+        too_long(p.retry(&mut a, &mut b, || p.ab.am_short(1, 0, &vec![0; am.max_short - 7])).unwrap_err());
+        too_long(
+            p.retry(&mut a, &mut b, || p.ab.am_short_iov(1, &[&vec![0; am.max_short + 1]])).unwrap_err(),
+        );
+    }
+    too_long(p.retry(&mut a, &mut b, || p.ab.am_packet(am.max_bcopy + 2, |_| panic!("packed"))).unwrap_err());
+    if p.a.attr().has(Caps::AM_ZCOPY) {
+        let mem = p.a.md().alloc(&AllocReq::new(am.max_zcopy + 1, "zcopy")).unwrap();
+        let iov = [Iov::new(mem.addr(), am.max_zcopy + 1, Some(&mem))];
+        // SAFETY: the call is refused.
+        too_long(p.retry(&mut a, &mut b, || unsafe { p.ab.am_zcopy(1, &[], &iov, Comp::None) }).unwrap_err());
+    }
+    p.arrived(&mut b, 0);
+}
+
+/// All 256 ids.
+pub fn every_id<I: Iface>(p: &Pair<I>) {
+    let (mut a, mut b) = (Log::default(), Log::default());
+    for id in 0..=255 {
+        p.retry(&mut a, &mut b, || p.ab.am_bcopy(id, |_| 0)).unwrap();
+    }
+    b.ams.append(&mut a.ams);
+    p.arrived(&mut b, 256);
+    let mut got: Vec<_> = b.ams.iter().map(|(packet, _)| packet[0]).collect();
+    got.sort_unstable();
+    assert!(got.into_iter().eq(0..=255));
+}
+
+/// Many laps of whatever queue there is, sizes mixed.
+pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
+    const COUNT: u32 = 5000;
+    let (mut a, mut b) = (Log::default(), Log::default());
+    let max = p.a.attr().am.max_bcopy - 4;
+    for n in 0..COUNT {
+        let extra = (n as usize * 37) % 300.min(max);
+        p.retry(&mut a, &mut b, || {
+            p.ab.am_packet(5 + extra, |slot| {
+                slot[0] = 3;
+                slot[1..5].copy_from_slice(&n.to_le_bytes());
+                slot[5..5 + extra].fill(n as u8);
+                5 + extra
+            })
+        })
+        .unwrap();
+    }
+    a.ams.append(&mut b.ams);
+    p.arrived(&mut a, COUNT as usize);
+    let number = |packet: &[u8]| u32::from_le_bytes(packet[1..5].try_into().unwrap());
+    let mut got: Vec<_> = a.ams.iter().map(|(packet, _)| number(packet)).collect();
+    if !ordered(&p.a) {
+        got.sort_unstable();
+    }
+    assert!(got.into_iter().eq(0..COUNT));
+    for (packet, _) in &a.ams {
+        assert!(packet[5..].iter().all(|byte| *byte == number(packet) as u8));
+    }
+}
+
+/// A source is the same for all messages of a sender and differs between senders.
+pub fn source_is_the_sender<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_SOURCE) {
+        return;
+    }
+    let (mut a, mut b) = (Log::default(), Log::default());
+    for _ in 0..2 {
+        p.ab.am_bcopy(1, |_| 0).unwrap();
+        p.ba.am_bcopy(2, |_| 0).unwrap();
+    }
+    b.ams.append(&mut a.ams);
+    p.arrived(&mut b, 4);
+    let of = |id| {
+        let mut all: Vec<Source> =
+            b.ams.iter().filter(|(packet, _)| packet[0] == id).map(|(_, source)| *source).collect();
+        all.dedup();
+        all
+    };
+    assert_eq!((of(1).len(), of(2).len()), (1, 1));
+    assert_eq!(of(1) == of(2), p.same);
+    assert_ne!(of(1)[0], Source::default());
+}
+
+/// Keeps every message.
+struct Keeper(Vec<Kept>);
+
+impl Sink for Keeper {
+    fn on_am(&mut self, am: Am<'_>) {
+        self.0.push(am.keep());
+    }
+    fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
+    fn on_ep_error(&mut self, _ep: EpTag, error: Error) {
+        panic!("{error}");
+    }
+}
+
+/// More kept than there are buffers: all stay as they were while others come, and buffers come back.
+pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
+    const COUNT: u64 = 2000;
+    let mut keeper = Keeper(Vec::new());
+    let (mut a, mut polls) = (Log::default(), 0);
+    let len = |n: u64| (n as usize * 13) % 500.min(p.a.attr().am.max_bcopy - 8) + 8;
+    for round in 0..2 {
+        let mut sent = 0;
+        while (keeper.0.len() as u64) < COUNT {
+            if sent < COUNT {
+                let data = bytes(sent + round, len(sent));
+                let packed = p.ab.am_packet(1 + data.len(), |slot| {
+                    slot[0] = sent as u8;
+                    slot[1..=data.len()].copy_from_slice(&data);
+                    1 + data.len()
+                });
+                sent += u64::from(packed.is_ok());
+            }
+            p.b.poll(3, &mut keeper);
+            if !p.same {
+                p.a.poll(3, &mut a);
+            }
+            polls += 1;
+            assert!(polls < 10_000_000);
+        }
+        let mut seen: Vec<_> = keeper.0.iter().map(|kept| kept.packet().to_vec()).collect();
+        let mut want: Vec<_> =
+            (0..COUNT).map(|n| [&[n as u8], &bytes(n + round, len(n))[..]].concat()).collect();
+        seen.sort_unstable();
+        want.sort_unstable();
+        assert!(seen == want, "kept messages changed");
+        // Every other one first, in the other direction.
+        let mut odd = false;
+        keeper.0.retain(|_| {
+            odd = !odd;
+            odd
+        });
+        keeper.0.clear();
+    }
+}
+
+/// `progress` calls handlers; an id without one is dropped; a removed one is not called again.
+pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    let sink = got.clone();
+    p.b.set_am_handler(7, Some(Box::new(move |am| sink.borrow_mut().push(am.data().len()))));
+    let send = |id| {
+        while let Err(refused) = p.ab.am_bcopy(id, |_| 5) {
+            assert_eq!(refused, Refused::NoResource);
+            p.a.progress(8);
+            p.b.progress(8);
+        }
+    };
+    let settle = || {
+        for _ in 0..10_000 {
+            p.a.progress(8);
+            p.b.progress(8);
+        }
+    };
+    [7, 8, 7].into_iter().for_each(send);
+    settle();
+    assert_eq!(*got.borrow(), [5, 5]);
+    p.b.set_am_handler(7, None);
+    send(7);
+    settle();
+    assert_eq!(got.borrow().len(), 2);
+}

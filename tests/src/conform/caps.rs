@@ -1,0 +1,107 @@
+//! The attributes are consistent, and what is off in them answers *unsupported*.
+
+use super::{Pair, is_unsupported};
+use std::ptr::NonNull;
+use uct::api::{
+    AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
+    Memory, Op,
+};
+
+/// Lengths, limits and names agree with one another.
+pub fn attributes_make_sense<I: Iface>(p: &Pair<I>) {
+    let attr = p.a.attr();
+    assert_eq!(attr, p.a.attr());
+    assert!(!attr.tl.is_empty() && !attr.dev.is_empty());
+    assert_eq!(p.a.device_addr().len(), attr.device_addr_len);
+    assert_eq!(p.a.iface_addr().len(), attr.iface_addr_len);
+    assert!(attr.device_addr_len <= MAX_ADDR_LEN && attr.iface_addr_len <= MAX_ADDR_LEN);
+    assert!(attr.has(Caps::CONNECT_TO_IFACE) || attr.has(Caps::CONNECT_TO_EP));
+    assert_eq!(attr.am_id_bits, 8);
+    assert_eq!(p.ab.max_bcopy(), attr.am.max_bcopy);
+    assert!(attr.am.max_hdr <= attr.am.max_zcopy);
+    assert!(attr.bandwidth > 0.0 && attr.latency.fixed >= 0.0);
+    if attr.has(Caps::AM_SHORT) {
+        assert!(attr.am.max_short >= 8);
+    }
+    assert_eq!(attr.has(Caps::ATOMIC), attr.atomics != Default::default());
+}
+
+/// One call of each kind whose bit is off.
+pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
+    let off = |cap| !p.a.attr().has(cap);
+    let short = p.ab.am_short(1, 0, &[]);
+    assert_eq!(is_unsupported(short), off(Caps::AM_SHORT));
+    let packet = p.ab.am_packet(1, |slot| {
+        slot[0] = 1;
+        1
+    });
+    assert_eq!(is_unsupported(packet), off(Caps::AM_BCOPY));
+    // SAFETY: an empty message has no memory.
+    assert_eq!(is_unsupported(unsafe { p.ab.am_zcopy(1, &[], &[], Comp::None) }), off(Caps::AM_ZCOPY));
+    assert_eq!(p.a.event_fd().is_err(), off(Caps::EVENT_RECV) && off(Caps::EVENT_SEND));
+    if off(Caps::EVENT_RECV) && off(Caps::EVENT_SEND) {
+        assert_eq!(p.a.arm(Events::all()), Err(Error::Unsupported(Op::EventFd)));
+    }
+    if off(Caps::CONNECT_TO_EP) {
+        assert_eq!(p.a.create_ep().err(), Some(Error::Unsupported(Op::ConnectToEp)));
+        assert_eq!(p.ab.ep_addr().err(), Some(Error::Unsupported(Op::ConnectToEp)));
+    }
+    assert_eq!(is_unsupported(p.ab.check(Comp::None)), off(Caps::EP_CHECK));
+    if !p.b.md().attr().has_rkey || !p.b.md().attr().can_alloc {
+        return;
+    }
+    let mem = p.b.md().alloc(&AllocReq::new(64, "conform")).unwrap();
+    let rkey = p.a.md().unpack_rkey(&p.b.md().pack_rkey(&mem).unwrap()).unwrap();
+    let at = mem.addr().addr() as u64;
+    if off(Caps::PUT_SHORT) {
+        assert!(is_unsupported(p.ab.put_short(&[1], at, &rkey)));
+    }
+    if off(Caps::PUT_BCOPY) {
+        assert!(is_unsupported(p.ab.put_bcopy(1, |_| 1, at, &rkey)));
+    }
+    if off(Caps::GET_SHORT) {
+        assert!(is_unsupported(p.ab.get_short(&mut [0], at, &rkey)));
+    }
+    if off(Caps::GET_BCOPY) {
+        assert!(is_unsupported(p.ab.get_bcopy(1, |_| {}, at, &rkey, Comp::None)));
+    }
+    let local = p.a.md().alloc(&AllocReq::new(64, "conform")).unwrap();
+    let iov = [Iov::new(local.addr(), 1, Some(&local))];
+    if off(Caps::PUT_ZCOPY) {
+        // SAFETY: the memory lives until the call has been refused.
+        assert!(is_unsupported(unsafe { p.ab.put_zcopy(&iov, at, &rkey, Comp::None) }));
+    }
+    if off(Caps::GET_ZCOPY) {
+        // SAFETY: as above.
+        assert!(is_unsupported(unsafe { p.ab.get_zcopy(&iov, at, &rkey, Comp::None) }));
+    }
+    if off(Caps::ATOMIC) {
+        let mut old = 0u64;
+        assert!(is_unsupported(p.ab.atomic_post(AtomicOp::Add, 1u64, at, &rkey)));
+        let result = NonNull::from(&mut old);
+        // SAFETY: `old` outlives the calls, which are refused.
+        assert!(is_unsupported(unsafe {
+            p.ab.atomic_fetch(AtomicOp::Add, 1u64, result, at, &rkey, Comp::None)
+        }));
+        // SAFETY: as above.
+        assert!(is_unsupported(unsafe { p.ab.atomic_cswap(0u64, 1u64, result, at, &rkey, Comp::None) }));
+    }
+}
+
+/// Addresses of the wrong length are told from addresses of nobody.
+pub fn bad_addresses_are_refused<I: Iface>(p: &Pair<I>) {
+    let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
+    assert_eq!(p.a.reachable(&device, &iface), Ok(()));
+    assert_eq!(p.a.reachable(&device, &iface[1..]), Err(ConnectError::Malformed));
+    assert_eq!(p.a.connect(&device, &[]).err(), Some(ConnectError::Malformed));
+    let mut longer = iface.clone();
+    longer.push(0);
+    assert_eq!(p.a.connect(&device, &longer).err(), Some(ConnectError::Malformed));
+}
+
+/// Tags are the user's.
+pub fn tags_stick<I: Iface>(p: &Pair<I>) {
+    assert_eq!(p.ab.tag(), EpTag(0));
+    p.ab.set_tag(EpTag(77));
+    assert_eq!((super::tag_of(&p.ab), p.ba.tag()), (EpTag(77), EpTag(0)));
+}

@@ -1,0 +1,77 @@
+//! Memory domains: what is allocated is zero and writable, what is registered works, keys are claims.
+
+use super::Pair;
+use uct::api::{Access, AllocMethod, AllocReq, Error, Iface, Md, Memory, Op, Rkey};
+
+/// Fresh memory of some sizes.
+pub fn allocations_are_zero_and_ours<I: Iface>(p: &Pair<I>) {
+    let md = p.a.md();
+    if !md.attr().can_alloc {
+        assert!(md.alloc(&AllocReq::new(1, "conform")).is_err());
+        return;
+    }
+    for len in [1, 64, 4096, 100_000] {
+        let mem = md.alloc(&AllocReq::new(len, "conform")).unwrap();
+        assert_eq!((mem.len(), mem.is_empty()), (len, false));
+        assert!(mem.method().is_some());
+        for at in [0, len / 2, len - 1] {
+            let byte = mem.addr().wrapping_add(at);
+            // SAFETY: inside the allocation, which is ours alone.
+            assert_eq!(unsafe { byte.read() }, 0);
+            // SAFETY: as above.
+            unsafe { byte.write(1) };
+            // SAFETY: as above; the same byte may come up again.
+            unsafe { byte.write(0) };
+        }
+    }
+    let req = |len, methods| AllocReq { methods, ..AllocReq::new(len, "conform") };
+    assert!(md.alloc(&req(0, &[AllocMethod::Md])).is_err());
+    assert!(md.alloc(&req(64, &[])).is_err());
+    assert!(md.alloc(&req(1 << 46, &[AllocMethod::Md, AllocMethod::Mmap])).is_err());
+}
+
+/// Memory of the caller's own.
+pub fn registration_works<I: Iface>(p: &Pair<I>) {
+    let md = p.a.md();
+    let mut own = vec![0u8; 8192];
+    // SAFETY: the registration is dropped before `own`, which nobody reads meanwhile.
+    let mem = unsafe { md.register(own.as_mut_ptr(), own.len(), Access::ALL) };
+    if !md.attr().can_register {
+        assert!(mem.is_err());
+        return;
+    }
+    let mem = mem.unwrap();
+    assert_eq!((mem.addr(), mem.len(), mem.method()), (own.as_mut_ptr(), own.len(), None));
+    match md.pack_rkey(&mem) {
+        Ok(key) => assert_eq!(key.len(), md.attr().rkey_len),
+        Err(e) => assert_eq!(e, Error::Unsupported(Op::RemoteKey)),
+    }
+}
+
+/// Keys survive the way, and damaged ones never panic.
+pub fn keys_are_checked<I: Iface>(p: &Pair<I>) {
+    let md = p.b.md();
+    if !md.attr().has_rkey {
+        return;
+    }
+    let mem = md.alloc(&AllocReq::new(5000, "conform")).unwrap();
+    let packed = md.pack_rkey(&mem).unwrap();
+    assert_eq!(packed.len(), md.attr().rkey_len);
+    let rkey = p.a.md().unpack_rkey(&packed).unwrap();
+    assert_eq!(rkey.range(), (mem.addr().addr() as u64, 5000).min(rkey.range()));
+    if let Some(at) = p.a.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 8, 8) {
+        // SAFETY: mapped as long as the key lives; the owner of the memory is this test.
+        unsafe { at.write(77) };
+        // SAFETY: inside the allocation.
+        assert_eq!(unsafe { mem.addr().wrapping_add(8).read_volatile() }, 77);
+        assert!(p.a.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 4993, 8).is_none());
+    }
+    for cut in 0..packed.len() {
+        assert!(p.a.md().unpack_rkey(&packed[..cut]).is_err());
+    }
+    for (at, bit) in (0..packed.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut bad = packed.clone();
+        bad[at] ^= 1 << bit;
+        let _ = p.a.md().unpack_rkey(&bad);
+    }
+}

@@ -1,0 +1,207 @@
+//! What every transport promises, as tests: each capability an interface claims works as the contract says, each one
+//! it does not claim answers *unsupported*. Instantiated per transport in `tests/tests/conform.rs` by one line.
+//! Sees the contract (`uct::api`) only, never a transport's type.
+
+pub mod am;
+pub mod amo;
+pub mod caps;
+pub mod mem;
+pub mod rma;
+pub mod room;
+
+use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Outcome, Refused, Sent, Sink, Source};
+
+/// Two interfaces, each connected to the other; `a` and `b` may be the same one.
+pub struct Pair<I: Iface> {
+    /// One side.
+    pub a: I,
+    /// The other side.
+    pub b: I,
+    /// From `a` to `b`.
+    pub ab: I::Ep,
+    /// From `b` to `a`.
+    pub ba: I::Ep,
+    /// Both sides are one interface: everything arrives at `b`.
+    pub same: bool,
+}
+
+/// Everything an interface told.
+#[derive(Default)]
+pub struct Log {
+    /// Packets, id byte first, with their senders.
+    pub ams: Vec<(Vec<u8>, Source)>,
+    /// Completions by token.
+    pub comps: Vec<(u64, Result<(), Error>)>,
+    /// Failures nobody waited for.
+    pub errors: Vec<(EpTag, Error)>,
+}
+
+impl Sink for Log {
+    fn on_am(&mut self, am: Am<'_>) {
+        self.ams.push((am.packet().to_vec(), am.source()));
+    }
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        self.comps.push((token, result));
+    }
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.errors.push((ep, error));
+    }
+}
+
+/// Polls without anything new before a test gives up. A poll of a software device does some of its work.
+const PATIENCE: usize = 200_000;
+
+impl<I: Iface> Pair<I> {
+    /// Connects two interfaces with each other.
+    pub fn new(a: I, b: I) -> Self {
+        let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
+        let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
+        let same = a.iface_addr() == b.iface_addr();
+        Pair { a, b, ab, ba, same }
+    }
+
+    /// Polls both sides once.
+    pub fn pump(&self, at_a: &mut Log, at_b: &mut Log) -> usize {
+        let at_a = if self.same { 0 } else { self.a.poll(16, at_a) };
+        at_a + self.b.poll(16, at_b)
+    }
+
+    /// Repeats a call of `a` until it finds room; what comes in meanwhile is logged.
+    pub fn retry<T>(
+        &self,
+        at_a: &mut Log,
+        at_b: &mut Log,
+        mut call: impl FnMut() -> Outcome<T>,
+    ) -> Result<T, Error> {
+        for _ in 0..PATIENCE {
+            match call() {
+                Ok(sent) => return Ok(sent),
+                Err(Refused::Failed(e)) => return Err(e),
+                Err(Refused::NoResource) => self.pump(at_a, at_b),
+            };
+        }
+        panic!("no resource for ever");
+    }
+
+    /// Polls until `b` has had `count` messages, and a little longer: none may follow.
+    pub fn arrived(&self, at_b: &mut Log, count: usize) {
+        let mut at_a = Log::default();
+        for _ in 0..PATIENCE {
+            if at_b.ams.len() >= count {
+                break;
+            }
+            self.pump(&mut at_a, at_b);
+        }
+        for _ in 0..100 {
+            self.pump(&mut at_a, at_b);
+        }
+        assert_eq!(at_b.ams.len() + at_a.ams.len(), count, "messages arrived");
+        at_b.ams.append(&mut at_a.ams);
+        assert!(at_a.errors.is_empty() && at_b.errors.is_empty(), "{:?} {:?}", at_a.errors, at_b.errors);
+    }
+
+    /// Runs an operation of `a` to its end and gives its result; checks that its completion fires exactly once if it
+    /// answered *in progress*, and not at all otherwise.
+    pub fn finish(&self, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
+        const TOKEN: u64 = 0x70c3;
+        let (mut at_a, mut at_b) = (Log::default(), Log::default());
+        let sent = self.retry(&mut at_a, &mut at_b, || call(Comp::Token(TOKEN)));
+        let expected = usize::from(sent == Ok(Sent::InProgress));
+        for _ in 0..PATIENCE {
+            if at_a.comps.len() + at_b.comps.len() >= expected {
+                break;
+            }
+            self.pump(&mut at_a, &mut at_b);
+        }
+        for _ in 0..50 {
+            self.pump(&mut at_a, &mut at_b);
+        }
+        at_a.comps.append(&mut at_b.comps);
+        assert_eq!(at_a.comps.len(), expected, "completions after {sent:?}: {:?}", at_a.comps);
+        match (sent, at_a.comps.first()) {
+            (Err(e), _) => Err(e),
+            (Ok(_), None) => Ok(()),
+            (Ok(_), Some(&(token, result))) => {
+                assert_eq!(token, TOKEN);
+                result
+            }
+        }
+    }
+}
+
+/// The sizes worth trying below a limit, the limit included.
+pub fn sizes(max: usize) -> Vec<usize> {
+    let mut all = vec![
+        0,
+        1,
+        7,
+        8,
+        9,
+        31,
+        32,
+        33,
+        47,
+        48,
+        64,
+        100,
+        111,
+        112,
+        1000,
+        4096,
+        max / 2,
+        max.saturating_sub(1),
+        max,
+    ];
+    all.retain(|&n| n <= max);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Bytes that tell a message from others and its offsets from one another.
+pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    crate::pattern::Pattern::new(1, 2, seed).fill(&mut out);
+    out
+}
+
+/// What a call answers that the interface does not have.
+pub fn is_unsupported<T: std::fmt::Debug>(outcome: Outcome<T>) -> bool {
+    matches!(outcome, Err(Refused::Failed(Error::Unsupported(_))))
+}
+
+/// All cases for one transport: `suite!(name, || pair);`. A case whose capability is off checks that instead.
+#[macro_export]
+macro_rules! conform_suite {
+    ($tl:ident, $make:expr) => {
+        mod $tl {
+            #[allow(unused_imports, reason = "what the expression needs")]
+            use super::*;
+            $crate::conform_suite!(@cases $make;
+                caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused
+                caps::tags_stick
+                am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::packet_brings_its_id
+                am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept
+                am::source_is_the_sender am::kept_messages_stay am::handlers_and_drops
+                room::no_resource_then_recovery room::pending_goes_out_in_order room::purge_gives_all_back
+                room::flush_and_fence room::wakes_up
+                mem::allocations_are_zero_and_ours mem::registration_works mem::keys_are_checked
+                rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
+                amo::every_operation_32 amo::every_operation_64 amo::compare_and_swap amo::misuse_is_refused
+            );
+        }
+    };
+    (@cases $make:expr; $($room:ident::$case:ident)+) => {
+        $(#[test] fn $case() { $crate::conform::$room::$case(&($make)()); })+
+    };
+}
+
+/// Whether an endpoint's interface keeps order.
+pub fn ordered<I: Iface>(iface: &I) -> bool {
+    iface.attr().order == uct::api::OrderKind::Ordered
+}
+
+/// The tag of an endpoint, for asserting on it.
+pub fn tag_of<E: Ep>(ep: &E) -> EpTag {
+    ep.tag()
+}

@@ -1,0 +1,31 @@
+//! The conformance suite, once for every transport and once more through the run-time choice.
+
+use suites::conform::Pair;
+use suites::conform_suite;
+use ucs::config::Source;
+use uct::{any, loopback, posix};
+
+/// An interface of this thread, connected to itself.
+fn to_itself() -> Pair<loopback::Iface> {
+    let iface = loopback::Iface::open(&Default::default()).unwrap();
+    Pair::new(iface.clone(), iface)
+}
+
+conform_suite!(loopback_itself, to_itself);
+conform_suite!(loopback_two, || {
+    let open = || loopback::Iface::open(&Default::default()).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(posix_two, || {
+    let open = || posix::Iface::open(&Default::default()).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(posix_small, || {
+    let config = posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1 };
+    let open = || posix::Iface::open(&config).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(any_posix, || {
+    let open = || any::open("posix", "memory", &Source::empty()).unwrap();
+    Pair::new(open(), open())
+});

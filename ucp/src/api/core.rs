@@ -146,7 +146,7 @@ impl Core {
 
     /// Whether something may be waiting for room on a lane.
     pub(crate) fn waits_for_room(&self) -> bool {
-        !self.flushes.is_empty() || !self.engine.idle(None)
+        self.engine.waits_for_room() || self.flushes.iter().any(Flush::waits_for_lane)
     }
 
     /// When the engine, or a close, wants to be called even if nothing happens.

@@ -46,6 +46,11 @@ impl Flush {
     pub(crate) fn deadline(&self) -> Nanos {
         self.deadline
     }
+
+    /// Whether a completion or room on a lane moves it on.
+    pub(crate) fn waits_for_lane(&self) -> bool {
+        matches!(self.stage, Stage::Lanes { .. })
+    }
 }
 
 impl Core {

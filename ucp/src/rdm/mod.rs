@@ -248,6 +248,12 @@ impl Engine {
         None
     }
 
+    /// Whether something waits for room on a wire: `resume` has work once there is some.
+    #[inline]
+    pub fn waits_for_room(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
     /// What was counted since the engine was made.
     pub fn stats(&self) -> &RdmStats {
         &self.stats

@@ -39,8 +39,8 @@ impl SendBuf {
     ///
     /// # Safety
     /// They stay readable and unchanged, from any thread, until the operation they are given to is over: its call
-    /// answered `Done` or `Failed`, or its `Out` was taken, or the engine is dropped. If `len` is 0, `ptr` may be
-    /// anything.
+    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `Out` was taken, or the engine is dropped.
+    /// If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
         match NonNull::new(ptr.cast_mut()) {

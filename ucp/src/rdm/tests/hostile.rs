@@ -173,3 +173,33 @@ fn stolen_ids_are_refused() {
     let type_count = |ty: PktType| net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)];
     assert_eq!(type_count(PktType::RECEIPT), 1);
 }
+
+/// A RECEIPT only counts from the receiver of that very message, and a window binds its sender.
+#[test]
+fn receipts_and_windows_bind() {
+    let cfg = EngineConfig { cts_credits: 1, ..EngineConfig::default() };
+    let mut net = Net::with(3, 1, Manner::CALM, cfg);
+    let (peer, thief) = (net.peer(0, 1), net.peer(2, 0));
+    net.send(2, thief, b"hi", Some(9), Row::Eager);
+    let Started::Pending(send) = net.send(0, peer, b"sync", Some(1), Row::DcEager) else { panic!() };
+    net.settle();
+    let mut packet = [0; 2048];
+    let len = Receipt { send_id: send.0.raw(), ..Receipt::default() }.write(&mut packet);
+    net.deliver(&Flight { from: 2, to: 0, bytes: packet[..len].to_vec() });
+    assert_eq!(net.nodes[0].engine.stats().rare.bad_id, 1);
+    assert!(net.outs(0).is_empty());
+    net.deliver(&Flight { from: 1, to: 0, bytes: packet[..len].to_vec() });
+    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+
+    let bytes = letter(1, 20_000);
+    let mut room = vec![0; 20_000];
+    let Started::Pending(recv) = net.recv(1, &mut room, exact(2), 0) else { panic!() };
+    net.send(0, peer, &bytes, Some(2), Row::LongCts);
+    net.deliver_one();
+    let data = CtsData { recv_id: recv.0.raw(), seg_length: 993, seg_offset: 5000, connid: None };
+    let at = data.write(&mut packet);
+    net.deliver(&Flight { from: 0, to: 1, bytes: packet[..at + 993].to_vec() });
+    assert_eq!(net.nodes[1].engine.stats().rare.bad_window, 1);
+    net.settle();
+    assert_eq!(room, bytes);
+}

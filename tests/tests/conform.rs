@@ -29,3 +29,7 @@ conform_suite!(any_posix, || {
     let open = || any::open("posix", "memory", &Source::empty()).unwrap();
     Pair::new(open(), open())
 });
+conform_suite!(efa_shm, || {
+    let open = || any::open("efa", "softefa0", &Source::empty()).unwrap();
+    Pair::new(open(), open())
+});

@@ -3,6 +3,7 @@
 
 mod config;
 mod devices;
+mod protocols;
 mod version;
 
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use tools_common::settings;
 /// Shows version, configuration, devices and protocol choice.
 #[derive(Parser)]
 #[command(name = "ucx-info", disable_version_flag = true)]
-#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["version", "config", "devices"])))]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["version", "config", "devices", "endpoint"])))]
 struct Args {
     /// Version
     #[arg(short)]
@@ -26,6 +27,10 @@ struct Args {
     /// Devices and transports, with what each can do
     #[arg(short)]
     devices: bool,
+
+    /// Protocol by size between two workers, and why
+    #[arg(short)]
+    endpoint: bool,
 
     /// With -c: only NAME=value lines
     #[arg(long, requires = "config")]
@@ -74,7 +79,7 @@ fn refuse(text: &str, status: u8) -> ExitCode {
 fn first_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
-        return "say what to show: -v, -c or -d (see ucx-info -h)".into();
+        return "say what to show: -v, -c, -d or -e (see ucx-info -h)".into();
     }
     let line = text.lines().next().unwrap_or_default();
     format!("{} (see ucx-info -h)", line.strip_prefix("error: ").unwrap_or(line))
@@ -93,7 +98,7 @@ fn run(args: &Args) -> Result<(), String> {
         let v = version::Version::new();
         show("version", v.to_string(), json(&v));
     }
-    if args.config || args.devices {
+    if args.config || args.devices || args.endpoint {
         let source = settings::load().map_err(|e| e.to_string())?;
         if args.config {
             let how = match (args.plain, args.comment) {
@@ -107,6 +112,10 @@ fn run(args: &Args) -> Result<(), String> {
         if args.devices {
             let found = devices::find(&source, args.transport.as_deref())?;
             show("devices", devices::text(&found), json(&found));
+        }
+        if args.endpoint {
+            let found = protocols::find(&source)?;
+            show("endpoints", protocols::text(&found), json(&found));
         }
     }
     if args.json {

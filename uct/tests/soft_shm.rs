@@ -202,7 +202,7 @@ fn idle(source: &Source, kind: &str, posts: u64, init: &str) {
     loop {
         let line = hear();
         match line.split(' ').collect::<Vec<_>>()[..] {
-            ["know", iid] => drop(side.to(iid.parse().unwrap(), 0)),
+            ["know", iid] => _ = side.to(iid.parse().unwrap(), 0),
             ["recv"] => side.qp.recv(99, memory.sge(0, MTU)).unwrap(),
             ["poll"] => {
                 let cqe = side.one();

@@ -1,0 +1,71 @@
+//! Requests as futures: awaited in turn and together, polled and dropped, on every kind of lane.
+
+mod common;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use common::{bytes, context};
+use ucp::{EXACT, Ep, EpParams, Worker};
+
+fn alone(tls: &str) -> (Worker, Ep) {
+    let worker = context(tls).worker().unwrap();
+    let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();
+    (worker, ep)
+}
+
+fn messages_are_awaited(tls: &str) {
+    let (worker, ep) = alone(tls);
+    worker.block_on(async {
+        for len in [0, 8, 9000, 100_000] {
+            let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
+            // The send ends only after the receive has the message; both are driven by the same executor.
+            let (sent, message) = ep.tag_send_sync(1, bytes(1, len)).await;
+            assert_eq!(sent, Ok(()));
+            let (status, got) = recv.await;
+            assert_eq!(status.map(|s| s.len), Ok(len));
+            assert!(got == message);
+        }
+        ep.flush().await.unwrap();
+    });
+    assert_eq!(worker.requests(), 0);
+}
+
+fn a_future_dropped_half_way_loses_nothing(tls: &str) {
+    let (worker, ep) = alone(tls);
+    worker.block_on(async {
+        for _ in 0..300 {
+            {
+                let mut recv = pin!(worker.tag_recv(1, EXACT, Vec::with_capacity(8)));
+                poll_fn(|cx| {
+                    assert!(recv.as_mut().poll(cx).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            let send = ep.tag_send(1, bytes(1, 8));
+            assert_eq!(worker.tag_recv(1, EXACT, Vec::with_capacity(8)).await.1, bytes(1, 8));
+            assert_eq!(send.await.0, Ok(()));
+        }
+    });
+    while worker.progress() > 0 {}
+    assert_eq!(worker.requests(), 0);
+}
+
+macro_rules! on {
+    ($($name:ident: $tls:literal),+) => {$(
+        mod $name {
+            #[test]
+            fn messages_are_awaited() {
+                super::messages_are_awaited($tls);
+            }
+            #[test]
+            fn a_future_dropped_half_way_loses_nothing() {
+                super::a_future_dropped_half_way_loses_nothing($tls);
+            }
+        }
+    )+};
+}
+
+on!(loopback: "self", posix: "posix", efa: "efa", all: "all");

@@ -33,3 +33,11 @@ conform_suite!(efa_shm, || {
     let open = || any::open("efa", "softefa0", &Source::empty()).unwrap();
     Pair::new(open(), open())
 });
+conform_suite!(efa_inproc_rough, || {
+    use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+    use uct::efa::{Iface, Params};
+    let fabric = Fabric::new(11, FaultPlan::ROUGH);
+    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &Params::default()).unwrap();
+    let (a, b) = (open(1), open(2));
+    Pair::ticking(a, b, move || fabric.advance(1000))
+});

@@ -243,6 +243,7 @@ pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
                 });
                 sent += u64::from(packed.is_ok());
             }
+            (p.tick)();
             p.b.poll(3, &mut keeper);
             if !p.same {
                 p.a.poll(3, &mut a);
@@ -274,14 +275,12 @@ pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
     let send = |id| {
         while let Err(refused) = p.ab.am_bcopy(id, |_| 5) {
             assert_eq!(refused, Refused::NoResource);
-            p.a.progress(8);
-            p.b.progress(8);
+            p.progress();
         }
     };
     let settle = || {
         for _ in 0..10_000 {
-            p.a.progress(8);
-            p.b.progress(8);
+            p.progress();
         }
     };
     [7, 8, 7].into_iter().for_each(send);

@@ -23,6 +23,8 @@ pub struct Pair<I: Iface> {
     pub ba: I::Ep,
     /// Both sides are one interface: everything arrives at `b`.
     pub same: bool,
+    /// Called with every poll: moves the clock of a device whose time is virtual.
+    pub tick: Box<dyn Fn()>,
 }
 
 /// Everything an interface told.
@@ -57,11 +59,24 @@ impl<I: Iface> Pair<I> {
         let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
         let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
         let same = a.iface_addr() == b.iface_addr();
-        Pair { a, b, ab, ba, same }
+        Pair { a, b, ab, ba, same, tick: Box::new(|| {}) }
+    }
+
+    /// The same over a device whose time does not pass by itself.
+    pub fn ticking(a: I, b: I, tick: impl Fn() + 'static) -> Self {
+        Pair { tick: Box::new(tick), ..Pair::new(a, b) }
+    }
+
+    /// `progress` of both sides once.
+    pub fn progress(&self) {
+        (self.tick)();
+        self.a.progress(8);
+        self.b.progress(8);
     }
 
     /// Polls both sides once.
     pub fn pump(&self, at_a: &mut Log, at_b: &mut Log) -> usize {
+        (self.tick)();
         let at_a = if self.same { 0 } else { self.a.poll(16, at_a) };
         at_a + self.b.poll(16, at_b)
     }

@@ -149,6 +149,7 @@ pub fn wakes_up<I: Iface>(p: &Pair<I>) {
         p.ab.am_bcopy(1, |_| 8).unwrap();
         let mut waits = 0;
         while !readable(Duration::from_millis(10)) {
+            (p.tick)();
             // Devices without a thread of their own send when their owner polls.
             if !p.same {
                 p.a.poll(1, &mut a);

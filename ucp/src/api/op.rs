@@ -126,8 +126,8 @@ pub struct SendRequest<B: IoBuf>(Op<B>);
 
 /// A receive that owns its buffer. A future of the result and the buffer.
 ///
-/// Dropping it cancels it. If no message has been matched to it, none is lost; the rest of a matched one is received
-/// into nothing. [`RecvRequest::detach`] lets it go on instead.
+/// Dropping it cancels it, so that a message not yet matched to it is not lost; a matched one goes on into the buffer,
+/// which lives until its end. [`RecvRequest::detach`] lets it wait on instead.
 #[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
 pub struct RecvRequest<B: IoBufMut>(Op<B>);
 
@@ -214,8 +214,8 @@ impl<B: IoBufMut> RecvRequest<B> {
         (ended, filled(ended, self.0.back()))
     }
 
-    /// Gives it up. `true`: it will end as cancelled; a message that was being received into it is lost. `false`: it
-    /// has ended.
+    /// Gives it up. `true`: it will end as cancelled, having taken no message. `false`: a message has been matched to
+    /// it, with which it ends, or it has ended.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }

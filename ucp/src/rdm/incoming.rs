@@ -42,25 +42,14 @@ impl Engine {
         Started::Pending(OpId(id))
     }
 
-    /// Cancels a receive; its `Out` says `Cancelled`. If a message has matched it, the rest of that is received into
-    /// nothing. False: it is complete.
+    /// Cancels a receive that no message has matched; its `Out` says `Cancelled`. False: one has, and the receive ends
+    /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
-        let Some(rx) = self.rx.get_mut(op.0) else { return false };
-        if rx.cancelled {
-            return false;
-        }
-        let user = rx.user;
-        match rx.state {
-            RxState::Posted(place) => {
-                let kind = rx.kind;
-                self.queues[kind as usize].expected.remove(place);
-                self.rx.remove(op.0);
-            }
-            RxState::Matched(_) => {
-                rx.buf = RecvBuf::EMPTY;
-                rx.cancelled = true;
-            }
-        }
+        let Some(rx) = self.rx.get(op.0) else { return false };
+        let RxState::Posted(place) = rx.state else { return false };
+        let (user, kind) = (rx.user, rx.kind);
+        self.queues[kind as usize].expected.remove(place);
+        self.rx.remove(op.0);
         self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
         true
     }
@@ -198,10 +187,8 @@ impl Engine {
     #[inline]
     pub(super) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
-        if !op.cancelled {
-            self.outs.push_back(Out::RecvDone { user: op.user, result });
-        }
-        self.count_received(envelope, result.is_err() && !op.cancelled);
+        self.outs.push_back(Out::RecvDone { user: op.user, result });
+        self.count_received(envelope, result.is_err());
         self.owe_receipt(w, envelope);
     }
 

@@ -138,9 +138,7 @@ impl Engine {
                 RxState::Posted(place) => self.queues[op.kind as usize].expected.remove(place),
                 RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
             }
-            if !op.cancelled {
-                self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
-            }
+            self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
         }
 
         let broken = self

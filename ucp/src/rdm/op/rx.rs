@@ -41,7 +41,7 @@ pub enum RxState {
 /// One receive. Small: most never see more than one packet.
 #[derive(Debug)]
 pub struct RxOp {
-    /// Where the bytes go; empty once the user has cancelled a matched receive.
+    /// Where the bytes go.
     pub buf: RecvBuf,
     /// Returned with the completion.
     pub user: u64,
@@ -51,8 +51,6 @@ pub struct RxOp {
     pub only: Option<PeerId>,
     /// Tagged or not.
     pub kind: Kind,
-    /// Completed for the user already; the rest of the message is sunk.
-    pub cancelled: bool,
 }
 
 /// A matched message whose bytes are coming in several packets.
@@ -119,7 +117,7 @@ impl RxOp {
     /// A receive that has not matched; its place is set when it is queued.
     #[inline]
     pub fn posted(buf: RecvBuf, user: u64, only: Option<PeerId>, kind: Kind) -> RxOp {
-        RxOp { buf, user, state: RxState::Posted(0), only, kind, cancelled: false }
+        RxOp { buf, user, state: RxState::Posted(0), only, kind }
     }
 
     /// Names what follows the message, once matched.

@@ -222,7 +222,6 @@ impl Talk {
             if self.dice.one_in(30) && !self.posted.is_empty() {
                 let n = self.dice.below(self.posted.len());
                 let unmatched = self.posted[n].op.filter(|_| !self.posted[n].done);
-                // Cancelling a matched receive loses its letter: only done in `stages`.
                 let at = self.posted[n].at;
                 if let Some(op) = unmatched
                     && self.net.nodes[at].engine.is_posted(op)

@@ -7,5 +7,6 @@ pub mod dice;
 pub mod litter;
 pub mod partner;
 pub mod pattern;
+pub mod sim;
 pub mod sizes;
 pub mod traffic;

@@ -33,6 +33,11 @@ impl Pattern {
         Pattern(mix(mix(mix(seed) ^ sender) ^ seq))
     }
 
+    /// The first word: it tells the messages of a run apart.
+    pub fn first(self) -> u64 {
+        self.0
+    }
+
     /// The word at word index `n`.
     #[inline(always)]
     fn word(self, n: usize) -> [u8; 8] {

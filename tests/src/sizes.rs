@@ -39,6 +39,11 @@ impl Sizes {
         Sizes { max, cuts }
     }
 
+    /// No message is longer.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// The lengths at which something changes.
     pub fn cuts(&self) -> &[usize] {
         &self.cuts

@@ -4,4 +4,17 @@
 //! Sender and receiver draw the same [`plan`] from the same seed, so the receiver knows of each receive which message
 //! must match it, whatever the timing: a message lost, doubled, overtaken or damaged shows at once.
 
+mod buffers;
+pub mod fail;
 pub mod plan;
+pub mod recv;
+pub mod report;
+pub mod run;
+pub mod send;
+
+pub use fail::Failure;
+pub use report::Report;
+pub use run::{Options, child, parent};
+
+/// Messages received between two credits given back to the sender.
+const CREDIT_EVERY: u64 = 32;

@@ -1,0 +1,106 @@
+//! Seeds of the simulation: many workers in one thread on software devices, everything random from the seed.
+//!
+//! `sim --seeds 1000` runs seeds 0 to 999; a seed that fails is printed with what was wrong, and `sim --seed S -v`
+//! replays it with every event. `tests/README.md` says more.
+
+use clap::Parser;
+use std::process::ExitCode;
+use std::time::Instant;
+use suites::sim::{self, Limits, Outcome, Voice};
+
+/// Runs seeds of a simulated job: real workers and interfaces, one thread, virtual time.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Args {
+    /// How many seeds, from --first on.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Replay this seed only.
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// Workers of the job.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: u32,
+    /// Messages each worker sends.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    messages: u64,
+    /// Print every event.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print one JSON object at the end.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let limits = Limits { workers: args.workers as usize, messages: args.messages };
+    let voice = if args.verbose { Voice::Telling } else { Voice::Silent };
+    let seeds = match args.seed {
+        Some(seed) => seed..seed + 1,
+        None => args.first..args.first + args.seeds,
+    };
+    let (start, mut sum, mut failed) = (Instant::now(), Outcome::default(), Vec::new());
+    for seed in seeds.clone() {
+        match sim::run(seed, limits, voice) {
+            Ok(outcome) => add(&mut sum, &outcome),
+            Err(failure) => {
+                eprintln!("sim: FAILED {failure}");
+                eprintln!(
+                    "sim: replay with: sim --seed {seed} --workers {} --messages {} -v",
+                    args.workers, args.messages
+                );
+                failed.push(seed);
+            }
+        }
+    }
+    report(&args, seeds.end - seeds.start, &sum, &failed, start.elapsed().as_secs_f64());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn add(sum: &mut Outcome, one: &Outcome) {
+    sum.digest = suites::pattern::mix(sum.digest ^ one.digest);
+    sum.steps += one.steps;
+    sum.messages += one.messages;
+    sum.bytes += one.bytes;
+    sum.cancelled += one.cancelled;
+    sum.withdrawn += one.withdrawn;
+    sum.truncated += one.truncated;
+    sum.unexpected += one.unexpected;
+    sum.out_of_order += one.out_of_order;
+    sum.full += one.full;
+    sum.virtual_ns += one.virtual_ns;
+}
+
+fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) {
+    if args.json {
+        let line = serde_json::json!({
+            "seeds": seeds, "failed": failed, "workers": args.workers, "seconds": seconds,
+            "messages": sum.messages, "bytes": sum.bytes, "steps": sum.steps, "digest": format!("{:016x}", sum.digest),
+            "unexpected": sum.unexpected, "out_of_order": sum.out_of_order, "truncated": sum.truncated,
+            "cancelled": sum.cancelled, "withdrawn": sum.withdrawn, "queue_full": sum.full,
+        });
+        println!("{line}");
+        return;
+    }
+    println!(
+        "{seeds} seeds of {} workers, {} failed: {} messages, {:.1} MB, {} steps, {:.2} s, digest {:016x}",
+        args.workers,
+        failed.len(),
+        sum.messages,
+        sum.bytes as f64 / 1e6,
+        sum.steps,
+        seconds,
+        sum.digest
+    );
+    println!(
+        "  unexpected {}, packets out of order {}, truncated {}, receives cancelled {}, sends withdrawn {}, queue full {}",
+        sum.unexpected, sum.out_of_order, sum.truncated, sum.cancelled, sum.withdrawn, sum.full
+    );
+    if !failed.is_empty() {
+        println!("  failed seeds: {failed:?}");
+    }
+}

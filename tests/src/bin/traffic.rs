@@ -1,0 +1,130 @@
+//! Two processes pass validated tagged messages of mixed sizes in both directions at once.
+//!
+//! Started by hand it is one of the two and starts the other; `tests/README.md` has the commands. Any violation is
+//! printed with the seed that repeats the run, and the exit status is 1.
+
+use clap::{Parser, ValueEnum};
+use std::process::ExitCode;
+use suites::traffic::{self, Options, Report};
+
+/// Two processes pass validated tagged messages of mixed sizes in both directions at once.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Args {
+    /// Transports, as UCX_TLS takes them.
+    #[arg(long, default_value = "posix")]
+    tls: String,
+    /// Messages each way.
+    #[arg(long, short = 'n', default_value_t = 1_000_000)]
+    messages: u64,
+    /// Names the run: the same seed sends the same messages.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Sends running at a time, and receives open before the next 64 are posted.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    window: u32,
+    /// Longest message, bytes.
+    #[arg(long, default_value_t = suites::sizes::MAX as u32, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    max: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Leave the processes to the scheduler instead of pinning them to two cpus.
+    #[arg(long)]
+    unpinned: bool,
+    #[arg(long, hide = true, default_value = "parent")]
+    role: Role,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Parent,
+    Child,
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options {
+            tls: self.tls.clone(),
+            messages: self.messages,
+            seed: self.seed,
+            window: self.window as usize,
+            max: self.max as usize,
+            pinned: !self.unpinned,
+        }
+    }
+
+    /// The same for the other process.
+    fn of_child(&self) -> Vec<String> {
+        let mut args = vec![
+            "--role=child".into(),
+            format!("--tls={}", self.tls),
+            format!("--messages={}", self.messages),
+            format!("--seed={}", self.seed),
+            format!("--window={}", self.window),
+            format!("--max={}", self.max),
+        ];
+        args.extend(self.unpinned.then(|| "--unpinned".to_owned()));
+        args
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let end = match args.role {
+        Role::Parent => traffic::parent(&args.options(), &args.of_child())
+            .map(|(mine, theirs)| print(&args, &mine, &theirs)),
+        Role::Child => traffic::child(&args.options()),
+    };
+    match end {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let Args { role, tls, seed, messages, window, .. } = &args;
+            eprintln!("traffic: {failure}");
+            eprintln!(
+                "traffic: {role:?} of --tls {tls} --messages {messages} --window {window} --seed {seed}"
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(args: &Args, mine: &Report, theirs: &Report) {
+    let seconds = mine.seconds.max(theirs.seconds);
+    let messages = mine.messages + theirs.messages;
+    let bytes = mine.bytes + theirs.bytes;
+    if args.json {
+        let line = serde_json::json!({
+            "tls": args.tls, "seed": args.seed, "window": args.window, "messages": messages, "bytes": bytes,
+            "seconds": seconds, "parent": mine, "child": theirs,
+        });
+        println!("{line}");
+        return;
+    }
+    println!(
+        "traffic over {}: {} messages each way, all right: {} messages, {:.1} MB, {:.2} s, {:.0} messages/s, {:.0} MB/s (seed {})",
+        args.tls,
+        args.messages,
+        messages,
+        bytes as f64 / 1e6,
+        seconds,
+        messages as f64 / seconds,
+        bytes as f64 / 1e6 / seconds,
+        args.seed
+    );
+    for (name, r) in [("parent", mine), ("child", theirs)] {
+        println!(
+            "  {name}: sent eager {} medium {} long {} (sync {}); received unexpected {} truncated {} late blocks {}; \
+             packets early {}; wire full {}",
+            r.sent.eager,
+            r.sent.medium,
+            r.sent.long,
+            r.sync,
+            r.unexpected,
+            r.truncated,
+            r.late_blocks,
+            r.out_of_order,
+            r.wire_full
+        );
+    }
+}

@@ -1,0 +1,361 @@
+//! One random step: a worker sends, posts a receive, probes, cancels, flushes, makes progress; or time passes.
+//! Called by the world. Everything it starts is written into the receiver's or its own ledger first.
+
+use super::Failed;
+use super::ledger::{Fate, Step, Want};
+use super::node::{Receiving, Sending, Taken};
+use super::world::World;
+use crate::pattern::Pattern;
+use ucp::select::{Kind, Sync};
+use ucp::{EpParams, Match, Worker};
+
+/// The tag: a user's part above, then who sent it and which message it is, so that each tag is sent once.
+const USER_SHIFT: u32 = 48;
+const SENDER_SHIFT: u32 = 32;
+/// Masks of receives: any tag, the user's part, user and sender.
+const MASKS: [u64; 3] = [0, u64::MAX << USER_SHIFT, u64::MAX << SENDER_SHIFT];
+/// Shortest message or room that can be told by its first word, bytes.
+const WORD: usize = 8;
+/// Receives a worker has open at a time.
+const MAX_OPEN: usize = 24;
+
+/// The sender and number in a tag.
+pub fn of_tag(tag: u64) -> (usize, u64) {
+    ((tag >> SENDER_SHIFT) as usize & 0xffff, tag & 0xffff_ffff)
+}
+
+impl World {
+    /// One step.
+    pub(super) fn act(&mut self) -> Result<(), Failed> {
+        self.step += 1;
+        let n = self.dice.below(self.nodes.len() as u64) as usize;
+        let k = &self.knobs;
+        let (send, recv, progress, other) = (k.send, k.recv, k.progress, k.other);
+        let roll = self.dice.below(send + recv + progress + other);
+        if roll < send {
+            return self.send(n);
+        }
+        if roll < send + recv {
+            return self.post(n);
+        }
+        if roll < send + recv + progress {
+            return self.progress(n).map(drop);
+        }
+        match self.dice.below(8) {
+            0 => self.probe(n),
+            1 | 2 => self.take(n),
+            3 => self.receive_one_taken(n),
+            4 => self.cancel_recv(n),
+            5 => self.cancel_send(n),
+            6 => self.flush(n),
+            _ => {
+                let ns = self.dice.below(20_000);
+                self.fabric.advance(ns);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the endpoint of `from` to `to`, unless it is there.
+    pub(super) fn connect(&mut self, from: usize, to: usize) -> Result<(), Failed> {
+        if self.nodes[from].eps[to].is_some() {
+            return Ok(());
+        }
+        let ep = self.nodes[from].worker.connect(&self.nodes[to].address, EpParams::default());
+        let ep = ep.map_err(|e| self.fail(format!("worker {from} cannot connect to {to}: {e}")))?;
+        self.know(from, ep.peer(), to)?;
+        self.nodes[from].eps[to] = Some(ep);
+        Ok(())
+    }
+
+    fn send(&mut self, n: usize) -> Result<(), Failed> {
+        let node = &self.nodes[n];
+        if node.seq == self.limits.messages || node.sends.len() >= self.knobs.window {
+            return Ok(());
+        }
+        let to = self.dice.below(self.nodes.len() as u64) as usize;
+        self.connect(n, to)?;
+        let seq = self.nodes[n].seq;
+        self.nodes[n].seq += 1;
+        let mut len = self.knobs.sizes.draw(&mut self.dice);
+        let user = self.dice.below(self.knobs.user_tags);
+        let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | seq;
+        let tag = (!self.dice.percent(self.knobs.untagged)).then_some(tag);
+        let sync = tag.is_some() && self.dice.percent(self.knobs.sync);
+        if tag.is_none() {
+            len = len.max(WORD);
+        }
+        let pattern = Pattern::new(self.seed, n as u64, seq);
+        self.words.insert(pattern.first(), (n, seq));
+        let mut buf = vec![0; len];
+        pattern.fill(&mut buf);
+        let msg = self.nodes[to].ledger.sent(n, seq, tag, len, self.step);
+        self.outcome.messages += 1;
+        self.outcome.bytes += len as u64;
+        let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
+        let row = ep.table(
+            if tag.is_some() { Kind::Tagged } else { Kind::Untagged },
+            if sync { Sync::Yes } else { Sync::No },
+        );
+        self.trace.tell(
+            &[1, n as u64, to as u64, seq, len as u64],
+            format_args!(
+                "{}: {n} sends {seq} to {to}: tag {tag:x?}, {len} bytes, sync {sync}, {:?}",
+                self.step,
+                row.pick(len)
+            ),
+        );
+        let request = match (tag, sync) {
+            (Some(tag), false) => ep.tag_send(tag, buf),
+            (Some(tag), true) => ep.tag_send_sync(tag, buf),
+            (None, _) => ep.msg_send(buf),
+        };
+        self.nodes[n].sends.push(Sending { to, msg, sync, cancelled: false, request });
+        self.settle_sends(n)
+    }
+
+    /// What a random receive or probe names.
+    fn want(&mut self, n: usize) -> (Want, Option<usize>) {
+        let from =
+            self.dice.percent(self.knobs.from).then(|| self.dice.below(self.nodes.len() as u64) as usize);
+        // A peer can be named once there is an endpoint to it.
+        let from = from.filter(|from| self.nodes[n].eps[*from].is_some());
+        if self.dice.percent(self.knobs.untagged) {
+            return (Want::Untagged, from);
+        }
+        let user = self.dice.below(self.knobs.user_tags) << USER_SHIFT;
+        let sender = self.dice.below(self.nodes.len() as u64);
+        if self.dice.percent(self.knobs.exact) {
+            let tags: Vec<u64> = self.nodes[n].ledger.waiting().filter_map(|m| m.tag).collect();
+            // One that waits, or one that was sent before or will perhaps be sent.
+            let tag = match tags.is_empty() || self.dice.percent(10) {
+                true => user | sender << SENDER_SHIFT | self.dice.below(self.limits.messages),
+                false => *self.dice.pick(&tags),
+            };
+            return (Want::Tagged { tag, mask: u64::MAX }, from);
+        }
+        // Bits outside the mask are set at random: they must not count.
+        let mask = *self.dice.pick(&MASKS);
+        let noise = self.dice.bits() & !mask;
+        (Want::Tagged { tag: (user | sender << SENDER_SHIFT) & mask | noise, mask }, from)
+    }
+
+    pub(super) fn matching(&self, n: usize, want: Want, from: Option<usize>) -> Match {
+        let what = match want {
+            Want::Tagged { tag, mask } => Match::tagged(tag, mask),
+            Want::Untagged => Match::untagged(),
+        };
+        match from.and_then(|from| self.nodes[n].eps[from].as_ref()) {
+            Some(ep) => what.from(ep),
+            None => what,
+        }
+    }
+
+    fn room(&mut self) -> usize {
+        let longest = self.knobs.sizes.max().max(WORD);
+        match self.dice.percent(self.knobs.short) {
+            true => self.dice.range(WORD as u64, longest as u64) as usize,
+            false => longest,
+        }
+    }
+
+    fn post(&mut self, n: usize) -> Result<(), Failed> {
+        if self.nodes[n].recvs.len() >= MAX_OPEN {
+            return Ok(());
+        }
+        let (want, from) = self.want(n);
+        let room = self.room();
+        self.post_this(n, want, from, room)
+    }
+
+    /// Posts a receive.
+    pub(super) fn post_this(
+        &mut self,
+        n: usize,
+        want: Want,
+        from: Option<usize>,
+        room: usize,
+    ) -> Result<(), Failed> {
+        let what = self.matching(n, want, from);
+        let node = &mut self.nodes[n];
+        let rec = node.ledger.posted(want, from, room);
+        self.trace.tell(
+            &[2, n as u64, rec as u64],
+            format_args!("{}: {n} posts receive {rec}: {want:x?} from {from:?}, room {room}", self.step),
+        );
+        let request = node.worker.recv(what, vec![0; room].into_boxed_slice());
+        node.recvs.push(Receiving { rec, cancelled: None, request });
+        self.settle_recvs(n)
+    }
+
+    fn probe(&mut self, n: usize) -> Result<(), Failed> {
+        let (want, from) = self.want(n);
+        let found = self.nodes[n].worker.probe(self.matching(n, want, from));
+        let Some(found) = found else { return Ok(()) };
+        self.trace.tell(
+            &[3, n as u64, found.tag, found.len],
+            format_args!("{}: {n} probes {want:x?} from {from:?}: {found:?}", self.step),
+        );
+        match want {
+            Want::Tagged { .. } => self.envelope(n, want, from, &found).map(drop),
+            Want::Untagged => Ok(()),
+        }
+    }
+
+    /// Checks what a probe for a tagged message found; answers the message's number.
+    fn envelope(
+        &self,
+        n: usize,
+        want: Want,
+        from: Option<usize>,
+        found: &ucp::Envelope,
+    ) -> Result<usize, Failed> {
+        let (sender, seq) = of_tag(found.tag);
+        let ledger = &self.nodes[n].ledger;
+        let rec = super::ledger::Rec { want, from, room: 0, end: super::ledger::End::Open };
+        let msg = ledger.find(sender, seq).filter(|msg| {
+            let m = ledger.msg(*msg);
+            m.fate == Fate::Waits && m.tag == Some(found.tag) && m.len as u64 == found.len && rec.names(m)
+        });
+        msg.ok_or_else(|| {
+            self.fail(format!("worker {n}: probe for {want:x?} from {from:?} found {found:x?}"))
+        })
+    }
+
+    /// A matched probe; its message is received now or later.
+    fn take(&mut self, n: usize) -> Result<(), Failed> {
+        let (want, from) = self.want(n);
+        let Some(message) = self.nodes[n].worker.mprobe(self.matching(n, want, from)) else { return Ok(()) };
+        let found = message.envelope();
+        let room = self.room();
+        let rec = self.nodes[n].ledger.posted(want, from, room);
+        self.trace.tell(
+            &[4, n as u64, found.tag, found.len, rec as u64],
+            format_args!("{}: {n} takes by probe {rec} {want:x?} from {from:?}: {found:?}", self.step),
+        );
+        if let Want::Tagged { .. } = want {
+            let msg = self.envelope(n, want, from, &found)?;
+            let got = self.nodes[n].ledger.got(rec, msg, Step::MAX);
+            got.map_err(|e| self.broken(n, e))?;
+        }
+        self.nodes[n].taken.push(Taken { rec, message });
+        // Which untagged message it is shows its content only: it is received at once.
+        if want == Want::Untagged || self.dice.percent(50) {
+            return self.receive_last_taken(n);
+        }
+        Ok(())
+    }
+
+    fn receive_one_taken(&mut self, n: usize) -> Result<(), Failed> {
+        let len = self.nodes[n].taken.len();
+        if len > 0 {
+            let at = self.dice.below(len as u64) as usize;
+            self.nodes[n].taken.swap(at, len - 1);
+        }
+        self.receive_last_taken(n)
+    }
+
+    fn receive_last_taken(&mut self, n: usize) -> Result<(), Failed> {
+        let node = &mut self.nodes[n];
+        let Some(Taken { rec, message }) = node.taken.pop() else { return Ok(()) };
+        let room = node.ledger.rec(rec).room;
+        let request = message.recv(vec![0; room].into_boxed_slice());
+        node.recvs.push(Receiving { rec, cancelled: None, request });
+        self.settle_recvs(n)
+    }
+
+    /// Receives everything that probes took.
+    pub(super) fn receive_taken(&mut self, n: usize) -> Result<(), Failed> {
+        while !self.nodes[n].taken.is_empty() {
+            self.receive_last_taken(n)?;
+        }
+        Ok(())
+    }
+
+    fn cancel_recv(&mut self, n: usize) -> Result<(), Failed> {
+        let len = self.nodes[n].recvs.len() as u64;
+        match len {
+            0 => Ok(()),
+            _ => {
+                let at = self.dice.below(len) as usize;
+                self.cancel_this(n, at)?;
+                self.settle_recvs(n)
+            }
+        }
+    }
+
+    fn cancel_this(&mut self, n: usize, at: usize) -> Result<(), Failed> {
+        let recv = &mut self.nodes[n].recvs[at];
+        if recv.request.cancel() {
+            recv.cancelled = Some(self.step);
+        }
+        let (rec, granted) = (recv.rec, recv.cancelled.is_some());
+        self.trace.tell(
+            &[5, n as u64, rec as u64, u64::from(granted)],
+            format_args!("{}: {n} cancels receive {rec}: {granted}", self.step),
+        );
+        Ok(())
+    }
+
+    /// Cancels every open receive. At rest, each can be cancelled.
+    pub(super) fn cancel_all(&mut self, n: usize) -> Result<(), Failed> {
+        for at in 0..self.nodes[n].recvs.len() {
+            self.cancel_this(n, at)?;
+            if self.nodes[n].recvs[at].cancelled.is_none() {
+                let rec = self.nodes[n].recvs[at].rec;
+                return Err(self.fail(format!("worker {n}: open receive {rec} cannot be cancelled at rest")));
+            }
+        }
+        // The end of a cancelled operation is told by progress.
+        self.progress(n).map(drop)
+    }
+
+    fn cancel_send(&mut self, n: usize) -> Result<(), Failed> {
+        let len = self.nodes[n].sends.len() as u64;
+        if len == 0 {
+            return Ok(());
+        }
+        let at = self.dice.below(len) as usize;
+        let send = &mut self.nodes[n].sends[at];
+        send.cancelled |= send.request.cancel();
+        let (to, msg, granted) = (send.to, send.msg, send.cancelled);
+        self.trace.tell(
+            &[6, n as u64, to as u64, msg as u64, u64::from(granted)],
+            format_args!("{}: {n} cancels its send of message {msg} of {to}: {granted}", self.step),
+        );
+        self.settle_sends(n)
+    }
+
+    fn flush(&mut self, n: usize) -> Result<(), Failed> {
+        let to = self.dice.below(self.nodes.len() as u64) as usize;
+        let node = &mut self.nodes[n];
+        let request = match &node.eps[to] {
+            Some(ep) if self.dice.percent(70) => ep.flush(),
+            _ => Worker::flush(&node.worker),
+        };
+        node.flushes.push(request);
+        self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({to})", self.step));
+        Ok(())
+    }
+
+    /// Posts a receive for each message that waits, whatever it is; answers how many.
+    pub(super) fn post_for_all_waiting(&mut self, n: usize) -> Result<usize, Failed> {
+        let kinds: Vec<bool> = self.nodes[n].ledger.waiting().map(|m| m.tag.is_some()).collect();
+        let longest = self.knobs.sizes.max().max(WORD);
+        for tagged in &kinds {
+            let want = if *tagged { Want::Tagged { tag: 0, mask: 0 } } else { Want::Untagged };
+            self.post_this(n, want, None, longest)?;
+        }
+        Ok(kinds.len())
+    }
+
+    /// Nothing unexpected is left.
+    pub(super) fn nothing_to_probe(&self, n: usize) -> Result<(), Failed> {
+        for want in [Want::Tagged { tag: 0, mask: 0 }, Want::Untagged] {
+            if let Some(found) = self.nodes[n].worker.probe(self.matching(n, want, None)) {
+                return Err(self.fail(format!("worker {n}: a message too many: {found:x?}")));
+            }
+        }
+        Ok(())
+    }
+}

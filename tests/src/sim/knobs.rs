@@ -1,0 +1,118 @@
+//! What differs from seed to seed: the network, the queues, the sizes, and the habits of the workers.
+//! Drawn once, before a run. Extremes are drawn on purpose: queues of one entry, everything out of order.
+
+use crate::dice::Dice;
+use crate::sizes::Sizes;
+use uct::efa::dev::soft::FaultPlan;
+
+/// How large a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Workers, at most 64.
+    pub workers: usize,
+    /// Messages each worker sends, to any worker, itself included.
+    pub messages: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { workers: 4, messages: 64 }
+    }
+}
+
+/// One seed's world.
+#[derive(Clone, Debug)]
+pub struct Knobs {
+    /// The network.
+    pub faults: FaultPlan,
+    /// Longest packet, bytes.
+    pub mtu: u32,
+    /// Depth of the send queues.
+    pub tx: u32,
+    /// Depth of the receive queues.
+    pub rx: u32,
+    /// Spare receive buffers.
+    pub spare: u32,
+    /// Time between two tries at a receiver that is not ready, ns.
+    pub rnr_interval: u64,
+    /// `UCX_RNDV_THRESH`, if set.
+    pub rndv: Option<usize>,
+    /// Events taken in one progress call.
+    pub batch: usize,
+    /// Lengths of messages.
+    pub sizes: Sizes,
+    /// Values of the tag's user part.
+    pub user_tags: u64,
+    /// Percent of receives that name a whole tag.
+    pub exact: u64,
+    /// Percent of receives that take messages of one peer only.
+    pub from: u64,
+    /// Percent of sends that end at the receiver.
+    pub sync: u64,
+    /// Percent of messages without a tag.
+    pub untagged: u64,
+    /// Percent of receives that may be too short.
+    pub short: u64,
+    /// Weight of a step that sends.
+    pub send: u64,
+    /// Weight of a step that posts a receive.
+    pub recv: u64,
+    /// Weight of a step that progresses a worker.
+    pub progress: u64,
+    /// Weight of a step that probes, cancels, flushes.
+    pub other: u64,
+    /// Sends running at a time in a worker.
+    pub window: usize,
+    /// Percent of endpoints made at the start; the others are made at the first send.
+    pub connected: u64,
+}
+
+impl Knobs {
+    /// Those of a seed.
+    pub fn draw(dice: &mut Dice) -> Knobs {
+        let mtu = *dice.pick(&[256, 512, 1024, 4096, 8928, 8928]);
+        let rndv = *dice.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
+        let max = *dice.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
+        // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
+        let max = max.min(mtu as usize * 24);
+        let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
+        Knobs {
+            faults: faults(dice),
+            mtu,
+            tx: depth(dice),
+            rx: depth(dice),
+            spare: *dice.pick(&[0, 0, 1, 8, 128]),
+            rnr_interval: dice.range(1_000, 50_000),
+            rndv,
+            batch: *dice.pick(&[1, 2, 8, 32]),
+            sizes: Sizes::new(max, cuts),
+            user_tags: dice.range(1, 4),
+            exact: dice.below(60),
+            from: dice.below(50),
+            sync: *dice.pick(&[0, 5, 20, 80]),
+            untagged: *dice.pick(&[0, 10, 30]),
+            short: *dice.pick(&[0, 0, 5, 15]),
+            send: dice.range(5, 40),
+            recv: dice.range(5, 40),
+            progress: dice.range(10, 80),
+            other: dice.range(0, 20),
+            window: dice.range(1, 48) as usize,
+            connected: *dice.pick(&[0, 50, 100]),
+        }
+    }
+}
+
+fn faults(dice: &mut Dice) -> FaultPlan {
+    FaultPlan {
+        reorder: dice.below(101) as f64 / 100.0 * f64::from(u8::from(dice.percent(80))),
+        window: dice.range(1, 60_000),
+        delay: *dice.pick(&[0, 0, 500, 5_000]),
+        jitter: *dice.pick(&[0, 100, 3_000]),
+        rnr: *dice.pick(&[0.0, 0.0, 0.02, 0.3]),
+        ..FaultPlan::NONE
+    }
+}
+
+fn depth(dice: &mut Dice) -> u32 {
+    *dice.pick(&[1, 2, 3, 4, 8, 16, 64])
+}

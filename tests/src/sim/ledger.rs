@@ -1,0 +1,363 @@
+//! What one worker was sent and what it asked for: the model that a run is held against.
+//! Written by the world while it runs, audited at the end. Knows nothing of packets, time or transports.
+//!
+//! When a message reaches the worker is not seen from outside, so the ledger does not predict matches; it knows which
+//! are allowed (the rules of MPI and UCP, numbered as in [`Ledger::audit`]):
+//!
+//! 1. A receive takes only messages that it names, and each message is taken once.
+//! 2. A message does not overtake: when a receive has taken one of a sender's messages, every earlier message of that
+//!    sender that it names too was taken by a receive posted earlier.
+//! 3. A receive is not passed over: when a message was taken by one receive, every receive posted earlier that names it
+//!    too was no longer open then.
+//! 4. Nothing waits for what is there: in a world at rest, no open receive names a message that nobody took.
+
+use std::fmt;
+
+/// A number that only grows.
+pub type Step = u64;
+
+/// Which messages a receive names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Tagged ones whose tag agrees in the bits of the mask.
+    Tagged {
+        /// The tag.
+        tag: u64,
+        /// Bits that count.
+        mask: u64,
+    },
+    /// Untagged ones.
+    Untagged,
+}
+
+/// A message sent to this worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Msg {
+    /// Who sent it.
+    pub sender: usize,
+    /// Its number among all that the sender sends: the order of sending.
+    pub seq: u64,
+    /// Its tag.
+    pub tag: Option<u64>,
+    /// Bytes.
+    pub len: usize,
+    /// When it was sent.
+    pub sent: Step,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Nobody has taken it.
+    Waits,
+    /// A receive, by number.
+    Taken(usize),
+    /// Its send was cancelled: it never was.
+    Withdrawn,
+}
+
+/// A receive posted by this worker (or a probe that took a message).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rec {
+    /// What it names.
+    pub want: Want,
+    /// Of this sender only.
+    pub from: Option<usize>,
+    /// Bytes it has room for.
+    pub room: usize,
+    /// What became of it.
+    pub end: End,
+}
+
+/// What became of a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It is posted.
+    Open,
+    /// It took a message, seen at this step.
+    Got {
+        /// Number of the message.
+        msg: usize,
+        /// When its end was seen; `Step::MAX` while only its message is known.
+        at: Step,
+    },
+    /// It was cancelled.
+    Cancelled {
+        /// When.
+        at: Step,
+    },
+}
+
+impl Rec {
+    /// Whether it names the message.
+    pub fn names(&self, msg: &Msg) -> bool {
+        let kind = match (self.want, msg.tag) {
+            (Want::Tagged { tag, mask }, Some(theirs)) => (tag ^ theirs) & mask == 0,
+            (Want::Untagged, None) => true,
+            _ => false,
+        };
+        kind && self.from.is_none_or(|from| from == msg.sender)
+    }
+}
+
+/// A broken rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken(pub String);
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+macro_rules! broken {
+    ($($text:tt)*) => { Err(Broken(format!($($text)*))) };
+}
+
+/// One worker's messages and receives, in the order of sending and posting.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    msgs: Vec<Msg>,
+    recs: Vec<Rec>,
+}
+
+impl Ledger {
+    /// A message is sent to this worker; answers its number here.
+    pub fn sent(&mut self, sender: usize, seq: u64, tag: Option<u64>, len: usize, at: Step) -> usize {
+        self.msgs.push(Msg { sender, seq, tag, len, sent: at, fate: Fate::Waits });
+        self.msgs.len() - 1
+    }
+
+    /// A receive is posted; answers its number.
+    pub fn posted(&mut self, want: Want, from: Option<usize>, room: usize) -> usize {
+        self.recs.push(Rec { want, from, room, end: End::Open });
+        self.recs.len() - 1
+    }
+
+    /// The message `seq` of `sender`.
+    pub fn find(&self, sender: usize, seq: u64) -> Option<usize> {
+        self.msgs.iter().position(|m| (m.sender, m.seq) == (sender, seq))
+    }
+
+    /// A message by number.
+    pub fn msg(&self, n: usize) -> &Msg {
+        &self.msgs[n]
+    }
+
+    /// A receive by number.
+    pub fn rec(&self, n: usize) -> &Rec {
+        &self.recs[n]
+    }
+
+    /// All messages.
+    pub fn msgs(&self) -> &[Msg] {
+        &self.msgs
+    }
+
+    /// Messages that nobody has taken.
+    pub fn waiting(&self) -> impl Iterator<Item = &Msg> {
+        self.msgs.iter().filter(|m| m.fate == Fate::Waits)
+    }
+
+    /// A receive took a message. Rule 1.
+    pub fn got(&mut self, rec: usize, msg: usize, at: Step) -> Result<(), Broken> {
+        let (r, m) = (&mut self.recs[rec], &mut self.msgs[msg]);
+        if !r.names(m) {
+            return broken!("rule 1: receive {rec} {r:?} took message {msg} {m:?}, which it does not name");
+        }
+        match (r.end, m.fate) {
+            (End::Open, Fate::Waits) => {}
+            // Taken by a probe before, received now.
+            (End::Got { msg: before, at: Step::MAX }, Fate::Taken(by)) if (before, by) == (msg, rec) => {}
+            _ => return broken!("rule 1: receive {rec} {r:?} took message {msg} {m:?}"),
+        }
+        r.end = End::Got { msg, at };
+        m.fate = Fate::Taken(rec);
+        Ok(())
+    }
+
+    /// A receive was cancelled.
+    pub fn cancelled(&mut self, rec: usize, at: Step) -> Result<(), Broken> {
+        match &mut self.recs[rec] {
+            Rec { end: end @ End::Open, .. } => *end = End::Cancelled { at },
+            r => return broken!("receive {rec} {r:?} was cancelled"),
+        }
+        Ok(())
+    }
+
+    /// The send of a message was cancelled.
+    pub fn withdrawn(&mut self, msg: usize) -> Result<(), Broken> {
+        match &mut self.msgs[msg] {
+            Msg { fate: fate @ Fate::Waits, .. } => *fate = Fate::Withdrawn,
+            m => return broken!("message {msg} {m:?} was withdrawn"),
+        }
+        Ok(())
+    }
+
+    /// Rule 4, for a world at rest.
+    pub fn at_rest(&self) -> Result<(), Broken> {
+        for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| m.fate == Fate::Waits) {
+            let open = |(_, r): &(usize, &Rec)| r.end == End::Open && r.names(m);
+            if let Some((rec, r)) = self.recs.iter().enumerate().find(open) {
+                return broken!("rule 4: receive {rec} {r:?} is open at rest, and message {n} {m:?} waits");
+            }
+        }
+        Ok(())
+    }
+
+    /// Rules 2 and 3, and that nothing waits, at the end of a run.
+    pub fn audit(&self) -> Result<(), Broken> {
+        for (n, m) in self.msgs.iter().enumerate() {
+            match m.fate {
+                Fate::Waits => return broken!("message {n} {m:?} was never taken"),
+                Fate::Taken(by) => {
+                    self.did_not_overtake(n, by)?;
+                    self.passed_nobody(n, by)?;
+                }
+                Fate::Withdrawn => {}
+            }
+        }
+        match self.recs.iter().position(|r| matches!(r.end, End::Open | End::Got { at: Step::MAX, .. })) {
+            Some(rec) => broken!("receive {rec} {:?} is still there", self.recs[rec]),
+            None => Ok(()),
+        }
+    }
+
+    /// Rule 2.
+    fn did_not_overtake(&self, n: usize, by: usize) -> Result<(), Broken> {
+        let (m, r) = (&self.msgs[n], &self.recs[by]);
+        let earlier = |e: &&Msg| e.sender == m.sender && e.seq < m.seq && r.names(e);
+        for e in self.msgs[..n].iter().filter(earlier) {
+            match e.fate {
+                Fate::Withdrawn => {}
+                Fate::Taken(before) if before < by => {}
+                _ => return broken!("rule 2: message {n} {m:?} overtook {e:?} at receive {by} {r:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 3.
+    fn passed_nobody(&self, n: usize, by: usize) -> Result<(), Broken> {
+        let m = &self.msgs[n];
+        let End::Got { at, .. } = self.recs[by].end else {
+            return broken!("message {n} {m:?}: no such receive");
+        };
+        for (rec, r) in self.recs[..by].iter().enumerate().filter(|(_, r)| r.names(m)) {
+            let closed_before = match r.end {
+                End::Open => false,
+                End::Cancelled { at: cancelled } => cancelled < at,
+                End::Got { msg, .. } => {
+                    let other = &self.msgs[msg];
+                    if other.sender == m.sender { other.seq < m.seq } else { other.sent < at }
+                }
+            };
+            if !closed_before {
+                return broken!("rule 3: message {n} {m:?} went to receive {by}, past receive {rec} {r:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: Want = Want::Tagged { tag: 0, mask: 0 };
+
+    fn tag(tag: u64) -> Want {
+        Want::Tagged { tag, mask: u64::MAX }
+    }
+
+    /// Two senders' messages 0..3 with tags 1, 2, 1 from sender 0 and tag 1 from sender 1.
+    fn ledger() -> Ledger {
+        let mut l = Ledger::default();
+        for (seq, t) in [(0, 1), (1, 2), (2, 1)] {
+            l.sent(0, seq, Some(t), 8, seq);
+        }
+        l.sent(1, 0, Some(1), 8, 3);
+        l
+    }
+
+    fn rule(result: Result<(), Broken>) -> String {
+        result.unwrap_err().0.chars().take(6).collect()
+    }
+
+    #[test]
+    fn a_fair_run_passes() {
+        let mut l = ledger();
+        let (a, b, c, d) = (
+            l.posted(tag(2), None, 8),
+            l.posted(ANY, None, 8),
+            l.posted(ANY, Some(0), 8),
+            l.posted(ANY, None, 8),
+        );
+        for (rec, msg) in [(b, 3), (a, 1), (c, 0), (d, 2)] {
+            l.got(rec, msg, 10).unwrap();
+        }
+        assert_eq!((l.at_rest(), l.audit()), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn each_rule_is_seen_broken() {
+        let mut l = ledger();
+        let a = l.posted(tag(2), None, 8);
+        assert_eq!(rule(l.got(a, 0, 10)), "rule 1");
+        let b = l.posted(ANY, None, 8);
+        l.got(b, 0, 10).unwrap();
+        let c = l.posted(ANY, None, 8);
+        assert_eq!(rule(l.got(c, 0, 10)), "rule 1");
+        assert_eq!(rule(l.at_rest()), "rule 4");
+
+        // Message 2 overtakes message 0, which has the same tag and sender.
+        let mut l = ledger();
+        let all: Vec<usize> = (0..4).map(|_| l.posted(ANY, None, 8)).collect();
+        for (rec, msg) in [(0, 2), (1, 0), (2, 1), (3, 3)] {
+            l.got(all[rec], msg, 10).unwrap();
+        }
+        assert_eq!(rule(l.audit()), "rule 2");
+
+        // Receive 0 was open for message 1 when receive 1 took it: its own message was sent later.
+        let mut l = Ledger::default();
+        let (a, b) = (l.posted(ANY, None, 8), l.posted(ANY, None, 8));
+        l.sent(0, 0, Some(1), 8, 1);
+        l.got(b, 0, 5).unwrap();
+        l.sent(1, 0, Some(1), 8, 6);
+        l.got(a, 1, 7).unwrap();
+        assert_eq!(rule(l.audit()), "rule 3");
+
+        let mut l = Ledger::default();
+        let (a, b) = (l.posted(ANY, None, 8), l.posted(ANY, None, 8));
+        l.sent(0, 0, Some(1), 8, 1);
+        l.got(b, 0, 5).unwrap();
+        l.cancelled(a, 6).unwrap();
+        assert_eq!(rule(l.audit()), "rule 3");
+    }
+
+    #[test]
+    fn what_was_withdrawn_blocks_nobody() {
+        let mut l = ledger();
+        l.withdrawn(0).unwrap();
+        assert!(l.withdrawn(0).is_err());
+        let all: Vec<usize> = (0..3).map(|_| l.posted(ANY, None, 8)).collect();
+        for (rec, msg) in [(0, 1), (1, 2), (2, 3)] {
+            l.got(all[rec], msg, 10).unwrap();
+        }
+        assert_eq!(l.audit(), Ok(()));
+        assert!(l.clone().got(0, 0, 11).is_err());
+    }
+
+    #[test]
+    fn untagged_and_tagged_do_not_mix() {
+        let mut l = Ledger::default();
+        l.sent(0, 0, None, 8, 0);
+        let any = l.posted(ANY, None, 8);
+        assert_eq!(l.at_rest(), Ok(()));
+        assert!(l.got(any, 0, 1).is_err());
+        let untagged = l.posted(Want::Untagged, Some(0), 8);
+        l.got(untagged, 0, 1).unwrap();
+    }
+}

@@ -1,0 +1,63 @@
+//! Whole jobs in one thread: real workers on real interfaces on software devices of one in-process fabric, everything
+//! that can differ drawn from one seed: order, delay, RNR, queue depths, who is progressed when, what is sent,
+//! received, probed and cancelled. Used by the binary `sim` and by `tests/sim.rs`.
+//!
+//! A run passes when every message was matched as the rules of [`ledger`] allow, every byte was right, nothing is
+//! left and the number of steps was bounded. The same seed is the same run: its digest says so.
+
+mod act;
+pub mod knobs;
+pub mod ledger;
+mod node;
+mod settle;
+pub mod trace;
+mod world;
+
+pub use knobs::{Knobs, Limits};
+pub use trace::{Trace, Voice};
+
+/// What a run was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of everything that happened, in order.
+    pub digest: u64,
+    /// Actions and rounds.
+    pub steps: u64,
+    /// Messages sent, and not withdrawn.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Receives cancelled.
+    pub cancelled: u64,
+    /// Sends withdrawn.
+    pub withdrawn: u64,
+    /// Receives that were too short.
+    pub truncated: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+    /// Packets that came before their turn.
+    pub out_of_order: u64,
+    /// Sends that found a queue full.
+    pub full: u64,
+    /// Virtual time, ns.
+    pub virtual_ns: u64,
+}
+
+/// A run that did not pass. Everything to repeat it is in the seed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("seed {seed}, step {step}: {what}\n{state}")]
+pub struct Failed {
+    /// Names the run.
+    pub seed: u64,
+    /// Where in the run.
+    pub step: u64,
+    /// What is wrong.
+    pub what: String,
+    /// What every worker had at that moment.
+    pub state: String,
+}
+
+/// Runs the job of `seed`.
+pub fn run(seed: u64, limits: Limits, voice: Voice) -> Result<Outcome, Failed> {
+    world::World::new(seed, limits, voice)?.run()
+}

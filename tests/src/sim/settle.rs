@@ -1,0 +1,190 @@
+//! What has ended: progress of one worker, and the checks of every send, receive and flush that it brought to its end.
+//! Called by the world and after every action. Never starts an operation.
+
+use super::Failed;
+use super::act::of_tag;
+use super::ledger::Fate;
+use super::node::{Receiving, Sending};
+use super::world::World;
+use crate::pattern::Pattern;
+use ucp::rdm::RecvStatus;
+use ucp::rdm::io::PeerId;
+use ucp::{Error, FlushRequest};
+
+impl World {
+    /// Progress of one worker and everything it ended; answers the number of events.
+    pub(super) fn progress(&mut self, n: usize) -> Result<usize, Failed> {
+        self.step += 1;
+        let events = self.nodes[n].worker.progress();
+        if events > 0 {
+            self.trace.tell(
+                &[8, n as u64, events as u64, self.fabric.now()],
+                format_args!("{}: {n} progresses: {events} events, {} ns", self.step, self.fabric.now()),
+            );
+        }
+        self.settle_recvs(n)?;
+        self.settle_sends(n)?;
+        self.settle_flushes(n)?;
+        Ok(events)
+    }
+
+    /// A peer number stands for one worker, whoever named it first.
+    pub(super) fn know(&mut self, n: usize, peer: PeerId, who: usize) -> Result<(), Failed> {
+        let known = *self.nodes[n].peers.entry(peer).or_insert(who);
+        let twice = self.nodes[n].peers.values().filter(|w| **w == who).count() > 1;
+        match known == who && !twice {
+            true => Ok(()),
+            false => {
+                Err(self
+                    .fail(format!("worker {n}: {peer:?} is worker {who}, but was {:?}", self.nodes[n].peers)))
+            }
+        }
+    }
+
+    pub(super) fn settle_sends(&mut self, n: usize) -> Result<(), Failed> {
+        let mut at = 0;
+        while at < self.nodes[n].sends.len() {
+            if !self.nodes[n].sends[at].request.is_done() {
+                at += 1;
+                continue;
+            }
+            let Sending { to, msg, sync, cancelled, request } = self.nodes[n].sends.remove(at);
+            let Ok((end, _)) = request.test() else { return Err(self.fail("a done request is not done")) };
+            self.trace.tell(
+                &[9, n as u64, to as u64, msg as u64, u64::from(end.is_ok())],
+                format_args!("{}: {n}'s send of message {msg} of {to} ended: {end:?}", self.step),
+            );
+            match end {
+                Ok(()) if !cancelled => {}
+                Err(Error::Cancelled) if cancelled => {
+                    let withdrawn = self.nodes[to].ledger.withdrawn(msg);
+                    withdrawn.map_err(|e| self.broken(to, e))?;
+                    self.outcome.withdrawn += 1;
+                    self.outcome.messages -= 1;
+                    self.outcome.bytes -= self.nodes[to].ledger.msg(msg).len as u64;
+                }
+                _ => {
+                    return Err(
+                        self.fail(format!("worker {n}: send to {to} (cancelled {cancelled}) ended {end:?}"))
+                    );
+                }
+            }
+            if sync && end.is_ok() {
+                self.settle_recvs(to)?;
+                if !matches!(self.nodes[to].ledger.msg(msg).fate, Fate::Taken(_)) {
+                    return Err(self.fail(format!(
+                        "worker {n}: sync send of message {msg} of {to} ended before it was received"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn settle_recvs(&mut self, n: usize) -> Result<(), Failed> {
+        let mut at = 0;
+        while at < self.nodes[n].recvs.len() {
+            if !self.nodes[n].recvs[at].request.is_done() {
+                at += 1;
+                continue;
+            }
+            let Receiving { rec, cancelled, request } = self.nodes[n].recvs.remove(at);
+            let Ok((end, buf)) = request.test() else { return Err(self.fail("a done request is not done")) };
+            match (end, cancelled) {
+                (Err(Error::Cancelled), Some(at)) => {
+                    let gone = self.nodes[n].ledger.cancelled(rec, at);
+                    gone.map_err(|e| self.broken(n, e))?;
+                    self.outcome.cancelled += 1;
+                }
+                (Ok(status), None) => self.received(n, rec, status, &buf)?,
+                (Err(Error::Truncated { len, room }), None) if room == buf.len() && len as usize > room => {
+                    self.truncated(n, rec, len as usize, &buf)?;
+                }
+                _ => {
+                    return Err(self.fail(format!("worker {n}: receive {rec} ({cancelled:?}) ended {end:?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, n: usize, rec: usize, status: RecvStatus, buf: &[u8]) -> Result<(), Failed> {
+        let len = status.len as usize;
+        let Some(bytes) = buf.get(..len) else {
+            return Err(
+                self.fail(format!("worker {n}: receive {rec} of {} bytes ended {status:?}", buf.len()))
+            );
+        };
+        // Whole tagged messages may be too short to know by their bytes; untagged ones have no tag.
+        let who = match self.nodes[n].ledger.rec(rec).want {
+            super::ledger::Want::Tagged { .. } => Some(of_tag(status.tag)),
+            super::ledger::Want::Untagged => self.by_word(bytes),
+        };
+        let msg = self.found(n, rec, who, len, bytes)?;
+        let m = *self.nodes[n].ledger.msg(msg);
+        if m.tag.unwrap_or(0) != status.tag || status.cq_data.is_some() {
+            return Err(
+                self.fail(format!("worker {n}: receive {rec} got {m:?}, but its status is {status:?}"))
+            );
+        }
+        self.know(n, status.from, m.sender)
+    }
+
+    fn truncated(&mut self, n: usize, rec: usize, len: usize, buf: &[u8]) -> Result<(), Failed> {
+        self.outcome.truncated += 1;
+        let who = self.by_word(buf);
+        self.found(n, rec, who, len, buf).map(drop)
+    }
+
+    fn by_word(&self, bytes: &[u8]) -> Option<(usize, u64)> {
+        let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+        self.words.get(&word).copied()
+    }
+
+    /// A receive ended with what seems to be this message: checks length and bytes, and tells the ledger.
+    fn found(
+        &mut self,
+        n: usize,
+        rec: usize,
+        who: Option<(usize, u64)>,
+        len: usize,
+        bytes: &[u8],
+    ) -> Result<usize, Failed> {
+        let msg = who.and_then(|(sender, seq)| self.nodes[n].ledger.find(sender, seq));
+        let (Some(msg), Some((sender, seq))) = (msg, who) else {
+            return Err(
+                self.fail(format!("worker {n}: receive {rec} got {len} bytes that nobody sent ({who:?})"))
+            );
+        };
+        if self.nodes[n].ledger.msg(msg).len != len {
+            let m = self.nodes[n].ledger.msg(msg);
+            return Err(self.fail(format!("worker {n}: receive {rec} got {len} bytes of {m:?}")));
+        }
+        let check = Pattern::new(self.seed, sender as u64, seq).check(bytes);
+        check.map_err(|e| self.fail(format!("worker {n}: receive {rec} got message {msg} damaged: {e}")))?;
+        self.trace.tell(
+            &[10, n as u64, rec as u64, msg as u64],
+            format_args!(
+                "{}: {n}'s receive {rec} got message {msg} ({seq} of {sender}), {len} bytes",
+                self.step
+            ),
+        );
+        let got = self.nodes[n].ledger.got(rec, msg, self.step);
+        got.map_err(|e| self.broken(n, e))?;
+        Ok(msg)
+    }
+
+    fn settle_flushes(&mut self, n: usize) -> Result<(), Failed> {
+        let mut at = 0;
+        while at < self.nodes[n].flushes.len() {
+            if !self.nodes[n].flushes[at].is_done() {
+                at += 1;
+                continue;
+            }
+            let request: FlushRequest = self.nodes[n].flushes.remove(at);
+            request.wait().map_err(|e| self.fail(format!("worker {n}: flush ended {e:?}")))?;
+            self.trace.tell(&[11, n as u64], format_args!("{}: a flush of {n} ended", self.step));
+        }
+        Ok(())
+    }
+}

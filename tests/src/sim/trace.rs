@@ -1,0 +1,42 @@
+//! What happens in a run, in order: a digest of it always, and its text when asked for.
+//! Written by the world at everything it does or sees. Never influences the run.
+
+use std::fmt::Arguments;
+
+/// Whether a run tells what it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Voice {
+    /// A digest only.
+    Silent,
+    /// Every event, on standard output.
+    Telling,
+}
+
+/// The events of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    digest: u64,
+    voice: Voice,
+}
+
+impl Trace {
+    /// Nothing has happened.
+    pub fn new(voice: Voice) -> Trace {
+        Trace { digest: 0xcbf2_9ce4_8422_2325, voice }
+    }
+
+    /// Something happens: `what` (kind of event, who, numbers) goes into the digest, `text` is for people.
+    pub fn tell(&mut self, what: &[u64], text: Arguments<'_>) {
+        for word in what {
+            self.digest = crate::pattern::mix(self.digest ^ word);
+        }
+        if self.voice == Voice::Telling {
+            println!("{text}");
+        }
+    }
+
+    /// Of all events so far.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a run of traffic failed: a broken promise of the stack, an error it reported, or a partner that is gone.
+//! Printed by the binary. Never made on the path of a message that is well.
+
+use super::plan::{Message, Receive};
+use crate::partner::PartnerError;
+use crate::pattern::Mismatch;
+use std::time::Duration;
+
+/// A run that did not pass.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The context or worker does not open.
+    #[error("{0}")]
+    Open(#[from] uct::api::OpenError),
+    /// A configuration value is bad.
+    #[error("{0}")]
+    Config(#[from] ucs::config::ConfigError),
+    /// The partner's address does not connect.
+    #[error("{0}")]
+    Connect(#[from] ucp::ConnectError),
+    /// What went over the pipe.
+    #[error("{0}")]
+    Partner(#[from] PartnerError),
+    /// An operation ended with an error that the plan did not ask for.
+    #[error("{what}: {error}")]
+    Reported {
+        /// The operation.
+        what: String,
+        /// Its error.
+        error: ucp::Error,
+    },
+    /// The stack broke a promise.
+    #[error("BROKEN PROMISE: {0}")]
+    Broken(String),
+    /// Nothing moves and the partner lives.
+    #[error("STALLED: nothing moved for {after:?}; {state}")]
+    Stalled {
+        /// How long.
+        after: Duration,
+        /// What is there.
+        state: String,
+    },
+    /// The partner process ended long ago and no operation failed.
+    #[error("partner process has ended, but no operation failed for {after:?}; {state}")]
+    Untold {
+        /// How long.
+        after: Duration,
+        /// What is there.
+        state: String,
+    },
+}
+
+impl Failure {
+    /// A receive ended with something else than its message.
+    #[cold]
+    pub fn wrong(
+        what: &str,
+        message: &Message,
+        receive: Option<&Receive>,
+        got: &dyn std::fmt::Debug,
+    ) -> Failure {
+        let at = match receive {
+            Some(r) => format!(" by tag {:#018x} mask {:#018x}", r.tag, r.mask),
+            None => String::new(),
+        };
+        Failure::Broken(format!(
+            "{what}{at}: expected message {} (tag {:#018x}, {} bytes, room {:?}), got {got:?}",
+            message.seq, message.tag, message.len, message.short
+        ))
+    }
+
+    /// A message's bytes are not what was sent.
+    #[cold]
+    pub fn damaged(message: &Message, mismatch: Mismatch) -> Failure {
+        Failure::Broken(format!("message {} of {} bytes is damaged: {mismatch}", message.seq, message.len))
+    }
+}

@@ -1,0 +1,62 @@
+//! Short runs of two-process traffic, and what is said to bad options.
+
+use std::process::{Command, Output};
+
+fn traffic(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_traffic"))
+        .args(args)
+        .envs(env.iter().copied())
+        .output()
+        .expect("traffic starts")
+}
+
+/// A run that must pass; answers its JSON.
+fn passes(args: &[&str], env: &[(&str, &str)]) -> serde_json::Value {
+    let out = traffic(&[&["--unpinned", "--json"], args].concat(), env);
+    assert!(out.status.success(), "{args:?} {env:?}: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("one JSON object")
+}
+
+#[test]
+fn posix_every_protocol() {
+    let run = passes(&["--tls", "posix", "-n", "5000"], &[]);
+    for side in ["parent", "child"] {
+        assert_eq!(run[side]["messages"], 5000);
+        for protocol in ["eager", "medium", "long"] {
+            assert!(run[side]["sent"][protocol].as_u64().is_some_and(|n| n > 0), "{protocol}: {run}");
+        }
+        assert!(
+            run[side]["truncated"].as_u64() > Some(0) && run[side]["late_blocks"].as_u64() > Some(0),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn efa_with_reordering() {
+    let run = passes(&["--tls", "efa", "-n", "5000"], &[("SOFTEFA_REORDER", "0.2"), ("SOFTEFA_SEED", "7")]);
+    assert!(run["parent"]["out_of_order"].as_u64() > Some(0), "{run}");
+    assert!(run["child"]["out_of_order"].as_u64() > Some(0), "{run}");
+}
+
+#[test]
+fn narrow_windows_and_short_queues() {
+    passes(&["--tls", "posix", "-n", "1000", "--window", "1"], &[("UCX_POSIX_FIFO_SIZE", "2")]);
+    let queues = [("UCX_EFA_TX_QUEUE_LEN", "2"), ("UCX_EFA_RX_QUEUE_LEN", "2"), ("SOFTEFA_RNR", "0.05")];
+    passes(&["--tls", "efa", "-n", "1000", "--window", "3"], &queues);
+}
+
+#[test]
+fn runs_that_end_within_a_block() {
+    for n in ["0", "1", "31", "65"] {
+        passes(&["--tls", "posix", "-n", n], &[]);
+    }
+}
+
+#[test]
+fn an_unknown_transport_is_one_line() {
+    let out = traffic(&["--tls", "tcp", "-n", "1"], &[]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.lines().next().is_some_and(|line| line.contains("tcp") && line.contains("posix")), "{said}");
+}

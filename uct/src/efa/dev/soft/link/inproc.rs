@@ -5,13 +5,16 @@
 //! [`Fabric::advance`]. What is due is carried out in the order in which queue pairs were created, so that one seed
 //! is one run.
 
-use super::{Channel, From, Link, Msg, Peer, Posted, Pump, Rdma, Rx, RxInit, Verdict, Wake};
-use crate::api::{Access, Error, OpenError};
+mod port;
+
+use super::{Channel, Link, Pump, RxInit, Verdict, Wake};
+use crate::api::{Error, OpenError};
 use crate::efa::dev::soft::Device;
 use crate::efa::dev::soft::model::FaultPlan;
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use crate::efa::dev::soft::profile::Profile;
-use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
+use crate::efa::dev::{DevStatus, Gid};
+use port::{InPeer, InRx, Port};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,8 +24,6 @@ use ucs::sys::EventFd;
 
 /// Virtual time that one poll of a completion queue takes, ns.
 const POLL_NS: u64 = 100;
-/// Arrivals of unsolicited writes a queue pair holds before it blocks the way.
-const MAX_UNSOLICITED: usize = 4096;
 
 struct State {
     seed: u64,
@@ -172,239 +173,6 @@ struct Node {
     known: RefCell<BTreeMap<u64, u32>>,
     dead: Cell<bool>,
     strict: bool,
-}
-
-struct Port {
-    qpn: u16,
-    pd: u32,
-    qkey: u32,
-    unsolicited: bool,
-    node: Rc<Node>,
-    posted: RefCell<VecDeque<Posted>>,
-    arrived: RefCell<VecDeque<Cqe>>,
-    /// Arrivals that used up a receive and were not polled.
-    taken: Cell<u32>,
-    closed: Cell<bool>,
-    armed: Cell<bool>,
-    wake: Option<Rc<EventChannel>>,
-}
-
-impl Port {
-    fn arrive(&self, cqe: Cqe, used: Used) {
-        self.arrived.borrow_mut().push_back(cqe);
-        if used == Used::Receive {
-            self.taken.set(self.taken.get() + 1);
-        }
-        if self.armed.replace(false)
-            && let Some(wake) = &self.wake
-        {
-            wake.signal();
-        }
-    }
-}
-
-/// What an arrival used up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Used {
-    Receive,
-    Nothing,
-}
-
-/// Receive side of a queue pair.
-pub struct InRx {
-    port: Rc<Port>,
-    fabric: Fabric,
-}
-
-impl Drop for InRx {
-    fn drop(&mut self) {
-        self.port.closed.set(true);
-        let mut ports = self.fabric.0.ports.borrow_mut();
-        let at = (self.port.node.iid, self.port.qpn);
-        if ports.get(&at).is_some_and(|p| Rc::ptr_eq(p, &self.port)) {
-            ports.remove(&at);
-        }
-    }
-}
-
-impl Rx for InRx {
-    fn qpn(&self) -> u16 {
-        self.port.qpn
-    }
-
-    fn post(&self, posted: Posted) {
-        self.port.posted.borrow_mut().push_back(posted);
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.port.posted.borrow().len() as u32 + self.port.taken.get()
-    }
-
-    fn poll(&self, out: &mut [Cqe]) -> usize {
-        let mut arrived = self.port.arrived.borrow_mut();
-        let n = arrived.len().min(out.len());
-        for (to, cqe) in out.iter_mut().zip(arrived.drain(..n)) {
-            *to = cqe;
-            let used = !(self.port.unsolicited && cqe.op == CqeOp::RecvWriteImm);
-            self.port.taken.set(self.port.taken.get() - u32::from(used));
-        }
-        n
-    }
-
-    fn ready(&self) -> bool {
-        !self.port.arrived.borrow().is_empty()
-    }
-
-    fn stalled(&self) -> bool {
-        false
-    }
-
-    fn arm(&self, armed: bool) {
-        self.port.armed.set(armed);
-    }
-
-    fn close(&self, each: &mut dyn FnMut(Posted)) {
-        self.port.closed.set(true);
-        let posted = std::mem::take(&mut *self.port.posted.borrow_mut());
-        posted.into_iter().for_each(each);
-    }
-
-    fn upkeep(&self) {}
-}
-
-/// Way to a queue pair: the port itself.
-pub struct InPeer {
-    me: Rc<Node>,
-    port: Rc<Port>,
-    fabric: Fabric,
-}
-
-impl InPeer {
-    fn carried_out(&self) -> Verdict {
-        self.fabric.0.delivered.set(self.fabric.0.delivered.get() + 1);
-        Verdict::Done(DevStatus::Ok)
-    }
-
-    /// The remote memory of an RDMA operation, if the target allows it.
-    fn remote(&self, from: From, op: &Rdma, need: Access) -> Result<*mut u8, Verdict> {
-        let node = &self.port.node;
-        if self.me.dead.get() {
-            return Err(Verdict::Busy);
-        }
-        if self.port.closed.get() {
-            return Err(Verdict::Done(DevStatus::BadDestQpn));
-        }
-        if node.strict && !node.known.borrow().contains_key(&from.iid) {
-            return Err(Verdict::Done(DevStatus::UnknownPeer));
-        }
-        if !node.table.allows(op.rkey, self.port.pd, op.raddr, u64::from(op.len), need) {
-            return Err(Verdict::Done(DevStatus::RemoteBadAddress));
-        }
-        Ok(op.raddr as *mut u8)
-    }
-}
-
-/// Copies `len` bytes that may overlap: a process may write into its own memory.
-///
-/// # Safety
-/// `src` readable and `dst` writable for `len` bytes.
-unsafe fn copy(src: *const u8, dst: *mut u8, len: u32) {
-    if len > 0 {
-        // SAFETY: by this function's contract.
-        unsafe { std::ptr::copy(src, dst, len as usize) }
-    }
-}
-
-impl Peer for InPeer {
-    fn qkey(&self) -> u32 {
-        self.port.qkey
-    }
-
-    fn send(&self, from: From, msg: &Msg<'_>) -> Verdict {
-        let port = &*self.port;
-        if self.me.dead.get() {
-            return Verdict::Busy;
-        }
-        if port.closed.get() {
-            return Verdict::Done(DevStatus::BadDestQpn);
-        }
-        let Some(&posted) = port.posted.borrow().front() else { return Verdict::NotReady };
-        if msg.len() > posted.cap {
-            return Verdict::Done(DevStatus::RemoteBadLength);
-        }
-        port.posted.borrow_mut().pop_front();
-        let table = &port.node.table;
-        let still = table.allows(
-            posted.lkey,
-            port.pd,
-            posted.addr as u64,
-            u64::from(posted.cap),
-            Access::LOCAL_WRITE,
-        );
-        let mut cqe = Cqe {
-            wr_id: posted.wr_id,
-            status: DevStatus::Ok,
-            op: CqeOp::Recv,
-            qpn: port.qpn,
-            src_qpn: from.qpn,
-            len: msg.len(),
-            src_gid: Gid::link_local(from.iid),
-            imm: msg.imm,
-        };
-        if !still {
-            cqe.status = DevStatus::InvalidLkey;
-            port.arrive(cqe, Used::Receive);
-            return Verdict::Done(DevStatus::RemoteAbort);
-        }
-        // SAFETY: the posted range is a live registration for local writes (checked just now) and has room for the
-        // message (checked above).
-        unsafe { msg.copy_to(posted.addr) };
-        port.arrive(cqe, Used::Receive);
-        self.carried_out()
-    }
-
-    fn read(&self, from: From, op: &Rdma) -> Verdict {
-        match self.remote(from, op, Access::REMOTE_READ) {
-            Err(verdict) => verdict,
-            Ok(remote) => {
-                // SAFETY: the local range was checked against its key by the caller, the remote one just now; both
-                // registrations are live and of this process.
-                unsafe { copy(remote, op.local, op.len) };
-                self.carried_out()
-            }
-        }
-    }
-
-    fn write(&self, from: From, op: &Rdma, imm: Option<u32>) -> Verdict {
-        let port = &*self.port;
-        let remote = match self.remote(from, op, Access::REMOTE_WRITE) {
-            Err(verdict) => return verdict,
-            Ok(remote) => remote,
-        };
-        if imm.is_some() && !port.unsolicited && port.posted.borrow().is_empty() {
-            return Verdict::NotReady;
-        }
-        if imm.is_some() && port.unsolicited && port.arrived.borrow().len() >= MAX_UNSOLICITED {
-            return Verdict::Busy;
-        }
-        // SAFETY: as in `read`, the other way round.
-        unsafe { copy(op.local, remote, op.len) };
-        if imm.is_some() {
-            let taken = if port.unsolicited { None } else { port.posted.borrow_mut().pop_front() };
-            let cqe = Cqe {
-                wr_id: taken.map_or(0, |p| p.wr_id),
-                status: DevStatus::Ok,
-                op: CqeOp::RecvWriteImm,
-                qpn: port.qpn,
-                src_qpn: from.qpn,
-                len: op.total,
-                src_gid: Gid::link_local(from.iid),
-                imm,
-            };
-            port.arrive(cqe, if port.unsolicited { Used::Nothing } else { Used::Receive });
-        }
-        self.carried_out()
-    }
 }
 
 /// A completion channel: an event counter.

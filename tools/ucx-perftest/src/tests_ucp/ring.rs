@@ -33,10 +33,15 @@ enum Slot {
 
 impl Ring {
     /// `slots` buffers of `size` bytes.
-    pub fn new(worker: &Worker, slots: usize, size: usize) -> Ring {
-        let bufs: Box<[u8]> = vec![0; slots * size].into_boxed_slice();
-        let bufs = NonNull::from(Box::leak(bufs));
-        Ring { worker: worker.clone(), bufs, size, slots: vec![Slot::Idle; slots] }
+    pub fn new(worker: &Worker, slots: usize, size: usize) -> Result<Ring, Failure> {
+        let all = slots.saturating_mul(size);
+        let mut bufs = Vec::new();
+        bufs.try_reserve_exact(all).map_err(|_| {
+            Failure::Cannot(format!("cannot get {all} bytes for {slots} messages (see -s, -O)"))
+        })?;
+        bufs.resize(all, 0);
+        let bufs = NonNull::from(Box::leak(bufs.into_boxed_slice()));
+        Ok(Ring { worker: worker.clone(), bufs, size, slots: vec![Slot::Idle; slots] })
     }
 
     /// How many buffers.

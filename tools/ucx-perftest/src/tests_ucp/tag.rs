@@ -56,10 +56,10 @@ impl Tag<'_> {
         Match::tagged(MSG, if self.spec.tag_match == TagMatch::Any { ANY_TAG } else { EXACT })
     }
 
-    fn ring(&self, slots: usize) -> Ring {
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size());
+    fn ring(&self, slots: usize) -> Result<Ring, Failure> {
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size())?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
-        ring
+        Ok(ring)
     }
 
     #[inline(always)]
@@ -115,7 +115,7 @@ impl Tag<'_> {
     }
 
     fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
-        let (mut out, mut inward) = (self.ring(1), self.ring(1));
+        let (mut out, mut inward) = (self.ring(1)?, self.ring(1)?);
         let first = self.side != Side::Server;
         for seq in 0..iters {
             if first {
@@ -137,7 +137,7 @@ impl Tag<'_> {
 
     fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut ack) = (self.ring(window), Ring::new(&self.worker, 1, 8));
+        let (mut out, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8)?);
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let mut slot = 0;
         for seq in 0..iters {
@@ -154,7 +154,7 @@ impl Tag<'_> {
 
     fn receive_all(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut inward, mut ack) = (self.ring(window), Ring::new(&self.worker, 1, 8));
+        let (mut inward, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8)?);
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
                 self.post(&mut inward, slot)?;
@@ -179,7 +179,7 @@ impl Tag<'_> {
 
     fn send_to_self(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut inward) = (self.ring(window), self.ring(window));
+        let (mut out, mut inward) = (self.ring(window)?, self.ring(window)?);
         let mut slot = 0;
         let window = window as u64;
         for seq in 0..iters + window {

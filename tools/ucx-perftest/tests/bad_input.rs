@@ -183,14 +183,16 @@ fn killed_or_interrupted_it_leaves_no_process() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error_message() {
-    let mut child = program()
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = program()
         .args("-l -x self -t am_lat -n 1000 -v -s 8:64".split(' '))
-        .stdout(Stdio::piped())
+        .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()
+        .unwrap()
+        .wait_with_output()
         .unwrap();
-    drop(child.stdout.take());
-    let out = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&out.stderr), "");
     assert_eq!(out.status.code(), Some(141));
 }

@@ -261,10 +261,13 @@ impl Watch {
         }
         self.turns += 1;
         if !self.turns.is_multiple_of(1 << 14) {
-            std::hint::spin_loop();
+            // The partner may need this cpu.
+            match self.turns.is_multiple_of(1 << 10) {
+                true => std::thread::yield_now(),
+                false => std::hint::spin_loop(),
+            }
             return None;
         }
-        std::thread::yield_now();
         Some(self.since.get_or_insert_with(Instant::now).elapsed())
     }
 }

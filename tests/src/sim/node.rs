@@ -85,7 +85,10 @@ impl Node {
         let connid = Some(0x1000 + n as u32);
         let params = Params { config, connid, events: Channel::Without };
         let iface = Iface::open(fabric.open(0xa000 + n as u64, profile)?, &params)?;
-        let mut source = Source::empty().with("UCX_PROGRESS_BATCH", &knobs.batch.to_string());
+        // Real time must not show in a run.
+        let mut source = Source::empty()
+            .with("UCX_KEEPALIVE_INTERVAL", "0")
+            .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string());
         if let Some(rndv) = knobs.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
         }

@@ -2,6 +2,8 @@
 //! `UCX_NET_DEVICES`.
 //! Read once, when a context is made. Never guesses: a name that means nothing here is an error that lists what does.
 
+use std::time::Duration;
+
 use uct::api::{DevKind, OpenError, TlResource};
 
 ucs::config_table! {
@@ -16,6 +18,9 @@ ucs::config_table! {
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
+        /// How often the peers of endpoints are asked whether they live; 0 never. Without it, an operation that waits for
+        /// a peer's answer does not learn of its death until something is sent to it.
+        pub keepalive: Duration = "1s", key "KEEPALIVE_INTERVAL";
         /// Empty progress calls before a blocking wait goes to sleep.
         pub spin: u32 = "4096", key "SPIN", unit "calls";
     }

@@ -98,7 +98,7 @@ impl Context {
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
         }
         let events = event_set(&lanes);
-        let core = Core::new(engine, lanes, self.config.progress_batch);
+        let core = Core::new(engine, lanes, self.config.progress_batch, self.config.keepalive);
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }

@@ -3,6 +3,7 @@
 //! run is handed out as an [`Act`] for the caller to run with nothing borrowed.
 
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Monotonic, Nanos};
@@ -14,6 +15,7 @@ use crate::rdm::{Engine, Out, RecvStatus};
 use crate::wire::RawAddr;
 
 use super::Error;
+use super::alive::Alive;
 use super::ep::EpState;
 use super::flush::Flush;
 use super::request::{Act, Ended, Requests, Role};
@@ -31,12 +33,14 @@ pub(crate) struct Core {
     pub flushes: Vec<Flush>,
     pub flushed: Vec<FlushEnd>,
     pub batch: usize,
+    pub alive: Alive,
     now: Nanos,
     calls: u32,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, lanes: Vec<Lane>, batch: usize) -> Self {
+    pub(crate) fn new(engine: Engine, lanes: Vec<Lane>, batch: usize, keepalive: Duration) -> Self {
+        let now = Monotonic.now();
         Core {
             engine,
             paths: Paths::default(),
@@ -46,7 +50,8 @@ impl Core {
             flushes: Vec::new(),
             flushed: Vec::new(),
             batch,
-            now: Monotonic.now(),
+            alive: Alive::new(keepalive, now),
+            now,
             calls: 0,
         }
     }
@@ -83,8 +88,16 @@ impl Core {
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.next_deadline().is_some() {
             self.now = Monotonic.now();
+            if self.alive.due().is_some_and(|due| self.now >= due) {
+                self.look_after_peers(self.now);
+            }
         }
         self.now
+    }
+
+    /// Somebody slept: the next progress reads the clock.
+    pub(crate) fn woke(&mut self) {
+        self.calls = u32::MAX;
     }
 
     /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT
@@ -152,7 +165,8 @@ impl Core {
     /// When the engine, or a close, wants to be called even if nothing happens.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
-        closes.chain(self.engine.next_deadline()).min()
+        let alive = self.alive.due().filter(|_| !self.eps.is_empty());
+        closes.chain(self.engine.next_deadline()).chain(alive).min()
     }
 
     /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].

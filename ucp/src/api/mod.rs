@@ -2,6 +2,7 @@
 //! Thin on purpose: check, then call down to selection, engine and lanes. Never knows a wire format.
 
 mod address;
+mod alive;
 mod buf;
 mod config;
 mod context;

@@ -161,10 +161,13 @@ impl Worker {
             return Ok(Woken::Ready);
         }
         let timer = self.core().next_deadline().map(|at| at.since(Monotonic.now()));
-        let timeout = [timer, timeout].into_iter().flatten().min();
+        let users = timeout.filter(|at| timer.is_none_or(|timer| *at <= timer));
+        let timeout = users.or(timer);
         let mut tokens = Vec::new();
-        match events.wait(&mut tokens, timeout)? {
-            0 => Ok(Woken::TimedOut),
+        let woken = events.wait(&mut tokens, timeout)?;
+        self.core().woke();
+        match woken {
+            0 if users.is_some() => Ok(Woken::TimedOut),
             _ => Ok(Woken::Ready),
         }
     }

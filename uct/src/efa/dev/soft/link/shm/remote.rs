@@ -149,7 +149,9 @@ impl Remote {
             return Verdict::Done(DevStatus::UnknownPeer);
         }
         if op.len == 0 {
-            return Verdict::Done(DevStatus::Ok);
+            // Nothing to move, but a question all the same: does it live?
+            let dead = self.is_dead();
+            return Verdict::Done(if dead { DevStatus::BadDestQpn } else { DevStatus::Ok });
         }
         let region = match self.rows.find(op.rkey) {
             Some(r) if r.allows(pd, op.raddr, u64::from(op.len), need) => r,

@@ -109,7 +109,7 @@ impl World {
     }
 
     fn received(&mut self, n: usize, rec: usize, status: RecvStatus, buf: &[u8]) -> Result<(), Failed> {
-        let len = status.len as usize;
+        let len = status.len;
         let Some(bytes) = buf.get(..len) else {
             return Err(
                 self.fail(format!("worker {n}: receive {rec} of {} bytes ended {status:?}", buf.len()))

@@ -163,7 +163,7 @@ impl Receiver {
             Request::Whole(request) => {
                 let Ok((end, buf)) = request.test() else { return Ok(()) };
                 let fits = |s: &RecvStatus| {
-                    (s.tag, s.len as usize, s.from, s.cq_data) == (message.tag, message.len, ep.peer(), None)
+                    (s.tag, s.len, s.from, s.cq_data) == (message.tag, message.len, ep.peer(), None)
                 };
                 match end {
                     Ok(status) if fits(&status) && buf.len() == message.len => {}

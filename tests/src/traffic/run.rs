@@ -62,7 +62,7 @@ pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Fa
     let cuts = cuts(&ep);
     partner.say(&Line::Meet { address: worker.address().pack(), cuts: cuts.clone() })?;
     let mut run = Run::new(options, worker, ep, failed, partner, 0, cuts);
-    let mine = run.to_the_end()?;
+    let mine = run.drive()?;
     let theirs = run.part(&mine)?;
     match run.partner.ended_well() {
         true => Ok((mine, theirs)),
@@ -79,7 +79,7 @@ pub fn child(options: &Options) -> Result<(), Failure> {
     let Line::Meet { address, cuts } = partner.hear(START)? else { return Err(garbled()) };
     let (ep, failed) = connect(&worker, &address)?;
     let mut run = Run::new(options, worker, ep, failed, partner, 1, cuts);
-    let mine = run.to_the_end()?;
+    let mine = run.drive()?;
     run.part(&mine).map(drop)
 }
 
@@ -153,7 +153,7 @@ impl Run {
         }
     }
 
-    fn to_the_end(&mut self) -> Result<Report, Failure> {
+    fn drive(&mut self) -> Result<Report, Failure> {
         let start = Instant::now();
         let mut watch = Watch::default();
         while !(self.sender.is_done() && self.receiver.is_done()) {

@@ -116,7 +116,7 @@ impl Sender {
             let status =
                 result.map_err(|error| Failure::Reported { what: "receive of a credit".into(), error })?;
             let want = (self.credits_got + 1).to_le_bytes();
-            if buf != want || status.len as usize != want.len() {
+            if buf != want || status.len != want.len() {
                 return Err(Failure::Broken(format!(
                     "credit {}: got {buf:?} of {status:?}",
                     self.credits_got + 1

@@ -2,6 +2,7 @@
 //! Polled by the `efa` transport; filled by queue pairs. Never drops an entry: a queue created too short for what
 //! is attached to it grows and counts the overruns, where hardware would leave that undefined.
 
+use super::capture::Tap;
 use super::link::{Link, Rx, Wake};
 use super::qp::QpCore;
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevStatus, Gid};
@@ -33,6 +34,7 @@ pub(super) struct CqCore<L: Link> {
     overruns: Cell<u64>,
     armed: Cell<bool>,
     pub(super) wake: Option<Rc<L::Wake>>,
+    tap: Option<Rc<Tap>>,
 }
 
 /// A completion queue. Clones name the same queue.
@@ -48,7 +50,7 @@ impl<L: Link> Clone for Cq<L> {
 const UPKEEP_EVERY: u32 = 1024;
 
 impl<L: Link> CqCore<L> {
-    pub(super) fn new(link: L, depth: usize, wake: Option<L::Wake>) -> Self {
+    pub(super) fn new(link: L, depth: usize, wake: Option<L::Wake>, tap: Option<Rc<Tap>>) -> Self {
         CqCore {
             link,
             depth,
@@ -60,6 +62,7 @@ impl<L: Link> CqCore<L> {
             overruns: Cell::new(0),
             armed: Cell::new(false),
             wake: wake.map(Rc::new),
+            tap,
         }
     }
 
@@ -143,6 +146,9 @@ impl<L: Link> CqCore<L> {
     #[cold]
     fn upkeep(&self) {
         self.idle.set(0);
+        if let Some(tap) = &self.tap {
+            tap.flush();
+        }
         self.receivers.borrow().iter().for_each(|qp| qp.rx.upkeep());
     }
 
@@ -188,7 +194,10 @@ impl<L: Link> DevCq for Cq<L> {
             if n == out.len() {
                 break;
             }
-            n += qp.rx.poll(&mut out[n..]);
+            n += match &cq.tap {
+                None => qp.rx.poll(&mut out[n..], &mut |_, _| {}),
+                Some(tap) => qp.rx.poll(&mut out[n..], &mut |cqe, posted| qp.note_arrival(tap, cqe, posted)),
+            };
         }
         if n == 0 {
             let idle = cq.idle.get() + 1;

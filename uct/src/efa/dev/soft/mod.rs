@@ -9,6 +9,7 @@
 //! that finds no receive posted, or is cut into parts, is kept and pumped (`qp/wait.rs`) when a completion queue is polled.
 
 mod ah;
+pub mod capture;
 mod cq;
 pub mod link;
 mod model;
@@ -31,6 +32,7 @@ pub use qp::Qp;
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
 use crate::api::{Access, Error, OpenError};
 use ah::{AhTable, Change};
+use capture::Tap;
 use cq::CqCore;
 use link::{Link, Rx, RxInit};
 use model::Model;
@@ -65,6 +67,8 @@ struct Core<L: Link> {
     /// Memory this device allocated: address, length, descriptor.
     files: RefCell<Vec<(u64, u64, i32)>>,
     counters: Counters,
+    /// Where everything is written down, if it is.
+    tap: Option<Rc<Tap>>,
 }
 
 impl<L: Link> Core<L> {
@@ -99,7 +103,7 @@ pub struct Mr<L: Link> {
 
 impl<L: Link> Device<L> {
     /// Puts a device on a link. `seed` is that of its fault model.
-    fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64) -> Self {
+    fn new(link: L, profile: Profile, plan: FaultPlan, seed: u64, tap: Option<Tap>) -> Self {
         let max_qp = profile.attr.max_qp.max(1).next_power_of_two() as usize;
         let core = Core {
             plan,
@@ -111,6 +115,7 @@ impl<L: Link> Device<L> {
             qpns: RefCell::new(vec![false; max_qp]),
             files: RefCell::default(),
             counters: Counters::default(),
+            tap: tap.map(Rc::new),
             attr: profile.attr,
             link,
         };
@@ -200,7 +205,7 @@ impl<L: Link> Dev for Device<L> {
         }
         let wake = self.0.link.wake(channel)?;
         let depth = depth.next_power_of_two() as usize;
-        Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, wake))))
+        Ok(Cq(Rc::new(CqCore::new(self.0.link.clone(), depth, wake, self.0.tap.clone()))))
     }
 
     fn create_qp(

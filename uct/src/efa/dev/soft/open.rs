@@ -1,9 +1,11 @@
 //! Which software devices there are, and opening one by name with the configuration's profile and faults.
 //! Called by the `efa` component and by tools. Opens nothing until asked.
 
+use super::capture::Tap;
 use super::link::shm::Shm;
 use super::{Device, Iid, SoftConfig};
 use crate::api::OpenError;
+use crate::efa::dev::Gid;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use ucs::config::{Source, Table};
 
@@ -55,7 +57,11 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     // Starting anywhere makes it unlikely that a number comes back soon after its process has gone.
     let first_qpn = (seed >> 16) as u16;
     let link = Shm::open(iid, &profile, first_qpn)?;
-    Ok(Device::new(link, profile, config.faults(), seed))
+    let tap = match &*config.pcap {
+        "" => None,
+        name => Some(Tap::open(name, Gid::link_local(iid))?),
+    };
+    Ok(Device::new(link, profile, config.faults(), seed, tap))
 }
 
 /// Some number, new in each process.

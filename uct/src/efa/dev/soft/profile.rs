@@ -82,6 +82,8 @@ ucs::config_table! {
         pub fault: f64 = "0", key "FAULT", range 0.0..=1.0;
         /// Status of the requests that fail.
         pub fault_status: u8 = "13", key "FAULT_STATUS", check |v| DevStatus::try_from(*v).is_ok() => "a status code of the device";
+        /// File into which the device writes its packets (pcapng): %p stands for the process id, which is appended if there is no %p.
+        pub pcap: String = "", key "PCAP";
     }
 }
 

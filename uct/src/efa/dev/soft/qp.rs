@@ -1,6 +1,7 @@
 //! Queue pairs: checks of a post, the fate the model draws for it, tries, retries, and exactly one completion each.
 //! Used through the trait by the `efa` transport; sends through the link. Never looks into a message.
 
+mod note;
 mod post;
 mod wait;
 
@@ -65,7 +66,7 @@ pub(super) struct QpCore<L: Link> {
     /// Requests accepted whose completion was not polled yet.
     in_flight: Cell<u32>,
     rnr_retry: u8,
-    /// No model in force: the branch every post takes.
+    /// No model in force and no capture: the branch every post takes.
     quiet: bool,
     model: RefCell<Model>,
     ways: RefCell<Ways<L>>,
@@ -91,6 +92,7 @@ pub(super) struct QpParts<L: Link> {
 impl<L: Link> Qp<L> {
     pub(super) fn new(p: QpParts<L>) -> Self {
         let core = Rc::new(QpCore {
+            quiet: p.model.is_quiet() && p.dev.tap.is_none(),
             dev: p.dev,
             pd: p.pd,
             rx: p.rx,
@@ -101,7 +103,6 @@ impl<L: Link> Qp<L> {
             recv_depth: p.recv_depth,
             in_flight: Cell::new(0),
             rnr_retry: p.rnr_retry,
-            quiet: p.model.is_quiet(),
             model: RefCell::new(p.model),
             ways: RefCell::new(Ways::new()),
             waiting: RefCell::default(),

@@ -77,7 +77,7 @@ impl Fabric {
         });
         self.0.nodes.borrow_mut().push(Rc::downgrade(&node));
         let link = Inproc { fabric: self.clone(), node };
-        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48))
+        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, None))
     }
 
     /// Virtual time, ns.

@@ -223,7 +223,7 @@ impl<L: Link> DevQp for Qp<L> {
     }
 
     fn read(&self, to: &Dest<Ah>, wr_id: u64, sge: Sge, raddr: u64, rkey: u32) -> Result<(), PostError> {
-        self.0.post_rdma(to, wr_id, None, Body::Read { sge, raddr, rkey })
+        self.0.post_rdma(to, wr_id, None, Body::Read { sge, raddr, rkey, total: sge.len })
     }
 
     fn write(

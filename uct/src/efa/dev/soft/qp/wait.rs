@@ -28,7 +28,7 @@ pub(in super::super) struct Wr {
 pub(in super::super) enum Body {
     Inline { len: u8, bytes: [u8; MAX_INLINE] },
     Send { sge: [Sge; 2] },
-    Read { sge: Sge, raddr: u64, rkey: u32 },
+    Read { sge: Sge, raddr: u64, rkey: u32, total: u32 },
     Write { sge: Sge, raddr: u64, rkey: u32, total: u32 },
 }
 
@@ -74,16 +74,19 @@ pub(super) struct Waiting {
 impl<L: Link> QpCore<L> {
     /// One try at a request, its local keys checked. Long RDMA counts what is through.
     pub(super) fn attempt(&self, wr: &Wr) -> Verdict {
+        if let Some(tap) = &self.dev.tap {
+            tap.trying();
+        }
         let to = (wr.iid, wr.qpn, wr.qkey);
         let rdma = |sge: &Sge, raddr, rkey, total| Rdma { local: sge.addr, len: sge.len, raddr, rkey, total };
         match &wr.body {
             Body::Inline { len, bytes } => self.try_inline(to, &bytes[..usize::from(*len)], wr.imm),
             Body::Send { sge } => self.try_send(wr.iid, wr.qpn, wr.qkey, sge, wr.imm),
-            Body::Read { sge, raddr, rkey } => {
+            Body::Read { sge, raddr, rkey, total } => {
                 if !self.local_ok(sge, Access::LOCAL_WRITE) {
                     return Verdict::Done(DevStatus::InvalidLkey);
                 }
-                let op = rdma(sge, *raddr, *rkey, sge.len);
+                let op = rdma(sge, *raddr, *rkey, *total);
                 self.try_way(wr.iid, wr.qpn, wr.qkey, |peer| peer.read(self.from(), &op))
             }
             Body::Write { sge, raddr, rkey, total } => {
@@ -123,6 +126,11 @@ impl<L: Link> QpCore<L> {
 
     /// Acts on a verdict. Gives the request back if it has to wait on.
     fn judge(&self, mut w: Waiting, verdict: Verdict) -> Option<Waiting> {
+        if let (Some(tap), Verdict::Done(status)) = (&self.dev.tap, verdict)
+            && !matches!(w.phase, Phase::Acked(_))
+        {
+            self.note_end(tap, &w.wr, status);
+        }
         match verdict {
             Verdict::Done(status) if w.ack > 0 => {
                 w.due = self.dev.link.ticks() + w.ack;

@@ -20,7 +20,8 @@ pub(super) struct Port {
     pub(super) unsolicited: bool,
     pub(super) node: Rc<Node>,
     pub(super) posted: RefCell<VecDeque<Posted>>,
-    pub(super) arrived: RefCell<VecDeque<Cqe>>,
+    /// Each with the receive it used up.
+    pub(super) arrived: RefCell<VecDeque<(Cqe, Option<Posted>)>>,
     /// Arrivals that used up a receive and were not polled.
     pub(super) taken: Cell<u32>,
     pub(super) closed: Cell<bool>,
@@ -29,9 +30,9 @@ pub(super) struct Port {
 }
 
 impl Port {
-    fn arrive(&self, cqe: Cqe, used: Used) {
-        self.arrived.borrow_mut().push_back(cqe);
-        if used == Used::Receive {
+    fn arrive(&self, cqe: Cqe, used: Option<Posted>) {
+        self.arrived.borrow_mut().push_back((cqe, used));
+        if used.is_some() {
             self.taken.set(self.taken.get() + 1);
         }
         if self.armed.replace(false)
@@ -40,13 +41,6 @@ impl Port {
             wake.signal();
         }
     }
-}
-
-/// What an arrival used up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Used {
-    Receive,
-    Nothing,
 }
 
 /// Receive side of a queue pair.
@@ -79,13 +73,13 @@ impl Rx for InRx {
         self.port.posted.borrow().len() as u32 + self.port.taken.get()
     }
 
-    fn poll(&self, out: &mut [Cqe]) -> usize {
+    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&Cqe, Option<&Posted>)) -> usize {
         let mut arrived = self.port.arrived.borrow_mut();
         let n = arrived.len().min(out.len());
-        for (to, cqe) in out.iter_mut().zip(arrived.drain(..n)) {
+        for (to, (cqe, used)) in out.iter_mut().zip(arrived.drain(..n)) {
+            saw(&cqe, used.as_ref());
             *to = cqe;
-            let used = !(self.port.unsolicited && cqe.op == CqeOp::RecvWriteImm);
-            self.port.taken.set(self.port.taken.get() - u32::from(used));
+            self.port.taken.set(self.port.taken.get() - u32::from(used.is_some()));
         }
         n
     }
@@ -192,13 +186,13 @@ impl Peer for InPeer {
         };
         if !still {
             cqe.status = DevStatus::InvalidLkey;
-            port.arrive(cqe, Used::Receive);
+            port.arrive(cqe, Some(posted));
             return Verdict::Done(DevStatus::RemoteAbort);
         }
         // SAFETY: the posted range is a live registration for local writes (checked just now) and has room for the
         // message (checked above).
         unsafe { msg.copy_to(posted.addr) };
-        port.arrive(cqe, Used::Receive);
+        port.arrive(cqe, Some(posted));
         self.carried_out()
     }
 
@@ -240,7 +234,7 @@ impl Peer for InPeer {
                 src_gid: Gid::link_local(from.iid),
                 imm,
             };
-            port.arrive(cqe, if port.unsolicited { Used::Nothing } else { Used::Receive });
+            port.arrive(cqe, taken);
         }
         self.carried_out()
     }

@@ -122,7 +122,7 @@ impl ShmRx {
 
     /// The next arrival that used up a receive. // HOT
     #[inline]
-    fn next(&self) -> Option<Cqe> {
+    fn next(&self) -> Option<(Cqe, Posted)> {
         let tail = self.tail.get();
         let desc = self.seg.desc(tail);
         // SYNC(publish).
@@ -140,7 +140,7 @@ impl ShmRx {
         if let Landing::Slot(slot) = landing {
             self.slots.borrow_mut().push(slot);
         }
-        Some(self.cqe(desc, posted.wr_id, status))
+        Some((self.cqe(desc, posted.wr_id, status), posted))
     }
 
     /// The next unsolicited arrival.
@@ -258,16 +258,18 @@ impl Rx for ShmRx {
 
     // HOT
     #[inline]
-    fn poll(&self, out: &mut [Cqe]) -> usize {
+    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&Cqe, Option<&Posted>)) -> usize {
         let mut n = 0;
         while n < out.len() {
-            let Some(cqe) = self.next() else { break };
+            let Some((cqe, posted)) = self.next() else { break };
+            saw(&cqe, Some(&posted));
             out[n] = cqe;
             n += 1;
         }
         if self.seg.shape().side > 0 {
             while n < out.len() {
                 let Some(cqe) = self.next_side() else { break };
+                saw(&cqe, None);
                 out[n] = cqe;
                 n += 1;
             }

@@ -1,0 +1,243 @@
+//! Captures: what a software device sends and receives, as pcapng, when `SOFTEFA_PCAP` names a file.
+//!
+//! Fed by queue pairs (`qp/wait.rs`) and completion queues (`cq.rs`); read by `efa-dump` and Wireshark, see
+//! docs/softefa-capture.md. Never fails a request: a file that cannot be written ends the capture, not the traffic.
+
+mod pcapng;
+
+use super::link;
+use crate::api::OpenError;
+use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
+use num_enum::{IntoPrimitive, TryFromPrimitive};
+use pcapng::Writer;
+use std::cell::Cell;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Link type of captures: LINKTYPE_USER0.
+pub const LINKTYPE: u16 = 147;
+
+/// The pseudo header in front of each packet, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct CaptureHdr {
+    /// [`CaptureHdr::VERSION`].
+    pub version: u8,
+    /// Bytes of this header: where the packet starts.
+    pub hdr_len: u8,
+    /// A [`Direction`].
+    pub direction: u8,
+    /// A [`WireOp`].
+    pub op: u8,
+    /// A [`DevStatus`].
+    pub status: u8,
+    /// Bit 0: `imm` is there.
+    pub flags: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+    /// Queue pair that posted the request.
+    pub src_qpn: U16,
+    /// Queue pair it went to.
+    pub dst_qpn: U16,
+    /// Bytes of the message or of the RDMA operation.
+    pub len: U32,
+    /// GID of the device that posted the request.
+    pub src_gid: [u8; 16],
+    /// GID it went to.
+    pub dst_gid: [u8; 16],
+    /// Immediate of a send or write.
+    pub imm: U32,
+    /// Remote key of RDMA, at the initiator.
+    pub rkey: U32,
+    /// Remote address of RDMA, at the initiator.
+    pub raddr: U64,
+}
+
+const _: () = assert!(size_of::<CaptureHdr>() == CaptureHdr::LEN);
+
+impl CaptureHdr {
+    /// Version of this layout.
+    pub const VERSION: u8 = 1;
+    /// Bytes.
+    pub const LEN: usize = 64;
+    /// Flag: `imm` is there.
+    pub const HAS_IMM: u8 = 1;
+
+    /// Takes a captured record apart: header, and the packet's bytes. `None` if it is no such record.
+    pub fn split(record: &[u8]) -> Option<(CaptureHdr, &[u8])> {
+        let (hdr, _) = CaptureHdr::read_from_prefix(record).ok()?;
+        let start = usize::from(hdr.hdr_len);
+        let good = hdr.version == CaptureHdr::VERSION && start >= CaptureHdr::LEN;
+        good.then(|| record.get(start..).map(|packet| (hdr, packet)))?
+    }
+}
+
+/// Which end saw a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, IntoPrimitive, TryFromPrimitive)]
+#[repr(u8)]
+pub enum Direction {
+    /// The one that posted it.
+    Out = 0,
+    /// The one it came to.
+    In = 1,
+}
+
+/// What a captured packet was to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, IntoPrimitive, TryFromPrimitive)]
+#[repr(u8)]
+pub enum WireOp {
+    /// A message; its bytes follow.
+    Send = 0,
+    /// An RDMA read; no bytes follow.
+    Read = 1,
+    /// An RDMA write; no bytes follow.
+    Write = 2,
+}
+
+/// Remote side of an RDMA operation.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Remote {
+    pub(super) raddr: u64,
+    pub(super) rkey: u32,
+}
+
+/// A request that came to its end.
+pub(super) struct Outgoing<'a> {
+    pub(super) from: link::From,
+    pub(super) iid: u64,
+    pub(super) qpn: u16,
+    pub(super) op: WireOp,
+    pub(super) status: DevStatus,
+    pub(super) imm: Option<u32>,
+    pub(super) len: u32,
+    pub(super) remote: Remote,
+    pub(super) bytes: [&'a [u8]; 2],
+}
+
+/// A capture file. One per process and name, whatever the number of devices.
+struct Capture {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+}
+
+/// Files open in this process: devices that come later write on.
+static FILES: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole between any two statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64)
+}
+
+/// A device's access to its capture file.
+pub(super) struct Tap {
+    capture: Arc<Capture>,
+    gid: Gid,
+    /// When the request now tried was tried, ns since 1970; 0 if none is.
+    tried: Cell<u64>,
+}
+
+impl Tap {
+    /// For a value of `SOFTEFA_PCAP`: `%p` is replaced by the process id, which is appended if there is none. Creates
+    /// the file, or goes on with the one this process has open.
+    pub(super) fn open(name: &str, gid: Gid) -> Result<Tap, OpenError> {
+        let pid = std::process::id().to_string();
+        let path = PathBuf::from(match name.contains("%p") {
+            true => name.replace("%p", &pid),
+            false => format!("{name}.{pid}"),
+        });
+        let mut files = lock(&FILES);
+        let known = files.iter().find(|c| c.path == path).cloned();
+        let capture = match known {
+            Some(capture) => capture,
+            None => {
+                let refuse =
+                    |e| OpenError::Config(format!("SOFTEFA_PCAP: cannot write {}: {e}", path.display()));
+                let writer = File::create(&path).and_then(Writer::new).map_err(refuse)?;
+                let capture = Arc::new(Capture { path, writer: Mutex::new(writer) });
+                files.push(capture.clone());
+                capture
+            }
+        };
+        Ok(Tap { capture, gid, tried: Cell::new(0) })
+    }
+
+    /// A request is about to be tried: if it succeeds, this is the time it shows, which is before the receiver's.
+    pub(super) fn trying(&self) {
+        self.tried.set(now());
+    }
+
+    /// A request ended.
+    pub(super) fn sent(&self, out: &Outgoing<'_>) {
+        let hdr = CaptureHdr {
+            version: CaptureHdr::VERSION,
+            hdr_len: CaptureHdr::LEN as u8,
+            direction: Direction::Out.into(),
+            op: out.op.into(),
+            status: out.status.into(),
+            flags: imm_flag(out.imm),
+            reserved: [0; 2],
+            src_qpn: out.from.qpn.into(),
+            dst_qpn: out.qpn.into(),
+            len: out.len.into(),
+            src_gid: self.gid.0,
+            dst_gid: Gid::link_local(out.iid).0,
+            imm: out.imm.unwrap_or(0).into(),
+            rkey: out.remote.rkey.into(),
+            raddr: out.remote.raddr.into(),
+        };
+        let time = match self.tried.take() {
+            0 => now(),
+            time => time,
+        };
+        self.write(time, &hdr, &out.bytes);
+    }
+
+    /// Something arrived. `bytes` of a message; empty for a write.
+    pub(super) fn received(&self, cqe: &Cqe, bytes: &[u8]) {
+        let hdr = CaptureHdr {
+            version: CaptureHdr::VERSION,
+            hdr_len: CaptureHdr::LEN as u8,
+            direction: Direction::In.into(),
+            op: if cqe.op == CqeOp::RecvWriteImm { WireOp::Write } else { WireOp::Send }.into(),
+            status: cqe.status.into(),
+            flags: imm_flag(cqe.imm),
+            reserved: [0; 2],
+            src_qpn: cqe.src_qpn.into(),
+            dst_qpn: cqe.qpn.into(),
+            len: cqe.len.into(),
+            src_gid: cqe.src_gid.0,
+            dst_gid: self.gid.0,
+            imm: cqe.imm.unwrap_or(0).into(),
+            rkey: U32::ZERO,
+            raddr: U64::ZERO,
+        };
+        self.write(now(), &hdr, &[bytes, &[]]);
+    }
+
+    fn write(&self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
+        lock(&self.capture.writer).packet(time, hdr, bytes);
+    }
+
+    /// Writes what is buffered. Called when there is nothing else to do.
+    pub(super) fn flush(&self) {
+        lock(&self.capture.writer).flush();
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn imm_flag(imm: Option<u32>) -> u8 {
+    if imm.is_some() { CaptureHdr::HAS_IMM } else { 0 }
+}

@@ -1,0 +1,138 @@
+//! Writing pcapng: one section, one interface, enhanced packet blocks. Used by captures only.
+//!
+//! Blocks gather in memory and leave whole, so that a killed process leaves a file that ends with a whole block.
+
+use super::{CaptureHdr, Direction, LINKTYPE};
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 64 * 1024;
+/// Longest that a packet waits while others come.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const PACKET: u32 = 6;
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+
+/// Options, by block: their codes.
+const OPT_END: u16 = 0;
+const SHB_USERAPPL: u16 = 4;
+const IF_NAME: u16 = 2;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+
+pub(super) struct Writer {
+    /// `None` once it could not be written.
+    file: Option<File>,
+    buf: Vec<u8>,
+    flushed: Instant,
+}
+
+impl Writer {
+    /// Starts the file: a section, and the device as its interface.
+    pub(super) fn new(file: File) -> io::Result<Writer> {
+        let mut writer =
+            Writer { file: Some(file), buf: Vec::with_capacity(2 * BUFFER), flushed: Instant::now() };
+        let program = std::env::current_exe().unwrap_or_default();
+        let about = format!(
+            "softefa {}, process {}: {}",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            program.display()
+        );
+        writer.block(SECTION, |buf| {
+            put32(buf, BYTE_ORDER);
+            // Version 1.0; the length of the section is not known.
+            put32(buf, 1);
+            buf.extend(u64::MAX.to_le_bytes());
+            option(buf, SHB_USERAPPL, about.as_bytes());
+            option(buf, OPT_END, &[]);
+        });
+        writer.block(INTERFACE, |buf| {
+            put32(buf, LINKTYPE.into());
+            // No limit on the length of packets.
+            put32(buf, 0);
+            option(buf, IF_NAME, b"softefa");
+            // Times are in ns: ten to the minus nine.
+            option(buf, IF_TSRESOL, &[9]);
+            option(buf, OPT_END, &[]);
+        });
+        writer.write_out()?;
+        Ok(writer)
+    }
+
+    /// Adds a packet, seen at `time` ns since 1970.
+    pub(super) fn packet(&mut self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {
+        if self.file.is_none() {
+            return;
+        }
+        let len = CaptureHdr::LEN + bytes[0].len() + bytes[1].len();
+        self.block(PACKET, |buf| {
+            put32(buf, 0);
+            put32(buf, (time >> 32) as u32);
+            put32(buf, time as u32);
+            put32(buf, len as u32);
+            put32(buf, len as u32);
+            buf.extend(hdr.as_bytes());
+            buf.extend_from_slice(bytes[0]);
+            buf.extend_from_slice(bytes[1]);
+            pad(buf);
+            let inbound = hdr.direction == u8::from(Direction::In);
+            option(buf, EPB_FLAGS, &if inbound { 1u32 } else { 2 }.to_le_bytes());
+            option(buf, OPT_END, &[]);
+        });
+        if self.buf.len() >= BUFFER || self.flushed.elapsed() > PATIENCE {
+            self.flush();
+        }
+    }
+
+    /// Writes what has gathered. Should that fail, the capture is over.
+    pub(super) fn flush(&mut self) {
+        if !self.buf.is_empty()
+            && let Err(e) = self.write_out()
+        {
+            tracing::error!("SOFTEFA_PCAP: the capture ends here: {e}");
+            self.file = None;
+            self.buf = Vec::new();
+        }
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            file.write_all(&self.buf)?;
+        }
+        self.buf.clear();
+        self.flushed = Instant::now();
+        Ok(())
+    }
+
+    fn block(&mut self, ty: u32, body: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.buf.len();
+        put32(&mut self.buf, ty);
+        put32(&mut self.buf, 0);
+        body(&mut self.buf);
+        let len = (self.buf.len() - start + 4) as u32;
+        self.buf[start + 4..start + 8].copy_from_slice(&len.to_le_bytes());
+        put32(&mut self.buf, len);
+    }
+}
+
+fn put32(buf: &mut Vec<u8>, value: u32) {
+    buf.extend(value.to_le_bytes());
+}
+
+/// Fills up to a multiple of four bytes. Blocks start at one.
+fn pad(buf: &mut Vec<u8>) {
+    buf.resize(buf.len().next_multiple_of(4), 0);
+}
+
+fn option(buf: &mut Vec<u8>, code: u16, value: &[u8]) {
+    buf.extend(code.to_le_bytes());
+    buf.extend((value.len() as u16).to_le_bytes());
+    buf.extend_from_slice(value);
+    pad(buf);
+}

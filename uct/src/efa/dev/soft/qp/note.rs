@@ -1,0 +1,69 @@
+//! What a queue pair tells a capture: requests when they end, arrivals when they are polled.
+//! Called only when there is a capture. Reads memory only where its key still allows it.
+
+use super::super::capture::{Outgoing, Remote, Tap, WireOp};
+use super::super::link::{Link, Posted};
+use super::QpCore;
+use super::wait::{Body, Wr};
+use crate::api::Access;
+use crate::efa::dev::{Cqe, CqeOp, DevStatus, Sge};
+
+impl<L: Link> QpCore<L> {
+    /// A request ended. One that had no destination is not shown: it never came to the wire.
+    #[cold]
+    pub(super) fn note_end(&self, tap: &Tap, wr: &Wr, status: DevStatus) {
+        if wr.iid == 0 {
+            return;
+        }
+        let mut bytes: [&[u8]; 2] = [&[]; 2];
+        let (op, len, remote) = match &wr.body {
+            Body::Inline { len, bytes: inline } => {
+                bytes[0] = &inline[..usize::from(*len)];
+                (WireOp::Send, u32::from(*len), Remote::default())
+            }
+            Body::Send { sge } => {
+                for (bytes, sge) in bytes.iter_mut().zip(sge) {
+                    *bytes = self.readable(sge);
+                }
+                (WireOp::Send, sge[0].len + sge[1].len, Remote::default())
+            }
+            Body::Read { sge, raddr, rkey, total } => {
+                (WireOp::Read, *total, whole(sge, *raddr, *rkey, *total))
+            }
+            Body::Write { sge, raddr, rkey, total } => {
+                (WireOp::Write, *total, whole(sge, *raddr, *rkey, *total))
+            }
+        };
+        let (iid, qpn, imm) = (wr.iid, wr.qpn, wr.imm);
+        tap.sent(&Outgoing { from: self.from(), iid, qpn, op, status, imm, len, remote, bytes });
+    }
+
+    /// A piece of a send, if its key allows reading it.
+    fn readable(&self, sge: &Sge) -> &[u8] {
+        if sge.len == 0 || !self.local_ok(sge, Access::LOCAL_READ) {
+            return &[];
+        }
+        // SAFETY: the range lies in a live registration (checked above), and the request that owns it has not
+        // completed yet, so its user leaves the bytes alone.
+        unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) }
+    }
+
+    /// Something arrived, in this receive if it used one up.
+    #[cold]
+    pub(in super::super) fn note_arrival(&self, tap: &Tap, cqe: &Cqe, posted: Option<&Posted>) {
+        let message = posted.filter(|_| cqe.op == CqeOp::Recv && cqe.status == DevStatus::Ok && cqe.len > 0);
+        let sge = message.map(|p| Sge { addr: p.addr, len: cqe.len, lkey: p.lkey });
+        let bytes = match sge.filter(|sge| self.local_ok(sge, Access::LOCAL_WRITE)) {
+            // SAFETY: the range lies in a live registration (checked just now), and the message in it was not handed
+            // to the user yet.
+            Some(sge) => unsafe { std::slice::from_raw_parts(sge.addr, sge.len as usize) },
+            None => &[],
+        };
+        tap.received(cqe, bytes);
+    }
+}
+
+/// Where an RDMA operation, of which `sge` and `raddr` may be the rest, began.
+fn whole(sge: &Sge, raddr: u64, rkey: u32, total: u32) -> Remote {
+    Remote { raddr: raddr.wrapping_sub(u64::from(total - sge.len)), rkey }
+}

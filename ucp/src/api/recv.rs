@@ -65,7 +65,8 @@ impl Worker {
     ///
     /// # Safety
     /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
-    /// else, until the operation's end, and `done` may be called with its argument.
+    /// else, until the operation's end, and `done` may be called with its argument. Receives of one worker may share
+    /// memory; what is in it then is a mixture.
     #[inline]
     pub unsafe fn recv_raw(
         &self,

@@ -1,6 +1,9 @@
 //! Message buffers with an operation each: what a window of sends or receives needs.
 //! Used by `tag`. Buffers are given to the engine by pointer, so this file sees to it that none is looked at, reused
 //! or freed while an operation has it.
+//!
+//! A run that looks at no byte has one buffer for the whole window, as ucx_perftest has: its figures are those of the
+//! path, not of main memory.
 
 use std::ptr::NonNull;
 
@@ -12,11 +15,22 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
 
+/// What the operations of a window have for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Buffers {
+    /// A buffer each.
+    Each,
+    /// One for all: nobody asks what is in it.
+    One,
+}
+
 /// A window of buffers.
 pub struct Ring {
     worker: Worker,
     bufs: NonNull<[u8]>,
     size: usize,
+    /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
+    stride: usize,
     slots: Vec<Slot>,
 }
 
@@ -32,16 +46,19 @@ enum Slot {
 }
 
 impl Ring {
-    /// `slots` buffers of `size` bytes.
-    pub fn new(worker: &Worker, slots: usize, size: usize) -> Result<Ring, Failure> {
-        let all = slots.saturating_mul(size);
+    /// Buffers of `size` bytes for `slots` operations.
+    pub fn new(worker: &Worker, slots: usize, size: usize, buffers: Buffers) -> Result<Ring, Failure> {
+        let (all, stride) = match buffers {
+            Buffers::Each => (slots.saturating_mul(size), size),
+            Buffers::One => (size, 0),
+        };
         let mut bufs = Vec::new();
         bufs.try_reserve_exact(all).map_err(|_| {
             Failure::Cannot(format!("cannot get {all} bytes for {slots} messages (see -s, -O)"))
         })?;
         bufs.resize(all, 0);
         let bufs = NonNull::from(Box::leak(bufs.into_boxed_slice()));
-        Ok(Ring { worker: worker.clone(), bufs, size, slots: vec![Slot::Idle; slots] })
+        Ok(Ring { worker: worker.clone(), bufs, size, stride, slots: vec![Slot::Idle; slots] })
     }
 
     /// How many buffers.
@@ -52,12 +69,13 @@ impl Ring {
     #[inline(always)]
     fn at(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.slots.len());
-        self.bufs.as_ptr().cast::<u8>().wrapping_add(slot * self.size)
+        self.bufs.as_ptr().cast::<u8>().wrapping_add(slot * self.stride)
     }
 
     /// The bytes of an idle buffer.
     pub fn bytes(&mut self, slot: usize) -> &mut [u8] {
-        assert!(matches!(self.slots[slot], Slot::Idle), "an operation has the buffer");
+        let sharers = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
+        assert!(sharers.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");
         let at = self.at(slot);
         // SAFETY: `at` starts `size` bytes of the leaked box, of which this is the only reference: no operation has
         // them, and the result borrows `self`.
@@ -70,7 +88,8 @@ impl Ring {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let params = SendParams { tag: Some(tag), sync, ..SendParams::default() };
         let at = self.at(slot);
-        // SAFETY: the buffer is not touched while its slot is `Running`, and lives until then: see `drop`.
+        // SAFETY: the buffer is not touched while its slot is `Running` (sends that share it only read), and lives
+        // until then: see `drop`.
         let started = unsafe { ep.send_raw(at, self.size, &params) };
         self.slots[slot] = match started.map_err(failed)? {
             Started::Done(()) => Slot::Ended(None),
@@ -84,7 +103,7 @@ impl Ring {
     pub fn recv(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let at = self.at(slot);
-        // SAFETY: as in `send`.
+        // SAFETY: as in `send`; only receives of this worker share the buffer.
         let started = unsafe { self.worker.recv_raw(at, self.size, what, None) };
         self.begun(slot, started)
     }
@@ -99,7 +118,7 @@ impl Ring {
             }
         };
         let at = self.at(slot);
-        // SAFETY: as in `send`.
+        // SAFETY: as in `recv`.
         let started = unsafe { message.recv_raw(at, self.size, None) };
         self.begun(slot, started)
     }

@@ -6,7 +6,7 @@ use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
 
-use super::ring::{Ring, Waiter};
+use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
@@ -57,7 +57,11 @@ impl Tag<'_> {
     }
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size())?;
+        let buffers = match self.spec.validate {
+            Validate::Yes => Buffers::Each,
+            Validate::No => Buffers::One,
+        };
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
@@ -117,10 +121,12 @@ impl Tag<'_> {
     fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let (mut out, mut inward) = (self.ring(1)?, self.ring(1)?);
         let first = self.side != Side::Server;
+        // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
             if first {
                 self.number(&mut out, 0, seq);
                 out.send(0, &self.ep, MSG, sync)?;
+                self.tick();
             }
             self.post(&mut inward, 0)?;
             let status = inward.wait(0, &mut self.wait)?;
@@ -128,16 +134,16 @@ impl Tag<'_> {
             if !first {
                 self.number(&mut out, 0, seq);
                 out.send(0, &self.ep, MSG, sync)?;
+                self.tick();
             }
             out.wait(0, &mut self.wait)?;
-            self.tick();
         }
         Ok(())
     }
 
     fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8)?);
+        let (mut out, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each)?);
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let mut slot = 0;
         for seq in 0..iters {
@@ -154,7 +160,7 @@ impl Tag<'_> {
 
     fn receive_all(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut inward, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8)?);
+        let (mut inward, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each)?);
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
                 self.post(&mut inward, slot)?;

@@ -128,15 +128,17 @@ fn ping_pong<'r, I: Iface>(
     mut send: impl FnMut(&mut Rig<'r, I>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let first = rig.side != Side::Server;
+    // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
     for seq in 0..iters {
         if first {
             send(rig, seq)?;
+            rig.tick();
         }
         rig.poll_until(|rig| rig.events.msgs > seq)?;
         if !first {
             send(rig, seq)?;
+            rig.tick();
         }
-        rig.tick();
     }
     Ok(())
 }

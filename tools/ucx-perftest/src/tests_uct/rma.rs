@@ -58,6 +58,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
     rig.target.write(0, &bytes);
     rig.barrier()?;
     rig.meter.start();
+    // The clock is read while the put travels, as ucx_perftest does: a sample is the time from put to put.
     for seq in 0..iters {
         // Never what is there from the put before.
         let flag = (seq % 255) as u8 + 1;
@@ -70,6 +71,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         }
         if first {
             put(rig, path, &bytes, 0)?;
+            rig.tick();
         }
         if rig.validates() {
             wait_for(rig, &bytes)?;
@@ -80,8 +82,8 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         }
         if !first {
             put(rig, path, &bytes, 0)?;
+            rig.tick();
         }
-        rig.tick();
     }
     Ok(())
 }

@@ -95,9 +95,9 @@ impl RecvBuf {
     /// The `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// They stay writable, from any thread, and nobody else reads or writes them until the operation they are given
-    /// to is over: its call answered `Done` or `Failed`, or its `Out` was taken, or the engine is dropped. If `len`
-    /// is 0, `ptr` may be anything.
+    /// They stay writable, from any thread, and nobody but other receives of the engine writes them, and nobody reads
+    /// them, until the operation they are given to is over: its call answered `Done` or `Failed`, or its `Out` was
+    /// taken, or the engine is dropped. If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {
         match NonNull::new(ptr) {
@@ -128,7 +128,7 @@ impl RecvBuf {
         let n = from.len().min(self.len - at);
         // SAFETY: at < len, so the sum stays inside the user's buffer.
         let to = unsafe { self.ptr.add(at) };
-        // SAFETY: `new` promised `len` writable bytes that nobody else touches, and at + n <= len; `from` has n bytes
+        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n <= len; `from` has n bytes
         // and is a slice of a packet, which is not the user's buffer.
         unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
     }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use crate::fail::Failure;
 use crate::link::Link;
 
-/// Empty polls before the core is offered to somebody else: some ten microseconds, longer than any measured wait.
-const YIELD_EVERY: u32 = 1 << 10;
+/// Empty polls before the core is offered to somebody else: some fifty microseconds, longer than any wait of two sides
+/// that have a core each. There the loops only spin, as those of ucx_perftest always do; on a shared core they would
+/// never end without this.
+const YIELD_EVERY: u32 = 1 << 14;
 /// Empty polls between two looks at the peer.
-const LOOK_EVERY: u32 = 1 << 15;
+const LOOK_EVERY: u32 = 1 << 19;
 /// How long nothing may happen at all.
 const LONGEST: Duration = Duration::from_secs(60);
 

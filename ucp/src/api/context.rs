@@ -6,7 +6,7 @@ use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, TlResource};
 
 use crate::lane::{Iface, Lane};
-use crate::rdm::{Engine, EngineConfig};
+use crate::rdm::{Engine, EngineConfig, Grant};
 use crate::select::Thresholds;
 use crate::wire::RawAddr;
 
@@ -95,6 +95,10 @@ impl Context {
             }
             let (form, raw) = Lane::identity(&iface, nonce())?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
+            // Memory that both sides map makes senders wait when it is full and loses nothing.
+            if iface.attr().kind != DevKind::Net {
+                engine.set_grant(wire, Grant::Whole);
+            }
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
         }
         let events = event_set(&lanes);

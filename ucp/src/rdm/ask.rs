@@ -12,6 +12,15 @@ use crate::wire::{Features, RawAddr};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct WireId(pub u8);
 
+/// How much of a long message is granted by one CTS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// [`EngineConfig::cts_credits`] packets: what a wire has receive buffers for is bounded.
+    Window,
+    /// All that is missing: the wire itself makes senders wait for room, so a window would only cost time.
+    Whole,
+}
+
 /// Limits and identity of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {

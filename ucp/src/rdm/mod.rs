@@ -67,8 +67,7 @@ pub use stats::RdmStats;
 /// The protocol state of one worker.
 pub struct Engine {
     cfg: EngineConfig,
-    /// Our address on each wire.
-    wires: Vec<RawAddr>,
+    wires: Vec<OwnWire>,
     ident: Ident,
     peers: Peers,
     tx: Table<TxOp>,
@@ -87,6 +86,13 @@ pub struct Engine {
     due: Vec<Held>,
     stats: RdmStats,
     events: Events,
+}
+
+/// A wire as the engine knows it.
+struct OwnWire {
+    /// Our address on it.
+    me: RawAddr,
+    grant: Grant,
 }
 
 impl Engine {
@@ -114,8 +120,13 @@ impl Engine {
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        self.wires.push(me);
+        self.wires.push(OwnWire { me, grant: Grant::Window });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
+    }
+
+    /// Says how much senders on `wire` may be granted at once; [`Grant::Window`] unless said.
+    pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
+        self.wires[usize::from(wire.0)].grant = grant;
     }
 
     /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT

@@ -207,10 +207,12 @@ impl Engine {
         }
         let Some(op) = peer.work.as_mut().and_then(|work| work.grants.pop_front()) else { return Step::Idle };
         let push = longcts::push_data(self, w, op);
+        let turn_ends = self.tx.get(op).is_some_and(|tx| flow::ends_turn(tx.sent, w.mtu(id)));
         if let Some(work) = &mut self.peers[id].work {
             match push {
-                // By turns with the other granted sends.
-                Push::Sent => work.grants.push_back(op),
+                // By turns with the other granted sends, but not packet by packet: the caches like one message better.
+                Push::Sent if turn_ends => work.grants.push_back(op),
+                Push::Sent => work.grants.push_front(op),
                 Push::Full => work.grants.push_front(op),
                 _ => {}
             }
@@ -333,7 +335,7 @@ impl Engine {
     /// Our address on the wire of this peer.
     #[inline]
     pub(super) fn own(&self, peer: &Peer) -> &RawAddr {
-        &self.wires[usize::from(peer.wire.0)]
+        &self.wires[usize::from(peer.wire.0)].me
     }
 
     /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.

@@ -3,10 +3,12 @@
 //! Used by queues shared between threads or processes. Never offers a blocking lock.
 
 mod cell;
+mod prefetch;
 mod spin;
 
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
+pub use prefetch::{prefetch_read, prefetch_write};
 pub use spin::{SpinGuard, SpinLock};
 
 #[cfg(not(loom))]

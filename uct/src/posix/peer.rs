@@ -8,7 +8,12 @@ use crate::api::{ConnectError, Error, Outcome, Refused};
 use std::cell::{Cell, OnceCell};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
+use ucs::sync::prefetch_write;
 use ucs::sys::{PidFd, ProcId, Waker};
+
+/// How many cells ahead of its own a writer asks for: their lines are with the reader, and the exchange of the next
+/// claim would wait until each has come. Eight messages take longer than a line does.
+const AHEAD: u64 = 8;
 
 /// Calls that find the FIFO full between two looks at the peer's process.
 const LOOK_EVERY: u32 = 4096;
@@ -112,7 +117,13 @@ impl Peer {
     fn claim(&self) -> Result<Claim<'_>, Refused> {
         let intent = &self.seg.writer(self.line).intent;
         match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells, intent) {
-            Some(ticket) => Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false }),
+            Some(ticket) => {
+                // Not one that the reader may still have to read: it would lose the line.
+                if (ticket + AHEAD).wrapping_sub(self.seen_tail.get()) < self.cells {
+                    prefetch_write(self.seg.cell(ticket + AHEAD).packet());
+                }
+                Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false })
+            }
             None => Err(self.refuse()),
         }
     }

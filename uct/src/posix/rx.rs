@@ -10,11 +10,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use ucs::mem::MemError;
+use ucs::sync::prefetch_read;
 use ucs::sys::WakePipe;
 
 /// Empty polls between two looks for a ticket that is claimed but never published; doubles while its holder lives.
 const LOOK_EVERY: u32 = 1024;
 const LOOK_SELDOM: u32 = 1 << 20;
+
+/// How many cells ahead of the one it reads the reader asks for, and after how many messages of one poll: only who is
+/// behind may take it that they are written. Taken before, a line must go back to its writer first.
+const AHEAD: u64 = 8;
 
 /// Counters of things that should not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,6 +97,9 @@ impl Rx {
         while events < max {
             let ticket = self.next.get();
             let Some(about) = fifo::peek(self.seg().cell(ticket).word(), ticket) else { break };
+            if events >= AHEAD as usize {
+                prefetch_read(self.seg().cell(ticket + AHEAD).packet());
+            }
             self.deliver(ticket, about, sink);
             events += 1;
         }

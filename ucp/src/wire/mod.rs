@@ -21,7 +21,7 @@ pub mod view;
 pub use base::{CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, Tagged, TooManyIovs, VERSION};
 pub use handshake::{Features, Handshake, HandshakeFlags};
 pub use opt::Opts;
-pub use print::Print;
+pub use print::{Item, Print, items};
 pub use rawaddr::RawAddr;
 pub use rta::{AtomicOp, Datatype};
 pub use rtm::{Cause, Delivery};

@@ -18,60 +18,109 @@ use std::fmt::{self, Formatter, Write};
 #[derive(Clone, Copy, Debug)]
 pub struct Print<'a>(pub &'a [u8]);
 
+/// A field of a packet as text, for programs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Item {
+    /// Its name; iovs have several items of one name.
+    pub name: &'static str,
+    /// Its value as printed.
+    pub value: String,
+}
+
+/// All fields of a packet in the order they are printed, `flags` first; the last is `rejected` if it does not parse.
+pub fn items(packet: &[u8]) -> Vec<Item> {
+    let mut list = Vec::new();
+    // Nothing that is put into a list fails.
+    let _ = show(packet, Sink::List(&mut list));
+    list
+}
+
 impl fmt::Display for Print<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let packet = self.0;
-        let Ok(base) = Reader::new(packet).take::<Base>(Part::Base) else {
-            return write!(f, "{} bytes, too few for a packet", packet.len());
-        };
-        let row = row(PktType(base.ty));
-        let mut out = Out { style: if f.alternate() { Style::Lines } else { Style::Line }, f };
-        out.head(row, base, packet.len())?;
-        for field in row.all_fields() {
-            if let Some(value) = field.get(packet) {
-                out.item(Some(field.at), field.name, Value { value, field }, field.meaning)?;
-            }
-        }
-        match parse(packet) {
-            Ok(view) => out.rest(&view),
-            Err(reject) => out.item(None, "rejected", format_args!("\"{reject}\""), ""),
-        }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(self.0, if f.alternate() { Sink::Lines(f) } else { Sink::Line(f) })
     }
 }
 
-enum Style {
-    Line,
-    Lines,
+fn show(packet: &[u8], sink: Sink<'_, '_>) -> fmt::Result {
+    let mut out = Out { sink };
+    let Ok(base) = Reader::new(packet).take::<Base>(Part::Base) else {
+        return out.stump(packet.len());
+    };
+    let row = row(PktType(base.ty));
+    out.head(row, base, packet.len())?;
+    for field in row.all_fields() {
+        if let Some(value) = field.get(packet) {
+            out.item(Some(field.at), field.name, Value { value, field }, field.meaning)?;
+        }
+    }
+    match parse(packet) {
+        Ok(view) => out.rest(&view),
+        Err(reject) => out.item(None, "rejected", format_args!("\"{reject}\""), ""),
+    }
+}
+
+/// Where fields go.
+enum Sink<'f, 'b> {
+    /// One line.
+    Line(&'f mut Formatter<'b>),
+    /// A line each.
+    Lines(&'f mut Formatter<'b>),
+    /// Programs.
+    List(&'f mut Vec<Item>),
 }
 
 struct Out<'f, 'b> {
-    style: Style,
-    f: &'f mut Formatter<'b>,
+    sink: Sink<'f, 'b>,
 }
 
 impl Out<'_, '_> {
+    /// A packet without even a base header.
+    fn stump(&mut self, len: usize) -> fmt::Result {
+        match &mut self.sink {
+            Sink::Line(f) | Sink::Lines(f) => write!(f, "{len} bytes, too few for a packet"),
+            Sink::List(_) => self.item(None, "rejected", "too few bytes for a packet", ""),
+        }
+    }
+
     fn head(&mut self, row: &Row, base: Base, len: usize) -> fmt::Result {
         let flags = FlagNames { row, bits: base.flags.get() };
-        match self.style {
-            Style::Line => write!(self.f, "{} flags={flags}", row.ty),
-            Style::Lines => {
-                write!(self.f, "{}, {len} bytes", row.ty)?;
+        match &mut self.sink {
+            Sink::Line(f) => write!(f, "{} flags={flags}", row.ty),
+            Sink::Lines(f) => {
+                write!(f, "{}, {len} bytes", row.ty)?;
                 self.item(Some(0), "type", base.ty, "")?;
                 self.item(Some(1), "version", base.version, "")?;
                 self.item(Some(2), "flags", flags, "")
             }
+            Sink::List(_) => self.item(Some(2), "flags", flags, ""),
         }
     }
 
-    fn item(&mut self, at: Option<u16>, name: &str, value: impl fmt::Display, meaning: &str) -> fmt::Result {
-        match (&self.style, at) {
-            (Style::Line, _) => return write!(self.f, " {name}={value}"),
-            (Style::Lines, Some(at)) => write!(self.f, "\n  @{at:<3} {name:<16}")?,
-            (Style::Lines, None) => write!(self.f, "\n       {name:<16}")?,
-        }
+    fn item(
+        &mut self,
+        at: Option<u16>,
+        name: &'static str,
+        value: impl fmt::Display,
+        meaning: &str,
+    ) -> fmt::Result {
+        let f = match (&mut self.sink, at) {
+            (Sink::Line(f), _) => return write!(f, " {name}={value}"),
+            (Sink::List(list), _) => {
+                list.push(Item { name, value: value.to_string() });
+                return Ok(());
+            }
+            (Sink::Lines(f), Some(at)) => {
+                write!(f, "\n  @{at:<3} {name:<16}")?;
+                f
+            }
+            (Sink::Lines(f), None) => {
+                write!(f, "\n       {name:<16}")?;
+                f
+            }
+        };
         match meaning {
-            "" => write!(self.f, "{value}"),
-            meaning => write!(self.f, "{:<20}{meaning}", format_args!("{value}").to_string()),
+            "" => write!(f, "{value}"),
+            meaning => write!(f, "{:<20}{meaning}", format_args!("{value}").to_string()),
         }
     }
 
@@ -108,14 +157,14 @@ impl Out<'_, '_> {
         }
     }
 
-    fn iovs(&mut self, name: &str, iovs: &Iovs) -> fmt::Result {
+    fn iovs(&mut self, name: &'static str, iovs: &Iovs) -> fmt::Result {
         for iov in iovs.as_slice() {
             self.item(None, name, format_args!("{:#x}+{}@{:#x}", iov.addr, iov.len, iov.key), "")?;
         }
         Ok(())
     }
 
-    fn option(&mut self, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    fn option(&mut self, name: &'static str, value: Option<impl fmt::Display>) -> fmt::Result {
         value.map_or(Ok(()), |value| self.item(None, name, value, ""))
     }
 

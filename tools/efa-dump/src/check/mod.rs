@@ -1,0 +1,79 @@
+//! What in a capture violates the protocol. Called by `main` with packets in order of time.
+//!
+//! Each end's view is checked on its own: what it sent must fit what it had received. Nothing is assumed about the order
+//! of the network; ids that answer something must name something, windows are kept, each id comes once. Packets that the
+//! device did not deliver count for nothing.
+
+mod finding;
+mod ids;
+mod talk;
+mod window;
+
+use std::collections::HashMap;
+
+use uct::efa::dev::soft::capture::WireOp;
+
+use crate::record::{End, Names, Record};
+pub use finding::Finding;
+use talk::Talk;
+
+/// What was found.
+#[derive(Default)]
+pub struct Report {
+    by_record: HashMap<usize, Vec<Finding>>,
+    at_end: Vec<Finding>,
+}
+
+impl Report {
+    /// What is wrong with the packet of this index.
+    pub fn of(&self, nth: usize) -> &[Finding] {
+        self.by_record.get(&nth).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is wrong though no packet shows it.
+    pub fn at_end(&self) -> &[Finding] {
+        &self.at_end
+    }
+
+    /// How many violations there are.
+    pub fn count(&self) -> usize {
+        self.by_record.values().map(Vec::len).sum::<usize>() + self.at_end.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_clean(&self) -> bool {
+        self.count() == 0
+    }
+}
+
+/// Checks packets, which are in order of time.
+pub fn check(records: &[Record]) -> Report {
+    let names = Names::of(records);
+    let mut report = Report::default();
+    let mut talks: HashMap<(End, End), Talk> = HashMap::new();
+    for (nth, record) in records.iter().enumerate() {
+        if record.op != WireOp::Send {
+            continue;
+        }
+        let mut found = Vec::new();
+        match record.packet() {
+            Some(Ok(packet)) => {
+                talks.entry(record.ends()).or_default().on_packet(record, &packet, &mut found);
+            }
+            Some(Err(reject)) => found.push(Finding::Rejected(reject.to_string())),
+            None if record.len == 0 => found.push(Finding::Rejected("an empty message".into())),
+            None => {}
+        }
+        if !found.is_empty() {
+            report.by_record.insert(nth, found);
+        }
+    }
+    let mut talks: Vec<_> = talks.into_iter().collect();
+    talks.sort_by_key(|(ends, _)| *ends);
+    for ((here, there), talk) in &talks {
+        talk.at_end(&names.name(here), &names.name(there), &mut report.at_end);
+    }
+    // Both ends of a capture see the same holes.
+    report.at_end.dedup();
+    report
+}

@@ -1,0 +1,112 @@
+//! Reading captures: pcapng files of the software EFA device, packet by packet.
+//! Called by `main`. A file that breaks off in the middle of a block gives what is before it, and says so.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use pcap_file::PcapError;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+
+use crate::record::Record;
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be opened or read.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is not pcapng, or is damaged at the start.
+    #[error("{}: not a pcapng file ({reason}); SOFTEFA_PCAP=FILE makes one", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Packets of something else.
+    #[error("{}: link type {found}, not 147 (USER0) as captures of the software EFA device have", path.display())]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// Its link type.
+        found: u32,
+    },
+    /// A packet without our header.
+    #[error("{}: packet {nth} has no header of the software EFA device, or one of another version", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// Which packet, from 1.
+        nth: usize,
+    },
+}
+
+/// What a file holds.
+pub struct Capture {
+    /// Its packets, in the order of the file.
+    pub records: Vec<Record>,
+    /// Why it ends early, if it does.
+    pub cut: Option<String>,
+}
+
+/// Reads a whole file. `nth`: which of the files given it is.
+pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
+    let io = |error| FileError::Io { path: path.into(), error };
+    let file = File::open(path).map_err(io)?;
+    let mut reader = PcapNgReader::new(BufReader::new(file)).map_err(|e| match e {
+        PcapError::IoError(error) if error.kind() != ErrorKind::UnexpectedEof => io(error),
+        e => FileError::Foreign { path: path.into(), reason: e.to_string() },
+    })?;
+    let mut records = Vec::new();
+    let mut units = Vec::new();
+    let cut = loop {
+        let packet = match reader.next_block() {
+            None => break None,
+            Some(Err(PcapError::IncompleteBuffer)) => break Some("its last block is not whole".into()),
+            Some(Err(e)) => break Some(e.to_string()),
+            Some(Ok(Block::InterfaceDescription(interface))) => {
+                let found = u32::from(interface.linktype);
+                if found != u32::from(uct::efa::dev::soft::capture::LINKTYPE) {
+                    return Err(FileError::LinkType { path: path.into(), found });
+                }
+                units.push(unit(&interface.options));
+                continue;
+            }
+            Some(Ok(Block::SectionHeader(_))) => {
+                units.clear();
+                continue;
+            }
+            Some(Ok(Block::EnhancedPacket(packet))) => packet,
+            Some(Ok(_)) => continue,
+        };
+        let unit = units.get(packet.interface_id as usize).copied().unwrap_or(1000.0);
+        // The reader takes any unit for nanoseconds.
+        let time = match unit {
+            1.0 => packet.timestamp.as_nanos() as u64,
+            unit => (packet.timestamp.as_nanos() as f64 * unit) as u64,
+        };
+        let record = Record::parse(nth, time, &packet.data);
+        records.push(record.ok_or_else(|| FileError::Header { path: path.into(), nth: records.len() + 1 })?);
+    };
+    Ok(Capture { records, cut })
+}
+
+/// Nanoseconds in a unit of an interface's times: `if_tsresol`, by default a microsecond.
+fn unit(options: &[InterfaceDescriptionOption<'_>]) -> f64 {
+    let resolution = options.iter().find_map(|o| match o {
+        InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
+        _ => None,
+    });
+    match resolution.unwrap_or(6) {
+        9 => 1.0,
+        two if two & 0x80 != 0 => 1e9 / 2f64.powi((two & 0x7f).into()),
+        ten => 1e9 / 10f64.powi(ten.into()),
+    }
+}

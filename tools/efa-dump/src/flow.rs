@@ -1,0 +1,182 @@
+//! Messages instead of packets: which packets belong to one exchange, by msg_id, send_id and recv_id. Called by `main`.
+//! Judges nothing; what is wrong was found by `check`.
+
+use std::collections::{HashMap, HashSet};
+
+use tools_common::out;
+use ucp::wire::ctl::{CtsFor, ErrorRef};
+use ucp::wire::rta::RtaKind;
+use ucp::wire::rtm::RtmBody;
+use ucp::wire::rtw::RtwBody;
+use ucp::wire::{Iovs, Packet};
+use uct::efa::dev::soft::capture::{Direction, WireOp};
+
+use crate::check::Report;
+use crate::line::{Detail, legend, line, tail};
+use crate::record::{End, Names, Record};
+
+/// The packets of one exchange.
+struct Flow {
+    from: End,
+    to: End,
+    title: String,
+    packets: Vec<usize>,
+}
+
+/// An id as one end (the first) gave it to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Msg(End, End, u32),
+    Send(End, End, u32),
+    Recv(End, End, u32),
+}
+
+/// Packets counted once: what an end of the capture has sent is left out where the other end has seen it too.
+pub fn once(records: &[Record]) -> impl Iterator<Item = usize> {
+    let local: HashSet<End> =
+        records.iter().filter(|r| r.direction == Direction::Out).map(|r| r.from).collect();
+    let twice = move |r: &Record| r.direction == Direction::In && local.contains(&r.from);
+    records.iter().enumerate().filter(move |(_, r)| !twice(r)).map(|(nth, _)| nth)
+}
+
+/// Prints exchanges in the order in which they began.
+pub fn print(records: &[Record], names: &Names, report: &Report) {
+    legend(names);
+    let mut flows = Flows::default();
+    for nth in once(records) {
+        flows.add(nth, &records[nth]);
+    }
+    let start = records.first().map_or(0, |r| r.time);
+    for flow in &flows.all {
+        let time = |nth: Option<&usize>| nth.map_or(0, |nth| records[*nth].time);
+        let lasted = time(flow.packets.last()).saturating_sub(time(flow.packets.first()));
+        let (from, to) = (names.name(&flow.from), names.name(&flow.to));
+        let (title, n) = (&flow.title, flow.packets.len());
+        out::line(format!("{from} > {to}  {title}  {n} packets, {:.3} us", lasted as f64 / 1e3));
+        for nth in &flow.packets {
+            out::line(format!("  {:>6} {}", nth + 1, line(&records[*nth], start, names, Detail::Line)));
+            for finding in report.of(*nth) {
+                out::line(format!("         ! {finding}"));
+            }
+        }
+    }
+    out::line(format!("# {} exchanges", flows.all.len()));
+    tail(records.len(), report);
+}
+
+#[derive(Default)]
+struct Flows {
+    all: Vec<Flow>,
+    /// Exchanges that are under way, by their ids.
+    open: HashMap<Key, usize>,
+    /// Memory offered for reading: whose, first address, length, key.
+    offers: Vec<(End, u64, u64, u64, usize)>,
+}
+
+impl Flows {
+    /// Puts a packet with its exchange, or begins one.
+    fn add(&mut self, nth: usize, record: &Record) {
+        let at = self.find(record).unwrap_or_else(|| {
+            let title = title(record);
+            self.all.push(Flow { from: record.from, to: record.to, title, packets: Vec::new() });
+            self.all.len() - 1
+        });
+        self.all[at].packets.push(nth);
+        self.learn(record, at);
+    }
+
+    fn find(&self, record: &Record) -> Option<usize> {
+        let (x, y) = (record.from, record.to);
+        let open = |key| self.open.get(&key).copied();
+        let Some(Ok(packet)) = record.packet() else {
+            let (addr, key) = record.remote;
+            let offered = |offer: &&(End, u64, u64, u64, usize)| {
+                offer.0 == y && u64::from(key) == offer.3 && (offer.1..offer.1 + offer.2).contains(&addr)
+            };
+            return self.offers.iter().rev().find(offered).filter(|_| record.op == WireOp::Read).map(|o| o.4);
+        };
+        match packet {
+            Packet::Rtm(rtm) => open(Key::Msg(x, y, rtm.msg_id)),
+            Packet::Rta(rta, _) => open(Key::Msg(x, y, rta.msg_id)),
+            Packet::Rtw(_) | Packet::Rtr(_) | Packet::Handshake(_) => None,
+            Packet::Cts(cts) if cts.of == CtsFor::Send => open(Key::Send(y, x, cts.send_id)),
+            Packet::Cts(cts) => open(Key::Recv(x, y, cts.recv_id)),
+            Packet::CtsData(data, _) => open(Key::Recv(y, x, data.recv_id)),
+            Packet::ReadRsp(rsp, _) => open(Key::Recv(y, x, rsp.recv_id)),
+            Packet::AtomRsp(rsp, _) => open(Key::Recv(y, x, rsp.recv_id)),
+            Packet::Eor(eor) => open(Key::Send(y, x, eor.send_id)),
+            Packet::Receipt(receipt) => open(Key::Send(y, x, receipt.send_id)),
+            Packet::ReadNack(nack) => open(Key::Send(y, x, nack.send_id)),
+            Packet::PeerError(error) => match error.what {
+                ErrorRef::Op(id) => open(Key::Send(y, x, id)).or_else(|| open(Key::Recv(y, x, id))),
+                ErrorRef::Msg(id) | ErrorRef::Skip(id) => open(Key::Msg(x, y, id)),
+            },
+        }
+    }
+
+    /// Remembers the ids a packet gives out.
+    fn learn(&mut self, record: &Record, at: usize) {
+        let (x, y) = (record.from, record.to);
+        let Some(Ok(packet)) = record.packet() else { return };
+        if let Some(id) = packet.msg_id() {
+            self.open.insert(Key::Msg(x, y, id), at);
+        }
+        let mut open = |key| {
+            self.open.insert(key, at);
+        };
+        match packet {
+            Packet::Rtm(rtm) => {
+                rtm.receipt.into_iter().for_each(|id| open(Key::Send(x, y, id)));
+                match rtm.body {
+                    RtmBody::LongCts { send_id, .. } => open(Key::Send(x, y, send_id)),
+                    RtmBody::LongRead { send_id, read_iov, .. }
+                    | RtmBody::RuntRead { send_id, read_iov, .. } => {
+                        open(Key::Send(x, y, send_id));
+                        self.offer(x, &read_iov, at);
+                    }
+                    RtmBody::Eager | RtmBody::Medium { .. } => {}
+                }
+            }
+            Packet::Rtw(rtw) => {
+                rtw.receipt.into_iter().for_each(|id| open(Key::Send(x, y, id)));
+                match rtw.body {
+                    RtwBody::LongCts { send_id, .. } => open(Key::Send(x, y, send_id)),
+                    RtwBody::LongRead { send_id, read_iov, .. } => {
+                        open(Key::Send(x, y, send_id));
+                        self.offer(x, &read_iov, at);
+                    }
+                    RtwBody::Eager => {}
+                }
+            }
+            Packet::Rtr(rtr) => open(Key::Recv(x, y, rtr.recv_id)),
+            Packet::Rta(rta, _) => match rta.kind {
+                RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => open(Key::Recv(x, y, recv_id)),
+                RtaKind::DcWrite { send_id } => open(Key::Send(x, y, send_id)),
+                RtaKind::Write => {}
+            },
+            Packet::Cts(cts) => open(Key::Recv(x, y, cts.recv_id)),
+            Packet::ReadRsp(rsp, _) => open(Key::Send(x, y, rsp.send_id)),
+            _ => {}
+        }
+    }
+
+    fn offer(&mut self, owner: End, iovs: &Iovs, at: usize) {
+        self.offers.extend(iovs.as_slice().iter().map(|iov| (owner, iov.addr, iov.len, iov.key, at)));
+    }
+}
+
+/// What an exchange is, by its first packet.
+fn title(record: &Record) -> String {
+    let name = record.name();
+    match record.packet() {
+        Some(Ok(Packet::Rtm(rtm))) => {
+            let tag = rtm.tag.map(|tag| format!(" tag {tag:#x}")).unwrap_or_default();
+            format!("message {}{tag}: {name}, {} bytes", rtm.msg_id, rtm.msg_length())
+        }
+        Some(Ok(Packet::Rta(rta, _))) => format!("atomic {}: {name}", rta.msg_id),
+        Some(Ok(Packet::Rtw(rtw))) if rtw.is_trigger() => format!("call for a HANDSHAKE: {name}"),
+        Some(Ok(Packet::Rtw(rtw))) => format!("write: {name}, {} bytes", rtw.rma_iov.total().unwrap_or(0)),
+        Some(Ok(Packet::Rtr(rtr))) => format!("read: {name}, {} bytes", rtr.msg_length),
+        _ => name,
+    }
+}

@@ -1,0 +1,86 @@
+//! Packets for people: a line each, or a line for each field, with the violations below. Called by `main`.
+
+use tools_common::out;
+use ucp::wire::Print;
+use uct::efa::dev::soft::capture::{Direction, WireOp};
+
+use crate::check::Report;
+use crate::record::{Names, Record};
+
+/// How much of a packet is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// A line.
+    Line,
+    /// A line for each field.
+    Fields,
+}
+
+/// Which packets are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    /// All.
+    All,
+    /// Those that violate the protocol.
+    Bad,
+}
+
+/// Prints packets, who the ends are, and how many violations there are.
+pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail, only: Only) {
+    legend(names);
+    let start = records.first().map_or(0, |r| r.time);
+    for (nth, record) in records.iter().enumerate() {
+        let findings = report.of(nth);
+        if only == Only::Bad && findings.is_empty() {
+            continue;
+        }
+        out::line(format!("{:>6} {}", nth + 1, line(record, start, names, detail)));
+        for finding in findings {
+            out::line(format!("       ! {finding}"));
+        }
+    }
+    tail(records.len(), report);
+}
+
+/// Which letter stands for which queue pair.
+pub fn legend(names: &Names) {
+    for (end, name) in names.iter() {
+        out::line(format!("# {name} = {end}"));
+    }
+}
+
+/// Violations that no packet shows, and the count of all.
+pub fn tail(packets: usize, report: &Report) {
+    for finding in report.at_end() {
+        out::line(format!("       ! {finding}"));
+    }
+    out::line(format!("# {packets} packets, {} violations", report.count()));
+}
+
+/// A packet, without its number. `start` is the time that counts as zero.
+pub fn line(record: &Record, start: u64, names: &Names, detail: Detail) -> String {
+    let time = record.time.saturating_sub(start);
+    let (from, to) = (names.name(&record.from), names.name(&record.to));
+    let seen = match record.direction {
+        Direction::Out => "out",
+        Direction::In => "in ",
+    };
+    let what = match (record.packet(), detail) {
+        (Some(_), Detail::Line) => Print(&record.bytes).to_string(),
+        (Some(_), Detail::Fields) => format!("{:#}", Print(&record.bytes)),
+        (None, _) => match record.op {
+            WireOp::Send => format!("{} of {} bytes, not captured", record.name(), record.len),
+            WireOp::Read | WireOp::Write => {
+                let (addr, key) = record.remote;
+                format!("{} {} bytes at {addr:#x} key={key:#x}", record.name(), record.len)
+            }
+        },
+    };
+    let imm = record.imm.map(|imm| format!(" imm={imm:#x}")).unwrap_or_default();
+    let status = if record.arrived() { String::new() } else { format!(" FAILED: {}", record.status_name()) };
+    format!(
+        "{:>4}.{:09} {seen} {from} > {to}  {what}{imm}{status}",
+        time / 1_000_000_000,
+        time % 1_000_000_000
+    )
+}

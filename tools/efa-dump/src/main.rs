@@ -1,0 +1,161 @@
+//! efa-dump: what is in a capture of the software EFA device, packet by packet or message by message; what of it
+//! violates the protocol; how two captures differ; and a Wireshark dissector for the same packets.
+//! Exit status: 0 all is well, 1 violations or differences, 2 nothing could be done. Sends nothing.
+
+mod check;
+mod compare;
+mod file;
+mod flow;
+mod hex;
+mod json;
+mod line;
+mod lua;
+mod record;
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Parser};
+use file::FileError;
+use record::{Names, Record};
+
+/// Decodes captures of EFA RDM v4 packets (docs/efa-dump.md).
+#[derive(Parser)]
+#[command(name = "efa-dump", version)]
+#[command(group(ArgGroup::new("what").required(true).args(["files", "compare", "hex", "dissector"])))]
+struct Args {
+    /// Captures (pcapng, made with SOFTEFA_PCAP); the packets of several are put in order of time
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Every field of each packet, with its offset and meaning
+    #[arg(short)]
+    verbose: bool,
+
+    /// Messages instead of packets: all packets of one exchange together
+    #[arg(long, conflicts_with_all = ["verbose", "compare", "hex", "dissector"])]
+    flow: bool,
+
+    /// One JSON object per line
+    #[arg(long, conflicts_with_all = ["verbose", "flow", "compare", "dissector"])]
+    json: bool,
+
+    /// Only packets that violate the protocol
+    #[arg(long, conflicts_with_all = ["flow", "compare", "hex", "dissector"])]
+    bad: bool,
+
+    /// How two captures differ, times and ids apart
+    #[arg(long, num_args = 2, value_names = ["A", "B"])]
+    compare: Option<Vec<PathBuf>>,
+
+    /// Decodes one packet given as hexadecimal digits, or on standard input if none are given
+    #[arg(long, num_args = 0.., value_name = "DIGITS")]
+    hex: Option<Vec<String>>,
+
+    /// Prints a Wireshark dissector (Lua)
+    #[arg(long)]
+    dissector: bool,
+}
+
+/// Violations were found, or differences.
+const FOUND: u8 = 1;
+/// Wrong arguments, or files that cannot be read.
+const USAGE: u8 = 2;
+
+/// What went well enough to have a verdict.
+enum Verdict {
+    Clean,
+    Found,
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) if !e.use_stderr() => {
+            tools_common::out::line(e.render().to_string().trim_end());
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => return refuse(&first_line(&e)),
+    };
+    match run(&args) {
+        Ok(Verdict::Clean) => ExitCode::SUCCESS,
+        Ok(Verdict::Found) => ExitCode::from(FOUND),
+        Err(text) => refuse(&text),
+    }
+}
+
+fn refuse(text: &str) -> ExitCode {
+    eprintln!("efa-dump: {text}");
+    ExitCode::from(USAGE)
+}
+
+fn first_line(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
+        return "say what to decode: a file, --compare A B, --hex or --dissector (see efa-dump --help)"
+            .into();
+    }
+    let line = text.lines().next().unwrap_or_default();
+    format!("{} (see efa-dump --help)", line.strip_prefix("error: ").unwrap_or(line))
+}
+
+fn run(args: &Args) -> Result<Verdict, String> {
+    if args.dissector {
+        tools_common::out::line(lua::dissector().trim_end());
+        return Ok(Verdict::Clean);
+    }
+    if let Some(digits) = &args.hex {
+        return one(digits, args);
+    }
+    if let Some([a, b]) = args.compare.as_deref() {
+        let (a, b) = (load(std::slice::from_ref(a))?, load(std::slice::from_ref(b))?);
+        return Ok(if compare::print(&a, &b) { Verdict::Clean } else { Verdict::Found });
+    }
+    let records = load(&args.files)?;
+    let names = Names::of(&records);
+    let report = check::check(&records);
+    if args.json {
+        json::print(&records, &report, args.bad);
+    } else if args.flow {
+        flow::print(&records, &names, &report);
+    } else {
+        let detail = if args.verbose { line::Detail::Fields } else { line::Detail::Line };
+        let only = if args.bad { line::Only::Bad } else { line::Only::All };
+        line::print(&records, &names, &report, detail, only);
+    }
+    Ok(if report.is_clean() { Verdict::Clean } else { Verdict::Found })
+}
+
+/// Reads files and puts their packets in order of time.
+fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
+    let mut records = Vec::new();
+    for (nth, path) in paths.iter().enumerate() {
+        let capture = file::read(path, nth).map_err(|e: FileError| e.to_string())?;
+        if let Some(why) = capture.cut {
+            eprintln!("efa-dump: {}: {why}; showing what is before it", path.display());
+        }
+        records.extend(capture.records);
+    }
+    records.sort_by_key(|r| r.time);
+    Ok(records)
+}
+
+/// Decodes a packet given as digits.
+fn one(digits: &[String], args: &Args) -> Result<Verdict, String> {
+    let text = if digits.is_empty() {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(|e| format!("standard input: {e}"))?;
+        text
+    } else {
+        digits.join(" ")
+    };
+    let packet = hex::parse(&text)?;
+    let rejected = ucp::wire::parse(&packet).is_err();
+    if args.json {
+        tools_common::out::line(json::packet(&packet).to_string());
+    } else {
+        tools_common::out::line(format!("{:#}", ucp::wire::Print(&packet)));
+    }
+    Ok(if rejected { Verdict::Found } else { Verdict::Clean })
+}

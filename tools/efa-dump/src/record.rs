@@ -1,0 +1,139 @@
+//! A captured packet: who sent it to whom, how that went, and its bytes. Made by `file`; used by everything else.
+//! Decodes the device's header only; packets are decoded by `ucp::wire`.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use ucp::wire::{Packet, Reject, parse};
+use uct::efa::dev::DevStatus;
+use uct::efa::dev::soft::capture::{CaptureHdr, Direction, WireOp};
+
+/// One end of a packet's way: a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct End {
+    /// GID of its device.
+    pub gid: [u8; 16],
+    /// Its number.
+    pub qpn: u16,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}]:{}", Ipv6Addr::from(self.gid), self.qpn)
+    }
+}
+
+/// A captured packet.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Which of the files given it is from.
+    pub file: usize,
+    /// When it was seen, ns since 1970.
+    pub time: u64,
+    /// At which end.
+    pub direction: Direction,
+    /// What it was to the device.
+    pub op: WireOp,
+    /// How it ended: a status code of the device.
+    pub status: u8,
+    /// Who posted it.
+    pub from: End,
+    /// Whom it was for.
+    pub to: End,
+    /// Bytes of the message or of the RDMA operation.
+    pub len: u32,
+    /// Its immediate.
+    pub imm: Option<u32>,
+    /// Remote address of RDMA, and its key.
+    pub remote: (u64, u32),
+    /// The packet.
+    pub bytes: Vec<u8>,
+}
+
+impl Record {
+    /// Takes a record of a capture apart. `None`: it is none of the software device.
+    pub fn parse(file: usize, time: u64, record: &[u8]) -> Option<Record> {
+        let (hdr, bytes) = CaptureHdr::split(record)?;
+        Some(Record {
+            file,
+            time,
+            direction: Direction::try_from(hdr.direction).ok()?,
+            op: WireOp::try_from(hdr.op).ok()?,
+            status: hdr.status,
+            from: End { gid: hdr.src_gid, qpn: hdr.src_qpn.get() },
+            to: End { gid: hdr.dst_gid, qpn: hdr.dst_qpn.get() },
+            len: hdr.len.get(),
+            imm: (hdr.flags & CaptureHdr::HAS_IMM != 0).then(|| hdr.imm.get()),
+            remote: (hdr.raddr.get(), hdr.rkey.get()),
+            bytes: bytes.to_vec(),
+        })
+    }
+
+    /// The end at which it was seen, and the other one.
+    pub fn ends(&self) -> (End, End) {
+        match self.direction {
+            Direction::Out => (self.from, self.to),
+            Direction::In => (self.to, self.from),
+        }
+    }
+
+    /// Whether it got there.
+    pub fn arrived(&self) -> bool {
+        self.status == 0
+    }
+
+    /// The name of its status.
+    pub fn status_name(&self) -> String {
+        match DevStatus::try_from(self.status) {
+            Ok(status) => format!("{status:?}"),
+            Err(_) => format!("status {}", self.status),
+        }
+    }
+
+    /// The packet, if it is one: a message whose bytes are there.
+    pub fn packet(&self) -> Option<Result<Packet<'_>, Reject>> {
+        let there = self.op == WireOp::Send && self.bytes.len() == self.len as usize && self.len > 0;
+        there.then(|| parse(&self.bytes))
+    }
+
+    /// Its name: that of the packet type, or of the RDMA operation.
+    pub fn name(&self) -> String {
+        match (self.op, self.bytes.first()) {
+            (WireOp::Send, Some(ty)) => ucp::wire::PktType(*ty).to_string(),
+            (WireOp::Send, None) => "SEND".into(),
+            (WireOp::Read, _) => "RDMA_READ".into(),
+            (WireOp::Write, _) => "RDMA_WRITE".into(),
+        }
+    }
+}
+
+/// Names for queue pairs, in order of appearance: `A`, `B`, ... `Z`, `A1`, ...
+#[derive(Default)]
+pub struct Names(Vec<End>);
+
+impl Names {
+    /// The names of all ends of these packets.
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Names {
+        let mut names = Names::default();
+        for record in records {
+            for end in [record.from, record.to] {
+                if !names.0.contains(&end) {
+                    names.0.push(end);
+                }
+            }
+        }
+        names
+    }
+
+    /// The name of an end.
+    pub fn name(&self, end: &End) -> String {
+        let Some(at) = self.0.iter().position(|e| e == end) else { return end.to_string() };
+        let letter = char::from(b'A' + (at % 26) as u8);
+        if at < 26 { letter.to_string() } else { format!("{letter}{}", at / 26) }
+    }
+
+    /// Ends and their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&End, String)> {
+        self.0.iter().map(|end| (end, self.name(end)))
+    }
+}

@@ -62,7 +62,8 @@ pub fn claim(
         // SYNC(intent)
         intent.store(at, Ordering::Release);
         // SYNC(head), SYNC(arm). Losing the race leaves an intent that is not ours; the next round overwrites it.
-        match head.compare_exchange_weak(at, at + 1, Ordering::SeqCst, Ordering::Relaxed) {
+        // Wrapping: only a head that somebody has forged is that high.
+        match head.compare_exchange_weak(at, at.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed) {
             Ok(_) => return Some(at),
             Err(now) => at = now,
         }

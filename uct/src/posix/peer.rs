@@ -119,8 +119,9 @@ impl Peer {
         match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells, intent) {
             Some(ticket) => {
                 // Not one that the reader may still have to read: it would lose the line.
-                if (ticket + AHEAD).wrapping_sub(self.seen_tail.get()) < self.cells {
-                    prefetch_write(self.seg.cell(ticket + AHEAD).packet());
+                let later = ticket.wrapping_add(AHEAD);
+                if later.wrapping_sub(self.seen_tail.get()) < self.cells {
+                    prefetch_write(self.seg.cell(later).packet());
                 }
                 Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false })
             }

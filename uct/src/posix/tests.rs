@@ -107,6 +107,29 @@ fn lines_of_writers_are_bounded_and_come_back() {
     assert!(two.connect(&device, &addr).is_ok());
 }
 
+/// The words of a segment that its owner writes are the owner's claims.
+#[test]
+fn an_owner_that_lies_about_its_fifo_harms_nobody() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let (liar, _) = pair();
+    let id = super::addr::IfaceId::unpack(&liar.iface_addr()).unwrap();
+    let (seg, _) = super::seg::Segment::attach(id.pid(), id.fd(), id.nonce()).unwrap();
+    for (head, tail) in [(u64::MAX, u64::MAX), (u64::MAX, u64::MAX - 5), (5, u64::MAX), (1 << 63, 0)] {
+        for slot in [u32::MAX, 1 << 18] {
+            let writer = open(&Source::empty());
+            let ep = writer.connect(&liar.device_addr(), &liar.iface_addr()).unwrap();
+            for n in 0..200 {
+                seg.head().store(head, Relaxed);
+                seg.tail().store(tail, Relaxed);
+                (0..64).for_each(|cell| seg.slot_of(cell).store(slot, Relaxed));
+                let _ = ep.am_short(1, n, &[]);
+                let _ = ep.am_packet(4000, |room| room.len());
+                ep.peer().has_room();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_live_holder_is_waited_for() {
     let (iface, ep) = pair();

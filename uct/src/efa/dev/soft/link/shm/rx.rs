@@ -23,6 +23,20 @@ enum Landing {
     Slot(u32),
 }
 
+/// What decides about an arrival, read once: its sender could change it between a check and its use.
+#[derive(Clone, Copy)]
+struct Said {
+    src: u32,
+    len: u32,
+}
+
+impl Said {
+    #[inline]
+    fn read(desc: &Desc) -> Said {
+        Said { src: desc.src.load(Relaxed), len: desc.len.load(Relaxed) }
+    }
+}
+
 /// A place of the ring, as its owner knows it.
 type Place = Option<(Posted, Landing)>;
 
@@ -72,7 +86,8 @@ impl ShmRx {
 
     /// Checks a receive's key again and moves the message to its buffer. // HOT
     #[inline]
-    fn finish(&self, desc: &Desc, flags: u32, len: u32, posted: &Posted, landing: Landing) -> DevStatus {
+    fn finish(&self, desc: &Desc, said: Said, posted: &Posted, landing: Landing) -> DevStatus {
+        let Said { src: flags, len } = said;
         if len > posted.cap {
             // No honest sender does this.
             return DevStatus::BadStatus;
@@ -106,15 +121,14 @@ impl ShmRx {
     }
 
     #[inline]
-    fn cqe(&self, desc: &Desc, wr_id: u64, status: DevStatus) -> Cqe {
-        let src = desc.src.load(Relaxed);
+    fn cqe(&self, desc: &Desc, Said { src, len }: Said, wr_id: u64, status: DevStatus) -> Cqe {
         Cqe {
             wr_id,
             status,
             op: if src & FLAG_WRITE != 0 { CqeOp::RecvWriteImm } else { CqeOp::Recv },
             qpn: self.qpn,
             src_qpn: src as u16,
-            len: desc.len.load(Relaxed),
+            len,
             src_gid: Gid::link_local(desc.src_iid.load(Relaxed)),
             imm: (src & FLAG_IMM != 0).then(|| desc.imm.load(Relaxed)),
         }
@@ -132,15 +146,15 @@ impl ShmRx {
         // Published without a receive posted: no honest sender does this.
         let (posted, landing) = self.posts.borrow_mut()[self.place(tail)].take()?;
         self.tail.set(tail.wrapping_add(1));
-        let (src, len) = (desc.src.load(Relaxed), desc.len.load(Relaxed));
-        let status = match src & FLAG_WRITE {
-            0 => self.finish(desc, src, len, &posted, landing),
+        let said = Said::read(desc);
+        let status = match said.src & FLAG_WRITE {
+            0 => self.finish(desc, said, &posted, landing),
             _ => DevStatus::Ok,
         };
         if let Landing::Slot(slot) = landing {
             self.slots.borrow_mut().push(slot);
         }
-        Some((self.cqe(desc, posted.wr_id, status), posted))
+        Some((self.cqe(desc, said, posted.wr_id, status), posted))
     }
 
     /// The next unsolicited arrival.
@@ -150,7 +164,7 @@ impl ShmRx {
         if desc.seq.load(Acquire) != tail.wrapping_add(1) {
             return None;
         }
-        let cqe = self.cqe(desc, 0, DevStatus::Ok);
+        let cqe = self.cqe(desc, Said::read(desc), 0, DevStatus::Ok);
         self.side_tail.set(tail.wrapping_add(1));
         self.grant_side(tail);
         Some(cqe)
@@ -296,15 +310,18 @@ impl Rx for ShmRx {
         let h = self.seg.hdr();
         let word = h.head.word.fetch_or(CLOSED, Relaxed);
         h.side_head.word.fetch_or(CLOSED, Relaxed);
-        // Claims made before are messages on their way: they may still be polled, the rest is given back.
-        let mut index = word as u32;
-        while (index.wrapping_sub(self.posted.get()) as i32) < 0 {
-            if let Some((posted, _)) = self.posts.borrow_mut()[self.place(index)].take() {
+        // Claims made before are messages on their way: they may still be polled, the rest is given back. More claims
+        // than receives are a lie, and then none is believed.
+        let outstanding = self.outstanding();
+        let claimed =
+            Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);
+        let first = self.tail.get().wrapping_add(claimed);
+        for n in 0..outstanding - claimed {
+            if let Some((posted, _)) = self.posts.borrow_mut()[self.place(first.wrapping_add(n))].take() {
                 each(posted);
             }
-            index = index.wrapping_add(1);
         }
-        self.posted.set(word as u32);
+        self.posted.set(first);
     }
 
     #[cold]

@@ -123,7 +123,7 @@ pub(super) struct QpHdr {
     /// Start time of the owner.
     start: AtomicU64,
     qkey: AtomicU32,
-    pd: AtomicU32,
+    pub(super) pd: AtomicU32,
     /// Descriptor of the channel's wake-up pipe, or -1.
     wake_fd: AtomicI32,
     ring: AtomicU32,

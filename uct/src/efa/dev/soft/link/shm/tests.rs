@@ -3,6 +3,7 @@
 use super::seg::{FLAG_INLINE, sign};
 use super::*;
 use crate::api::Access;
+use crate::efa::dev::soft::mr::Region;
 use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, open_shm};
 use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, Gid, QpInit, QpKind, Sge};
 use proptest::prelude::*;
@@ -10,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 use ucs::config::Source;
 
 struct Side {
-    _dev: Device<Shm>,
+    dev: Device<Shm>,
     cq: Cq<Shm>,
     qp: Qp<Shm>,
     mr: Mr<Shm>,
@@ -33,7 +34,7 @@ fn side() -> (Side, Dest<Ah>, QpSeg) {
     let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
     let mem = find::find(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
     let seg = QpSeg::attach(mem).unwrap().0;
-    (Side { _dev: dev, cq, qp, mr }, to, seg)
+    (Side { dev, cq, qp, mr }, to, seg)
 }
 
 impl Side {
@@ -155,6 +156,39 @@ fn a_landing_outside_of_the_peers_memory_is_not_written() {
         seg.landing(index).how.store(key << 32 | 9000, Relaxed);
         side.qp.send(&to, 0, &[sge], None).unwrap();
         assert_eq!(side.received(2), [(3, 4000, DevStatus::InvalidLkey)], "{addr:#x} {key:#x}");
+    }
+}
+
+/// A region of the peer that ends beyond the address space, and a landing near that end.
+#[test]
+fn a_landing_at_the_end_of_the_address_space_is_no_overflow() {
+    let (side, to, seg) = side();
+    let region =
+        Region { addr: u64::MAX - 100, len: u64::MAX, access: Access::ALL, pd: seg_pd(&seg), file: None };
+    let key = side.dev.0.link.0.table.insert(&region).unwrap();
+    side.recv(3);
+    let index = seg.hdr().head.word.load(Relaxed) as u32;
+    seg.landing(index).addr.store(u64::MAX - 10, Relaxed);
+    seg.landing(index).how.store(u64::from(key) << 32 | 9000, Relaxed);
+    let sge = |len| Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() };
+    side.qp.send(&to, 0, &[sge(100), sge(100)], None).unwrap();
+    assert_eq!(side.received(2), [(3, 200, DevStatus::InvalidLkey)]);
+}
+
+fn seg_pd(seg: &QpSeg) -> u32 {
+    seg.hdr().pd.load(Relaxed)
+}
+
+/// Where the ring stands is written by peers too: closing gives back the receives whatever they say, at once.
+#[test]
+fn closing_believes_no_impossible_claims() {
+    for head in [1 << 31, 2_000_000_000, u32::MAX, 4] {
+        let (side, _, seg) = side();
+        (1..=3).for_each(|wr_id| side.recv(wr_id));
+        seg.hdr().head.word.store(u64::from(head), Relaxed);
+        side.qp.fail();
+        let flushed = [1, 2, 3].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
+        assert_eq!(side.received(2), flushed, "{head}");
     }
 }
 

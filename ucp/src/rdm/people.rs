@@ -76,12 +76,17 @@ impl Engine {
             return Err(Reason::NoPath);
         }
         let peer = self.add_new(wire, addr, from);
-        if w.connect(peer, from, &addr).is_err() {
+        let connected = w.connect(peer, from, &addr);
+        if connected == Err(Fault::Unreachable) {
             self.remove_peer(peer);
             return Err(Reason::NoPath);
         }
         self.stats.rare.peers_found += 1;
         self.events.push(Event::PeerFound(peer));
+        // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
+        if let Err(fault) = connected {
+            self.fail_peer(peer, fault);
+        }
         Ok(peer)
     }
 

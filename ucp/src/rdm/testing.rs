@@ -84,6 +84,8 @@ pub struct Net {
     pub flights: Vec<Flight>,
     pub dice: Dice,
     pub manner: Manner,
+    /// A node that has ended: nobody can connect to it any more.
+    pub gone: Option<usize>,
 }
 
 /// The wire of one node, for the time of one call.
@@ -92,6 +94,7 @@ pub struct Port<'a> {
     paths: &'a mut Vec<usize>,
     jammed: bool,
     addrs: &'a [RawAddr],
+    gone: Option<usize>,
     flights: &'a mut Vec<Flight>,
     dice: &'a mut Dice,
     manner: Manner,
@@ -126,6 +129,9 @@ impl Wire for Port<'_> {
 
     fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
         let node = self.addrs.iter().position(|a| a == addr).ok_or(Fault::Unreachable)?;
+        if self.gone == Some(node) {
+            return Err(Fault::Gone);
+        }
         set_path(self.paths, peer, node);
         Ok(())
     }
@@ -162,7 +168,13 @@ impl Net {
             let wire = engine.add_wire(address(n));
             Node { engine, addr: address(n), wire, paths: Vec::new(), jammed: false }
         };
-        Net { nodes: (0..nodes).map(node).collect(), flights: Vec::new(), dice: Dice(seed), manner }
+        Net {
+            nodes: (0..nodes).map(node).collect(),
+            flights: Vec::new(),
+            dice: Dice(seed),
+            manner,
+            gone: None,
+        }
     }
 
     /// The engine of node `me`, and its wire.
@@ -174,6 +186,7 @@ impl Net {
             paths: &mut node.paths,
             jammed: node.jammed,
             addrs: &addrs,
+            gone: self.gone,
             flights: &mut self.flights,
             dice: &mut self.dice,
             manner: self.manner,

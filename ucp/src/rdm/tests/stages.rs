@@ -392,12 +392,37 @@ fn strangers_must_introduce_themselves() {
     assert_eq!(net.nodes[1].engine.stats().rare.unsupported, 1);
 }
 
+/// A process that has sent, flushed and ended is no less heard: its whole messages arrive, in order.
+#[test]
+fn last_words_of_a_peer_that_is_gone() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let letters = [5, 50].map(|len| letter(len as u64, len));
+    for bytes in &letters {
+        net.send(0, peer, bytes, Some(1), Row::Eager);
+    }
+    net.gone = Some(0);
+    let mut rooms = [vec![0; 5], vec![0; 50]];
+    net.recv(1, &mut rooms[0], exact(1), 0);
+    net.settle();
+    assert!(matches!(net.recv(1, &mut rooms[1], exact(1), 1), Started::Done(_)), "it waited unexpected");
+    assert_eq!(rooms, letters);
+    let outs = net.outs(1);
+    assert!(matches!(
+        outs[..],
+        [Out::PeerFailed { fault: Fault::Gone, .. }, Out::RecvDone { result: Ok(_), .. }]
+    ));
+    let stats = net.nodes[1].engine.stats();
+    assert_eq!((stats.rare.no_path, stats.rare.peers_found, stats.rare.peers_failed), (0, 1, 1));
+    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+}
+
 #[test]
 fn probes_see_and_take() {
     let (mut net, peer) = met();
-    for (tag, len) in [(1u64, 10usize), (1, 3000), (2, 9000)] {
-        let bytes = letter(len as u64, len).leak();
-        net.send(0, peer, bytes, Some(tag), if len > 5000 { Row::LongCts } else { Row::Eager });
+    let letters = [10, 3000, 9000].map(|len| letter(len as u64, len));
+    for (tag, bytes) in [1, 1, 2].into_iter().zip(&letters) {
+        net.send(0, peer, bytes, Some(tag), if bytes.len() > 5000 { Row::LongCts } else { Row::Eager });
     }
     net.settle();
     let engine = &mut net.nodes[1].engine;

@@ -131,6 +131,8 @@ fn on_further<W: Wire>(
     let len = rtm.payload.len() as u64;
     let whole = match part {
         None => return e.drop_packet(a, Reason::Duplicate),
+        // Kept, it would cost memory that no length bounds.
+        Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),
         Some(Part::Rx(id)) => {
             let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, Reason::BadSegment) };
             if inflow.envelope.len != msg_length || !inflow.cover.add(seg_offset, len) {

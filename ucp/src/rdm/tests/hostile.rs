@@ -8,6 +8,7 @@ use crate::rdm::room::Row;
 use crate::rdm::testing::*;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, Receipt};
+use crate::wire::rtm::Medium;
 
 const GUARD: usize = 64;
 
@@ -172,6 +173,24 @@ fn stolen_ids_are_refused() {
     assert_eq!(net.outs(0).len(), 1);
     let type_count = |ty: PktType| net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)];
     assert_eq!(type_count(PktType::RECEIPT), 1);
+}
+
+/// Further packets of a message that bring nothing cost nothing, however many there are.
+#[test]
+fn empty_segments_are_not_kept() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    net.send(0, peer, &letter(1, 3000), Some(1), Row::Medium);
+    net.deliver_one();
+    let held = net.nodes[1].engine.held_bytes();
+    let medium = Medium { tag: Some(1), msg_length: 3000, ..Medium::default() };
+    let mut packet = [0; 64];
+    for seg_offset in 0..100 {
+        let len = Medium { seg_offset, ..medium }.write(&mut packet);
+        net.deliver(&Flight { from: 0, to: 1, bytes: packet[..len].to_vec() });
+    }
+    assert_eq!(net.nodes[1].engine.stats().rare.bad_segment, 100);
+    assert_eq!(net.nodes[1].engine.held_bytes(), held);
 }
 
 /// A RECEIPT only counts from the receiver of that very message, and a window binds its sender.

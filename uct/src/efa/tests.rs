@@ -259,6 +259,8 @@ fn handlers_may_send_and_must_not_poll() {
     }
     assert_eq!(*got.borrow(), [b"hello"]);
     assert_eq!(b.stats().no_handler, 1);
+    // The handler owns an endpoint, which owns the interface, which owns the handler.
+    b.set_am_handler(1, None);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub enum BootError {
         peer: SocketAddr,
     },
     /// It said something that makes no sense here.
-    #[error("the other side broke the protocol: {why}")]
+    #[error("the other side broke the protocol: {}", one_line(why))]
     Garbage {
         /// What was wrong.
         why: String,
@@ -78,7 +78,7 @@ pub enum BootError {
     #[error("the other side went away")]
     Gone,
     /// It gave up and said why.
-    #[error("the other side gave up: {why}")]
+    #[error("the other side gave up: {}", one_line(why))]
     Peer {
         /// Its words.
         why: String,
@@ -89,6 +89,17 @@ pub enum BootError {
         /// What the system said.
         why: String,
     },
+}
+
+/// Words of the other side, as they may be shown: on one line, without control characters, of bounded length.
+pub(super) fn one_line(words: &str) -> String {
+    const LONGEST: usize = 500;
+    let mut text: String =
+        words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
+    if words.chars().nth(LONGEST).is_some() {
+        text += "...";
+    }
+    text
 }
 
 impl BootError {

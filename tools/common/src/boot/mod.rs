@@ -82,7 +82,7 @@ impl Listener {
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
                 Err(BootError::PortTaken { port: at.port() })
             }
-            Err(e) => Err(BootError::Listen { port: at.port(), why: e.to_string() }),
+            Err(e) => Err(BootError::Listen { port: at.port(), why: plain(&e) }),
         }
     }
 

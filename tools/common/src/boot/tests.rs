@@ -122,3 +122,11 @@ fn what_a_peer_says_is_a_claim() {
     drop(client);
     let _ = flood.join().unwrap();
 }
+
+#[test]
+fn words_of_the_other_side_stay_on_one_line() {
+    let why = format!("a\nb\x1b[2J{}", "x".repeat(1000));
+    let text = BootError::Peer { why }.to_string();
+    assert!(text.starts_with("the other side gave up: a b [2Jxxx") && text.ends_with("xxx..."), "{text}");
+    assert!(text.len() < 600 && !text.contains(char::is_control));
+}

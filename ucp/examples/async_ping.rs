@@ -8,6 +8,7 @@
 //! as somebody calls `Worker::progress` (its `event_fd` says when).
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -18,7 +19,17 @@ const PING: u64 = 1;
 const PONG: u64 = 2;
 const ROUNDS: u32 = 10_000;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("async_ping: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let (to_pong, from_ping) = channel();
     let (to_ping, from_pong) = channel();
     let pong = thread::spawn(move || -> Result<(), String> {

@@ -9,17 +9,25 @@
 
 use std::error::Error;
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use ucp::{Address, Context, EXACT, EpParams};
 
 const GREETING: u64 = 1;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    match std::env::args().nth(1).as_deref() {
+fn main() -> ExitCode {
+    let done = match std::env::args().nth(1).as_deref() {
         Some("child") => child(),
         _ => parent(),
-    }
+    };
+    // Errors are meant to be read: each says what is wrong and what to do.
+    done.map_or_else(
+        |e| {
+            eprintln!("hello_tag: {e}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
 
 /// Opens a worker, tells the child its address, and waits for a greeting.
@@ -28,10 +36,17 @@ fn parent() -> Result<(), Box<dyn Error>> {
     let mut child = Command::new(std::env::current_exe()?).arg("child").stdin(Stdio::piped()).spawn()?;
     child.stdin.take().ok_or("no pipe")?.write_all(&worker.address().pack())?;
 
-    // Room for a message; its length and sender come with the status.
-    let mut room = [0; 64];
-    let status = worker.tag_recv_blocking(GREETING, EXACT, &mut room)?;
-    println!("parent got: {}", String::from_utf8_lossy(&room[..status.len]));
+    // Room for a message. A child that fails never sends one, so this looks after it while it waits.
+    let mut greeting = worker.tag_recv(GREETING, EXACT, Vec::with_capacity(64));
+    while !greeting.is_done() {
+        worker.progress();
+        if child.try_wait()?.is_some_and(|status| !status.success()) {
+            return Err("the child failed".into());
+        }
+    }
+    let (status, room) = greeting.wait();
+    status?;
+    println!("parent got: {}", String::from_utf8_lossy(&room));
     child.wait()?;
     Ok(())
 }

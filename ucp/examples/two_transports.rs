@@ -8,16 +8,20 @@
 //! about themselves.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use ucp::select::{Kind, Sync};
 use ucp::{Context, EXACT, EpParams};
 use ucs::config::Source;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    for tls in ["posix", "efa"] {
-        over(tls)?;
+fn main() -> ExitCode {
+    match ["posix", "efa"].into_iter().try_for_each(over) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("two_transports: {e}");
+            ExitCode::FAILURE
+        }
     }
-    Ok(())
 }
 
 /// Two workers of this thread talk over the transports of `tls`.

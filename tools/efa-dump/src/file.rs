@@ -48,6 +48,9 @@ pub enum FileError {
     },
 }
 
+/// Why a file ends early, if its writer or a copy of it stopped.
+const CUT: &str = "its last block is not whole";
+
 /// What a file holds.
 pub struct Capture {
     /// Its packets, in the order of the file.
@@ -69,7 +72,10 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
     let cut = loop {
         let packet = match reader.next_block() {
             None => break None,
-            Some(Err(PcapError::IncompleteBuffer)) => break Some("its last block is not whole".into()),
+            Some(Err(PcapError::IncompleteBuffer)) => break Some(CUT.into()),
+            Some(Err(PcapError::IoError(e))) if e.kind() == ErrorKind::UnexpectedEof => {
+                break Some(CUT.into());
+            }
             Some(Err(e)) => break Some(e.to_string()),
             Some(Ok(Block::InterfaceDescription(interface))) => {
                 let found = u32::from(interface.linktype);

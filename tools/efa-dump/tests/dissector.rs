@@ -1,0 +1,75 @@
+//! The generated dissector in tshark: names and fields of a capture of our own, packet by packet as `efa-dump` says.
+//! Skipped, with a line that says so, where there is no tshark.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Folder, capture, dump};
+use serde_json::Value;
+
+/// Fields that are compared: name here, name there.
+const FIELDS: &[(&str, &str)] = &[
+    ("msg_id", "efa_rdm.msg_id"),
+    ("msg_length", "efa_rdm.msg_length"),
+    ("seg_offset", "efa_rdm.seg_offset"),
+    ("seg_length", "efa_rdm.seg_length"),
+    ("send_id", "efa_rdm.send_id"),
+    ("recv_id", "efa_rdm.recv_id"),
+    ("recv_length", "efa_rdm.recv_length"),
+    ("tag", "efa_rdm.tag"),
+    ("device_version", "efa_rdm.device_version"),
+    ("payload", "efa_rdm.payload_len"),
+];
+
+/// A number written in either base.
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[test]
+fn tshark_sees_what_we_see() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("skipped: no tshark on this machine (Debian: apt install tshark)");
+        return;
+    }
+    let folder = Folder::new("dissector");
+    let path = capture(&folder, "capture", &[]);
+    let script = folder.path("efa_rdm.lua");
+    std::fs::write(&script, dump(&["--dissector"]).out).unwrap();
+    let mut tshark = Command::new("tshark");
+    // Its settings and plug-ins are none of this test's business.
+    tshark.env("HOME", folder.path("home")).env("XDG_CONFIG_HOME", folder.path("home"));
+    tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&path);
+    tshark.args(["-T", "fields", "-E", "separator=|", "-e", "_ws.col.Info", "-e", "_ws.malformed"]);
+    tshark.args(["-e", "softefa.src_qpn", "-e", "efa_rdm.short"]);
+    FIELDS.iter().for_each(|(_, name)| {
+        tshark.args(["-e", name]);
+    });
+    let ran = tshark.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{err}");
+    assert!(!err.contains("Lua"), "{err}");
+
+    let ours = dump(&["--json".as_ref(), path.as_os_str()]).out;
+    let ours: Vec<Value> = ours.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ours = &ours[..ours.len() - 1];
+    assert_eq!(out.lines().count(), ours.len(), "{out}");
+    for (theirs, ours) in out.lines().zip(ours) {
+        let columns: Vec<&str> = theirs.split('|').collect();
+        let name = ours["type"].as_str().unwrap();
+        assert_eq!(columns[0].split(' ').next(), Some(name), "{theirs}");
+        assert_eq!((columns[1], columns[3]), ("", ""), "{theirs}");
+        assert_eq!(number(columns[2]), ours["from"]["qpn"].as_u64(), "{theirs}");
+        for ((field, _), theirs) in FIELDS.iter().zip(&columns[4..]) {
+            let value = match &ours["fields"][field] {
+                Value::String(text) => number(text),
+                value => value.as_u64(),
+            };
+            assert_eq!(number(theirs), value, "{name} {field}: {theirs}");
+        }
+    }
+}

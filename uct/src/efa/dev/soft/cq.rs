@@ -171,6 +171,26 @@ impl<L: Link> Cq<L> {
         self.0.overruns.get()
     }
 
+    /// Arms the channel as verbs do: if entries are there already, it is signalled at once.
+    pub fn notify(&self) {
+        if !self.arm() {
+            self.signal();
+        }
+    }
+
+    /// Signals the channel: there is something its user does not know of yet.
+    pub fn signal(&self) {
+        self.0.rouse();
+    }
+
+    /// Takes the event: the channel's descriptor is not readable until it was armed again.
+    pub fn take_event(&self) {
+        self.0.disarm();
+        if let Some(wake) = &self.0.wake {
+            wake.clear();
+        }
+    }
+
     /// Entries it was created for, rounded up to a power of two.
     pub fn depth(&self) -> u32 {
         self.0.depth as u32

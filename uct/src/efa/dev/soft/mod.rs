@@ -89,7 +89,7 @@ impl<L: Link> Clone for Device<L> {
 }
 
 /// A protection domain: keys, queue pairs and address handles of different domains do not mix.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pd(u32);
 
 /// A memory region. Dropping it makes its keys stale and frees the memory if the device allocated it.

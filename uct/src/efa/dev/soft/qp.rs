@@ -65,7 +65,7 @@ pub(super) struct QpCore<L: Link> {
     recv_depth: u32,
     /// Requests accepted whose completion was not polled yet.
     in_flight: Cell<u32>,
-    rnr_retry: u8,
+    rnr_retry: Cell<u8>,
     /// No model in force and no capture: the branch every post takes.
     quiet: bool,
     model: RefCell<Model>,
@@ -102,7 +102,7 @@ impl<L: Link> Qp<L> {
             send_depth: p.send_depth,
             recv_depth: p.recv_depth,
             in_flight: Cell::new(0),
-            rnr_retry: p.rnr_retry,
+            rnr_retry: Cell::new(p.rnr_retry),
             model: RefCell::new(p.model),
             ways: RefCell::new(Ways::new()),
             waiting: RefCell::default(),
@@ -129,6 +129,20 @@ impl<L: Link> Qp<L> {
         }
         qp.next_due.set(u64::MAX);
         qp.rx.close(&mut |posted| qp.flushed_recv(posted.wr_id));
+    }
+
+    /// Changes the q-key that peers must show, as a queue pair gets it after it was created. Peers that met the old
+    /// one look again when they send next.
+    pub fn set_qkey(&self, qkey: u32) {
+        self.0.rx.set_qkey(qkey);
+    }
+
+    /// Changes the number of retries at a receiver that is not ready: 0 to 6, or 7 for ever. Without the device's
+    /// capability nothing changes.
+    pub fn set_rnr_retry(&self, retries: u8) {
+        if self.0.dev.attr.rnr_retry {
+            self.0.rnr_retry.set(retries.min(7));
+        }
     }
 
     /// Requests accepted whose completion was not polled yet.

@@ -228,7 +228,7 @@ impl Link for Inproc {
         let port = Rc::new(Port {
             qpn,
             pd: init.pd,
-            qkey: init.qkey,
+            qkey: Cell::new(init.qkey),
             unsolicited: init.unsolicited,
             node: self.node.clone(),
             posted: RefCell::new(VecDeque::with_capacity(init.depth as usize)),

@@ -142,6 +142,8 @@ pub struct RxInit<W> {
 pub trait Rx {
     /// The number under which peers find it.
     fn qpn(&self) -> u16;
+    /// Changes the q-key that senders must show. Those that met the old one look again.
+    fn set_qkey(&self, qkey: u32);
     /// Adds a receive. The caller keeps their number within the depth.
     fn post(&self, posted: Posted);
     /// Receives posted and not yet completed.

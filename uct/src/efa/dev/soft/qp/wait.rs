@@ -173,7 +173,7 @@ impl<L: Link> QpCore<L> {
             Phase::Rnr { until } => until,
             _ => {
                 counters.rnr.set(counters.rnr.get() + 1);
-                match self.rnr_retry {
+                match self.rnr_retry.get() {
                     0 => return self.judge(w, Verdict::Done(DevStatus::Rnr)),
                     RETRY_FOREVER.. => None,
                     n => Some(self.dev.link.clock() + u64::from(n) * self.dev.rnr_interval_ns),

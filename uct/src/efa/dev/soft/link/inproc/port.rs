@@ -16,7 +16,7 @@ const MAX_UNSOLICITED: usize = 4096;
 pub(super) struct Port {
     pub(super) qpn: u16,
     pub(super) pd: u32,
-    pub(super) qkey: u32,
+    pub(super) qkey: Cell<u32>,
     pub(super) unsolicited: bool,
     pub(super) node: Rc<Node>,
     pub(super) posted: RefCell<VecDeque<Posted>>,
@@ -63,6 +63,10 @@ impl Drop for InRx {
 impl Rx for InRx {
     fn qpn(&self) -> u16 {
         self.port.qpn
+    }
+
+    fn set_qkey(&self, qkey: u32) {
+        self.port.qkey.set(qkey);
     }
 
     fn post(&self, posted: Posted) {
@@ -150,7 +154,7 @@ unsafe fn copy(src: *const u8, dst: *mut u8, len: u32) {
 
 impl Peer for InPeer {
     fn qkey(&self) -> u32 {
-        self.port.qkey
+        self.port.qkey.get()
     }
 
     fn send(&self, from: From, msg: &Msg<'_>) -> Verdict {

@@ -238,6 +238,10 @@ impl Rx for ShmRx {
         self.qpn
     }
 
+    fn set_qkey(&self, qkey: u32) {
+        self.seg.set_qkey(qkey);
+    }
+
     // HOT
     #[inline]
     fn post(&self, posted: Posted) {

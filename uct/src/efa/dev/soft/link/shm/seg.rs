@@ -262,6 +262,11 @@ impl QpSeg {
         unsafe { &*self.mem.as_ptr().cast::<QpHdr>() }
     }
 
+    /// The q-key that peers find when they attach from now on.
+    pub(super) fn set_qkey(&self, qkey: u32) {
+        self.hdr().qkey.store(qkey, Relaxed);
+    }
+
     pub(super) fn shape(&self) -> QpShape {
         self.shape
     }

@@ -1,0 +1,301 @@
+//! Completion queues: made, polled the plain way, armed and destroyed. The extended poll is in `poll`.
+//! Called by name and through the context's table. One object serves both poll styles.
+
+use crate::abi::{
+    EfadvCq, IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvPollCqAttr, IbvWc,
+};
+use crate::channel::ChannelObj;
+use crate::held::Held;
+use crate::poll;
+use crate::query::COMP_VECTORS;
+use crate::state::{Context, Errno, State, errno_of_open, number, pointer};
+use crate::status::{Done, done};
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use ucs::coll::slots::SlotId;
+use uct::efa::dev::soft::{Cq, Shm};
+use uct::efa::dev::{Channel, Cqe, CqeOp, Dev, DevCq, DevStatus, Gid};
+
+/// Entries taken from the device in one go.
+const BATCH: usize = 16;
+
+const NO_CQE: Cqe = Cqe {
+    wr_id: 0,
+    status: DevStatus::Ok,
+    op: CqeOp::Send,
+    qpn: 0,
+    src_qpn: 0,
+    len: 0,
+    src_gid: Gid([0; 16]),
+    imm: None,
+};
+
+/// A completion queue as its context knows it.
+pub struct CqRow {
+    pub cq: Cq<Shm>,
+    /// Entries taken from the device and not yet shown: `batch[next..end]`.
+    batch: [Cqe; BATCH],
+    next: usize,
+    end: usize,
+    /// Queue pairs on it, counted once for sends and once for receives.
+    pub users: u32,
+}
+
+impl CqRow {
+    // HOT
+    #[inline]
+    fn pop(&mut self) -> Option<Cqe> {
+        if self.next == self.end {
+            self.next = 0;
+            self.end = self.cq.poll(&mut self.batch);
+            if self.end == 0 {
+                return None;
+            }
+        }
+        self.next += 1;
+        Some(self.batch[self.next - 1])
+    }
+
+    /// Drops what a queue pair that is going away has here.
+    pub fn forget(&mut self, qpn: u16) {
+        let mut keep = self.next;
+        for i in self.next..self.end {
+            if self.batch[i].qpn != qpn {
+                self.batch[keep] = self.batch[i];
+                keep += 1;
+            }
+        }
+        self.end = keep;
+    }
+}
+
+/// The next entry of a queue. // HOT
+#[inline]
+pub fn next(state: &mut State, id: SlotId) -> Option<Done> {
+    loop {
+        let cqe = state.cqs.get_mut(id)?.pop()?;
+        if let Some(row) = state.qp_numbered(cqe.qpn) {
+            return Some(done(state, row, &cqe));
+        }
+    }
+}
+
+/// A completion queue as C holds it.
+#[repr(C)]
+pub struct CqObj {
+    pub ex: UnsafeCell<IbvCqEx>,
+    pub efadv: EfadvCq,
+    pub id: SlotId,
+    /// Held from start to end of an extended poll: the entry it is at.
+    pub at: Held<Done>,
+}
+
+impl CqObj {
+    /// The object behind a pointer, of either C type.
+    ///
+    /// # Safety
+    /// `cq` is a completion queue of ours, alive; the reference is not kept beyond the verb.
+    #[inline]
+    pub unsafe fn of<'a, T>(cq: *mut T) -> &'a CqObj {
+        // SAFETY: by this function's contract.
+        unsafe { &*cq.cast::<CqObj>() }
+    }
+
+    /// Its context.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: the field was written when the object was made and is never written again.
+        let ctx = unsafe { (*self.ex.get()).base.context };
+        // SAFETY: a context outlives its queues (rule of verbs), and this one came from `Context::open`.
+        unsafe { Context::of(ctx) }
+    }
+}
+
+/// What a queue is made from.
+struct Wanted {
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut IbvCompChannel,
+    comp_vector: c_int,
+}
+
+unsafe fn create(ctx: *mut IbvContext, wanted: &Wanted) -> Result<*mut CqObj, Errno> {
+    // SAFETY: by this function's contract `ctx` is an open context.
+    let context = unsafe { Context::of(ctx) };
+    if wanted.cqe < 1 || !(0..COMP_VECTORS).contains(&wanted.comp_vector) {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's contract the channel is null or one of ours.
+    let channel = unsafe { wanted.channel.cast::<ChannelObj>().as_ref() };
+    let kind = if channel.is_some() { Channel::With } else { Channel::Without };
+    let state = &mut *context.lock();
+    let cq = state.dev.create_cq(wanted.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
+    let depth = cq.depth();
+    let row = CqRow { cq, batch: [NO_CQE; BATCH], next: 0, end: 0, users: 0 };
+    let id = state.cqs.insert(row).map_err(|_| libc::ENOMEM)?;
+    let base = IbvCq {
+        context: ctx,
+        channel: wanted.channel,
+        cq_context: wanted.cq_context,
+        number: id.raw(),
+        cqe: depth as c_int,
+        mutex: [0; 5],
+        cond: [0; 6],
+        comp_events_completed: 0,
+        async_events_completed: 0,
+    };
+    let obj = CqObj {
+        ex: UnsafeCell::new(poll::table(base)),
+        efadv: poll::efadv_table(),
+        id,
+        at: Held::new(Done::default()),
+    };
+    let obj = Box::into_raw(Box::new(obj));
+    if let Some(channel) = channel
+        && let Some(row) = state.cqs.get(id)
+        && let Some(fd) = row.cq.event_fd()
+        && let Err(e) = channel.add(fd, obj.cast())
+    {
+        state.cqs.remove(id);
+        // SAFETY: made just above, shown to nobody.
+        drop(unsafe { Box::from_raw(obj) });
+        return Err(e);
+    }
+    Ok(obj)
+}
+
+/// # Safety
+/// `ctx` is an open context, `channel` null or one of ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_cq(
+    ctx: *mut IbvContext,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut IbvCompChannel,
+    comp_vector: c_int,
+) -> *mut IbvCq {
+    // SAFETY: by this function's contract.
+    let made = unsafe { create(ctx, &Wanted { cqe, cq_context, channel, comp_vector }) };
+    pointer(made.map(|obj| obj.cast()))
+}
+
+/// Makes a queue for the extended poll.
+///
+/// # Safety
+/// `ctx` is an open context, `attr` valid.
+pub unsafe extern "C" fn create_ex(ctx: *mut IbvContext, attr: *mut IbvCqInitAttrEx) -> *mut IbvCqEx {
+    const MASK_FLAGS: u32 = 1;
+    const MASK_PD: u32 = 2;
+    const SINGLE_THREADED: u32 = 1;
+    const WC_FLAGS: u64 = 0x7f;
+    // SAFETY: by this function's contract.
+    let attr = unsafe { &*attr };
+    let flags = if attr.comp_mask & MASK_FLAGS != 0 { attr.flags } else { 0 };
+    let known = attr.comp_mask & !(MASK_FLAGS | MASK_PD) == 0 && flags & !SINGLE_THREADED == 0;
+    if !known || attr.wc_flags & !WC_FLAGS != 0 {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    let wanted = Wanted {
+        cqe: c_int::try_from(attr.cqe).unwrap_or(c_int::MAX),
+        cq_context: attr.cq_context,
+        channel: attr.channel,
+        comp_vector: attr.comp_vector as c_int,
+    };
+    // SAFETY: by this function's contract.
+    let made = unsafe { create(ctx, &wanted) };
+    pointer(made.map(|obj| obj.cast()))
+}
+
+/// # Safety
+/// `cq` is one of ours; after success nobody uses it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { CqObj::of(cq) };
+    // SAFETY: the field was written when the object was made and is never written again.
+    let channel = unsafe { (*obj.ex.get()).base.channel };
+    // SAFETY: null, or a channel that outlives its queues (rule of verbs).
+    let channel = unsafe { channel.cast::<ChannelObj>().as_ref() };
+    if let Err(e) = remove(obj, channel) {
+        return number(Err(e));
+    }
+    // SAFETY: made by Box::into_raw in `create`, given back once.
+    drop(unsafe { Box::from_raw(cq.cast::<CqObj>()) });
+    0
+}
+
+/// Takes a queue out of its context and its channel.
+fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
+    let mut state = obj.context().lock();
+    match state.cqs.get(obj.id) {
+        None => return Err(libc::EINVAL),
+        Some(row) if row.users > 0 => return Err(libc::EBUSY),
+        Some(row) => {
+            if let (Some(channel), Some(fd)) = (channel, row.cq.event_fd()) {
+                channel.remove(fd);
+            }
+        }
+    }
+    // Dropped under the lock: the device's part shares counts with its context.
+    drop(state.cqs.remove(obj.id));
+    Ok(())
+}
+
+/// The plain poll. // HOT
+///
+/// # Safety
+/// `cq` is one of ours, `wc` has room for `n` entries.
+pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { CqObj::of(cq) };
+    let state = &mut *obj.context().lock();
+    let mut filled = 0;
+    while filled < n {
+        let Some(done) = next(state, obj.id) else { break };
+        // SAFETY: `filled < n`, inside the caller's array.
+        unsafe { wc.add(filled as usize).write(done.wc) };
+        filled += 1;
+    }
+    filled
+}
+
+/// Arms the channel.
+///
+/// # Safety
+/// `cq` is one of ours.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
+    if solicited_only != 0 {
+        return libc::EOPNOTSUPP;
+    }
+    // SAFETY: by this function's contract.
+    let obj = unsafe { CqObj::of(cq) };
+    let state = &mut *obj.context().lock();
+    let Some(row) = state.cqs.get(obj.id) else { return libc::EINVAL };
+    row.cq.notify();
+    if row.next != row.end {
+        row.cq.signal();
+    }
+    0
+}
+
+/// A queue cannot change its size; asking for what it has is fine.
+///
+/// # Safety
+/// `cq` is one of ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_resize_cq(cq: *mut IbvCq, cqe: c_int) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { CqObj::of(cq) };
+    // SAFETY: written when the object was made.
+    let has = unsafe { (*obj.ex.get()).base.cqe };
+    number(if cqe <= has { Ok(()) } else { Err(libc::EOPNOTSUPP) })
+}
+
+/// What `ibv_start_poll` is given: nothing may be asked for.
+///
+/// # Safety
+/// `attr` is null or valid.
+pub unsafe fn poll_attr_ok(attr: *mut IbvPollCqAttr) -> bool {
+    // SAFETY: by this function's contract.
+    unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask == 0)
+}

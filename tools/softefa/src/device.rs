@@ -1,0 +1,224 @@
+//! The list of devices, and contexts. Called by name. Hides real RDMA devices: libfabric 1.17 gives up on all when one
+//! in the list is not an EFA.
+
+use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
+use crate::query::COMP_VECTORS;
+use crate::state::{Context, errno_of_open, pointer, set_errno};
+use crate::{cq, post, qp, query};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+use ucs::config::Source;
+use uct::efa::dev::soft;
+
+/// Where a program without a launcher's tree would look.
+const SYSFS: &str = "/sys";
+const NODE_UNSPECIFIED: c_int = 7;
+const TRANSPORT_UNSPECIFIED: c_int = 4;
+
+/// The devices of this process: made at the first look, never moved, never freed.
+struct Devices(Vec<Entry>);
+
+struct Entry {
+    abi: IbvDevice,
+    name: String,
+}
+
+// SAFETY: an entry is written once, before it is shared; what points into it only reads.
+unsafe impl Sync for Devices {}
+// SAFETY: as above; its pointers are function pointers of the C layout, all null.
+unsafe impl Send for Devices {}
+
+/// The keys of the software device. Others, such as a UCX in the same process has, are none of our business.
+fn settings() -> Result<Source, String> {
+    let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
+    Source::from_vars(ours).map_err(|e| e.to_string())
+}
+
+fn text<const N: usize>(value: &str) -> [c_char; N] {
+    let mut out = [0; N];
+    for (to, byte) in out.iter_mut().take(N - 1).zip(value.bytes()) {
+        *to = byte as c_char;
+    }
+    out
+}
+
+fn entry(n: usize, name: String) -> Entry {
+    let root = std::env::var("SYSFS_PATH").unwrap_or_else(|_| SYSFS.into());
+    let dev_name = format!("uverbs{n}");
+    let abi = IbvDevice {
+        ops: [None; 2],
+        node_type: NODE_UNSPECIFIED,
+        transport_type: TRANSPORT_UNSPECIFIED,
+        name: text(&name),
+        dev_path: text(&format!("{root}/class/infiniband_verbs/{dev_name}")),
+        dev_name: text(&dev_name),
+        ibdev_path: text(&format!("{root}/class/infiniband/{name}")),
+    };
+    Entry { abi, name }
+}
+
+fn devices() -> &'static [Entry] {
+    static DEVICES: OnceLock<Devices> = OnceLock::new();
+    let make = || {
+        let found = settings().and_then(|source| soft::list(&source).map_err(|e| e.to_string()));
+        let found = found.unwrap_or_else(|e| {
+            eprintln!("softefa: no device: {e}");
+            Vec::new()
+        });
+        Devices(found.into_iter().enumerate().map(|(n, d)| entry(n, d.name)).collect())
+    };
+    &DEVICES.get_or_init(make).0
+}
+
+/// # Safety
+/// `count` is null or writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut IbvDevice {
+    let all = devices();
+    let list = all.iter().map(|d| (&raw const d.abi).cast_mut());
+    let list: Box<[*mut IbvDevice]> = list.chain([std::ptr::null_mut()]).collect();
+    // SAFETY: by this function's contract.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = all.len() as c_int;
+    }
+    Box::into_raw(list).cast()
+}
+
+/// # Safety
+/// `list` came from `ibv_get_device_list` and is given back once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut IbvDevice) {
+    if list.is_null() {
+        return;
+    }
+    let whole = std::ptr::slice_from_raw_parts_mut(list, devices().len() + 1);
+    // SAFETY: made by Box::into_raw of a slice of this length.
+    drop(unsafe { Box::from_raw(whole) });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_name(device: *mut IbvDevice) -> *const c_char {
+    if device.is_null() {
+        return std::ptr::null();
+    }
+    device.cast::<u8>().wrapping_add(std::mem::offset_of!(IbvDevice, name)).cast()
+}
+
+/// No number in the kernel's list of devices.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int {
+    -1
+}
+
+/// No GUID: older devices have none either.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_guid(_device: *mut IbvDevice) -> u64 {
+    0
+}
+
+fn verbs(device: *mut IbvDevice, events: c_int) -> VerbsContext {
+    VerbsContext {
+        query_port: Some(query::query_port),
+        newer: [None; 24],
+        create_cq_ex: Some(cq::create_ex),
+        private: std::ptr::null_mut::<c_void>(),
+        query_device_ex: Some(query::query_device_ex),
+        flows: [None; 5],
+        create_qp_ex: Some(qp::create_qp_ex),
+        older: [None; 4],
+        placeholder: 0,
+        sz: size_of::<VerbsContext>(),
+        context: IbvContext {
+            device,
+            ops: IbvContextOps {
+                before_poll: [None; 11],
+                poll_cq: Some(cq::poll_cq),
+                req_notify_cq: Some(cq::req_notify_cq),
+                after_notify: [None; 7],
+                post_srq_recv: None,
+                before_send: [None; 4],
+                post_send: Some(post::post_send),
+                post_recv: Some(post::post_recv),
+                after_recv: [None; 5],
+            },
+            cmd_fd: -1,
+            async_fd: events,
+            num_comp_vectors: COMP_VECTORS,
+            mutex: [0; 5],
+            abi_compat: std::ptr::without_provenance_mut(usize::MAX),
+        },
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
+    let ours = devices().iter().find(|d| std::ptr::eq(&raw const d.abi, device));
+    let Some(entry) = ours else { return pointer(Err(libc::ENODEV)) };
+    let opened = settings()
+        .map_err(|e| {
+            eprintln!("softefa: {e}");
+            libc::EINVAL
+        })
+        .and_then(|source| {
+            soft::open_shm(&source, &entry.name).map_err(|e| {
+                eprintln!("softefa: {} cannot be opened: {e}", entry.name);
+                errno_of_open(&e)
+            })
+        });
+    pointer(opened.and_then(|dev| Context::open(dev, |events| verbs(device, events))))
+}
+
+/// # Safety
+/// `ctx` came from `ibv_open_device`; nobody uses it afterwards.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(ctx: *mut IbvContext) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { Context::close(ctx) };
+    0
+}
+
+/// The directory that stands for `/sys`.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    static PATH: OnceLock<CString> = OnceLock::new();
+    let make = || {
+        let root = std::env::var("SYSFS_PATH").unwrap_or_else(|_| SYSFS.into());
+        CString::new(root).unwrap_or_default()
+    };
+    PATH.get_or_init(make).as_ptr()
+}
+
+/// Reads a small file of the tree, without the line end. Answers its length, or -1.
+///
+/// # Safety
+/// `dir` and `file` are strings, `buf` is writable for `size` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    let dir = unsafe { std::ffi::CStr::from_ptr(dir) };
+    // SAFETY: by this function's contract.
+    let file = unsafe { std::ffi::CStr::from_ptr(file) };
+    let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
+    let read = match std::fs::read(path) {
+        Ok(read) => read,
+        Err(e) => {
+            set_errno(e.raw_os_error().unwrap_or(libc::EIO));
+            return -1;
+        }
+    };
+    let read = read.strip_suffix(b"\n").unwrap_or(&read);
+    if read.len() >= size {
+        set_errno(libc::ENOSPC);
+        return -1;
+    }
+    // SAFETY: `read` and an end of string fit the buffer.
+    unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), buf.cast::<u8>(), read.len()) };
+    // SAFETY: as above.
+    unsafe { buf.add(read.len()).write(0) };
+    read.len() as c_int
+}

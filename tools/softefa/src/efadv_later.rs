@@ -1,0 +1,56 @@
+//! EFA extensions newer than rdma-core 44. Exported so that they never reach a real library with objects of ours;
+//! a program that finds one unsupported takes the way it had before.
+
+use crate::abi::{EfadvQp, IbvContext, IbvCq, IbvMr, IbvQp};
+use crate::efadv::copy_out;
+use crate::qp::QpObj;
+use crate::state::{Context, number, pointer};
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+
+/// Queues cannot be mapped: the program goes on through verbs.
+#[unsafe(no_mangle)]
+extern "C" fn efadv_query_cq(_cq: *mut IbvCq, _attr: *mut c_void, _inlen: u32) -> c_int {
+    number(Err(libc::EOPNOTSUPP))
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+extern "C" fn efadv_query_qp_wqs(_qp: *mut IbvQp, _sq: *mut c_void, _rq: *mut c_void, _inlen: u32) -> c_int {
+    number(Err(libc::EOPNOTSUPP))
+}
+
+/// Regions have no interconnect ids: all validity bits are clear.
+///
+/// # Safety
+/// `attr` is writable for `inlen` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn efadv_query_mr(_mr: *mut IbvMr, attr: *mut u8, inlen: u32) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { copy_out(attr, inlen, 0u8) };
+    0
+}
+
+/// # Safety
+/// `ctx` is an open context.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn efadv_get_max_sq_depth(ctx: *mut IbvContext, _attr: *mut c_void, _inlen: u32) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { Context::of(ctx) }.attr.max_send_depth as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn efadv_qp_from_ibv_qp_ex(qp: *mut c_void) -> *mut EfadvQp {
+    qp.cast::<u8>().wrapping_add(offset_of!(QpObj, efadv)).cast()
+}
+
+/// There are no counters.
+#[unsafe(no_mangle)]
+extern "C" fn efadv_create_comp_cntr(
+    _ctx: *mut IbvContext,
+    _attr: *mut c_void,
+    _efa: *mut c_void,
+    _inlen: u32,
+) -> *mut c_void {
+    pointer(Err(libc::EOPNOTSUPP))
+}

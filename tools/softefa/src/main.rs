@@ -1,0 +1,157 @@
+//! softefa: runs a program with a software EFA device in it, lists such devices, and says what this machine lacks.
+//! The device itself is in `libsoftefa.so`, which lies beside this program. Leaves nothing behind.
+
+mod doctor;
+mod run;
+mod tree;
+
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use ucs::config::Source;
+use uct::efa::dev::Dev;
+use uct::efa::dev::soft;
+
+/// A software EFA device for programs compiled against libibverbs and libefa.
+#[derive(Parser)]
+#[command(name = "softefa", version)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Runs a program that finds the device
+    Run {
+        #[command(flatten)]
+        device: Device,
+
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+        command: Vec<OsString>,
+    },
+    /// Lists the devices a program would find
+    List {
+        #[command(flatten)]
+        device: Device,
+    },
+    /// Says what is missing on this machine and how to mend it
+    Doctor,
+}
+
+/// What the device is and how badly its network behaves. Each option sets the `SOFTEFA_*` key of its name.
+#[derive(Args)]
+struct Device {
+    /// GID: fe80::... or a hexadecimal interface id [default: one that no other process has]
+    #[arg(long)]
+    gid: Option<String>,
+
+    /// Longest message, bytes
+    #[arg(long)]
+    mtu: Option<String>,
+
+    /// Generation: 1 has part id 0xefa0, 4 has 0xefa3
+    #[arg(long = "gen", value_name = "1..4", value_parser = clap::value_parser!(u8).range(1..=4))]
+    generation: Option<u8>,
+
+    /// Number of devices
+    #[arg(long)]
+    devices: Option<String>,
+
+    /// Seed of everything drawn at random
+    #[arg(long)]
+    seed: Option<String>,
+
+    /// Probability that a packet is overtaken
+    #[arg(long, value_name = "P")]
+    reorder: Option<String>,
+
+    /// Polls that every packet is held back
+    #[arg(long, value_name = "POLLS")]
+    delay: Option<String>,
+
+    /// Probability that a send finds the receiver not ready
+    #[arg(long, value_name = "P")]
+    rnr: Option<String>,
+
+    /// Probability that a request fails
+    #[arg(long, value_name = "P")]
+    fault: Option<String>,
+
+    /// Writes the packets to this file (not yet)
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<OsString>,
+}
+
+impl Device {
+    /// The keys set here.
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        let generation = self.generation.map(|n| format!("efa{}", n - 1));
+        let all = [
+            ("SOFTEFA_GID", &self.gid),
+            ("SOFTEFA_MTU", &self.mtu),
+            ("SOFTEFA_GEN", &generation),
+            ("SOFTEFA_DEVICES", &self.devices),
+            ("SOFTEFA_SEED", &self.seed),
+            ("SOFTEFA_REORDER", &self.reorder),
+            ("SOFTEFA_DELAY", &self.delay),
+            ("SOFTEFA_RNR", &self.rnr),
+            ("SOFTEFA_FAULT", &self.fault),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
+    }
+
+    /// The names of the devices, after a check of everything set here and in the environment.
+    fn check(&self) -> Result<(Source, Vec<String>), String> {
+        if self.pcap.is_some() {
+            return Err("--pcap: this build cannot write packets to a file yet; leave the option out".into());
+        }
+        let ours =
+            std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
+        let mut source = Source::from_vars(ours).map_err(|e| e.to_string())?;
+        for (key, value) in self.keys() {
+            source.set(key, &value);
+        }
+        let found = soft::list(&source).map_err(|e| e.to_string())?;
+        Ok((source, found.into_iter().map(|d| d.name).collect()))
+    }
+}
+
+fn list(device: &Device) -> Result<(), String> {
+    let (source, names) = device.check()?;
+    for name in names {
+        let dev = soft::open_shm(&source, &name).map_err(|e| e.to_string())?;
+        let (a, gid) = (dev.attr(), dev.gid());
+        let can = |has: bool, what: &'static str| if has { what } else { "" };
+        println!(
+            "{name}: part {:#x}, MTU {} B, inline {} B, {} queue pairs{}{}{}{}; GID {gid} (of this process)",
+            a.part_id,
+            a.mtu,
+            a.max_inline,
+            a.max_qp,
+            can(a.rnr_retry, ", RNR retry"),
+            can(a.rdma_read, ", RDMA read"),
+            can(a.rdma_write, ", RDMA write"),
+            can(a.unsolicited_write_recv, ", unsolicited write receive"),
+        );
+    }
+    Ok(())
+}
+
+/// Exit status when softefa itself is at fault, as of `env` and `nice`.
+const OWN_FAULT: u8 = 125;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().what {
+        What::Run { device, command } => {
+            device.check().and_then(|(_, names)| run::run(&device.keys(), &names, &command))
+        }
+        What::List { device } => list(&device).map(|()| ExitCode::SUCCESS),
+        What::Doctor => Ok(doctor::doctor()),
+    };
+    done.unwrap_or_else(|e| {
+        eprintln!("softefa: {e}");
+        ExitCode::from(OWN_FAULT)
+    })
+}

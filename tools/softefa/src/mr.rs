@@ -1,0 +1,172 @@
+//! Memory regions. Called through the `ibv_reg_*` family and `ibv_dereg_mr`. Never touches the memory itself.
+
+use crate::abi::{IbvMr, IbvPd};
+use crate::pd::PdObj;
+use crate::state::{Context, Errno, errno_of, number, pointer};
+use std::ffi::{c_int, c_uint, c_void};
+use ucs::coll::slots::SlotId;
+use uct::api::Access;
+use uct::efa::dev::{Dev, DevMr};
+
+const LOCAL_WRITE: c_uint = 1;
+const REMOTE_WRITE: c_uint = 2;
+const REMOTE_READ: c_uint = 4;
+/// Flags a device may ignore.
+const OPTIONAL: c_uint = 0x3ff0_0000;
+
+/// A memory region as C holds it.
+#[repr(C)]
+struct MrObj {
+    abi: IbvMr,
+    id: SlotId,
+}
+
+fn access_of(flags: c_uint, rdma_read: bool, rdma_write: bool) -> Result<Access, Errno> {
+    let mut access = Access::LOCAL_READ;
+    let mut left = flags & !OPTIONAL;
+    let mut grant = |bit: c_uint, is: Access| {
+        if left & bit != 0 {
+            access |= is;
+            left &= !bit;
+        }
+    };
+    grant(LOCAL_WRITE, Access::LOCAL_WRITE);
+    if rdma_read {
+        grant(REMOTE_READ, Access::REMOTE_READ);
+    }
+    if rdma_write {
+        grant(REMOTE_WRITE, Access::REMOTE_WRITE);
+    }
+    if left == 0 { Ok(access) } else { Err(libc::EOPNOTSUPP) }
+}
+
+/// Hardware pins what is registered, so memory that is not there fails now and not at its first use.
+fn check_mapped(addr: usize, len: usize) -> Result<(), Errno> {
+    const PAGE: usize = 4096;
+    const PAGES: usize = 4096;
+    let mut resident = [0u8; PAGES];
+    let end = addr.checked_add(len).ok_or(libc::EFAULT)?;
+    let mut at = addr & !(PAGE - 1);
+    while at < end {
+        let step = (end - at).min(PAGES * PAGE);
+        // SAFETY: mincore only asks about the range; the vector has a byte for each page of at most PAGES.
+        let bad = unsafe { libc::mincore(at as *mut c_void, step, resident.as_mut_ptr()) } != 0;
+        if bad {
+            return Err(libc::EFAULT);
+        }
+        at += step;
+    }
+    Ok(())
+}
+
+unsafe fn register(
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    flags: c_uint,
+) -> Result<*mut IbvMr, Errno> {
+    // SAFETY: by this function's contract `pd` is a domain.
+    let pd_obj = unsafe { PdObj::of(pd) };
+    let context = pd_obj.context();
+    let access = access_of(flags, context.attr.rdma_read, context.attr.rdma_write)?;
+    if iova != addr as u64 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    check_mapped(addr as usize, len)?;
+    let state = &mut *context.lock();
+    // SAFETY: the caller of verbs keeps registered memory mapped until it is deregistered.
+    let mr = unsafe { state.dev.reg_mr(&pd_obj.pd, addr.cast(), len, access) }.map_err(errno_of)?;
+    let (lkey, rkey) = (mr.lkey(), mr.rkey());
+    let id = state.mrs.insert(mr).map_err(|_| libc::ENOMEM)?;
+    pd_obj.use_it();
+    let abi = IbvMr { context: pd_obj.abi.context, pd, addr, length: len, number: lkey, lkey, rkey };
+    Ok(Box::into_raw(Box::new(MrObj { abi, id })).cast())
+}
+
+/// # Safety
+/// `pd` is a domain; the memory stays mapped until it is deregistered.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr(pd: *mut IbvPd, addr: *mut c_void, len: usize, flags: c_int) -> *mut IbvMr {
+    // SAFETY: by this function's contract.
+    pointer(unsafe { register(pd, addr, len, addr as u64, flags as c_uint) })
+}
+
+/// # Safety
+/// As for `ibv_reg_mr`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    flags: c_int,
+) -> *mut IbvMr {
+    // SAFETY: by this function's contract.
+    pointer(unsafe { register(pd, addr, len, iova, flags as c_uint) })
+}
+
+/// # Safety
+/// As for `ibv_reg_mr`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    len: usize,
+    iova: u64,
+    flags: c_uint,
+) -> *mut IbvMr {
+    // SAFETY: by this function's contract.
+    pointer(unsafe { register(pd, addr, len, iova, flags) })
+}
+
+/// Device memory is not there. Answering so, and not that the descriptor is bad, tells programs that probe.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_reg_dmabuf_mr(
+    _pd: *mut IbvPd,
+    _offset: u64,
+    _len: usize,
+    _iova: u64,
+    _fd: c_int,
+    _flags: c_int,
+) -> *mut IbvMr {
+    pointer(Err(libc::EOPNOTSUPP))
+}
+
+/// # Safety
+/// `mr` came from a registration and is given back once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { Box::from_raw(mr.cast::<MrObj>()) };
+    // SAFETY: a domain outlives its regions.
+    let pd = unsafe { PdObj::of(obj.abi.pd) };
+    // SAFETY: a context outlives its domains.
+    let removed = unsafe { Context::of(obj.abi.context) }.lock().mrs.remove(obj.id);
+    pd.leave_it();
+    number(removed.map(drop).ok_or(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_follows_the_capabilities() {
+        assert_eq!(access_of(0, false, false), Ok(Access::LOCAL_READ));
+        let read = access_of(LOCAL_WRITE | REMOTE_READ, true, false).unwrap();
+        assert!(read.contains(Access::LOCAL_WRITE | Access::REMOTE_READ));
+        assert_eq!(access_of(REMOTE_WRITE, true, false), Err(libc::EOPNOTSUPP));
+        assert_eq!(access_of(REMOTE_READ, false, false), Err(libc::EOPNOTSUPP));
+        assert_eq!(access_of(8, true, true), Err(libc::EOPNOTSUPP));
+        assert!(access_of(1 << 20 | LOCAL_WRITE, false, false).is_ok(), "relaxed ordering may be ignored");
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_refused() {
+        let there = [0u8; 10_000];
+        assert_eq!(check_mapped(there.as_ptr() as usize, there.len()), Ok(()));
+        assert_eq!(check_mapped(4096, 1), Err(libc::EFAULT));
+        assert_eq!(check_mapped(usize::MAX - 1, 4), Err(libc::EFAULT));
+    }
+}

@@ -1,0 +1,69 @@
+//! Protection domains. Called through `ibv_alloc_pd` and `ibv_dealloc_pd`; the other objects count themselves in.
+
+use crate::abi::{IbvContext, IbvPd};
+use crate::state::{Context, Errno, errno_of_open, number, pointer};
+use std::sync::atomic::{AtomicU32, Ordering};
+use uct::efa::dev::Dev;
+use uct::efa::dev::soft::Pd;
+
+/// A protection domain as C holds it.
+#[repr(C)]
+pub struct PdObj {
+    pub abi: IbvPd,
+    pub pd: Pd,
+    users: AtomicU32,
+}
+
+impl PdObj {
+    /// The object behind a pointer.
+    ///
+    /// # Safety
+    /// `pd` came from `ibv_alloc_pd` and was not given back; the reference is not kept beyond the verb.
+    pub unsafe fn of<'a>(pd: *mut IbvPd) -> &'a PdObj {
+        // SAFETY: by this function's contract.
+        unsafe { &*pd.cast::<PdObj>() }
+    }
+
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        // SAFETY: a context outlives its domains (rule of verbs), and this one came from `Context::open`.
+        unsafe { Context::of(self.abi.context) }
+    }
+
+    /// Something more is in it.
+    pub fn use_it(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something less is in it.
+    pub fn leave_it(&self) {
+        self.users.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// `ctx` is an open context.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_alloc_pd(ctx: *mut IbvContext) -> *mut IbvPd {
+    // SAFETY: by this function's contract.
+    let context = unsafe { Context::of(ctx) };
+    let make = || -> Result<*mut IbvPd, Errno> {
+        let pd = context.lock().dev.alloc_pd().map_err(|e| errno_of_open(&e))?;
+        let abi = IbvPd { context: ctx, number: 0 };
+        Ok(Box::into_raw(Box::new(PdObj { abi, pd, users: AtomicU32::new(0) })).cast())
+    };
+    pointer(make())
+}
+
+/// # Safety
+/// `pd` came from `ibv_alloc_pd`; after success nobody uses it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dealloc_pd(pd: *mut IbvPd) -> i32 {
+    // SAFETY: by this function's contract.
+    if unsafe { PdObj::of(pd) }.users.load(Ordering::Relaxed) > 0 {
+        return number(Err(libc::EBUSY));
+    }
+    // SAFETY: made by Box::into_raw in `ibv_alloc_pd`, given back once.
+    drop(unsafe { Box::from_raw(pd.cast::<PdObj>()) });
+    0
+}

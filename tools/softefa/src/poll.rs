@@ -1,0 +1,153 @@
+//! The extended poll: start, next, end, and the readers of the entry it is at. Called through the queue's own table.
+//! The queue is held from start to end; the context's lock only while an entry is fetched, so that posts go on inside.
+
+use crate::abi::{EfadvCq, IbvCq, IbvCqEx, IbvPollCqAttr};
+use crate::cq::{CqObj, next, poll_attr_ok};
+use crate::status::{Done, NO_AH};
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::offset_of;
+
+/// The C part of a queue.
+pub fn table(base: IbvCq) -> IbvCqEx {
+    IbvCqEx {
+        base,
+        comp_mask: 0,
+        status: 0,
+        wr_id: 0,
+        start_poll,
+        next_poll,
+        end_poll,
+        read_opcode,
+        read_vendor_err,
+        read_byte_len,
+        read_imm_data,
+        read_qp_num,
+        read_src_qp,
+        read_wc_flags,
+        read_slid,
+        read_sl,
+        read_dlid_path_bits,
+        read_completion_ts: read_zero64,
+        read_cvlan,
+        read_flow_tag,
+        read_tm,
+        read_wallclock_ns: read_zero64,
+    }
+}
+
+/// The EFA part.
+pub fn efadv_table() -> EfadvCq {
+    EfadvCq { comp_mask: 0, wc_read_sgid: read_sgid, wc_is_unsolicited: is_unsolicited }
+}
+
+/// Goes to the next entry. The caller holds the queue. // HOT
+fn advance(obj: &CqObj) -> c_int {
+    let Some(done) = next(&mut obj.context().lock(), obj.id) else { return libc::ENOENT };
+    let ex = obj.ex.get();
+    // SAFETY: the caller of the poll reads this field only after we return, in the same thread.
+    unsafe { (*ex).status = done.wc.status };
+    // SAFETY: as above.
+    unsafe { (*ex).wr_id = done.wc.wr_id };
+    // SAFETY: the queue is held (contract of this function).
+    *unsafe { obj.at.value() } = done;
+    0
+}
+
+// HOT
+unsafe extern "C" fn start_poll(cq: *mut IbvCqEx, attr: *mut IbvPollCqAttr) -> c_int {
+    // SAFETY: the caller passes null or a structure.
+    if !unsafe { poll_attr_ok(attr) } {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller passes a queue of ours.
+    let obj = unsafe { CqObj::of(cq) };
+    obj.at.take();
+    let found = advance(obj);
+    if found != 0 {
+        // An empty queue is not being polled: no end follows.
+        obj.at.give();
+    }
+    found
+}
+
+// HOT
+unsafe extern "C" fn next_poll(cq: *mut IbvCqEx) -> c_int {
+    // SAFETY: the caller passes a queue of ours, whose poll it has started.
+    advance(unsafe { CqObj::of(cq) })
+}
+
+unsafe extern "C" fn end_poll(cq: *mut IbvCqEx) {
+    // SAFETY: the caller passes a queue of ours, whose poll it has started.
+    unsafe { CqObj::of(cq) }.at.give();
+}
+
+/// The entry the poll is at.
+///
+/// # Safety
+/// `cq` is a queue of ours, held by the caller; the reference is dropped before the poll goes on.
+#[inline]
+unsafe fn at<'a>(cq: *mut IbvCqEx) -> &'a Done {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { CqObj::of(cq) };
+    // SAFETY: as above.
+    unsafe { obj.at.value() }
+}
+
+macro_rules! readers {
+    ($($name:ident -> $t:ty = |$done:ident| $value:expr;)*) => {
+        $(unsafe extern "C" fn $name(cq: *mut IbvCqEx) -> $t {
+            // SAFETY: readers are called between start and end of a poll, on a queue of ours.
+            let $done = unsafe { at(cq) };
+            $value
+        })*
+    };
+}
+
+readers! {
+    read_opcode -> c_int = |d| d.wc.opcode;
+    read_vendor_err -> u32 = |d| d.wc.vendor_err;
+    read_byte_len -> u32 = |d| d.wc.byte_len;
+    read_imm_data -> u32 = |d| d.wc.imm_data;
+    read_qp_num -> u32 = |d| d.wc.qp_num;
+    read_src_qp -> u32 = |d| d.wc.src_qp;
+    read_wc_flags -> c_uint = |d| d.wc.wc_flags;
+    read_slid -> u32 = |d| d.wc.slid.into();
+    read_sl -> u8 = |d| d.wc.sl;
+    read_dlid_path_bits -> u8 = |d| d.wc.dlid_path_bits;
+}
+
+unsafe extern "C" fn read_zero64(_cq: *mut IbvCqEx) -> u64 {
+    0
+}
+
+unsafe extern "C" fn read_cvlan(_cq: *mut IbvCqEx) -> u16 {
+    0
+}
+
+unsafe extern "C" fn read_flow_tag(_cq: *mut IbvCqEx) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_tm(_cq: *mut IbvCqEx, _out: *mut c_void) {}
+
+/// The queue an EFA part belongs to.
+fn whole(cq: *mut EfadvCq) -> *mut IbvCqEx {
+    cq.cast::<u8>().wrapping_sub(offset_of!(CqObj, efadv)).cast()
+}
+
+/// The sender's GID, where the receiver has no address handle that would name it.
+unsafe extern "C" fn read_sgid(cq: *mut EfadvCq, gid: *mut [u8; 16]) -> c_int {
+    // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
+    let done = unsafe { at(whole(cq)) };
+    if done.wc.slid != NO_AH {
+        return -libc::ENOENT;
+    }
+    // SAFETY: the caller passes room for a GID.
+    unsafe { gid.write(done.sgid) };
+    0
+}
+
+unsafe extern "C" fn is_unsolicited(cq: *mut EfadvCq) -> bool {
+    // SAFETY: called between start and end of a poll, on the EFA part of a queue of ours.
+    unsafe { at(whole(cq)) }.unsolicited
+}

@@ -1,0 +1,258 @@
+//! Posting sends and receives the plain way, and carrying out one request, which sessions share.
+//! Called through the context's table. Checks what the driver checks; the device checks keys and peers.
+
+use crate::abi::{IbvAh, IbvQp, IbvRecvWr, IbvSendWr, IbvSge};
+use crate::ah::AhObj;
+use crate::qp::{Kind, QpObj};
+use crate::state::{Errno, QpRow};
+use crate::status::GRH_LEN;
+use std::ffi::{c_int, c_uint};
+use uct::efa::dev::soft::Ah;
+use uct::efa::dev::{Dest, DevQp, PostError, Sge};
+
+/// Ask for a completion: every request has one, and must say so.
+pub const SIGNALED: c_uint = 2;
+/// Take the bytes, not their address.
+pub const INLINE: c_uint = 8;
+/// Room for the widest inline send of any generation.
+pub const INLINE_ROOM: usize = 80;
+/// Pieces of a send.
+const PIECES: usize = 2;
+
+const WR_WRITE: c_int = 0;
+const WR_WRITE_IMM: c_int = 1;
+const WR_SEND: c_int = 2;
+const WR_SEND_IMM: c_int = 3;
+const WR_READ: c_int = 4;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Send,
+    Read,
+    Write,
+}
+
+/// One request, whoever built it.
+#[derive(Clone, Copy)]
+pub struct Request {
+    pub what: What,
+    pub wr_id: u64,
+    pub imm: Option<u32>,
+    pub raddr: u64,
+    pub rkey: u32,
+    pub to: Option<Dest<Ah>>,
+    pub sge: [Sge; PIECES],
+    pub pieces: usize,
+    /// Length of the bytes taken, if they were.
+    pub inline: Option<usize>,
+    pub bytes: [u8; INLINE_ROOM],
+}
+
+const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
+
+impl Request {
+    /// A request without data and destination.
+    #[inline]
+    pub fn new(what: What, wr_id: u64, imm: Option<u32>) -> Request {
+        Request {
+            what,
+            wr_id,
+            imm,
+            raddr: 0,
+            rkey: 0,
+            to: None,
+            sge: [NO_SGE; PIECES],
+            pieces: 0,
+            inline: None,
+            bytes: [0; INLINE_ROOM],
+        }
+    }
+
+    /// Names the peer.
+    ///
+    /// # Safety
+    /// `ah` is null or an address handle of ours.
+    #[inline]
+    pub unsafe fn address(&mut self, ah: *mut IbvAh, qpn: u32, qkey: u32) -> Result<(), Errno> {
+        // SAFETY: by this function's contract.
+        let ah = unsafe { ah.cast::<AhObj>().as_ref() }.ok_or(libc::EINVAL)?.ah;
+        let qpn = u16::try_from(qpn).map_err(|_| libc::EINVAL)?;
+        self.to = Some(Dest { ah, qpn, qkey });
+        Ok(())
+    }
+
+    /// Adds registered memory.
+    #[inline]
+    pub fn piece(&mut self, sge: &IbvSge) -> Result<(), Errno> {
+        let room = self.sge.get_mut(self.pieces).ok_or(libc::EINVAL)?;
+        *room = Sge { addr: sge.addr as *mut u8, len: sge.length, lkey: sge.lkey };
+        self.pieces += 1;
+        Ok(())
+    }
+
+    /// Takes bytes, behind those taken before.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes.
+    #[inline]
+    pub unsafe fn take(&mut self, from: *const u8, len: usize) -> Result<(), Errno> {
+        let at = self.inline.unwrap_or(0);
+        let end = at.checked_add(len).ok_or(libc::EINVAL)?;
+        let room = self.bytes.get_mut(at..end).ok_or(libc::EINVAL)?;
+        if len > 0 {
+            // SAFETY: readable by contract; `room` has `len` bytes.
+            unsafe { std::ptr::copy_nonoverlapping(from, room.as_mut_ptr(), len) };
+        }
+        self.inline = Some(end);
+        Ok(())
+    }
+
+    /// Gives it to the device. // HOT
+    #[inline]
+    pub fn post(&self, row: &QpRow) -> Result<(), Errno> {
+        let to = self.to.as_ref().ok_or(libc::EINVAL)?;
+        let qp = &row.qp;
+        let done = match (self.what, self.inline) {
+            (What::Send, Some(len)) => qp.send_inline(to, self.wr_id, &self.bytes[..len], self.imm),
+            (What::Send, None) => qp.send(to, self.wr_id, &self.sge[..self.pieces], self.imm),
+            _ if row.datagram || self.inline.is_some() || self.pieces > 1 => return Err(libc::EINVAL),
+            (What::Read, _) => qp.read(to, self.wr_id, self.sge[0], self.raddr, self.rkey),
+            (What::Write, _) => qp.write(to, self.wr_id, self.sge[0], self.raddr, self.rkey, self.imm),
+        };
+        done.map_err(post_errno)
+    }
+}
+
+fn post_errno(e: PostError) -> Errno {
+    match e {
+        PostError::Full => libc::ENOMEM,
+        PostError::Invalid(_) => libc::EINVAL,
+    }
+}
+
+/// The pieces of a list.
+///
+/// # Safety
+/// `list` has `n` entries, or `n` is not positive.
+#[inline]
+unsafe fn pieces<'a>(list: *const IbvSge, n: c_int) -> Result<&'a [IbvSge], Errno> {
+    match usize::try_from(n) {
+        Err(_) => Err(libc::EINVAL),
+        Ok(0) => Ok(&[]),
+        Ok(_) if list.is_null() => Err(libc::EINVAL),
+        // SAFETY: by this function's contract.
+        Ok(n) => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
+    }
+}
+
+/// What a plain send work request asks for. // HOT
+///
+/// # Safety
+/// `wr`'s pointers are valid as verbs require.
+#[inline]
+unsafe fn request(obj: &QpObj, wr: &IbvSendWr) -> Result<Request, Errno> {
+    let flags = wr.send_flags;
+    if flags & !(SIGNALED | INLINE) != 0 || (flags & SIGNALED == 0 && !obj.signals_all()) {
+        return Err(libc::EINVAL);
+    }
+    let (what, imm) = match wr.opcode {
+        WR_SEND => (What::Send, None),
+        WR_SEND_IMM => (What::Send, Some(wr.imm_data)),
+        // Plain posts of RDMA have no room for a destination: the extended functions are for these.
+        WR_WRITE | WR_WRITE_IMM | WR_READ => return Err(libc::EINVAL),
+        _ => return Err(libc::EINVAL),
+    };
+    let mut r = Request::new(what, wr.wr_id, imm);
+    // SAFETY: by this function's contract.
+    unsafe { r.address(wr.ud.ah, wr.ud.remote_qpn, wr.ud.remote_qkey) }?;
+    // SAFETY: by this function's contract.
+    let list = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+    for sge in list {
+        if flags & INLINE != 0 {
+            // SAFETY: the bytes of an inline send are readable (contract).
+            unsafe { r.take(sge.addr as *const u8, sge.length as usize) }?;
+        } else {
+            r.piece(sge)?;
+        }
+    }
+    if flags & INLINE != 0 {
+        r.inline.get_or_insert(0);
+    }
+    Ok(r)
+}
+
+/// Posts a list of sends. // HOT
+///
+/// # Safety
+/// `qp` is one of ours; the list is valid; `bad` is writable.
+pub unsafe extern "C" fn post_send(
+    qp: *mut IbvQp,
+    mut wr: *mut IbvSendWr,
+    bad: *mut *mut IbvSendWr,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { QpObj::of(qp) };
+    let state = obj.context().lock();
+    // SAFETY: by this function's contract the list is valid.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        let row = state.qps.get(obj.id).filter(|_| obj.may_send()).ok_or(libc::EINVAL);
+        // SAFETY: as above.
+        let done = row.and_then(|row| unsafe { request(obj, one) }?.post(row));
+        if let Err(e) = done {
+            // SAFETY: by this function's contract.
+            unsafe { bad.write(wr) };
+            return e;
+        }
+        wr = one.next;
+    }
+    0
+}
+
+/// What a receive work request offers. A datagram's buffer begins with room for a network header.
+///
+/// # Safety
+/// `wr`'s list is valid.
+#[inline]
+unsafe fn offer(kind: Kind, wr: &IbvRecvWr) -> Result<Sge, Errno> {
+    // SAFETY: by this function's contract.
+    let list = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+    let sge = match list {
+        [] => NO_SGE,
+        [one] => Sge { addr: one.addr as *mut u8, len: one.length, lkey: one.lkey },
+        _ => return Err(libc::EINVAL),
+    };
+    if kind != Kind::Datagram {
+        return Ok(sge);
+    }
+    let len = sge.len.checked_sub(GRH_LEN).ok_or(libc::EINVAL)?;
+    Ok(Sge { addr: sge.addr.wrapping_add(GRH_LEN as usize), len, ..sge })
+}
+
+/// Posts a list of receives. // HOT
+///
+/// # Safety
+/// `qp` is one of ours; the list is valid; `bad` is writable.
+pub unsafe extern "C" fn post_recv(
+    qp: *mut IbvQp,
+    mut wr: *mut IbvRecvWr,
+    bad: *mut *mut IbvRecvWr,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { QpObj::of(qp) };
+    let state = obj.context().lock();
+    // SAFETY: by this function's contract the list is valid.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        let row = state.qps.get(obj.id).filter(|_| obj.may_recv()).ok_or(libc::EINVAL);
+        // SAFETY: as above.
+        let sge = unsafe { offer(obj.kind, one) };
+        let done = row.and_then(|row| row.qp.recv(one.wr_id, sge?).map_err(post_errno));
+        if let Err(e) = done {
+            // SAFETY: by this function's contract.
+            unsafe { bad.write(wr) };
+            return e;
+        }
+        wr = one.next;
+    }
+    0
+}

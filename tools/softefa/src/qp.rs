@@ -1,0 +1,415 @@
+//! Queue pairs: made, taken through their states, queried, destroyed. Posting is in `post` and `session`.
+//! Called by name and through the context's table; EFA's own creators come through `efadv`.
+
+use crate::abi::{
+    EfadvQp, IbvContext, IbvPd, IbvQp, IbvQpAttr, IbvQpCap, IbvQpEx, IbvQpInitAttr, IbvQpInitAttrEx,
+};
+use crate::cq::CqObj;
+use crate::held::Held;
+use crate::pd::PdObj;
+use crate::query::{RQ_SGE, max_rq_wr};
+use crate::session::{self, Session};
+use crate::state::{Context, Errno, QpRow, errno_of_open, number, pointer};
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU8, Ordering};
+use ucs::coll::slots::SlotId;
+use uct::efa::dev::{Dev, DevAttr, DevQp, QpInit, QpKind};
+
+/// `IBV_QPT_UD`.
+pub const TYPE_UD: c_int = 4;
+/// `IBV_QPT_DRIVER`.
+pub const TYPE_DRIVER: c_int = 255;
+
+const INIT_PD: u32 = 1;
+const INIT_SEND_OPS: u32 = 1 << 6;
+
+const OP_WRITE: u64 = 1;
+const OP_WRITE_IMM: u64 = 2;
+const OP_SEND: u64 = 4;
+const OP_SEND_IMM: u64 = 8;
+const OP_READ: u64 = 16;
+
+const RESET: c_int = 0;
+const INIT: c_int = 1;
+const RTR: c_int = 2;
+const RTS: c_int = 3;
+const SQD: c_int = 4;
+const ERR: c_int = 6;
+
+const ATTR_STATE: c_uint = 1;
+const ATTR_CUR_STATE: c_uint = 2;
+const ATTR_PKEY: c_uint = 1 << 4;
+const ATTR_PORT: c_uint = 1 << 5;
+const ATTR_QKEY: c_uint = 1 << 6;
+const ATTR_RNR: c_uint = 1 << 11;
+const ATTR_SQ_PSN: c_uint = 1 << 16;
+
+/// Retries that never end.
+const RNR_FOREVER: u8 = 7;
+
+/// What kind of queue pair is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Scalable reliable datagrams.
+    Srd {
+        /// Writes with immediate use up no receive.
+        unsolicited: bool,
+    },
+    /// Datagrams without promises.
+    Datagram,
+}
+
+/// A queue pair as C holds it.
+#[repr(C)]
+pub struct QpObj {
+    pub ex: UnsafeCell<IbvQpEx>,
+    pub efadv: EfadvQp,
+    pub id: SlotId,
+    pub kind: Kind,
+    /// What was given; asked for by a query.
+    cap: IbvQpCap,
+    sig_all: bool,
+    /// State as posts see it: the C field may be read by the program, this one never written by it.
+    state: AtomicU8,
+    /// Held from start to completion of a send session.
+    pub session: Held<Session>,
+}
+
+impl QpObj {
+    /// The object behind a pointer, of either C type.
+    ///
+    /// # Safety
+    /// `qp` is a queue pair of ours, alive; the reference is not kept beyond the verb.
+    #[inline]
+    pub unsafe fn of<'a, T>(qp: *mut T) -> &'a QpObj {
+        // SAFETY: by this function's contract.
+        unsafe { &*qp.cast::<QpObj>() }
+    }
+
+    /// Its context.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: the field was written when the object was made and is never written again.
+        let ctx = unsafe { (*self.ex.get()).base.context };
+        // SAFETY: a context outlives its queue pairs (rule of verbs), and this one came from `Context::open`.
+        unsafe { Context::of(ctx) }
+    }
+
+    /// Whether sends may be posted.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        matches!(c_int::from(self.state.load(Ordering::Relaxed)), RTS | SQD)
+    }
+
+    /// Whether receives may be posted.
+    #[inline]
+    pub fn may_recv(&self) -> bool {
+        matches!(c_int::from(self.state.load(Ordering::Relaxed)), INIT | RTR | RTS | SQD)
+    }
+
+    /// Whether sends complete whether they ask for it or not.
+    #[inline]
+    pub fn signals_all(&self) -> bool {
+        self.sig_all
+    }
+
+    fn enter(&self, state: c_int) {
+        self.state.store(state as u8, Ordering::Relaxed);
+        // SAFETY: the program changes a queue pair's state from one thread at a time and reads the field afterwards.
+        unsafe { (*self.ex.get()).base.state = state };
+    }
+}
+
+fn check_cap(cap: &IbvQpCap, dev: &DevAttr) -> Result<(), Errno> {
+    let receives = u64::from(cap.max_recv_wr) * u64::from(cap.max_recv_sge.max(1));
+    let ok = cap.max_send_wr <= dev.max_send_depth
+        && receives <= u64::from(max_rq_wr(dev))
+        && cap.max_send_sge <= dev.max_send_sge
+        && cap.max_recv_sge <= u32::from(RQ_SGE)
+        && cap.max_inline_data <= dev.max_inline;
+    if ok { Ok(()) } else { Err(libc::EINVAL) }
+}
+
+fn check_ops(ops: u64, kind: Kind, dev: &DevAttr) -> Result<(), Errno> {
+    let mut can = OP_SEND | OP_SEND_IMM;
+    if kind != Kind::Datagram {
+        can |= if dev.rdma_read { OP_READ } else { 0 };
+        can |= if dev.rdma_write { OP_WRITE | OP_WRITE_IMM } else { 0 };
+    }
+    if ops & !can == 0 { Ok(()) } else { Err(libc::EOPNOTSUPP) }
+}
+
+/// Makes a queue pair from `attr` and writes back what it got.
+///
+/// # Safety
+/// `pd` and the queues in `attr` are of ours, of one context.
+pub unsafe fn create_plain(
+    pd: *mut IbvPd,
+    attr: &mut IbvQpInitAttr,
+    kind: Kind,
+) -> Result<*mut IbvQp, Errno> {
+    if pd.is_null() || attr.send_cq.is_null() || attr.recv_cq.is_null() || !attr.srq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's contract.
+    let pd_obj = unsafe { PdObj::of(pd) };
+    let context = pd_obj.context();
+    check_cap(&attr.cap, &context.attr)?;
+    // SAFETY: by this function's contract.
+    let send_cq = unsafe { CqObj::of(attr.send_cq) }.id;
+    // SAFETY: by this function's contract.
+    let recv_cq = unsafe { CqObj::of(attr.recv_cq) }.id;
+    let init = QpInit {
+        kind: QpKind::Srd,
+        send_depth: attr.cap.max_send_wr.max(1),
+        recv_depth: attr.cap.max_recv_wr.max(1),
+        qkey: 0,
+        rnr_retry: if kind == Kind::Datagram { 0 } else { RNR_FOREVER },
+        unsolicited_write_recv: kind == Kind::Srd { unsolicited: true },
+    };
+    let state = &mut *context.lock();
+    let (Some(s), Some(r)) = (state.cqs.get(send_cq), state.cqs.get(recv_cq)) else {
+        return Err(libc::EINVAL);
+    };
+    let qp = state.dev.create_qp(&pd_obj.pd, &s.cq, &r.cq, &init).map_err(|e| errno_of_open(&e))?;
+    let qpn = qp.qpn();
+    let cap = &mut attr.cap;
+    cap.max_send_wr = qp.send_depth();
+    cap.max_recv_wr = qp.recv_depth();
+    cap.max_inline_data = context.attr.max_inline;
+    let row = QpRow { qp, pd: pd_obj.pd, datagram: kind == Kind::Datagram, send_cq, recv_cq };
+    let id = state.insert_qp(row)?;
+    for cq in [send_cq, recv_cq] {
+        if let Some(row) = state.cqs.get_mut(cq) {
+            row.users += 1;
+        }
+    }
+    pd_obj.use_it();
+    let base = IbvQp {
+        context: pd_obj.abi.context,
+        qp_context: attr.qp_context,
+        pd,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: std::ptr::null_mut::<c_void>(),
+        number: id.raw(),
+        qp_num: qpn.into(),
+        state: RESET,
+        qp_type: attr.qp_type,
+        mutex: [0; 5],
+        cond: [0; 6],
+        events_completed: 0,
+    };
+    let obj = QpObj {
+        ex: UnsafeCell::new(session::table(base)),
+        efadv: session::efadv_table(),
+        id,
+        kind,
+        cap: attr.cap,
+        sig_all: attr.sq_sig_all != 0,
+        state: AtomicU8::new(RESET as u8),
+        session: Held::new(Session::default()),
+    };
+    Ok(Box::into_raw(Box::new(obj)).cast())
+}
+
+/// Makes a queue pair from extended attributes.
+///
+/// # Safety
+/// As for [`create_plain`].
+pub unsafe fn create_ex(
+    ctx: *mut IbvContext,
+    attr: &mut IbvQpInitAttrEx,
+    kind: Kind,
+) -> Result<*mut IbvQp, Errno> {
+    // SAFETY: by this function's contract.
+    let context = unsafe { Context::of(ctx) };
+    if attr.comp_mask & INIT_PD == 0 {
+        return Err(libc::EINVAL);
+    }
+    if attr.comp_mask & !(INIT_PD | INIT_SEND_OPS) != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if attr.comp_mask & INIT_SEND_OPS != 0 {
+        check_ops(attr.send_ops_flags, kind, &context.attr)?;
+    }
+    let mut plain = IbvQpInitAttr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    // SAFETY: by this function's contract.
+    let made = unsafe { create_plain(attr.pd, &mut plain, kind) }?;
+    attr.cap = plain.cap;
+    Ok(made)
+}
+
+/// # Safety
+/// `pd` is a domain, `attr` valid.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr) -> *mut IbvQp {
+    // SAFETY: by this function's contract.
+    let attr = unsafe { &mut *attr };
+    if attr.qp_type != TYPE_UD {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    // SAFETY: by this function's contract.
+    pointer(unsafe { create_plain(pd, attr, Kind::Datagram) })
+}
+
+/// The context's own creator.
+///
+/// # Safety
+/// `ctx` is an open context, `attr` valid.
+pub unsafe extern "C" fn create_qp_ex(ctx: *mut IbvContext, attr: *mut IbvQpInitAttrEx) -> *mut IbvQp {
+    // SAFETY: by this function's contract.
+    let attr = unsafe { &mut *attr };
+    if attr.qp_type != TYPE_UD {
+        return pointer(Err(libc::EOPNOTSUPP));
+    }
+    // SAFETY: by this function's contract.
+    pointer(unsafe { create_ex(ctx, attr, Kind::Datagram) })
+}
+
+/// The attributes a step needs, and those it may have besides. `None`: there is no such step.
+fn step(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
+    match (from, to) {
+        (RESET, RESET) => Some((0, 0)),
+        (RESET, INIT) => Some((ATTR_PKEY | ATTR_PORT | ATTR_QKEY, 0)),
+        (INIT, INIT) => Some((0, ATTR_PKEY | ATTR_PORT | ATTR_QKEY)),
+        (INIT, RTR) => Some((0, ATTR_PKEY | ATTR_QKEY)),
+        (RTR, RTS) => Some((ATTR_SQ_PSN, ATTR_CUR_STATE | ATTR_QKEY | ATTR_RNR)),
+        (RTS, RTS) | (SQD, RTS) => Some((0, ATTR_CUR_STATE | ATTR_QKEY)),
+        (RTS, SQD) => Some((0, 0)),
+        (SQD, SQD) => Some((0, ATTR_PKEY | ATTR_QKEY)),
+        (INIT | RTR | RTS | SQD, ERR) => Some((0, 0)),
+        _ => None,
+    }
+}
+
+/// # Safety
+/// `qp` is one of ours, `attr` valid.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mask: c_int) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { QpObj::of(qp) };
+    // SAFETY: as above.
+    let attr = unsafe { &*attr };
+    number(modify(obj, attr, mask as c_uint))
+}
+
+fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
+    let context = obj.context();
+    let mut state = context.lock();
+    let now = c_int::from(obj.state.load(Ordering::Relaxed));
+    let to = if mask & ATTR_STATE != 0 { attr.qp_state } else { now };
+    let (need, may) = step(now, to).ok_or(libc::EINVAL)?;
+    let given = mask & !ATTR_STATE;
+    let wrong = given & need != need || given & !(need | may) != 0;
+    let wrong = wrong || (given & ATTR_CUR_STATE != 0 && attr.cur_qp_state != now);
+    let wrong = wrong || (given & ATTR_PORT != 0 && attr.port_num != 1);
+    let wrong = wrong || (given & ATTR_PKEY != 0 && attr.pkey_index != 0);
+    let wrong = wrong || (given & ATTR_RNR != 0 && attr.rnr_retry > RNR_FOREVER);
+    if wrong {
+        return Err(libc::EINVAL);
+    }
+    if given & ATTR_RNR != 0 && !context.attr.rnr_retry {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let row = state.qps.get_mut(obj.id).ok_or(libc::EINVAL)?;
+    if given & ATTR_QKEY != 0 {
+        row.qp.set_qkey(attr.qkey);
+    }
+    if given & ATTR_RNR != 0 && obj.kind != Kind::Datagram {
+        row.qp.set_rnr_retry(attr.rnr_retry);
+    }
+    if to == ERR {
+        row.qp.fail();
+    }
+    obj.enter(to);
+    Ok(())
+}
+
+/// # Safety
+/// `qp` is one of ours; `attr` and `init` are writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    qp: *mut IbvQp,
+    attr: *mut IbvQpAttr,
+    _mask: c_int,
+    init: *mut IbvQpInitAttr,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { QpObj::of(qp) };
+    let state = obj.state.load(Ordering::Relaxed).into();
+    let value =
+        IbvQpAttr { qp_state: state, cur_qp_state: state, cap: obj.cap, port_num: 1, ..Default::default() };
+    // SAFETY: by this function's contract.
+    unsafe { attr.write(value) };
+    // SAFETY: the C part of a live queue pair; nobody writes these fields.
+    let base = unsafe { &(*obj.ex.get()).base };
+    let value = IbvQpInitAttr {
+        qp_context: base.qp_context,
+        send_cq: base.send_cq,
+        recv_cq: base.recv_cq,
+        srq: base.srq,
+        cap: obj.cap,
+        qp_type: base.qp_type,
+        sq_sig_all: obj.sig_all.into(),
+    };
+    // SAFETY: by this function's contract.
+    unsafe { init.write(value) };
+    0
+}
+
+/// # Safety
+/// `qp` is one of ours; after success nobody uses it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
+    // SAFETY: by this function's contract.
+    let obj = unsafe { QpObj::of(qp) };
+    {
+        let mut state = obj.context().lock();
+        let Some(row) = state.remove_qp(obj.id) else { return number(Err(libc::EINVAL)) };
+        for cq in [row.send_cq, row.recv_cq] {
+            if let Some(cq) = state.cqs.get_mut(cq) {
+                cq.users -= 1;
+                cq.forget(row.qp.qpn());
+            }
+        }
+        // Dropped under the lock: the device's part shares counts with its context.
+        drop(row);
+    }
+    // SAFETY: the field was written when the object was made.
+    let pd = unsafe { (*obj.ex.get()).base.pd };
+    // SAFETY: a domain outlives its queue pairs.
+    unsafe { PdObj::of(pd) }.leave_it();
+    // SAFETY: made by Box::into_raw in `create_plain`, given back once.
+    drop(unsafe { Box::from_raw(qp.cast::<QpObj>()) });
+    0
+}
+
+/// Every queue pair of ours has the extended functions. May be asked about nothing.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx {
+    qp.cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_those_of_the_kernel() {
+        assert!(step(RESET, INIT).is_some());
+        assert!(step(RESET, RTS).is_none());
+        assert!(step(RTS, INIT).is_none());
+        assert!(step(RESET, ERR).is_none());
+        assert_eq!(step(RTR, RTS).map(|s| s.0), Some(ATTR_SQ_PSN));
+    }
+}

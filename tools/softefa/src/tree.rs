@@ -1,0 +1,118 @@
+//! The few files of `/sys` that clients read besides the C ABI, in a directory of their own for each run.
+//! Made by `run`, removed when it ends; one whose maker was killed is removed by the next run.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use ucs::sys::{ProcId, proc};
+
+const PREFIX: &str = "softefa-sys";
+
+/// A tree that is removed when this goes.
+pub struct Tree(PathBuf);
+
+impl Tree {
+    /// A tree with these devices.
+    pub fn make(devices: &[String]) -> io::Result<Tree> {
+        let dir = std::env::temp_dir();
+        sweep(&dir);
+        let me = ProcId::me();
+        let uid = rustix::process::getuid().as_raw();
+        let root = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
+        std::fs::DirBuilder::new().mode(0o700).create(&root)?;
+        let tree = Tree(root);
+        tree.fill(devices)?;
+        Ok(tree)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn fill(&self, devices: &[String]) -> io::Result<()> {
+        let dir = |path: &str| std::fs::create_dir_all(self.0.join(path));
+        let file = |path: &str, text: &str| std::fs::write(self.0.join(path), format!("{text}\n"));
+        let link = |path: &str, to: &str| symlink(to, self.0.join(path));
+        dir("bus/pci/drivers/efa")?;
+        dir("class/infiniband")?;
+        dir("class/infiniband_verbs")?;
+        file("class/infiniband_verbs/abi_version", "6")?;
+        for (n, name) in devices.iter().enumerate() {
+            let pci = format!("devices/pci0000:00/0000:00:{:02x}.0", 0x10 + n);
+            let ib = format!("{pci}/infiniband/{name}");
+            dir(&format!("{ib}/ports/1/gid_attrs/types"))?;
+            file(&format!("{pci}/vendor"), "0x1d0f")?;
+            file(&format!("{pci}/device"), "0xefa0")?;
+            file(&format!("{pci}/current_link_width"), "16")?;
+            file(&format!("{pci}/current_link_speed"), "16.0 GT/s PCIe")?;
+            link(&format!("{pci}/driver"), "../../../bus/pci/drivers/efa")?;
+            link(&format!("{ib}/device"), "../..")?;
+            link(&format!("class/infiniband/{name}"), &format!("../../{ib}"))?;
+            dir(&format!("class/infiniband_verbs/uverbs{n}"))?;
+            file(&format!("class/infiniband_verbs/uverbs{n}/ibdev"), name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // What cannot be removed now, the next run removes.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The process a tree of ours belongs to, by its name.
+fn maker(name: &str, uid: u32) -> Option<ProcId> {
+    let rest = name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
+    let (pid, start) = rest.split_once('.')?;
+    Some(ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? })
+}
+
+/// Removes the trees of processes that are gone.
+fn sweep(dir: &Path) {
+    let uid = rustix::process::getuid().as_raw();
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let Some(maker) = entry.file_name().to_str().and_then(|name| maker(name, uid)) else { continue };
+        let ours = entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
+        if ours && proc::start_time(maker.pid) != Some(maker.start) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_resolve_resolves() {
+        let tree = Tree::make(&["softefa0".into()]).unwrap();
+        let ib = tree.path().join("class/infiniband/softefa0");
+        let driver = ib.join("device/driver").canonicalize().unwrap();
+        assert_eq!(driver.file_name().unwrap(), "efa");
+        let pci = ib.join("device").canonicalize().unwrap();
+        assert_eq!(pci.file_name().unwrap(), "0000:00:10.0");
+        let root = tree.path().to_path_buf();
+        drop(tree);
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_dead_maker_leaves_nothing_for_long() {
+        let dir = std::env::temp_dir().join(format!("softefa-test-{}", std::process::id()));
+        let uid = rustix::process::getuid().as_raw();
+        let (me, other) = (ProcId::me(), u64::MAX);
+        let dead = dir.join(format!("{PREFIX}.{uid}.{}.{other}", me.pid));
+        let alive = dir.join(format!("{PREFIX}.{uid}.{}.{}", me.pid, me.start));
+        let foreign = dir.join("something-else");
+        for d in [&dead, &alive, &foreign] {
+            std::fs::create_dir_all(d).unwrap();
+        }
+        sweep(&dir);
+        assert_eq!((dead.exists(), alive.exists(), foreign.exists()), (false, true, true));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

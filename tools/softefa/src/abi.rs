@@ -59,9 +59,8 @@ pub struct VerbsContext {
     pub newer: [NoOp; 24],
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut IbvContext, *mut IbvCqInitAttrEx) -> *mut IbvCqEx>,
     pub private: *mut c_void,
-    pub query_device_ex: Option<
-        unsafe extern "C" fn(*mut IbvContext, *const c_void, *mut IbvDeviceAttrEx, usize) -> c_int,
-    >,
+    pub query_device_ex:
+        Option<unsafe extern "C" fn(*mut IbvContext, *const c_void, *mut IbvDeviceAttrEx, usize) -> c_int>,
     pub flows: [NoOp; 5],
     pub create_qp_ex: Option<unsafe extern "C" fn(*mut IbvContext, *mut IbvQpInitAttrEx) -> *mut IbvQp>,
     pub older: [NoOp; 4],

@@ -252,8 +252,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, n: c_int, wc: *mut IbvWc) -> c_
     let mut filled = 0;
     while filled < n {
         let Some(done) = next(state, obj.id) else { break };
-        // SAFETY: `filled < n`, inside the caller's array.
-        unsafe { wc.add(filled as usize).write(done.wc) };
+        let room = wc.wrapping_add(filled as usize);
+        // SAFETY: `filled < n`: inside the caller's array.
+        unsafe { room.write(done.wc) };
         filled += 1;
     }
     filled

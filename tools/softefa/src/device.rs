@@ -218,7 +218,8 @@ unsafe extern "C" fn ibv_read_sysfs_file(
     }
     // SAFETY: `read` and an end of string fit the buffer.
     unsafe { std::ptr::copy_nonoverlapping(read.as_ptr(), buf.cast::<u8>(), read.len()) };
+    let end = buf.wrapping_add(read.len());
     // SAFETY: as above.
-    unsafe { buf.add(read.len()).write(0) };
+    unsafe { end.write(0) };
     read.len() as c_int
 }

@@ -58,11 +58,7 @@ unsafe fn copy_in<T: Copy + Default>(from: *const T, inlen: u32) -> Result<T, Er
 /// # Safety
 /// `ctx` is an open context, `attr` writable for `inlen` bytes.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn efadv_query_device(
-    ctx: *mut IbvContext,
-    attr: *mut EfadvDeviceAttr,
-    inlen: u32,
-) -> i32 {
+unsafe extern "C" fn efadv_query_device(ctx: *mut IbvContext, attr: *mut EfadvDeviceAttr, inlen: u32) -> i32 {
     // SAFETY: by this function's contract.
     let dev = &unsafe { Context::of(ctx) }.attr;
     if !reaches(inlen, offset_of!(EfadvDeviceAttr, inline_buf_size_ex)) {

@@ -107,8 +107,7 @@ impl Device {
         if self.pcap.is_some() {
             return Err("--pcap: this build cannot write packets to a file yet; leave the option out".into());
         }
-        let ours =
-            std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
+        let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
         let mut source = Source::from_vars(ours).map_err(|e| e.to_string())?;
         for (key, value) in self.keys() {
             source.set(key, &value);

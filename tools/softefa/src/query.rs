@@ -153,7 +153,12 @@ unsafe extern "C" fn ibv_query_port(ctx: *mut IbvContext, port: u8, attr: *mut I
 /// # Safety
 /// `ctx` is an open context, `gid` writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_gid(ctx: *mut IbvContext, port: u8, index: c_int, gid: *mut [u8; 16]) -> c_int {
+unsafe extern "C" fn ibv_query_gid(
+    ctx: *mut IbvContext,
+    port: u8,
+    index: c_int,
+    gid: *mut [u8; 16],
+) -> c_int {
     if port != 1 || index != 0 {
         set_errno(libc::EINVAL);
         return -1;
@@ -210,12 +215,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
 /// # Safety
 /// `pkey` is writable.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_query_pkey(
-    _ctx: *mut IbvContext,
-    port: u8,
-    index: c_int,
-    pkey: *mut u16,
-) -> c_int {
+unsafe extern "C" fn ibv_query_pkey(_ctx: *mut IbvContext, port: u8, index: c_int, pkey: *mut u16) -> c_int {
     if port != 1 || index != 0 {
         set_errno(libc::EINVAL);
         return -1;

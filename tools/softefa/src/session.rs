@@ -138,6 +138,10 @@ fn post_all(obj: &QpObj, s: &Session) -> Result<(), Errno> {
     if let Some(e) = s.failed {
         return Err(e);
     }
+    let widest = obj.context().attr.max_inline as usize;
+    if s.list.iter().any(|r| r.inline.is_some_and(|len| len > widest)) {
+        return Err(libc::EINVAL);
+    }
     let state = obj.context().lock();
     let row = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
     if (row.qp.send_depth() - row.qp.in_flight()) as usize >= s.list.len() {

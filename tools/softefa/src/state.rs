@@ -102,15 +102,13 @@ pub struct Context {
 
 impl Context {
     /// A context on `dev`; `fill` makes its C part, given the descriptor for events. Freed by [`Context::close`].
-    pub fn open(
-        dev: Device<Shm>,
-        fill: impl FnOnce(i32) -> VerbsContext,
-    ) -> Result<*mut IbvContext, Errno> {
+    pub fn open(dev: Device<Shm>, fill: impl FnOnce(i32) -> VerbsContext) -> Result<*mut IbvContext, Errno> {
         use std::os::fd::AsRawFd;
         let events = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| e.raw_os_error())?;
         let (attr, gid) = (dev.attr().clone(), dev.gid());
         let verbs = fill(events.as_raw_fd());
-        let whole = Box::new(Context { verbs, state: Mutex::new(State::new(dev)), attr, gid, _events: events });
+        let whole =
+            Box::new(Context { verbs, state: Mutex::new(State::new(dev)), attr, gid, _events: events });
         let whole = Box::into_raw(whole);
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }

@@ -40,21 +40,20 @@ extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
-    const NAMES: &[&CStr] =
-        &[c"unknown", c"InfiniBand channel adapter", c"InfiniBand switch", c"InfiniBand router", c"iWARP NIC"];
+    const NAMES: &[&CStr] = &[
+        c"unknown",
+        c"InfiniBand channel adapter",
+        c"InfiniBand switch",
+        c"InfiniBand router",
+        c"iWARP NIC",
+    ];
     if kind == 7 { c"unspecified".as_ptr() } else { pick(NAMES, kind) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
-    const NAMES: &[&CStr] = &[
-        c"no state change (NOP)",
-        c"down",
-        c"init",
-        c"armed",
-        c"active",
-        c"active defer",
-    ];
+    const NAMES: &[&CStr] =
+        &[c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
     pick(NAMES, state)
 }
 

@@ -65,7 +65,8 @@ impl Drop for Tree {
 
 /// The process a tree of ours belongs to, by its name.
 fn maker(name: &str, uid: u32) -> Option<ProcId> {
-    let rest = name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
+    let rest =
+        name.strip_prefix(PREFIX)?.strip_prefix('.')?.strip_prefix(&uid.to_string())?.strip_prefix('.')?;
     let (pid, start) = rest.split_once('.')?;
     Some(ProcId { pid: pid.parse().ok()?, start: start.parse().ok()? })
 }

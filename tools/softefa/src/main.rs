@@ -79,9 +79,9 @@ struct Device {
     #[arg(long, value_name = "P")]
     fault: Option<String>,
 
-    /// Writes the packets to this file (not yet)
+    /// Writes the packets to this file (pcapng); `%p` is the process id, which is appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
-    pcap: Option<OsString>,
+    pcap: Option<String>,
 }
 
 impl Device {
@@ -98,15 +98,13 @@ impl Device {
             ("SOFTEFA_DELAY", &self.delay),
             ("SOFTEFA_RNR", &self.rnr),
             ("SOFTEFA_FAULT", &self.fault),
+            ("SOFTEFA_PCAP", &self.pcap),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
     }
 
     /// The names of the devices, after a check of everything set here and in the environment.
     fn check(&self) -> Result<(Source, Vec<String>), String> {
-        if self.pcap.is_some() {
-            return Err("--pcap: this build cannot write packets to a file yet; leave the option out".into());
-        }
         let ours = std::env::vars_os().filter(|(k, _)| k.to_str().is_some_and(|k| k.starts_with("SOFTEFA_")));
         let mut source = Source::from_vars(ours).map_err(|e| e.to_string())?;
         for (key, value) in self.keys() {

@@ -48,6 +48,8 @@ enum Notify {
 
 /// Where an operation is.
 enum Stage {
+    /// Nothing: the slot waits for its next operation.
+    Idle,
     /// Running; somebody holds its id.
     Running,
     /// Running; nobody asks for it any more. Freed at its end, with the buffer it kept alive.
@@ -92,48 +94,65 @@ impl Act {
 /// All running and unclaimed operations of a worker.
 pub(crate) struct Requests {
     slots: Slots<Slot>,
-    /// A slot taken in advance: the next operation's id. An operation that ends in its call leaves it unused.
-    spare: Option<SlotId>,
+    /// Idle slots; the last is the next operation's. An operation that ends in its call leaves it unused. They stay in
+    /// the table: writing a few words of a slot costs less than moving it in and out.
+    idle: Vec<SlotId>,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
         let mut slots = Slots::new();
         slots.reserve_total(256);
-        Requests { slots, spare: None }
+        Requests { slots, idle: Vec::with_capacity(256) }
     }
 
     /// The id that the next operation will have if it does not end in its call. // HOT
     #[inline]
     pub(crate) fn next_id(&mut self) -> Result<SlotId, Error> {
-        match self.spare {
-            Some(id) => Ok(id),
-            None => self.reserve(),
+        match self.idle.last() {
+            Some(&id) => Ok(id),
+            None => self.grow(),
         }
     }
 
-    #[inline(never)]
-    fn reserve(&mut self) -> Result<SlotId, Error> {
-        let idle = Slot { role: Role::Flush, stage: Stage::Running, notify: Notify::Nobody };
+    #[cold]
+    fn grow(&mut self) -> Result<SlotId, Error> {
+        let idle = Slot { role: Role::Flush, stage: Stage::Idle, notify: Notify::Nobody };
         let id = self.slots.insert(idle).map_err(|_| Error::Exhausted)?;
-        self.spare = Some(id);
+        // Room for all, so that freeing never allocates.
+        self.idle.reserve(self.slots.len());
+        self.idle.push(id);
         Ok(id)
+    }
+
+    /// The operation is over and nobody asks for it: its id is stale from now on. // HOT
+    #[inline]
+    fn free(&mut self, id: SlotId) {
+        let Some(next) = self.slots.renew(id) else { return };
+        if let Some(slot) = self.slots.get_mut(next) {
+            slot.stage = Stage::Idle;
+            slot.notify = Notify::Nobody;
+        }
+        self.idle.push(next);
     }
 
     /// The operation that was given [`Requests::next_id`] is running. // HOT
     #[inline]
     pub(crate) fn start(&mut self, role: Role, call: Option<Callback>) -> SlotId {
-        let id = self.spare.take().expect("an id was taken before the operation began");
+        let id = self.idle.pop().expect("an id was taken before the operation began");
         if let Some(slot) = self.slots.get_mut(id) {
             slot.role = role;
-            slot.notify = call.map_or(Notify::Nobody, Notify::Raw);
+            slot.stage = Stage::Running;
+            if let Some(call) = call {
+                slot.notify = Notify::Raw(call);
+            }
         }
         id
     }
 
     /// How many operations are running or unclaimed.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - usize::from(self.spare.is_some())
+        self.slots.len() - self.idle.len()
     }
 
     /// The operation has ended. // HOT
@@ -148,7 +167,7 @@ impl Requests {
                     Notify::Waker(waker) => Some(Act::Wake(waker)),
                     Notify::Raw(call) => Some(Act::Raw(call, RequestId(id), ended)),
                     Notify::Boxed(call) => {
-                        self.slots.remove(id);
+                        self.free(id);
                         Some(Act::Boxed(call, ended))
                     }
                 }
@@ -156,13 +175,13 @@ impl Requests {
             Stage::Detached(buf) => {
                 let buf = buf.take();
                 let notify = std::mem::replace(&mut slot.notify, Notify::Nobody);
-                self.slots.remove(id);
+                self.free(id);
                 match notify {
                     Notify::Raw(call) => Some(Act::Raw(call, RequestId(id), ended)),
                     _ => buf.map(Act::Free),
                 }
             }
-            Stage::Ended(_) => None,
+            Stage::Ended(_) | Stage::Idle => None,
         }
     }
 
@@ -179,21 +198,19 @@ impl Requests {
     #[inline]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
         let ended = self.peek(id)?;
-        self.slots.remove(id);
+        self.free(id);
         Some(ended)
     }
 
     /// Whether `id` names an operation of this table that runs or is unclaimed.
     pub(crate) fn knows(&self, id: SlotId) -> bool {
-        self.spare != Some(id) && self.slots.contains(id)
+        self.slots.get(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
     }
 
     /// What the operation is, while it runs.
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
         match self.slots.get(id) {
-            Some(Slot { role, stage: Stage::Running | Stage::Detached(_), .. }) if self.spare != Some(id) => {
-                Some(*role)
-            }
+            Some(Slot { role, stage: Stage::Running | Stage::Detached(_), .. }) => Some(*role),
             _ => None,
         }
     }
@@ -220,8 +237,9 @@ impl Requests {
     pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
         let Some(slot) = self.slots.get_mut(id) else { return buf };
         match slot.stage {
+            Stage::Idle => buf,
             Stage::Ended(_) => {
-                self.slots.remove(id);
+                self.free(id);
                 buf
             }
             Stage::Running | Stage::Detached(_) => {

@@ -102,3 +102,18 @@ proptest! {
         prop_assert_eq!(all, model);
     }
 }
+
+#[test]
+fn a_renewed_element_stays_under_another_id() {
+    let mut slots: Slots<u32, 30> = Slots::new();
+    let mut id = slots.insert(7).unwrap();
+    for _ in 0..10 {
+        let next = slots.renew(id).unwrap();
+        assert_ne!(next, SlotId::NONE);
+        assert_eq!((slots.get(id), slots.get(next)), (None, Some(&7)));
+        assert_eq!(slots.renew(id), None);
+        id = next;
+    }
+    assert_eq!((slots.len(), slots.remove(id), slots.len()), (1, Some(7), 0));
+    assert_eq!(slots.renew(id), None);
+}

@@ -36,6 +36,12 @@ impl Patience {
         if self.empty.is_multiple_of(YIELD_EVERY) { self.rest(link) } else { Ok(()) }
     }
 
+    /// Whether it is time for another look at the peer.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.empty.is_multiple_of(LOOK_EVERY)
+    }
+
     #[cold]
     fn rest(&mut self, link: &mut Link) -> Result<(), Failure> {
         std::thread::yield_now();

@@ -95,6 +95,54 @@ fn configuration_that_cannot_be() {
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
 }
 
+/// Runs under a limit of the shell (`ulimit`), and wants success or a failure that says what to do.
+fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> common::Ran {
+    let mut shell = std::process::Command::new("timeout");
+    let this = env!("CARGO_BIN_EXE_ucx-perftest");
+    shell.args(["60", "sh", "-c", &format!("ulimit {limit}; exec {this} {line}")]);
+    shell.envs(vars.iter().copied());
+    shell.stdin(Stdio::null()).output().unwrap().into()
+}
+
+#[test]
+fn no_shared_memory_left() {
+    let huge = [("UCX_POSIX_FIFO_SIZE", "65536"), ("UCX_POSIX_SEG_SIZE", "8m")];
+    let line = "-l -t am_lat -x posix -n 100";
+    let ran = run_with(line, &huge);
+    assert!(ran.err.starts_with("ucx-perftest: transport 'posix': cannot get 5503"), "{}", ran.err);
+    assert!(ran.err.contains("ENOMEM") && ran.err.contains("lower the size"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    // The system would kill a process that makes a memory file beyond its limit.
+    let ran = limited("-f 100", line, &[]);
+    assert!(ran.err.contains("files may have ") && ran.err.contains("ulimit -f"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    // Address space.
+    let some = [("UCX_POSIX_FIFO_SIZE", "4096"), ("UCX_POSIX_SEG_SIZE", "64k")];
+    let ran = limited("-v 200000", line, &some);
+    assert!(ran.err.contains("cannot get ") && ran.err.contains("ENOMEM"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+}
+
+/// Whatever call finds that there is no descriptor left: that is what is said, and no peer is taken for dead.
+#[test]
+fn no_descriptors_left() {
+    for line in ["am_lat -x posix", "am_lat -x efa", "tag_lat -x posix", "tag_lat -x efa"] {
+        let mut went_well = false;
+        for n in 5..24 {
+            let ran = limited(&format!("-n {n}"), &format!("-l -n 100 -t {line}"), &[]);
+            went_well = ran.status == 0;
+            if !went_well {
+                assert_eq!(ran.status, 255, "{line} with {n}: {}", ran.err);
+                assert!(ran.err.contains("ulimit -n"), "{line} with {n}: {}", ran.err);
+                assert!(!ran.err.contains("peer is gone"), "{line} with {n}: {}", ran.err);
+                let last = ran.err.lines().last().unwrap();
+                assert!(last.starts_with("ucx-perftest: "), "{line} with {n}: {}", ran.err);
+            }
+        }
+        assert!(went_well, "{line}");
+    }
+}
+
 #[test]
 fn nobody_there_or_somebody_else() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();

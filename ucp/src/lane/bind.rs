@@ -124,6 +124,7 @@ pub(crate) fn fault_of(e: Error) -> Fault {
         Error::Unsupported(_)
         | Error::InvalidParam(_)
         | Error::NoMemory
+        | Error::NoDescriptor
         | Error::Exhausted(_)
         | Error::Sys { .. } => Fault::Device(2),
     }

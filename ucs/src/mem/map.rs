@@ -32,6 +32,24 @@ pub enum MemError {
         /// What the system said.
         errno: Errno,
     },
+    /// No descriptor is left, here or in the whole system.
+    #[error("no descriptor for {what}: {errno} (raise the limit, see `ulimit -n`)")]
+    Descriptors {
+        /// What it was for.
+        what: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The size is beyond what this process may give a file.
+    #[error(
+        "cannot get {len} bytes of shared memory: files may have {limit} bytes (raise the limit, see `ulimit -f`)"
+    )]
+    FileLimit {
+        /// Length asked for, in bytes.
+        len: usize,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// Page-locking was refused.
     #[error("cannot lock {len} bytes in memory: {errno} (raise the limit, see `ulimit -l`)")]
     LockLimit {
@@ -77,7 +95,10 @@ impl MemError {
     pub const fn blame(&self) -> Blame {
         match self {
             MemError::BadLength { .. } => Blame::Caller,
-            MemError::Exhausted { .. } | MemError::LockLimit { .. } => Blame::Resource,
+            MemError::Exhausted { .. }
+            | MemError::Descriptors { .. }
+            | MemError::FileLimit { .. }
+            | MemError::LockLimit { .. } => Blame::Resource,
             MemError::Gone { .. } | MemError::Refused { .. } | MemError::Denied { .. } => Blame::Peer,
             MemError::Os { .. } => Blame::Device,
         }
@@ -87,7 +108,10 @@ impl MemError {
     pub const fn status(&self) -> Status {
         match self {
             MemError::BadLength { .. } => Status::InvalidParam,
-            MemError::Exhausted { .. } | MemError::LockLimit { .. } => Status::NoMemory,
+            MemError::Exhausted { .. }
+            | MemError::Descriptors { .. }
+            | MemError::FileLimit { .. }
+            | MemError::LockLimit { .. } => Status::NoMemory,
             MemError::Gone { .. } | MemError::Denied { .. } => Status::Unreachable,
             MemError::Refused { .. } => Status::Rejected,
             MemError::Os { .. } => Status::ShmemSegment,
@@ -101,13 +125,15 @@ impl MemError {
             E::NOENT | E::SRCH => MemError::Gone { pid, fd },
             E::ACCESS | E::PERM => MemError::Denied { pid },
             E::NXIO | E::NODEV | E::ISDIR => MemError::Refused { why: "its descriptor is of the wrong kind" },
-            e => MemError::os("open", "file descriptors", 1, e),
+            e => MemError::os("open", "a peer's segment", 1, e),
         }
     }
 
     fn os(op: &'static str, what: &'static str, len: usize, errno: impl Into<Errno>) -> MemError {
         let errno = errno.into();
-        if errno.is_resource() {
+        if matches!(errno, Errno(libc::EMFILE) | Errno(libc::ENFILE)) {
+            MemError::Descriptors { what, errno }
+        } else if errno.is_resource() {
             MemError::Exhausted { what, len, errno }
         } else {
             MemError::Os { op, errno }
@@ -226,6 +252,7 @@ impl SharedMem {
         let len = mapped_len(len, opts.pages)?;
         let fail = |op| move |e: rustix::io::Errno| MemError::os(op, "shared memory", len, e);
         check_room("shared memory", len, opts)?;
+        check_file_limit(len)?;
         let fd = memfd(name, opts.pages).map_err(fail("memfd_create"))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(fail("ftruncate"))?;
         if opts.fill == Fill::Now {
@@ -315,6 +342,14 @@ fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemEr
     }
     match super::avail::available() {
         Some(room) if len as u64 > room => Err(MemError::Exhausted { what, len, errno: Errno(libc::ENOMEM) }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to make a file beyond the process's limit: the kernel would not only refuse, it would kill (SIGXFSZ).
+fn check_file_limit(len: usize) -> Result<(), MemError> {
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if len as u64 > limit => Err(MemError::FileLimit { len, limit }),
         _ => Ok(()),
     }
 }

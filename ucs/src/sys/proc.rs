@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -19,10 +20,22 @@ pub struct ProcId {
 }
 
 impl ProcId {
-    /// The calling process.
+    /// The calling process. Read once: later there may be no descriptor left to read it with.
     pub fn me() -> ProcId {
+        static ME: OnceLock<ProcId> = OnceLock::new();
         let pid = pid();
-        ProcId { pid, start: start_time(pid).unwrap_or(0) }
+        // After a fork it is another one.
+        if let Some(me) = ME.get().filter(|me| me.pid == pid) {
+            return *me;
+        }
+        match start_time(pid) {
+            Ok(Some(start)) => {
+                let me = ProcId { pid, start };
+                let _ = ME.set(me);
+                me
+            }
+            _ => ProcId { pid, start: 0 },
+        }
     }
 }
 
@@ -31,9 +44,14 @@ pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// When process `pid` started, in clock ticks since boot; `None` when there is no such process.
-pub fn start_time(pid: u32) -> Option<u64> {
-    start_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+/// When process `pid` started, in clock ticks since boot; `None` when there is no such process. An error is not to be
+/// taken for that: it says that there was no descriptor or no memory to look with.
+pub fn start_time(pid: u32) -> Result<Option<u64>, Errno> {
+    match fs::read_to_string(format!("/proc/{pid}/stat")).map_err(Errno::from) {
+        Ok(stat) => Ok(start_in(&stat)),
+        Err(errno) if errno.is_resource() => Err(errno),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Field 22 of a `/proc/PID/stat` line. The name (field 2) is in parentheses and may contain anything.
@@ -87,10 +105,11 @@ impl PidFd {
             e => WatchError::Os { pid: id.pid, errno: e.into() },
         })?;
         // Read after opening: if the start time is right now, the descriptor is for that process and no later one.
-        if start_time(id.pid) != Some(id.start) {
-            return Err(gone);
+        match start_time(id.pid) {
+            Ok(Some(start)) if start == id.start => Ok(PidFd { fd }),
+            Ok(_) => Err(gone),
+            Err(errno) => Err(WatchError::Os { pid: id.pid, errno }),
         }
-        Ok(PidFd { fd })
     }
 
     /// Has it exited? One system call; does not block.
@@ -125,7 +144,7 @@ mod tests {
     #[test]
     fn sees_a_zombie_as_dead() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let id = ProcId { pid: child.id(), start: start_time(child.id()).unwrap() };
+        let id = ProcId { pid: child.id(), start: start_time(child.id()).unwrap().unwrap() };
         let watch = PidFd::open(id).unwrap();
         assert!(!watch.is_dead());
         child.kill().unwrap();

@@ -49,8 +49,11 @@ pub enum Error {
     Device(u8),
     // --- resources --------------------------------------------------------------------------------
     /// Memory could not be had.
-    #[error("out of memory")]
+    #[error("out of memory (free some, use smaller sizes, or raise the container's or user's limit)")]
     NoMemory,
+    /// This process, or the system, has no file descriptor left.
+    #[error("no file descriptor left (raise the limit, see `ulimit -n`)")]
+    NoDescriptor,
     /// A finite kind of object is used up (queue pairs, address handles, keys).
     #[error("no more {0} on this device")]
     Exhausted(&'static str),
@@ -72,7 +75,7 @@ impl Error {
             Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled => Blame::Caller,
             Unreachable | PeerDead | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
             Device(_) => Blame::Device,
-            NoMemory | Exhausted(_) | Sys { .. } => Blame::Resource,
+            NoMemory | NoDescriptor | Exhausted(_) | Sys { .. } => Blame::Resource,
         }
     }
 
@@ -90,7 +93,7 @@ impl Error {
             NotReady => Status::TimedOut,
             RemoteLength => Status::MessageTruncated,
             Device(_) | Sys { .. } => Status::IoError,
-            NoMemory | Exhausted(_) => Status::NoMemory,
+            NoMemory | NoDescriptor | Exhausted(_) => Status::NoMemory,
         }
     }
 }

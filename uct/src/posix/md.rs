@@ -210,6 +210,7 @@ fn alloc_error(e: MemError) -> Error {
     match e {
         MemError::Os { op, errno } => Error::Sys { call: op, errno },
         MemError::BadLength { .. } => Error::InvalidParam("allocation is too long"),
+        MemError::Descriptors { .. } => Error::NoDescriptor,
         _ => Error::NoMemory,
     }
 }
@@ -219,7 +220,10 @@ fn unpack_error(e: MemError) -> Error {
         MemError::Gone { .. } => Error::PeerDead,
         MemError::Denied { .. } => Error::Unreachable,
         MemError::Refused { .. } | MemError::BadLength { .. } => Error::RemoteAccess,
-        MemError::Exhausted { .. } | MemError::LockLimit { .. } => Error::NoMemory,
+        MemError::Descriptors { .. } => Error::NoDescriptor,
+        MemError::Exhausted { .. } | MemError::FileLimit { .. } | MemError::LockLimit { .. } => {
+            Error::NoMemory
+        }
         MemError::Os { op, errno } => Error::Sys { call: op, errno },
     }
 }

@@ -323,7 +323,10 @@ pub fn connect_error(e: MemError) -> ConnectError {
         MemError::Gone { .. } => ConnectError::Gone,
         MemError::Denied { .. } => ConnectError::Permission,
         MemError::Refused { .. } => ConnectError::Gone,
-        MemError::Exhausted { .. } | MemError::LockLimit { .. } => ConnectError::Op(Error::NoMemory),
+        MemError::Descriptors { .. } => ConnectError::Op(Error::NoDescriptor),
+        MemError::Exhausted { .. } | MemError::FileLimit { .. } | MemError::LockLimit { .. } => {
+            ConnectError::Op(Error::NoMemory)
+        }
         MemError::BadLength { .. } => ConnectError::Malformed,
         MemError::Os { op, errno } => ConnectError::Op(Error::Sys { call: op, errno }),
     }

@@ -35,8 +35,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             report.progress(spec, scale(spec, reading));
         }
     };
-    let (wait, meter) = (Waiter::new(link), Meter::new());
-    let mut tag = Tag { spec, side, worker, ep, wait, meter, show: &mut show };
+    let (wait, meter) = (Waiter::new(link, &ep), Meter::new());
+    let mut tag = Tag { spec, side, worker, ep: &ep, wait, meter, show: &mut show };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }

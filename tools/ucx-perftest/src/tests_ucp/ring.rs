@@ -180,13 +180,14 @@ fn failed(e: ucp::Error) -> Failure {
 /// Progress while waiting, with an end to patience.
 pub struct Waiter<'a> {
     link: &'a mut Link,
+    ep: &'a Ep,
     patience: Patience,
 }
 
 impl<'a> Waiter<'a> {
-    /// Looks at `link` when nothing happens for long.
-    pub fn new(link: &'a mut Link) -> Waiter<'a> {
-        Waiter { link, patience: Patience::default() }
+    /// Looks at `link`, and whether the peer of `ep` has failed, when nothing happens for long.
+    pub fn new(link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
+        Waiter { link, ep, patience: Patience::default() }
     }
 
     /// One call of progress. HOT
@@ -196,7 +197,17 @@ impl<'a> Waiter<'a> {
             self.patience.renew();
             return Ok(());
         }
-        self.patience.lose(self.link)
+        self.patience.lose(self.link)?;
+        if self.patience.is_due() { self.look() } else { Ok(()) }
+    }
+
+    /// A receive from anybody does not end because one peer has failed.
+    #[cold]
+    fn look(&self) -> Result<(), Failure> {
+        match self.ep.peer_view().and_then(|peer| peer.fault) {
+            Some(fault) => Err(Failure::Run(format!("the endpoint failed: {fault}"))),
+            None => Ok(()),
+        }
     }
 
     /// Waits for the other side, with progress meanwhile.

@@ -26,7 +26,7 @@ pub struct Tag<'a> {
     /// The worker.
     pub worker: Worker,
     /// The way to the other side.
-    pub ep: Ep,
+    pub ep: &'a Ep,
     /// Waits for it.
     pub wait: Waiter<'a>,
     /// Counts iterations.
@@ -125,7 +125,7 @@ impl Tag<'_> {
         for seq in 0..iters {
             if first {
                 self.number(&mut out, 0, seq);
-                out.send(0, &self.ep, MSG, sync)?;
+                out.send(0, self.ep, MSG, sync)?;
                 self.tick();
             }
             self.post(&mut inward, 0)?;
@@ -133,7 +133,7 @@ impl Tag<'_> {
             self.check(&mut inward, 0, status, seq)?;
             if !first {
                 self.number(&mut out, 0, seq);
-                out.send(0, &self.ep, MSG, sync)?;
+                out.send(0, self.ep, MSG, sync)?;
                 self.tick();
             }
             out.wait(0, &mut self.wait)?;
@@ -149,7 +149,7 @@ impl Tag<'_> {
         for seq in 0..iters {
             out.wait(slot, &mut self.wait)?;
             self.number(&mut out, slot, seq);
-            out.send(slot, &self.ep, MSG, sync)?;
+            out.send(slot, self.ep, MSG, sync)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.tick();
         }
@@ -179,7 +179,7 @@ impl Tag<'_> {
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.tick();
         }
-        ack.send(0, &self.ep, ACK, Sync::No)?;
+        ack.send(0, self.ep, ACK, Sync::No)?;
         ack.drain(&mut self.wait)
     }
 
@@ -199,7 +199,7 @@ impl Tag<'_> {
                 if self.spec.arrival == Arrival::Expected {
                     self.post(&mut inward, slot)?;
                 }
-                out.send(slot, &self.ep, MSG, sync)?;
+                out.send(slot, self.ep, MSG, sync)?;
                 if self.spec.arrival == Arrival::Unexpected {
                     self.post(&mut inward, slot)?;
                 }

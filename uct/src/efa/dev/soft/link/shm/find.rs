@@ -98,15 +98,24 @@ pub(super) fn find(iid: u64, qpn: u16) -> Result<(SharedMem, u32), Lost> {
     }
 }
 
+/// What to do when looking at a peer's process fails.
+pub(super) fn remedy(errno: ucs::Errno) -> &'static str {
+    if errno.is_resource() {
+        "raise the limit, see `ulimit -n`"
+    } else {
+        "peers must be in one pid namespace and dumpable"
+    }
+}
+
 /// The descriptor of process `pid` that is the memory file `name`.
 fn descriptor(pid: u32, name: &str) -> Result<Option<i32>, Lost> {
     let want = format!("/memfd:{name} (deleted)");
     let list = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         Ok(list) => list,
-        Err(_) if proc::start_time(pid).is_none() => return Err(Lost::Nobody),
+        Err(_) if proc::start_time(pid) == Ok(None) => return Err(Lost::Nobody),
         Err(e) => {
-            let hint = "peers must be in one pid namespace and dumpable";
-            return Err(Lost::Barred(format!("cannot look at process {pid}: {e} ({hint})")));
+            let errno = ucs::Errno::from(e);
+            return Err(Lost::Barred(format!("cannot look at process {pid}: {errno} ({})", remedy(errno))));
         }
     };
     // A descriptor may be closed between the listing and the look: not ours, then.

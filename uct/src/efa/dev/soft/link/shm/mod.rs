@@ -33,6 +33,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 use ucs::mem::{MapOpts, MemError, SharedMem};
+use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId};
 use wake::ShmWake;
 
@@ -97,7 +98,10 @@ impl Shm {
         if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
         }
-        let watch = PidFd::open(ProcId { pid: who.pid, start: who.start }).map_err(|_| Lost::Nobody)?;
+        let watch = PidFd::open(ProcId { pid: who.pid, start: who.start }).map_err(|e| match e {
+            WatchError::Gone { .. } => Lost::Nobody,
+            e @ WatchError::Os { errno, .. } => Lost::Barred(format!("{e} ({})", find::remedy(errno))),
+        })?;
         let mem = SharedMem::open_proc(who.pid, who.dev_fd, 1).map_err(|e| match e {
             MemError::Gone { .. } => Lost::Nobody,
             e => Lost::Barred(e.to_string()),
@@ -141,6 +145,7 @@ impl Link for Shm {
     fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {
         let mem = SharedMem::create("softefa.mr", len, MapOpts::default()).map_err(|e| match e {
             MemError::Os { op, errno } => Error::Sys { call: op, errno },
+            MemError::Descriptors { .. } => Error::NoDescriptor,
             _ => Error::NoMemory,
         })?;
         let fd = mem.fd();

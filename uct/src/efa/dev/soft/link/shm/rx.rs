@@ -12,6 +12,7 @@ use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
 /// Where long messages for a receive go.
@@ -228,8 +229,17 @@ impl ShmRx {
 
 /// Whether there is no such process any more, or only its remains.
 fn is_gone(pid: u32) -> bool {
-    let Some(start) = proc::start_time(pid) else { return true };
-    PidFd::open(ProcId { pid, start }).map_or(true, |watch| watch.is_dead())
+    let start = match proc::start_time(pid) {
+        Ok(Some(start)) => start,
+        Ok(None) => return true,
+        // Not known. A wrong "gone" would take the message of a slow sender for one of a dead sender.
+        Err(_) => return false,
+    };
+    match PidFd::open(ProcId { pid, start }) {
+        Ok(watch) => watch.is_dead(),
+        Err(WatchError::Gone { .. }) => true,
+        Err(WatchError::Os { .. }) => false,
+    }
 }
 
 impl Rx for ShmRx {

@@ -78,7 +78,7 @@ fn sweep(dir: &Path) {
     for entry in entries.flatten() {
         let Some(maker) = entry.file_name().to_str().and_then(|name| maker(name, uid)) else { continue };
         let ours = entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
-        if ours && proc::start_time(maker.pid) != Some(maker.start) {
+        if ours && proc::start_time(maker.pid).is_ok_and(|start| start != Some(maker.start)) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

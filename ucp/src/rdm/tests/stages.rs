@@ -151,6 +151,25 @@ fn the_next_grant_comes_when_the_last_is_used_up() {
 }
 
 #[test]
+fn a_wire_that_makes_senders_wait_grants_all_at_once() {
+    let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    net.nodes[1].engine.set_grant(WireId(0), Grant::Whole);
+    let peer = net.peer(0, 1);
+    let letters = [1, 2, 3].map(|n| letter(n, 90_000));
+    let mut rooms = [1, 2, 3].map(|_| vec![0; 90_000]);
+    for (n, room) in rooms.iter_mut().enumerate() {
+        net.recv(1, room, exact(n as u64), n as u64);
+    }
+    for (n, bytes) in letters.iter().enumerate() {
+        net.send(0, peer, bytes, Some(n as u64), Row::LongCts);
+    }
+    net.settle();
+    assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::CTS.0)], 3);
+    assert_eq!(rooms, letters);
+}
+
+#[test]
 fn every_protocol_expected_and_unexpected() {
     for (row, len) in ROWS {
         for early in [false, true] {

@@ -35,7 +35,7 @@ fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
         }
     }
     command.envs(vars.iter().copied());
-    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = Spawned(child.spawn().unwrap());
     let until = Instant::now() + PATIENCE;
     while child.0.try_wait().unwrap().is_none() {

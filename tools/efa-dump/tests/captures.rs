@@ -128,10 +128,10 @@ fn planted_violations_are_found() {
     planted(3, &|p| p[8] = p[8].wrapping_add(1), "send_id");
     planted(3, &|p| p[16] = p[16].wrapping_sub(1), "1 bytes more than the window allows");
     planted(3, &|p| p[20] = 1, "are missing");
-    planted(4, &|p| p[4] = p[4].wrapping_add(1), "no operation of this id waits for a CTSDATA");
+    planted(4, &|p| p[4] = p[4].wrapping_add(1), "no operation of this id waits for CTSDATA");
     planted(4, &|p| p[20] = 9, "of a message of");
     planted(4, &|p| p[10] = 1, "bytes claimed");
-    planted(10, &|p| p[4] = p[4].wrapping_add(1), "no operation of this id waits for a RECEIPT");
+    planted(10, &|p| p[4] = p[4].wrapping_add(1), "no operation of this id waits for RECEIPT");
     planted(9, &|p| p[8] &= !2, "the peer has not announced DELIVERY_COMPLETE");
 }
 

@@ -5,6 +5,7 @@ mod common;
 
 use std::process::Command;
 
+use common::everything::everything;
 use common::{Folder, capture, dump};
 use serde_json::Value;
 
@@ -32,18 +33,30 @@ fn number(text: &str) -> Option<u64> {
 
 #[test]
 fn tshark_sees_what_we_see() {
+    let folder = Folder::new("dissector");
+    agree(&folder, &capture(&folder, "capture", &[]));
+}
+
+#[test]
+fn and_so_with_every_packet_type() {
+    let folder = Folder::new("dissector-all");
+    let path = folder.path("everything");
+    everything().write(&path);
+    agree(&folder, &path);
+}
+
+/// Runs both on a capture.
+fn agree(folder: &Folder, path: &std::path::Path) {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: no tshark on this machine (Debian: apt install tshark)");
         return;
     }
-    let folder = Folder::new("dissector");
-    let path = capture(&folder, "capture", &[]);
     let script = folder.path("efa_rdm.lua");
     std::fs::write(&script, dump(&["--dissector"]).out).unwrap();
     let mut tshark = Command::new("tshark");
     // Its settings and plug-ins are none of this test's business.
     tshark.env("HOME", folder.path("home")).env("XDG_CONFIG_HOME", folder.path("home"));
-    tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&path);
+    tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(path);
     tshark.args(["-T", "fields", "-E", "separator=|", "-e", "_ws.col.Info", "-e", "_ws.malformed"]);
     tshark.args(["-e", "softefa.src_qpn", "-e", "efa_rdm.short"]);
     FIELDS.iter().for_each(|(_, name)| {

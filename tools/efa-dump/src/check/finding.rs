@@ -48,7 +48,7 @@ pub enum Finding {
         last: u32,
     },
     /// An answer to nothing.
-    #[error("{field} {id}: no operation of this id waits for a {packet}")]
+    #[error("{field} {id}: no operation of this id waits for {packet}")]
     Unknown {
         /// The answer.
         packet: &'static str,

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod everything;
+pub mod script;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

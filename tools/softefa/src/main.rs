@@ -28,7 +28,7 @@ enum What {
         device: Device,
 
         /// The program and its arguments
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+        #[arg(required = true, last = true, value_name = "PROGRAM")]
         command: Vec<OsString>,
     },
     /// Lists the devices a program would find

@@ -1,0 +1,249 @@
+//! Programs nobody here wrote, on the software device: Debian's `fi_info` and `fi_pingpong`, unmodified, under
+//! `softefa run`. Without them (package `libfabric-bin`) these tests say so and pass; the launcher's own need nothing.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// A client that takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Builds the launcher and the library; answers the launcher.
+fn softefa() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        // This program is TARGET/PROFILE/deps/NAME.
+        let me = std::env::current_exe().unwrap();
+        let profile = me.ancestors().nth(2).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(root).args(["build", "--quiet", "--package", "softefa"]);
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        profile.join("softefa")
+    })
+}
+
+/// Whether a client is installed; says so if it is not.
+fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if !there {
+        println!("skipped: no {program} on this machine (Debian package libfabric-bin)");
+    }
+    there
+}
+
+/// A process that is ended when the test ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts `softefa run OPTIONS -- COMMAND` with nothing else of ours set.
+fn start(options: &[&str], command: &[&str]) -> Running {
+    let mut run = Command::new(softefa());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["UCX_", "SOFTEFA_", "FI_"].iter().any(|p| text.starts_with(p)) {
+            run.env_remove(&name);
+        }
+    }
+    run.arg("run").args(options).arg("--").args(command);
+    Running(run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// Waits for its end and answers what it printed.
+fn finish(mut running: Running, what: &str) -> Output {
+    use std::io::Read;
+    let (stdout, stderr) = (running.0.stdout.take(), running.0.stderr.take());
+    let drain = |from: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            from.into_iter().for_each(|mut from| {
+                let _ = from.read_to_end(&mut all);
+            });
+            all
+        })
+    };
+    let out = drain(stdout.map(|s| Box::new(s) as Box<dyn Read + Send>));
+    let err = drain(stderr.map(|s| Box::new(s) as Box<dyn Read + Send>));
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = running.0.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "{what} hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a run printed, if it went well.
+fn good(running: Running, what: &str) -> String {
+    let out = finish(running, what);
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{what}: {:?}\n{stdout}\n{stderr}", out.status);
+    stdout
+}
+
+/// Whether somebody listens on a TCP port.
+fn listens(port: u16) -> bool {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
+    let (place, listening) = (format!(":{port:04X}"), "0A");
+    tables.iter().flat_map(|t| t.lines()).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|at| at.ends_with(&place)) && words.nth(1) == Some(listening)
+    })
+}
+
+/// Both ends of a checked ping-pong; answers the sizes that went through, as the client printed them.
+fn pingpong(options: &[&str], how: &[&str]) -> Vec<String> {
+    let what = format!("fi_pingpong {how:?} {options:?}");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let common = [&["fi_pingpong", "-p", "efa", "-c"][..], how].concat();
+    let server = start(options, &[&common[..], &["-B", &port]].concat());
+    let until = Instant::now() + PATIENCE;
+    while !listens(port.parse().unwrap()) {
+        assert!(Instant::now() < until, "{what}: the server does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let client = start(options, &[&common[..], &["-P", &port, "127.0.0.1"]].concat());
+    let printed = good(client, &what);
+    good(server, &what);
+    let sizes = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    sizes.map(str::to_owned).collect()
+}
+
+#[test]
+fn fi_info_finds_both_kinds_of_endpoint() {
+    if !have("fi_info") {
+        return;
+    }
+    for generation in ["1", "2", "3", "4"] {
+        let found = good(start(&["--gen", generation], &["fi_info", "-p", "efa"]), "fi_info");
+        assert!(found.contains("domain: softefa0-rdm"), "{found}");
+        assert!(found.contains("domain: softefa0-dgrm"), "{found}");
+    }
+}
+
+#[test]
+fn fi_pingpong_rdm_all_sizes() {
+    if !have("fi_pingpong") {
+        return;
+    }
+    for kind in ["msg", "tagged"] {
+        let sizes = pingpong(&[], &["-e", "rdm", "-m", kind, "-I", "10", "-S", "all"]);
+        for size in ["1", "64", "4k", "64k", "1m", "4m"] {
+            assert!(sizes.iter().any(|s| s == size), "{kind}: no {size} in {sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn fi_pingpong_on_every_generation() {
+    if !have("fi_pingpong") {
+        return;
+    }
+    for generation in ["1", "2", "4"] {
+        for size in ["8", "65536", "1048576"] {
+            let sizes =
+                pingpong(&["--gen", generation], &["-e", "rdm", "-m", "tagged", "-I", "10", "-S", size]);
+            assert_eq!(sizes.len(), 1, "generation {generation}, {size} bytes");
+        }
+    }
+}
+
+#[test]
+fn fi_pingpong_datagrams() {
+    if !have("fi_pingpong") {
+        return;
+    }
+    assert!(!pingpong(&[], &["-e", "dgram", "-I", "10"]).is_empty());
+}
+
+/// Trees that a launcher has left.
+fn trees_of(pid: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
+    let ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with("softefa-sys.") && name.split('.').nth(2) == Some(&pid.to_string())
+    };
+    entries.filter(ours).collect()
+}
+
+#[test]
+fn the_programs_status_comes_back_and_nothing_is_left() {
+    for (command, code) in
+        [(&["true"][..], 0), (&["sh", "-c", "exit 7"], 7), (&["sh", "-c", "kill -9 $$"], 137)]
+    {
+        let running = start(&[], command);
+        let pid = running.0.id();
+        let out = finish(running, "softefa run");
+        assert_eq!(out.status.code(), Some(code), "{command:?}: {}", text(&out.stderr));
+        assert_eq!(trees_of(pid), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_signal_ends_the_program_and_takes_the_tree_away() {
+    let running = start(&[], &["sleep", "600"]);
+    let pid = running.0.id();
+    let until = Instant::now() + PATIENCE;
+    let child = loop {
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        if let Some(child) = children.split_whitespace().next() {
+            let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            if comm.trim() == "sleep" {
+                break child.to_owned();
+            }
+        }
+        assert!(Instant::now() < until, "no child");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(trees_of(pid).len(), 1);
+    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    assert_eq!(finish(running, "softefa run").status.code(), Some(128 + 15));
+    assert_eq!(trees_of(pid), Vec::<PathBuf>::new());
+    assert!(!Path::new(&format!("/proc/{child}")).exists(), "the program lives on");
+}
+
+#[test]
+fn bad_input_is_told_in_one_line() {
+    let told = |options: &[&str], command: &[&str], code: i32, has: &str| {
+        let out = finish(start(options, command), "softefa run");
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{err}");
+        assert!(err.contains(has), "{err}");
+    };
+    told(&["--mtu", "lots"], &["true"], 125, "SOFTEFA_MTU=lots");
+    told(&["--gid", "0"], &["true"], 125, "SOFTEFA_GID=0");
+    told(&["--gen", "5"], &["true"], 2, "1..=4");
+    told(&["--no-such-option"], &["true"], 2, "--no-such-option");
+    told(&[], &["/no/such/program"], 127, "/no/such/program cannot be run");
+}
+
+#[test]
+fn list_and_doctor_say_what_there_is() {
+    let out = Command::new(softefa()).args(["list", "--gen", "4", "--devices", "2"]).output().unwrap();
+    let listed = text(&out.stdout);
+    assert!(out.status.success() && listed.lines().count() == 2, "{listed}");
+    assert!(listed.contains("softefa1: part 0xefa3"), "{listed}");
+    let out = Command::new(softefa()).arg("doctor").output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stdout));
+}

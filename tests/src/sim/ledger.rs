@@ -58,6 +58,16 @@ pub enum Fate {
     Withdrawn,
 }
 
+impl Fate {
+    /// The receive that took it.
+    fn taker(self) -> Option<usize> {
+        match self {
+            Fate::Taken(by) => Some(by),
+            Fate::Waits | Fate::Withdrawn => None,
+        }
+    }
+}
+
 /// A receive posted by this worker (or a probe that took a message).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rec {
@@ -209,16 +219,13 @@ impl Ledger {
 
     /// Rules 2 and 3, and that nothing waits, at the end of a run.
     pub fn audit(&self) -> Result<(), Broken> {
-        for (n, m) in self.msgs.iter().enumerate() {
-            match m.fate {
-                Fate::Waits => return broken!("message {n} {m:?} was never taken"),
-                Fate::Taken(by) => {
-                    self.did_not_overtake(n, by)?;
-                    self.passed_nobody(n, by)?;
-                }
-                Fate::Withdrawn => {}
-            }
+        if let Some((n, m)) = self.msgs.iter().enumerate().find(|(_, m)| m.fate == Fate::Waits) {
+            return broken!("message {n} {m:?} was never taken");
         }
+        let taken = || self.msgs.iter().enumerate().filter_map(|(n, m)| Some((n, m.fate.taker()?)));
+        // Order first: a message that was overtaken also went past the receive of the one that overtook it.
+        taken().try_for_each(|(n, by)| self.did_not_overtake(n, by))?;
+        taken().try_for_each(|(n, by)| self.passed_nobody(n, by))?;
         match self.recs.iter().position(|r| matches!(r.end, End::Open | End::Got { at: Step::MAX, .. })) {
             Some(rec) => broken!("receive {rec} {:?} is still there", self.recs[rec]),
             None => Ok(()),

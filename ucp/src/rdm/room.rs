@@ -157,7 +157,7 @@ pub struct Arrival<'a> {
     pub row: &'static PktRow,
     /// What it says: claims, bounds-checked.
     pub packet: &'a Packet<'a>,
-    /// [`Turn::Now`], or [`Turn::Past`] for a further packet of a message in several.
+    /// `Turn::Now`, or `Turn::Past` for a further packet of a message in several.
     pub turn: Turn,
 }
 

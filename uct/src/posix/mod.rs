@@ -15,7 +15,7 @@
 //! # A message
 //!
 //! A writer claims a ticket by one compare-and-swap on the head, writes the packet into the cell, or, if it is
-//! longer than [`seg::INLINE`] bytes, into the slot bound to the cell, and publishes it by a store of the cell's word.
+//! longer than `seg::INLINE` bytes, into the slot bound to the cell, and publishes it by a store of the cell's word.
 //! The reader polls one word. A packet of up to 48 bytes travels in one cache line, word and sender included.
 //!
 //! # A writer that dies

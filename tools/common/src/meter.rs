@@ -53,11 +53,27 @@ fn bucket(sample: u64) -> usize {
     ((octave << FINE) as usize) + (sample >> octave) as usize
 }
 
+/// The largest sample of a bucket.
+fn end(bucket: usize) -> u64 {
+    let octave = (bucket >> FINE).saturating_sub(1);
+    let low = ((bucket - (octave << FINE)) as u64) << octave;
+    low + ((1u64 << octave) - 1)
+}
+
 /// The middle of a bucket.
 fn middle(bucket: usize) -> f64 {
     let octave = (bucket >> FINE).saturating_sub(1);
     let low = ((bucket - (octave << FINE)) as u64) << octave;
     low as f64 + ((1u64 << octave) - 1) as f64 / 2.0
+}
+
+/// Samples between the bin before and `upto`.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Bin {
+    /// No sample of the bin is longer, seconds.
+    pub upto: f64,
+    /// How many samples.
+    pub count: u64,
 }
 
 /// Counts and times iterations.
@@ -156,6 +172,19 @@ impl Meter {
         self.begun.elapsed().as_secs_f64() / counts as f64
     }
 
+    /// How the samples are distributed: eight bins an octave, ascending, empty ones left out. Times are multiplied by
+    /// `scale`.
+    pub fn histogram(&self, scale: f64) -> Vec<Bin> {
+        const MERGED: usize = 1 << (FINE - 3);
+        let cycle = self.cycle() * scale;
+        let bins = self.samples.counts.chunks(MERGED).enumerate();
+        let all = bins.map(|(n, counts)| Bin {
+            upto: end((n + 1) * MERGED - 1) as f64 * cycle,
+            count: counts.iter().sum(),
+        });
+        all.filter(|bin| bin.count > 0).collect()
+    }
+
     /// The figures now, with the percentile `rank`; the next "recent" average starts here.
     pub fn read(&mut self, rank: f64) -> Reading {
         let now = Instant::now();
@@ -230,6 +259,25 @@ mod tests {
             assert!(off <= sample as f64 / 64.0, "{sample}: {}", middle(b));
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_histogram_has_every_sample_once() {
+        let mut meter = Meter::new();
+        meter.start();
+        for sample in (0..5000).map(|n| n * n) {
+            meter.samples.record(sample);
+        }
+        let bins = meter.histogram(1.0);
+        assert_eq!(bins.iter().map(|b| b.count).sum::<u64>(), 5000);
+        assert!(bins.windows(2).all(|w| w[0].upto < w[1].upto), "{bins:?}");
+        assert!(bins.iter().all(|b| b.count > 0));
+        for bucket in 0..BUCKETS - 1 {
+            assert!(
+                middle(bucket) <= end(bucket) as f64 && (end(bucket) as f64) < middle(bucket + 1),
+                "{bucket}"
+            );
+        }
     }
 
     #[test]

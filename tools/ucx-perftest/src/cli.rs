@@ -4,11 +4,17 @@
 use clap::builder::TypedValueParser as _;
 use clap::{ArgAction, Args, FromArgMatches, Parser};
 use tools_common::boot::Family;
-use tools_common::units::{parse_bytes, parse_count};
+use tools_common::units::parse_count;
 use ucs::sys::CpuSet;
+
+mod later;
+mod sizes;
 
 use crate::fail::Failure;
 use crate::spec::{Arrival, Layer, Layout, Passive, Spec, TagMatch, Test, Validate};
+
+pub use later::Later;
+pub use sizes::Sizes;
 
 /// Measures transports (am, put, get, atomics) and protocols (tag matching) between two processes.
 ///
@@ -67,6 +73,10 @@ pub struct Cli {
     #[arg(long)]
     pub json: bool,
 
+    /// Also print how the times are distributed
+    #[arg(long)]
+    pub hist: bool,
+
     /// Print no banner
     #[arg(short)]
     pub quiet: bool,
@@ -99,7 +109,7 @@ pub struct TestArgs {
     #[arg(short = 'D', value_name = "LAYOUT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Layout::parse_name(&s)))]
     pub layout: Option<Layout>,
 
-    /// Message size [default: 8]; a,b: pieces of one message; from:to: a sweep in powers of two
+    /// Message size [default: 8]; a,b: pieces of one message; from..to (or from:to): a sweep in powers of two
     #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)))]
     pub size: Option<Sizes>,
 
@@ -141,103 +151,6 @@ pub struct TestArgs {
 
     #[command(flatten)]
     pub later: Later,
-}
-
-/// What hands know from `ucx_perftest` and is not here: refused by name, not as an unknown letter.
-#[derive(Args, Debug, Clone, Default)]
-pub struct Later {
-    #[arg(short = 'm', hide = true, value_name = "MEM", help = "memory types other than host")]
-    m: Option<String>,
-    #[arg(short = 'i', hide = true, help = "distance between pieces")]
-    i: Option<String>,
-    #[arg(short = 'B', hide = true, help = "lazy registration")]
-    b: bool,
-    #[arg(short = 'H', hide = true, help = "active message header size")]
-    h: Option<String>,
-    #[arg(short = 'A', hide = true, help = "asynchronous progress mode")]
-    a: Option<String>,
-    #[arg(short = 'T', hide = true, help = "several threads")]
-    t: Option<String>,
-    #[arg(short = 'M', hide = true, help = "thread support level")]
-    thread_level: Option<String>,
-    #[arg(short = 'r', hide = true, help = "receive mode of stream tests")]
-    r: Option<String>,
-    #[arg(short = 'I', hide = true, help = "wake-up feature")]
-    wake: bool,
-    #[arg(short = 'E', hide = true, help = "wait mode")]
-    e: Option<String>,
-    #[arg(short = 'z', hide = true, help = "pre-registered memory handle")]
-    z: bool,
-    #[arg(short = 'P', hide = true, help = "start by MPI")]
-    p: Option<String>,
-    #[arg(short = 'K', hide = true, help = "start by MAD")]
-    k: Option<String>,
-}
-
-impl Later {
-    fn check(&self) -> Result<(), String> {
-        let harmless = |given: &Option<String>, ok: &str| given.as_deref().is_none_or(|v| v == ok);
-        let asked = [
-            (
-                !harmless(&self.m, "host") && !harmless(&self.m, "host,host"),
-                "-m",
-                "memory types other than host",
-            ),
-            (!harmless(&self.i, "0"), "-i", "a distance between pieces"),
-            (self.b, "-B", "lazy registration"),
-            (!harmless(&self.h, "8") && !harmless(&self.h, "0"), "-H", "a choice of header size"),
-            (self.a.is_some(), "-A", "asynchronous progress"),
-            (!harmless(&self.t, "1"), "-T", "several threads"),
-            (!harmless(&self.thread_level, "single"), "-M", "thread levels other than single"),
-            (self.r.is_some(), "-r", "stream tests"),
-            (self.wake, "-I", "the wake-up feature"),
-            (!harmless(&self.e, "poll"), "-E", "a wait mode other than poll"),
-            (self.z, "-z", "memory handles"),
-            (self.p.is_some(), "-P", "starting by MPI"),
-            (self.k.is_some(), "-K", "starting by MAD"),
-        ];
-        match asked.iter().find(|(given, ..)| *given) {
-            Some((_, flag, what)) => Err(format!("option {flag} ({what}) is not supported yet")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Sizes of the messages of one test.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sizes {
-    /// One message of these pieces.
-    Pieces(Vec<usize>),
-    /// One test for each power of two between, and for both ends.
-    Sweep(usize, usize),
-}
-
-impl Sizes {
-    /// Reads `8`, `64k`, `16,48` or `8:1m`.
-    pub fn parse(text: &str) -> Result<Sizes, String> {
-        match text.split_once(':') {
-            Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
-                (from, to) if from <= to => Ok(Sizes::Sweep(from, to)),
-                _ => Err(format!("'{text}' is not a range of sizes (smallest:largest)")),
-            },
-            None => text.split(',').map(parse_bytes).collect::<Result<_, _>>().map(Sizes::Pieces),
-        }
-    }
-
-    fn all(&self) -> Vec<Vec<usize>> {
-        match self {
-            Sizes::Pieces(pieces) => vec![pieces.clone()],
-            Sizes::Sweep(from, to) => {
-                let next = |n: &usize| n.checked_add(1).and_then(usize::checked_next_power_of_two);
-                let mut all: Vec<Vec<usize>> = std::iter::successors(Some(*from), next)
-                    .take_while(|n| n < to)
-                    .map(|n| vec![n])
-                    .collect();
-                all.push(vec![*to]);
-                all
-            }
-        }
-    }
 }
 
 impl TestArgs {

@@ -2,9 +2,11 @@
 //! Fed by `session` on the side that measures. Layout is fixed: scripts read it.
 
 use serde::Serialize;
-use tools_common::meter::Reading;
+use tools_common::meter::{Bin, Meter, Reading};
 use tools_common::out;
 use tools_common::units::grouped;
+
+mod hist;
 
 use crate::cli::Cli;
 use crate::spec::{Flow, Layer, Spec, Test, Validate};
@@ -49,6 +51,8 @@ pub struct Done {
     pub path: Path,
     /// The figures.
     pub reading: Reading,
+    /// How the times are distributed, if the report wants it.
+    pub hist: Vec<Bin>,
 }
 
 /// The JSON object of a result.
@@ -67,6 +71,9 @@ struct Object<'a> {
     latency_us: LatencyUs,
     bandwidth_mbs: f64,
     msg_rate: f64,
+    /// Pairs of an upper bound, microseconds, and a count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    histogram_us: Vec<(f64, u64)>,
 }
 
 /// Half a round trip, or time per message, microseconds.
@@ -84,6 +91,7 @@ pub struct Report {
     numeric: bool,
     only_final: bool,
     quiet: bool,
+    hist: bool,
     batch: Vec<String>,
     headed: bool,
 }
@@ -104,6 +112,7 @@ impl Report {
             numeric: cli.numeric,
             only_final: cli.only_final,
             quiet: cli.quiet,
+            hist: cli.hist,
             batch: cli.batch.iter().map(name).collect(),
             headed: false,
         }
@@ -117,6 +126,7 @@ impl Report {
             numeric: false,
             only_final: true,
             quiet: true,
+            hist: false,
             batch: Vec::new(),
             headed: false,
         }
@@ -125,6 +135,12 @@ impl Report {
     /// The percentile of the first column.
     pub fn rank(&self) -> f64 {
         self.rank
+    }
+
+    /// How the times that `meter` has counted are distributed, if that was asked for.
+    pub fn histogram(&self, spec: &Spec, meter: &Meter) -> Vec<Bin> {
+        let scale = if spec.test.flow() == Flow::PingPong { 0.5 } else { 1.0 };
+        if self.hist { meter.histogram(scale) } else { Vec::new() }
     }
 
     /// Words of the server: whom it waits for.
@@ -199,6 +215,7 @@ impl Report {
                     (true, None) => String::new(),
                 };
                 out::line(self.columns(&first, &done.spec, done.reading));
+                hist::lines(&done.hist).iter().for_each(out::line);
             }
             Format::Csv => {
                 let mut cells: Vec<String> =
@@ -283,6 +300,7 @@ fn object(done: &Done) -> Object<'_> {
         },
         bandwidth_mbs: round(f.overall_bw),
         msg_rate: f.overall_rate.round(),
+        histogram_us: done.hist.iter().map(|bin| (round(bin.upto * 1e6), bin.count)).collect(),
     }
 }
 

@@ -78,6 +78,7 @@ tests! {
     PutLat, "put_lat", Uct, PingPong, 1, "latency", "put latency";
     AddLat, "add_lat", Uct, PingPong, 1, "latency", "atomic add latency";
     Get, "get", Uct, Stream, 1, "latency", "get latency / bandwidth / message rate";
+    GetBw, "get_bw", Uct, Stream, 32, "overhead", "get bandwidth / message rate";
     Fadd, "fadd", Uct, Stream, 1, "latency", "atomic fetch-and-add latency / rate";
     Swap, "swap", Uct, Stream, 1, "latency", "atomic swap latency / rate";
     Cswap, "cswap", Uct, Stream, 1, "latency", "atomic compare-and-swap latency / rate";
@@ -104,7 +105,6 @@ const LATER: &[&str] = &[
     "stream_lat",
     "ucp_am_lat",
     "ucp_am_bw",
-    "get_bw",
 ];
 
 impl Test {
@@ -245,7 +245,7 @@ impl Spec {
         if self.test.is_atomic() && size != 4 && size != 8 {
             return wrong(format!("-s {size}: {test} works on words of 4 or 8 bytes"));
         }
-        if size == 0 && matches!(self.test, Test::PutLat | Test::PutBw | Test::Get) {
+        if size == 0 && matches!(self.test, Test::PutLat | Test::PutBw | Test::Get | Test::GetBw) {
             return wrong(format!("-s 0: {test} needs at least 1 byte"));
         }
         if self.iters == 0 {

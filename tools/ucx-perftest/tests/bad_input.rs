@@ -17,7 +17,7 @@ fn bad_with(line: &str, vars: &[(&str, &str)], status: i32, want: &str) {
     assert_eq!(ran.status, status, "{line}");
 }
 
-const TESTS: &str = "am_lat, put_lat, add_lat, get, fadd, swap, cswap, am_bw, am_mr, put_bw, add_mr, tag_lat, tag_bw, \
+const TESTS: &str = "am_lat, put_lat, add_lat, get, get_bw, fadd, swap, cswap, am_bw, am_mr, put_bw, add_mr, tag_lat, tag_bw, \
                      tag_sync_lat, tag_sync_bw";
 
 #[test]

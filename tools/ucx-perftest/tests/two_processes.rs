@@ -37,6 +37,7 @@ const RMA: &[&str] = &[
     "put_bw -D zcopy -s 20k",
     "get -D zcopy -s 1",
     "get -s 20k",
+    "get_bw -s 20k",
 ];
 const SHM_ONLY: &[&str] = &[
     "am_lat -D zcopy -s 100,200",
@@ -175,4 +176,18 @@ fn a_batch_in_each_format() {
     let text = line("-f");
     assert!(text.lines().any(|l| l.starts_with("       lat               300 ")), "{text}");
     std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn a_histogram_has_every_iteration() {
+    let out = good("--local --json --hist -n 500 -w 10 -x posix -t am_lat -s 8..16");
+    assert_eq!(out.lines().count(), 2, "{out}");
+    for line in out.lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let bins = value["histogram_us"].as_array().unwrap();
+        assert_eq!(bins.iter().map(|b| b[1].as_u64().unwrap()).sum::<u64>(), 500, "{line}");
+    }
+    let text = good("--local -q -f --hist -n 500 -x posix -t am_lat");
+    assert!(text.lines().nth(1).unwrap().contains(" usec "), "{text}");
+    assert!(text.trim_end().lines().last().unwrap().contains("100.0000 % #"), "{text}");
 }

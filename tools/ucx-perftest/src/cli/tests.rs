@@ -34,6 +34,7 @@ fn sizes_are_pieces_or_sweeps() {
     assert_eq!(sweep[4].label.as_deref(), Some("40"));
     assert_eq!(specs("-l -t tag_bw -s 0:2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(specs("-l -t tag_bw -s 8:8").unwrap().len(), 1);
+    assert_eq!(specs("-l -t tag_bw -s 8..4m").unwrap(), specs("-l -t tag_bw -s 8:4m").unwrap());
 }
 
 #[test]
@@ -46,7 +47,8 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
             "data layout 'zerocopy' is unknown: one of short, shortiov, bcopy, zcopy",
         ),
         ("-t am_lat -x posix -s 8q", "'8q' is not a size (a number of bytes, or with k, m, g such as 64k)"),
-        ("-t am_lat -x posix -s 9:8", "'9:8' is not a range of sizes (smallest:largest)"),
+        ("-t tag_lat -s 8..", "'' is not a size"),
+        ("-t am_lat -x posix -s 9:8", "'9:8' is not a range of sizes (smallest..largest)"),
         ("-t am_lat", "am_lat needs -x (see `ucx-info -d` for transports and devices)"),
         ("-t fadd -x posix -s 16", "-s 16: fadd works on words of 4 or 8 bytes"),
         ("-t put_lat -x posix -s 0", "-s 0: put_lat needs at least 1 byte"),

@@ -41,9 +41,9 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         tag.measure(spec.warmup)?;
     }
     tag.measure(spec.iters)?;
-    let reading = scale(spec, tag.meter.read(rank));
+    let (reading, hist) = (scale(spec, tag.meter.read(rank)), report.histogram(spec, &tag.meter));
     tag.wait.barrier(&tag.worker)?;
-    Ok(Done { spec: spec.clone(), path, reading })
+    Ok(Done { spec: spec.clone(), path, reading, hist })
 }
 
 fn scale(spec: &Spec, reading: tools_common::meter::Reading) -> tools_common::meter::Reading {

@@ -97,10 +97,10 @@ impl open::Job for Job<'_> {
             measure(&mut rig, layout, spec.warmup)?;
         }
         measure(&mut rig, layout, spec.iters)?;
-        let reading = scale(spec, rig.reading(rank));
+        let (reading, hist) = (scale(spec, rig.reading(rank)), report.histogram(spec, &rig.meter));
         end(&mut rig)?;
         let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
-        Ok(Done { spec: spec.clone(), path, reading })
+        Ok(Done { spec: spec.clone(), path, reading, hist })
     }
 }
 
@@ -155,7 +155,7 @@ fn measure<I: Iface>(rig: &mut Rig<'_, I>, layout: Layout, iters: u64) -> Result
         Test::AmBw | Test::AmMr => am::stream(rig, layout, iters),
         Test::PutLat => rma::put_lat(rig, layout, iters),
         Test::PutBw => rma::put_bw(rig, layout, iters),
-        Test::Get => rma::get(rig, layout, iters),
+        Test::Get | Test::GetBw => rma::get(rig, layout, iters),
         Test::AddLat => amo::add_lat(rig, iters),
         Test::AddMr => amo::add_mr(rig, iters),
         Test::Fadd | Test::Swap | Test::Cswap => amo::fetch(rig, iters),

@@ -56,7 +56,7 @@ fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
         attr.has(cap).then_some(Offer { layout, range: (low, high), pieces })
     };
     let all = match test {
-        Test::Get => {
+        Test::Get | Test::GetBw => {
             let l = attr.get;
             vec![
                 offer(Caps::GET_SHORT, Layout::Short, 1, l.max_short, 1),

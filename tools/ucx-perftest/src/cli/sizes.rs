@@ -1,0 +1,41 @@
+//! Message sizes as `-s` takes them: one, pieces of one, or a sweep. Used by the command line and by batch lines.
+
+use tools_common::units::parse_bytes;
+
+/// Sizes of the messages of one test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// One message of these pieces.
+    Pieces(Vec<usize>),
+    /// One test for each power of two between, and for both ends.
+    Sweep(usize, usize),
+}
+
+impl Sizes {
+    /// Reads `8`, `64k`, `16,48`, `8..1m` or `8:1m`.
+    pub fn parse(text: &str) -> Result<Sizes, String> {
+        match text.split_once("..").or_else(|| text.split_once(':')) {
+            Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
+                (from, to) if from <= to => Ok(Sizes::Sweep(from, to)),
+                _ => Err(format!("'{text}' is not a range of sizes (smallest..largest)")),
+            },
+            None => text.split(',').map(parse_bytes).collect::<Result<_, _>>().map(Sizes::Pieces),
+        }
+    }
+
+    /// The sizes, each as the pieces of a message.
+    pub fn all(&self) -> Vec<Vec<usize>> {
+        match self {
+            Sizes::Pieces(pieces) => vec![pieces.clone()],
+            Sizes::Sweep(from, to) => {
+                let next = |n: &usize| n.checked_add(1).and_then(usize::checked_next_power_of_two);
+                let mut all: Vec<Vec<usize>> = std::iter::successors(Some(*from), next)
+                    .take_while(|n| n < to)
+                    .map(|n| vec![n])
+                    .collect();
+                all.push(vec![*to]);
+                all
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A histogram for people: a bar a bin, and what part of all samples is not longer. Printed below a result.
+
+use tools_common::meter::Bin;
+
+/// Length of the longest bar, characters.
+const WIDTH: usize = 50;
+
+/// The lines, none for no bins.
+pub fn lines(bins: &[Bin]) -> Vec<String> {
+    let all: u64 = bins.iter().map(|b| b.count).sum();
+    let most = bins.iter().map(|b| b.count).max().unwrap_or(1).max(1);
+    let mut sum = 0;
+    let line = |bin: &Bin| {
+        sum += bin.count;
+        // A bin that has anything has a mark.
+        let bar = (bin.count as f64 / most as f64 * WIDTH as f64).ceil() as usize;
+        let part = sum as f64 / all as f64 * 100.0;
+        format!("{:>12.3} usec {:>10} {part:>8.4} % {}", bin.upto * 1e6, bin.count, "#".repeat(bar))
+    };
+    bins.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        let bins =
+            [Bin { upto: 1e-6, count: 100 }, Bin { upto: 2e-6, count: 50 }, Bin { upto: 1e-3, count: 1 }];
+        let lines = lines(&bins);
+        assert_eq!(lines[0], format!("       1.000 usec        100  66.2252 % {}", "#".repeat(50)));
+        assert!(lines[1].ends_with(&format!("99.3377 % {}", "#".repeat(25))), "{}", lines[1]);
+        assert!(lines[2].ends_with("100.0000 % #"), "{}", lines[2]);
+        assert!(super::lines(&[]).is_empty());
+    }
+}

@@ -168,6 +168,21 @@ fn fi_pingpong_on_every_generation() {
     }
 }
 
+/// A packet held back must move although its sender does not poll: between two sizes fi_pingpong waits on a socket.
+#[test]
+fn fi_pingpong_on_a_rough_network() {
+    if !have("fi_pingpong") {
+        return;
+    }
+    for (seed, kind) in [("7", "tagged"), ("3", "msg")] {
+        let options = ["--seed", seed, "--reorder", "0.2", "--rnr", "0.05"];
+        for size in ["8", "4096", "65536", "1048576", "4194304"] {
+            let sizes = pingpong(&options, &["-e", "rdm", "-m", kind, "-I", "10", "-S", size]);
+            assert_eq!(sizes.len(), 1, "seed {seed}, {size} bytes");
+        }
+    }
+}
+
 #[test]
 fn fi_pingpong_datagrams() {
     if !have("fi_pingpong") {

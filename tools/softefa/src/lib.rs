@@ -13,6 +13,7 @@ mod cq;
 mod device;
 mod efadv;
 mod efadv_later;
+mod engine;
 mod held;
 mod mr;
 mod pd;

@@ -193,7 +193,8 @@ pub unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
-    let state = obj.context().lock();
+    let state = &mut *obj.context().lock();
+    let mut failed = 0;
     // SAFETY: by this function's contract the list is valid.
     while let Some(one) = unsafe { wr.as_ref() } {
         let row = state.qps.get(obj.id).filter(|_| obj.may_send()).ok_or(libc::EINVAL);
@@ -202,11 +203,13 @@ pub unsafe extern "C" fn post_send(
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };
-            return e;
+            failed = e;
+            break;
         }
         wr = one.next;
     }
-    0
+    obj.context().posted(state, obj.id);
+    failed
 }
 
 /// What a receive work request offers. A datagram's buffer begins with room for a network header.

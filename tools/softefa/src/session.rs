@@ -142,13 +142,14 @@ fn post_all(obj: &QpObj, s: &Session) -> Result<(), Errno> {
     if s.list.iter().any(|r| r.inline.is_some_and(|len| len > widest)) {
         return Err(libc::EINVAL);
     }
-    let state = obj.context().lock();
+    let state = &mut *obj.context().lock();
     let row = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
-    if (row.qp.send_depth() - row.qp.in_flight()) as usize >= s.list.len() {
-        s.list.iter().try_for_each(|request| request.post(row))
-    } else {
-        Err(libc::ENOMEM)
+    if ((row.qp.send_depth() - row.qp.in_flight()) as usize) < s.list.len() {
+        return Err(libc::ENOMEM);
     }
+    let done = s.list.iter().try_for_each(|request| request.post(row));
+    obj.context().posted(state, obj.id);
+    done
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut IbvQpEx) {

@@ -4,10 +4,11 @@
 use crate::abi::{IbvContext, VerbsContext};
 use crate::ah::AhNumbers;
 use crate::cq::CqRow;
+use crate::engine::{Engine, Work};
 use rustix::event::{EventfdFlags, eventfd};
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Error, OpenError};
 use uct::efa::dev::soft::{Device, Mr, Pd, Qp, Shm};
@@ -35,6 +36,8 @@ pub struct State {
     /// Queue pairs by number modulo the length, a power of two: the device keeps them distinct so.
     by_number: Vec<SlotId>,
     pub ahs: AhNumbers,
+    /// What the engine does.
+    pub work: Work,
 }
 
 // SAFETY: the parts of a soft device share counted references and cells without synchronisation. All of them, of one
@@ -52,6 +55,7 @@ impl State {
             qps: Slots::with_limit(1 << 16),
             by_number: vec![SlotId::NONE; numbers],
             ahs: AhNumbers::default(),
+            work: Work::default(),
         }
     }
 
@@ -91,7 +95,7 @@ impl State {
 #[repr(C)]
 pub struct Context {
     verbs: VerbsContext,
-    state: Mutex<State>,
+    engine: Engine,
     /// What the device is; it never changes.
     pub attr: DevAttr,
     /// Its GID; it never changes.
@@ -108,7 +112,7 @@ impl Context {
         let (attr, gid) = (dev.attr().clone(), dev.gid());
         let verbs = fill(events.as_raw_fd());
         let whole =
-            Box::new(Context { verbs, state: Mutex::new(State::new(dev)), attr, gid, _events: events });
+            Box::new(Context { verbs, engine: Engine::new(State::new(dev)), attr, gid, _events: events });
         let whole = Box::into_raw(whole);
         Ok(whole.cast::<u8>().wrapping_add(offset_of!(Context, verbs.context)).cast())
     }
@@ -141,8 +145,15 @@ impl Context {
     /// Everything behind it. // HOT
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a verb ends the process, so a poisoned lock is never seen by anybody who could go on.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock()
+    }
+
+    /// Called after a post: sees to it that what the post left undone is done even if the program polls no more. // HOT
+    #[inline]
+    pub fn posted(&self, state: &mut State, qp: SlotId) {
+        if state.qps.get(qp).is_some_and(|row| row.qp.keeps()) {
+            self.engine.work(state);
+        }
     }
 }
 

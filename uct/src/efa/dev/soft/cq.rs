@@ -191,6 +191,18 @@ impl<L: Link> Cq<L> {
         }
     }
 
+    /// Does for waiting requests what `polls` polls would, and takes no entry; answers whether some wait on. For users
+    /// whose programs stop polling while hardware would work on.
+    pub fn drive(&self, polls: u32) -> bool {
+        let cq = &*self.0;
+        if cq.waiting.get() == 0 || !cq.link.alive() {
+            return false;
+        }
+        (0..polls).for_each(|_| cq.link.on_poll());
+        cq.pump();
+        cq.waiting.get() != 0
+    }
+
     /// Entries it was created for, rounded up to a power of two.
     pub fn depth(&self) -> u32 {
         self.0.depth as u32

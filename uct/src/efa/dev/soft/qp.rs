@@ -145,6 +145,12 @@ impl<L: Link> Qp<L> {
         }
     }
 
+    /// Whether requests of its wait: held back, for a receiver, or long RDMA in parts. Polling moves them. // HOT
+    #[inline]
+    pub fn keeps(&self) -> bool {
+        self.0.next_due.get() != u64::MAX
+    }
+
     /// Requests accepted whose completion was not polled yet.
     pub fn in_flight(&self) -> u32 {
         self.0.in_flight.get()

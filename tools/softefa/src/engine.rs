@@ -1,0 +1,133 @@
+//! The part of a NIC that works while its program does not: a thread that moves requests which a post could not finish
+//! (held back on a rough network, before a receiver that is not ready, long RDMA). Owned by a context, which posts wake it through.
+//! Never runs, nor is started, while every request is finished by its post; takes no completion.
+
+use crate::held::Held;
+use crate::state::State;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Time between two rounds while requests wait.
+const ROUND: Duration = Duration::from_micros(50);
+/// Polls that a busy program makes in that time: what a round counts for.
+const ROUND_POLLS: u32 = 512;
+
+/// Held while an engine has a context's lock: a fork in that moment would leave the child a lock that nobody gives back.
+static FORK: Held<()> = Held::new(());
+
+extern "C" fn before_fork() {
+    FORK.take();
+}
+
+extern "C" fn after_fork() {
+    FORK.give();
+}
+
+/// What the engine thread does, kept with the state it works on.
+#[derive(Default)]
+pub struct Work {
+    /// The thread, and the process that has it: a child after fork has none.
+    thread: Option<(JoinHandle<()>, u32)>,
+    /// It is parked, or about to.
+    idle: bool,
+    /// It shall end.
+    stop: bool,
+}
+
+/// A context's state, its lock, and its engine.
+pub struct Engine(Arc<Mutex<State>>);
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A panic in a verb ends the process, so a poisoned lock is never seen by anybody who could go on.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// An engine that has nothing to do yet.
+    pub fn new(state: State) -> Engine {
+        Engine(Arc::new(Mutex::new(state)))
+    }
+
+    /// The state. // HOT
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// There are requests that wait.
+    #[cold]
+    pub fn work(&self, state: &mut State) {
+        let work = &mut state.work;
+        match &work.thread {
+            Some((thread, _)) if work.idle => thread.thread().unpark(),
+            Some(_) => {}
+            None => {
+                let shared = self.0.clone();
+                // Without a thread, requests move when the program polls.
+                work.thread = spawn(move || run(&shared)).map(|thread| (thread, process::id()));
+            }
+        }
+        work.idle = false;
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let thread = {
+            let mut state = self.lock();
+            state.work.stop = true;
+            state.work.thread.take()
+        };
+        match thread {
+            Some((thread, pid)) if pid == process::id() => {
+                thread.thread().unpark();
+                // It ends without a panic, or the process has ended.
+                let _ = thread.join();
+            }
+            // In a child there is no such thread: nothing about it may be given back.
+            thread => std::mem::forget(thread),
+        }
+    }
+}
+
+/// Starts a thread that no signal is delivered to: they are for the program.
+fn spawn(body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers take and give a flag, which may be done around a fork.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    });
+    // SAFETY: all-zero is a valid signal set, and is filled below.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut before = all;
+    // SAFETY: `all` is writable.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: both sets are valid; the new thread inherits the mask of this one.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+    let thread = thread::Builder::new().name("softefa".into()).spawn(body);
+    // SAFETY: `before` was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    thread.ok()
+}
+
+fn run(state: &Mutex<State>) {
+    loop {
+        FORK.take();
+        let more = round(&mut lock(state));
+        FORK.give();
+        match more {
+            None => return,
+            Some(true) => thread::sleep(ROUND),
+            Some(false) => thread::park(),
+        }
+    }
+}
+
+/// Moves what waits; answers whether something waits on, or nothing if the engine shall end.
+fn round(state: &mut State) -> Option<bool> {
+    let more = state.cqs.iter().fold(false, |more, (_, row)| row.cq.drive(ROUND_POLLS) || more);
+    state.work.idle = !more;
+    (!state.work.stop).then_some(more)
+}

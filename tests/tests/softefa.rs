@@ -2,6 +2,7 @@
 //! `softefa run`. Without them (package `libfabric-bin`) these tests say so and pass; the launcher's own need nothing.
 
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -9,6 +10,9 @@ use std::time::{Duration, Instant};
 
 /// A client that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What is to be over in a moment.
+const SHORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Builds the launcher and the library; answers the launcher.
 fn softefa() -> &'static Path {
@@ -191,7 +195,7 @@ fn fi_pingpong_datagrams() {
     assert!(!pingpong(&[], &["-e", "dgram", "-I", "10"]).is_empty());
 }
 
-/// Trees that a launcher has left.
+/// Trees of the run whose process is or was `pid`.
 fn trees_of(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
     let ours = |path: &PathBuf| {
@@ -201,41 +205,54 @@ fn trees_of(pid: u32) -> Vec<PathBuf> {
     entries.filter(ours).collect()
 }
 
-#[test]
-fn the_programs_status_comes_back_and_nothing_is_left() {
-    for (command, code) in
-        [(&["true"][..], 0), (&["sh", "-c", "exit 7"], 7), (&["sh", "-c", "kill -9 $$"], 137)]
-    {
-        let running = start(&[], command);
-        let pid = running.0.id();
-        let out = finish(running, "softefa run");
-        assert_eq!(out.status.code(), Some(code), "{command:?}: {}", text(&out.stderr));
-        assert_eq!(trees_of(pid), Vec::<PathBuf>::new());
+/// The watcher removes the tree a moment after the program's end.
+fn assert_no_tree(pid: u32) {
+    let until = Instant::now() + SHORT_PATIENCE;
+    while !trees_of(pid).is_empty() {
+        assert!(Instant::now() < until, "left: {:?}", trees_of(pid));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_signal_ends_the_program_and_takes_the_tree_away() {
-    let running = start(&[], &["sleep", "600"]);
-    let pid = running.0.id();
-    let until = Instant::now() + PATIENCE;
-    let child = loop {
-        let children =
-            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        if let Some(child) = children.split_whitespace().next() {
-            let comm = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-            if comm.trim() == "sleep" {
-                break child.to_owned();
-            }
+fn the_programs_end_comes_back_and_nothing_is_left() {
+    for (command, code, signal) in [
+        (&["true"][..], Some(0), None),
+        (&["sh", "-c", "exit 7"], Some(7), None),
+        (&["sh", "-c", "kill -9 $$"], None, Some(9)),
+    ] {
+        let running = start(&[], command);
+        let pid = running.0.id();
+        let out = finish(running, "softefa run");
+        assert_eq!((out.status.code(), out.status.signal()), (code, signal), "{}", text(&out.stderr));
+        assert_no_tree(pid);
+    }
+}
+
+/// The program is in the launcher's place: whatever hits the one hits the other.
+#[test]
+fn a_signal_ends_the_program_and_the_tree_goes() {
+    for signal in ["-TERM", "-KILL", "-INT"] {
+        let running = start(&[], &["sleep", "600"]);
+        let pid = running.0.id();
+        let until = Instant::now() + PATIENCE;
+        while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim() != "sleep" {
+            assert!(Instant::now() < until, "the program does not run");
+            std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(Instant::now() < until, "no child");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    assert_eq!(trees_of(pid).len(), 1);
-    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
-    assert_eq!(finish(running, "softefa run").status.code(), Some(128 + 15));
-    assert_eq!(trees_of(pid), Vec::<PathBuf>::new());
-    assert!(!Path::new(&format!("/proc/{child}")).exists(), "the program lives on");
+        assert_eq!(trees_of(pid).len(), 1);
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+        assert!(finish(running, "softefa run").status.signal().is_some());
+        assert_no_tree(pid);
+    }
+}
+
+/// The watcher is nobody's child: a program that waits for all of its own does not wait for it.
+#[test]
+fn the_program_has_no_child_it_did_not_make() {
+    let out = good(start(&[], &["sh", "-c", "wait; cat /proc/$$/task/$$/children"]), "softefa run");
+    // cat itself is one.
+    assert_eq!(out.split_whitespace().count(), 1, "{out}");
 }
 
 #[test]

@@ -2,8 +2,12 @@
 //! The device itself is in `libsoftefa.so`, which lies beside this program. Leaves nothing behind.
 
 mod doctor;
+mod program;
 mod run;
 mod tree;
+mod watcher;
+
+use run::Refused;
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -136,19 +140,24 @@ fn list(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Exit status when softefa itself is at fault, as of `env` and `nice`.
-const OWN_FAULT: u8 = 125;
+fn fail(Refused { code, text }: Refused) -> ExitCode {
+    eprintln!("softefa: {text}");
+    ExitCode::from(code)
+}
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().what {
+    match Cli::parse().what {
         What::Run { device, command } => {
-            device.check().and_then(|(_, names)| run::run(&device.keys(), &names, &command))
+            let ran = device
+                .check()
+                .map_err(Refused::from)
+                .and_then(|(_, names)| run::run(&device.keys(), &names, &command));
+            match ran {
+                Ok(never) => match never {},
+                Err(refused) => fail(refused),
+            }
         }
-        What::List { device } => list(&device).map(|()| ExitCode::SUCCESS),
-        What::Doctor => Ok(doctor::doctor()),
-    };
-    done.unwrap_or_else(|e| {
-        eprintln!("softefa: {e}");
-        ExitCode::from(OWN_FAULT)
-    })
+        What::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
+        What::Doctor => doctor::doctor(),
+    }
 }

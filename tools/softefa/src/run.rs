@@ -1,19 +1,37 @@
-//! `softefa run`: the tree, the environment, the program, and its exit status. Waits for the program, so that the tree
-//! goes when it ends; hands on the signals that would end the launcher.
+//! `softefa run`: the tree and the environment, then the program in this process's place: signals, its terminal, its exit
+//! status and its end are its own. What it cannot take along is said before; the watcher removes the tree.
 
+use crate::program::{self, Preload};
 use crate::tree::Tree;
+use crate::watcher;
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::process::Command;
 
 /// The library's file name.
 pub const LIBRARY: &str = "libsoftefa.so";
+/// Exit status when softefa itself is at fault, as of `env` and `nice`.
+const OWN_FAULT: u8 = 125;
 /// Exit status for a program that is not there, as of a shell.
 const NOT_FOUND: u8 = 127;
 /// And for one that cannot be run.
 const NOT_RUN: u8 = 126;
+
+/// Why the program does not run.
+pub struct Refused {
+    /// Exit status.
+    pub code: u8,
+    /// One line for people.
+    pub text: String,
+}
+
+impl From<String> for Refused {
+    fn from(text: String) -> Refused {
+        Refused { code: OWN_FAULT, text }
+    }
+}
 
 /// The library, which lies beside this program.
 pub fn library() -> Result<PathBuf, String> {
@@ -34,37 +52,6 @@ pub fn library() -> Result<PathBuf, String> {
     Ok(found)
 }
 
-/// The program that signals are handed on to.
-static CHILD: AtomicI32 = AtomicI32::new(0);
-
-extern "C" fn hand_on(signal: i32) {
-    let pid = CHILD.load(Ordering::Relaxed);
-    if pid > 0 {
-        // SAFETY: kill may be called in a signal handler and takes no memory.
-        unsafe { libc::kill(pid, signal) };
-    }
-}
-
-/// A terminal sends its signals to the program too.
-extern "C" fn nothing(_signal: i32) {}
-
-fn catch(signal: i32, handler: extern "C" fn(i32)) {
-    // SAFETY: all-zero is a valid sigaction: no flags, an empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler as *const () as usize;
-    action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the action is whole, and the handlers do only what handlers may.
-    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitCode::from(code as u8),
-        (_, Some(signal)) => ExitCode::from(128u8.wrapping_add(signal as u8)),
-        _ => ExitCode::FAILURE,
-    }
-}
-
 fn preload(library: PathBuf) -> OsString {
     let mut all = library.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
@@ -74,39 +61,40 @@ fn preload(library: PathBuf) -> OsString {
     all
 }
 
-/// Runs `command` with `devices` in it; answers its exit status.
+/// Becomes `command` with `devices` in it. Comes back only if that cannot be.
 pub fn run(
     keys: &[(&'static str, String)],
     devices: &[String],
     command: &[OsString],
-) -> Result<ExitCode, String> {
+) -> Result<Infallible, Refused> {
     let library = library()?;
-    let tree = Tree::make(devices)
-        .map_err(|e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display()))?;
-    let Some((program, arguments)) = command.split_first() else { return Err("no program given".into()) };
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
-        catch(signal, nothing);
+    let Some((name, arguments)) = command.split_first() else {
+        return Err(Refused::from("no program given".to_owned()));
+    };
+    let refused =
+        |code, why: String| Refused { code, text: format!("{} cannot be run: {why}", name.display()) };
+    let path = program::find(name).map_err(|e| refused(NOT_FOUND, e))?;
+    match Preload::of(&path) {
+        Preload::Taken => {}
+        Preload::Left(why) => eprintln!(
+            "softefa: note: {} does not find the device ({why}); other programs that it starts do",
+            name.display()
+        ),
+        Preload::Barred(why) => {
+            return Err(refused(NOT_RUN, format!("{why}, so the system preloads nothing into it")));
+        }
     }
-    for signal in [libc::SIGTERM, libc::SIGHUP] {
-        catch(signal, hand_on);
-    }
-    let spawned = Command::new(program)
+    let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());
+    let tree = Tree::make(devices).map_err(made)?;
+    let place = tree.path().to_path_buf();
+    watcher::start(tree).map_err(|e| format!("nobody could remove {} afterwards: {e}", place.display()))?;
+    let error = Command::new(&path)
+        .arg0(name)
         .args(arguments)
         .env("LD_PRELOAD", preload(library))
-        .env("SYSFS_PATH", tree.path())
+        .env("SYSFS_PATH", place)
         .envs(keys.iter().map(|(key, value)| (key, value)))
-        .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(e) => {
-            eprintln!("softefa: {} cannot be run: {e}", program.display());
-            let missing = e.kind() == std::io::ErrorKind::NotFound;
-            return Ok(ExitCode::from(if missing { NOT_FOUND } else { NOT_RUN }));
-        }
-    };
-    CHILD.store(child.id() as i32, Ordering::Relaxed);
-    let status = child.wait().map_err(|e| format!("{}: {e}", program.display()))?;
-    // Its number may be another's from now on.
-    CHILD.store(0, Ordering::Relaxed);
-    Ok(exit_code(status))
+        .exec();
+    // The watcher takes the tree away.
+    Err(refused(NOT_RUN, error.to_string()))
 }

@@ -1,5 +1,6 @@
 //! The few files of `/sys` that clients read besides the C ABI, in a directory of their own for each run.
-//! Made by `run`, removed when it ends; one whose maker was killed is removed by the next run.
+//! Made by `run`, removed by the watcher when the program has ended; one whose watcher was killed too is removed by the
+//! next run.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -28,6 +29,11 @@ impl Tree {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Leaves it to another process to remove.
+    pub fn disown(self) {
+        std::mem::forget(self);
     }
 
     fn fill(&self, devices: &[String]) -> io::Result<()> {

@@ -1,0 +1,132 @@
+//! What is found out about a program before it is run with a library preloaded: where it is, and whether the loader would
+//! leave the library out without a word. Called by `run` and `doctor`. Runs nothing.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const ELF: &[u8] = b"\x7fELF";
+/// Bytes of an ELF header, and of an entry of its program header table.
+const ELF_HDR: usize = 64;
+const PROGRAM_HDR: usize = 56;
+/// The entry that names the dynamic loader.
+const PT_INTERP: u32 = 3;
+const CLASS_64: u8 = 2;
+/// Interpreters of scripts in a row that the kernel follows.
+const MAX_SCRIPTS: u32 = 5;
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+
+/// The file a shell would run for `name`.
+pub fn find(name: &OsStr) -> Result<PathBuf, String> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return if path.exists() { Ok(path) } else { Err("no such file".into()) };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let runs = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(runs);
+    found.ok_or_else(|| "there is no such program in PATH".into())
+}
+
+/// What the loader does with a library preloaded into a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preload {
+    /// It takes it.
+    Taken,
+    /// It leaves it out, for this reason; programs that this one starts may take it.
+    Left(&'static str),
+    /// It takes the setting away, for this reason.
+    Barred(&'static str),
+}
+
+impl Preload {
+    /// Of the program in file `path`, or of the one that interprets it.
+    pub fn of(path: &Path) -> Preload {
+        look(path, MAX_SCRIPTS)
+    }
+}
+
+fn look(path: &Path, depth: u32) -> Preload {
+    // One that may be run and not read is taken as it is.
+    let Ok(mut file) = File::open(path) else { return Preload::Taken };
+    let mut head = Vec::new();
+    // As above.
+    let _ = file.by_ref().take(1 << 16).read_to_end(&mut head);
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        let interpreter = String::from_utf8_lossy(&line[..end]).into_owned();
+        return if depth == 0 { Preload::Taken } else { look(Path::new(&interpreter), depth - 1) };
+    }
+    if !head.starts_with(ELF) {
+        return Preload::Taken;
+    }
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let changes = |m: &Metadata| {
+        (m.mode() & SET_UID != 0 && m.uid() != uid) || (m.mode() & SET_GID != 0 && m.gid() != gid)
+    };
+    if file.metadata().is_ok_and(|m| changes(&m)) {
+        return Preload::Barred("it is setuid or setgid");
+    }
+    if head.get(4) != Some(&CLASS_64) {
+        return Preload::Left("it is a 32-bit program");
+    }
+    if is_static(&head) {
+        return Preload::Left("it is statically linked");
+    }
+    Preload::Taken
+}
+
+/// Whether a 64-bit ELF file names no dynamic loader.
+fn is_static(head: &[u8]) -> bool {
+    let number = |at: usize, len: usize| -> Option<usize> {
+        let bytes = head.get(at..at.checked_add(len)?)?;
+        Some(bytes.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b)))
+    };
+    let entry = |i: usize| number(32, 8)?.checked_add(i.checked_mul(PROGRAM_HDR)?);
+    let Some(count) = number(56, 2).filter(|_| head.len() >= ELF_HDR) else { return false };
+    // A table beyond what was read is nobody's usual program: let the loader judge it.
+    let kinds: Option<Vec<usize>> = (0..count).map(|i| entry(i).and_then(|at| number(at, 4))).collect();
+    kinds.is_some_and(|kinds| !kinds.contains(&(PT_INTERP as usize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A little-endian 64-bit file with program headers of these kinds.
+    fn elf(kinds: &[u32]) -> Vec<u8> {
+        let mut file = vec![0; ELF_HDR + kinds.len() * PROGRAM_HDR];
+        file[..4].copy_from_slice(ELF);
+        file[4] = CLASS_64;
+        file[32] = ELF_HDR as u8;
+        file[56] = kinds.len() as u8;
+        for (i, kind) in kinds.iter().enumerate() {
+            file[ELF_HDR + i * PROGRAM_HDR] = *kind as u8;
+        }
+        file
+    }
+
+    #[test]
+    fn a_program_without_a_loader_is_static() {
+        assert!(is_static(&elf(&[1, 1, 2])));
+        assert!(!is_static(&elf(&[6, PT_INTERP, 1])));
+        assert!(!is_static(ELF), "too short to know");
+        let mut beyond = elf(&[1]);
+        beyond[56] = 200;
+        assert!(!is_static(&beyond));
+    }
+
+    #[test]
+    fn this_program_may_be_run_and_is_found() {
+        let me = std::env::current_exe().unwrap();
+        assert_eq!(Preload::of(&me), Preload::Taken);
+        assert_eq!(find(me.as_os_str()), Ok(me));
+        assert!(find(OsStr::new("sh")).is_ok_and(|p| Preload::of(&p) == Preload::Taken));
+        assert!(find(OsStr::new("no-such-program-here")).is_err());
+    }
+}

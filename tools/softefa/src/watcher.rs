@@ -1,0 +1,81 @@
+//! A process that outlives the program and takes the device tree away when the program has ended, however it ended.
+//! Started by `run` before the program takes the launcher's place. Holds nothing open, waits in one system call, and
+//! is no child of the program: who waits for any child does not meet it.
+
+use crate::tree::Tree;
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::time::Duration;
+use ucs::sys::{PidFd, ProcId, proc};
+
+/// Time between two looks where the end cannot be waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts the watcher of this process, which goes on to become the program. The tree is the watcher's from now on.
+pub fn start(tree: Tree) -> io::Result<()> {
+    let me = ProcId::me();
+    // SAFETY: this program has one thread, so the child may do whatever this process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let done = detach().map(|()| watch(me, tree));
+            exit(if done.is_ok() { 0 } else { 1 })
+        }
+        child => {
+            tree.disown();
+            reap(child)
+        }
+    }
+}
+
+/// Ends this process without running what the launcher has registered for its own end.
+fn exit(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Waits for the process in between, which ends at once.
+fn reap(child: libc::pid_t) -> io::Result<()> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is writable.
+        match unsafe { libc::waitpid(child, &raw mut status, 0) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return Err(io::Error::last_os_error()),
+            _ if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 => return Ok(()),
+            _ => return Err(io::Error::other("the process that would remove it cannot be started")),
+        }
+    }
+}
+
+/// Leaves the terminal, and goes on in a child of its own; the process in between ends.
+fn detach() -> io::Result<()> {
+    rustix::process::setsid()?;
+    // SAFETY: as in `start`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(()),
+        _ => exit(0),
+    }
+}
+
+/// Waits for the end of `program` and removes the tree.
+fn watch(program: ProcId, tree: Tree) {
+    // The working directory may be unmounted, and nobody must wait for our ends of pipes to be closed.
+    let _ = rustix::process::chdir("/");
+    // SAFETY: nothing in this process uses a descriptor it had before.
+    unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
+    match PidFd::open(program) {
+        Ok(watch) => {
+            let mut fds = [PollFd::new(&watch, PollFlags::IN)];
+            while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut fds, None) {}
+        }
+        // A kernel without such descriptors, or gone already.
+        Err(_) => {
+            while proc::start_time(program.pid).is_ok_and(|start| start == Some(program.start)) {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+    drop(tree);
+}

@@ -15,8 +15,8 @@ const OPS: [(AtomicOp, AtomicOps); 5] = [
 ];
 
 fn model<W: Word>(op: AtomicOp, old: W, value: W) -> W {
-    let (a, b) = (old.to_u64(), value.to_u64());
-    W::from_u64(match op {
+    let (a, b) = (old.to_u128(), value.to_u128());
+    W::from_u128(match op {
         AtomicOp::Add => a.wrapping_add(b),
         AtomicOp::And => a & b,
         AtomicOp::Or => a | b,
@@ -25,27 +25,37 @@ fn model<W: Word>(op: AtomicOp, old: W, value: W) -> W {
     })
 }
 
+/// Where the word under test lies: aligned for every width, with a neighbour on either side.
+const AT: usize = 16;
+
+/// Values with both halves in use.
+fn wide<W: Word>(v: u64) -> W {
+    W::from_u128(u128::from(v) << 64 | u128::from(v))
+}
+
 /// The words around the one under test, so that a wrong width shows.
 fn neighbours<M: Memory>(mem: &M) -> [u64; 2] {
     let word = |n: usize| {
         let at = mem.addr().wrapping_add(8 * n).cast::<u64>();
-        // SAFETY: the first four words are inside the memory; no operation is under way.
+        // SAFETY: the first eight words are inside the memory; no operation is under way.
         unsafe { at.read_volatile() }
     };
-    [word(0), word(2)]
+    [word(1), word(4)]
 }
 
-fn every_operation<I: Iface, W: Word>(p: &Pair<I>, post: AtomicOps, fetch: AtomicOps) {
+fn every_operation<I: Iface, W: Word>(p: &Pair<I>) {
+    let Some(caps) = caps(p) else { return };
+    let (post, fetch) = (caps.post(W::BYTES), caps.fetch(W::BYTES));
     let t = rma::target(p, 64, Access::ALL);
-    let at = t.at + 8;
-    let cell = t.mem.addr().wrapping_add(8).cast::<W>();
+    let at = t.at + AT as u64;
+    let cell = t.mem.addr().wrapping_add(AT).cast::<W>();
     // SAFETY: the word is inside the memory; operations on it have completed when this is called.
     let load = || unsafe { cell.read_volatile() };
-    let values = [0, 1, 0xff00_ff00_1234_5678, u64::MAX, 0x8000_0000_8000_0000].map(W::from_u64);
+    let values = [0, 1, 0xff00_ff00_1234_5678, u64::MAX, 0x8000_0000_8000_0000].map(wide);
     for (op, bit) in OPS {
         for value in values {
             if fetch.contains(bit) {
-                let (before, mut old) = (load(), W::from_u64(0));
+                let (before, mut old) = (load(), wide::<W>(0));
                 let result = NonNull::from(&mut old);
                 // SAFETY: `old` outlives the completion that `finish` waits for.
                 let call = |comp| unsafe { p.ab.atomic_fetch(op, value, result, at, &t.rkey, comp) };
@@ -73,50 +83,46 @@ fn caps<I: Iface>(p: &Pair<I>) -> Option<AtomicCaps> {
     p.a.attr().has(Caps::ATOMIC).then_some(p.a.attr().atomics)
 }
 
-/// 32-bit words.
-pub fn every_operation_32<I: Iface>(p: &Pair<I>) {
-    if let Some(caps) = caps(p) {
-        every_operation::<I, u32>(p, caps.post32, caps.fetch32);
-    }
-}
-
-/// 64-bit words.
-pub fn every_operation_64<I: Iface>(p: &Pair<I>) {
-    if let Some(caps) = caps(p) {
-        every_operation::<I, u64>(p, caps.post64, caps.fetch64);
-    }
+/// Words of every width: the interface's own promise says which.
+pub fn every_operation_on_every_word<I: Iface>(p: &Pair<I>) {
+    every_operation::<I, u8>(p);
+    every_operation::<I, u16>(p);
+    every_operation::<I, u32>(p);
+    every_operation::<I, u64>(p);
+    every_operation::<I, u128>(p);
 }
 
 fn cswap<I: Iface, W: Word>(p: &Pair<I>) {
+    if !caps(p).is_some_and(|caps| caps.fetch(W::BYTES).contains(AtomicOps::CSWAP)) {
+        return;
+    }
     let t = rma::target(p, 64, Access::ALL);
-    let cell = t.mem.addr().wrapping_add(8).cast::<W>();
+    let cell = t.mem.addr().wrapping_add(AT).cast::<W>();
     for (compare, swap, then) in [(1, 5, 0), (0, 7, 7), (0, 9, 7), (7, 0, 0)] {
         // SAFETY: the word is inside the memory; no operation is under way.
         let before = unsafe { cell.read_volatile() };
-        let mut old = W::from_u64(99);
+        let mut old = wide::<W>(99);
         let result = NonNull::from(&mut old);
-        let (compare, swap) = (W::from_u64(compare), W::from_u64(swap));
+        let (compare, swap) = (wide::<W>(compare), wide::<W>(swap));
         // SAFETY: `old` outlives the completion that `finish` waits for.
-        let call = |comp| unsafe { p.ab.atomic_cswap(compare, swap, result, t.at + 8, &t.rkey, comp) };
+        let call =
+            |comp| unsafe { p.ab.atomic_cswap(compare, swap, result, t.at + AT as u64, &t.rkey, comp) };
         assert_eq!(p.finish(call), Ok(()));
         // SAFETY: `old` is alive.
         assert_eq!(unsafe { result.read() }, before);
         // SAFETY: as for `before`.
-        assert_eq!(unsafe { cell.read_volatile() }, W::from_u64(then));
+        assert_eq!(unsafe { cell.read_volatile() }, wide::<W>(then));
     }
     assert_eq!(neighbours(&t.mem), [0, 0]);
 }
 
-/// Hit and miss, both widths.
+/// Hit and miss, every width.
 pub fn compare_and_swap<I: Iface>(p: &Pair<I>) {
-    if let Some(caps) = caps(p) {
-        if caps.fetch32.contains(AtomicOps::CSWAP) {
-            cswap::<I, u32>(p);
-        }
-        if caps.fetch64.contains(AtomicOps::CSWAP) {
-            cswap::<I, u64>(p);
-        }
-    }
+    cswap::<I, u8>(p);
+    cswap::<I, u16>(p);
+    cswap::<I, u32>(p);
+    cswap::<I, u64>(p);
+    cswap::<I, u128>(p);
 }
 
 /// Unaligned words, words that leave the key, swap without a result.

@@ -202,7 +202,7 @@ macro_rules! conform_suite {
                 room::flush_and_fence room::wakes_up
                 mem::allocations_are_zero_and_ours mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
-                amo::every_operation_32 amo::every_operation_64 amo::compare_and_swap amo::misuse_is_refused
+                amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused
             );
         }
     };

@@ -5,7 +5,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use tools_common::units::short_bytes;
 use ucs::config::Source;
-use uct::api::{AtomicOps, Caps, Iface as _, IfaceAttr, Md as _, MdAttr, OpenError, OrderKind, RmaLimits};
+use uct::api::{
+    AtomicCaps, AtomicOps, Caps, Iface as _, IfaceAttr, Md as _, MdAttr, OpenError, OrderKind, RmaLimits,
+};
 
 /// One transport on one device.
 #[derive(Serialize)]
@@ -158,11 +160,10 @@ fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
         return;
     }
     let a = attr.atomics;
-    let widths = |small: AtomicOps, large: AtomicOps, op| match (small.contains(op), large.contains(op)) {
-        (true, true) => "32, 64 bit",
-        (true, false) => "32 bit",
-        (false, true) => "64 bit",
-        (false, false) => "",
+    let widths = |of: &dyn Fn(usize) -> AtomicOps, op| {
+        let has = AtomicCaps::WIDTHS.into_iter().filter(|bytes| of(*bytes).contains(op));
+        let bits: Vec<String> = has.map(|bytes| (8 * bytes).to_string()).collect();
+        if bits.is_empty() { String::new() } else { format!("{} bit", bits.join(", ")) }
     };
     let ops = [
         ("atomic_add", "atomic_fadd", AtomicOps::ADD),
@@ -172,8 +173,8 @@ fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
         ("", "atomic_swap", AtomicOps::SWAP),
         ("", "atomic_cswap", AtomicOps::CSWAP),
     ];
-    let post = ops.iter().map(|(name, _, op)| (*name, widths(a.post32, a.post64, *op)));
-    let fetch = ops.iter().map(|(_, name, op)| (*name, widths(a.fetch32, a.fetch64, *op)));
+    let post = ops.iter().map(|(name, _, op)| (*name, widths(&|bytes| a.post(bytes), *op)));
+    let fetch = ops.iter().map(|(_, name, op)| (*name, widths(&|bytes| a.fetch(bytes), *op)));
     let all = post.chain(fetch).filter(|(name, value)| !name.is_empty() && !value.is_empty());
     facts.extend(all.map(|(name, value)| fact(name, value)));
 }

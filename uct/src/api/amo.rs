@@ -1,4 +1,5 @@
-//! Atomic operations on remote memory: 32 and 64 bit words.
+//! Atomic operations on remote memory: words of 8, 16, 32, 64 and 128 bits.
+//! Named by users of endpoints, done by transports; an interface says which it has in [`AtomicCaps`].
 
 use bitflags::bitflags;
 
@@ -36,42 +37,83 @@ bitflags! {
     }
 }
 
-/// A word atomics work on: `u32` or `u64`, naturally aligned at the target.
+/// Atomic operations an interface does itself, by width and form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AtomicCaps {
+    post: [AtomicOps; 5],
+    fetch: [AtomicOps; 5],
+}
+
+impl AtomicCaps {
+    /// The widths there are, bytes.
+    pub const WIDTHS: [usize; 5] = [1, 2, 4, 8, 16];
+
+    fn row(bytes: usize) -> Option<usize> {
+        Self::WIDTHS.iter().position(|width| *width == bytes)
+    }
+
+    /// The same with these operations on words of `bytes` bytes, one of [`AtomicCaps::WIDTHS`]: without a result,
+    /// and with the old value as result.
+    pub fn with(mut self, bytes: usize, post: AtomicOps, fetch: AtomicOps) -> Self {
+        if let Some(row) = Self::row(bytes) {
+            self.post[row] = post - AtomicOps::SWAP - AtomicOps::CSWAP;
+            self.fetch[row] = fetch;
+        }
+        self
+    }
+
+    /// Operations without a result on words of `bytes` bytes.
+    pub fn post(&self, bytes: usize) -> AtomicOps {
+        Self::row(bytes).map_or(AtomicOps::empty(), |row| self.post[row])
+    }
+
+    /// Operations that give the old value of words of `bytes` bytes.
+    pub fn fetch(&self, bytes: usize) -> AtomicOps {
+        Self::row(bytes).map_or(AtomicOps::empty(), |row| self.fetch[row])
+    }
+}
+
+/// A word atomics work on: `u8` to `u128`, naturally aligned at the target.
 pub trait Word: Copy + Eq + std::fmt::Debug + sealed::Sealed + 'static {
     /// Width in bytes.
     const BYTES: usize;
-    /// Widens without change of value.
+    /// Widens without change of value; a 128-bit word loses its upper half.
     fn to_u64(self) -> u64;
-    /// Truncates to the word's width.
+    /// Truncates to the word's width, or widens with zeros.
     fn from_u64(v: u64) -> Self;
+    /// Widens without change of value.
+    fn to_u128(self) -> u128;
+    /// Truncates to the word's width.
+    fn from_u128(v: u128) -> Self;
 }
 
-impl Word for u32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    fn to_u64(self) -> u64 {
-        u64::from(self)
-    }
-    #[inline(always)]
-    fn from_u64(v: u64) -> Self {
-        v as u32
-    }
+macro_rules! words {
+    ($($Word:ty),+) => {$(
+        impl Word for $Word {
+            const BYTES: usize = size_of::<$Word>();
+            #[inline(always)]
+            fn to_u64(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn from_u64(v: u64) -> Self {
+                v as $Word
+            }
+            #[inline(always)]
+            fn to_u128(self) -> u128 {
+                self as u128
+            }
+            #[inline(always)]
+            fn from_u128(v: u128) -> Self {
+                v as $Word
+            }
+        }
+        impl sealed::Sealed for $Word {}
+    )+};
 }
 
-impl Word for u64 {
-    const BYTES: usize = 8;
-    #[inline(always)]
-    fn to_u64(self) -> u64 {
-        self
-    }
-    #[inline(always)]
-    fn from_u64(v: u64) -> Self {
-        v
-    }
-}
+words!(u8, u16, u32, u64, u128);
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for u32 {}
-    impl Sealed for u64 {}
 }

@@ -2,7 +2,7 @@
 //!
 //! `ucp` decides from these attributes alone, never from a transport's name.
 
-use super::AtomicOps;
+use super::AtomicCaps;
 use bitflags::bitflags;
 use std::fmt;
 
@@ -140,19 +140,6 @@ pub struct RmaLimits {
     pub max_zcopy: usize,
     /// Most local iov entries.
     pub max_iov: usize,
-}
-
-/// Atomic operations an interface does itself, by width and form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AtomicCaps {
-    /// 32 bit, without result.
-    pub post32: AtomicOps,
-    /// 32 bit, with the old value as result.
-    pub fetch32: AtomicOps,
-    /// 64 bit, without result.
-    pub post64: AtomicOps,
-    /// 64 bit, with the old value as result.
-    pub fetch64: AtomicOps,
 }
 
 /// What order an interface promises between messages of one endpoint.

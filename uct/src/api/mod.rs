@@ -16,10 +16,8 @@ mod pending;
 
 pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
 pub use am::{Am, AmHandler, Keep, Kept, KeptPool, Sink};
-pub use amo::{AtomicOp, AtomicOps, Word};
-pub use caps::{
-    AmLimits, AtomicCaps, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource,
-};
+pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
+pub use caps::{AmLimits, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource};
 pub use comp::{Comp, Completion};
 pub use ep::{Ep, EpTag, Iov};
 pub use err::{Error, OpenError};

@@ -5,11 +5,11 @@
 //! Every operation is finished when the call returns. Order between them is that of the CPU's stores; a message
 //! published afterwards (release) or a [`fence`] makes them visible before it.
 
-use super::{check, iov};
-use crate::api::{Access, AtomicOp, Error, Iov, Outcome, Refused, Sent, Word};
+use super::{check, iov, wide};
+use crate::api::{Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, Sent, Word};
 use std::ptr::NonNull;
 // Words in memory that other processes map: always the machine's atomics, in models too.
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Most pieces in an iov list; the CPU does not care, a bound keeps calls short.
 pub const MAX_IOV: usize = 16;
@@ -140,6 +140,13 @@ pub unsafe fn get_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outc
     Ok(Sent::Done)
 }
 
+/// The atomics this CPU does on memory it has mapped.
+pub fn atomics() -> AtomicCaps {
+    let all = AtomicOps::all();
+    let caps = [1, 2, 4, 8].into_iter().fold(AtomicCaps::default(), |caps, bytes| caps.with(bytes, all, all));
+    if wide::present() { caps.with(16, all, all) } else { caps }
+}
+
 /// The word at `remote`, checked for range, access and alignment.
 #[inline(always)]
 fn word<W: Word>(w: &Window, remote: u64) -> Result<*mut W, Refused> {
@@ -175,11 +182,28 @@ macro_rules! apply {
 #[inline]
 fn fetch<W: Word>(w: &Window, op: AtomicOp, value: W, remote: u64) -> Result<W, Refused> {
     let at = word::<W>(w, remote)?;
-    let value = value.to_u64();
+    let narrow = value.to_u64();
     Ok(W::from_u64(match W::BYTES {
-        4 => on_word!(AtomicU32, at, |word| u64::from(apply!(word, op, value as u32))),
-        _ => on_word!(AtomicU64, at, |word| apply!(word, op, value)),
+        1 => on_word!(AtomicU8, at, |word| u64::from(apply!(word, op, narrow as u8))),
+        2 => on_word!(AtomicU16, at, |word| u64::from(apply!(word, op, narrow as u16))),
+        4 => on_word!(AtomicU32, at, |word| u64::from(apply!(word, op, narrow as u32))),
+        8 => on_word!(AtomicU64, at, |word| apply!(word, op, narrow)),
+        _ => return fetch_wide(at, op, value),
     }))
+}
+
+fn fetch_wide<W: Word>(at: *mut W, op: AtomicOp, value: W) -> Result<W, Refused> {
+    let value = value.to_u128();
+    let new = |old: u128| match op {
+        AtomicOp::Add => old.wrapping_add(value),
+        AtomicOp::And => old & value,
+        AtomicOp::Or => old | value,
+        AtomicOp::Xor => old ^ value,
+        AtomicOp::Swap => value,
+    };
+    // SAFETY: `word` checked range and alignment, as for the narrow words.
+    let old = unsafe { wide::update(at.cast(), new) };
+    old.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicFetch)))
 }
 
 /// `Ep::atomic_post`. // HOT
@@ -221,20 +245,41 @@ pub unsafe fn atomic_cswap<W: Word>(
     remote: u64,
 ) -> Outcome {
     let at = word::<W>(w, remote)?;
-    let (compare, swap) = (compare.to_u64(), swap.to_u64());
-    let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-    let old = match W::BYTES {
-        4 => on_word!(AtomicU32, at, |word| {
-            let old = word.compare_exchange(compare as u32, swap as u32, success, failure);
-            u64::from(old.unwrap_or_else(|seen| seen))
-        }),
-        _ => on_word!(AtomicU64, at, |word| {
-            word.compare_exchange(compare, swap, success, failure).unwrap_or_else(|seen| seen)
-        }),
-    };
+    // SAFETY: `word` checked range and alignment of the word.
+    let old = unsafe { cas(at, compare, swap) }?;
     // SAFETY: the caller vouches for `result`.
-    unsafe { result.write(W::from_u64(old)) };
+    unsafe { result.write(old) };
     Ok(Sent::Done)
+}
+
+/// Stores `swap` if the word holds `compare`; gives what it held. // HOT
+///
+/// # Safety
+/// `at` must be aligned and mapped, and accessed by atomics only.
+#[inline(always)]
+unsafe fn cas<W: Word>(at: *mut W, compare: W, swap: W) -> Result<W, Refused> {
+    let (old, new) = (compare.to_u64(), swap.to_u64());
+    let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
+    let seen = match W::BYTES {
+        1 => on_word!(AtomicU8, at, |word| {
+            u64::from(word.compare_exchange(old as u8, new as u8, won, lost).unwrap_or_else(|seen| seen))
+        }),
+        2 => on_word!(AtomicU16, at, |word| {
+            u64::from(word.compare_exchange(old as u16, new as u16, won, lost).unwrap_or_else(|seen| seen))
+        }),
+        4 => on_word!(AtomicU32, at, |word| {
+            u64::from(word.compare_exchange(old as u32, new as u32, won, lost).unwrap_or_else(|seen| seen))
+        }),
+        8 => on_word!(AtomicU64, at, |word| {
+            word.compare_exchange(old, new, won, lost).unwrap_or_else(|seen| seen)
+        }),
+        _ => {
+            // SAFETY: the caller's promise is the same.
+            let seen = unsafe { wide::compare_exchange(at.cast(), compare.to_u128(), swap.to_u128()) };
+            return seen.map(W::from_u128).ok_or(Refused::Failed(Error::Unsupported(Op::AtomicCswap)));
+        }
+    };
+    Ok(W::from_u64(seen))
 }
 
 /// `Ep::fence` and the work of `Ep::flush`: everything done so far is visible to every process before anything

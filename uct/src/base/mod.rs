@@ -7,3 +7,4 @@ pub mod check;
 pub mod direct;
 pub mod iov;
 pub mod pending;
+mod wide;

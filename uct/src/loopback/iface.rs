@@ -3,9 +3,8 @@
 
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, Am, AmHandler, AmLimits, AtomicCaps, AtomicOps, Caps, Comp, ConnectError, DevKind, Error,
-    Events, IfaceAttr, Keep, Kept, KeptPool, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
-    Source,
+    self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr,
+    Keep, Kept, KeptPool, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -104,7 +103,6 @@ impl Iface {
 }
 
 fn attr(max_am: usize, depth: usize) -> IfaceAttr {
-    let all = AtomicOps::all();
     let rma = RmaLimits {
         max_short: usize::MAX,
         max_bcopy: usize::MAX,
@@ -126,12 +124,7 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
         },
         put: rma,
         get: rma,
-        atomics: AtomicCaps {
-            post32: all - AtomicOps::SWAP - AtomicOps::CSWAP,
-            fetch32: all,
-            post64: all - AtomicOps::SWAP - AtomicOps::CSWAP,
-            fetch64: all,
-        },
+        atomics: direct::atomics(),
         order: OrderKind::Ordered,
         am_id_bits: 8,
         device_addr_len: 0,

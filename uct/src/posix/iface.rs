@@ -7,8 +7,8 @@ use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, AmHandler, AmLimits, AtomicCaps, AtomicOps, Caps, Comp, ConnectError, DevKind, Error,
-    Events, IfaceAttr, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Latency,
+    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -108,8 +108,6 @@ impl Iface {
 }
 
 fn attr(config: &Config) -> IfaceAttr {
-    let all = AtomicOps::all();
-    let post = all - AtomicOps::SWAP - AtomicOps::CSWAP;
     let max_am = config.seg_size as usize - 1;
     let rma = RmaLimits {
         max_short: usize::MAX,
@@ -132,7 +130,7 @@ fn attr(config: &Config) -> IfaceAttr {
         },
         put: rma,
         get: rma,
-        atomics: AtomicCaps { post32: post, fetch32: all, post64: post, fetch64: all },
+        atomics: direct::atomics(),
         order: OrderKind::Ordered,
         am_id_bits: 8,
         device_addr_len: 8,

@@ -87,10 +87,7 @@ fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
 }
 
 fn atomic(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
-    let (post, fetch) = match spec.size() {
-        4 => (attr.atomics.post32, attr.atomics.fetch32),
-        _ => (attr.atomics.post64, attr.atomics.fetch64),
-    };
+    let (post, fetch) = (attr.atomics.post(spec.size()), attr.atomics.fetch(spec.size()));
     let has = match spec.test {
         Test::Fadd => fetch.contains(AtomicOps::ADD),
         Test::Swap => fetch.contains(AtomicOps::SWAP),

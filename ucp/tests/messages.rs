@@ -96,6 +96,7 @@ fn truncation_is_told_and_contained(tls: &str) {
     assert_eq!(recv.wait().1, b"end");
 }
 
+// [M6.1]
 fn sync_ends_after_the_match(tls: &str) {
     let pair = Pair::on(tls);
     for len in [0, 100, 20_000, 300_000] {

@@ -14,7 +14,6 @@ mod device;
 mod efadv;
 mod efadv_later;
 mod engine;
-mod files;
 mod held;
 mod mr;
 mod pd;

@@ -44,6 +44,7 @@ impl Engine {
 
     /// Cancels a receive that no message has matched; its `Out` says `Cancelled`. False: one has, and the receive ends
     /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
+    // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
         let RxState::Posted(place) = rx.state else { return false };
@@ -132,6 +133,7 @@ impl Engine {
     }
 
     /// Keeps the first packet of a message that no receive has matched.
+    // [M5.9]
     pub(super) fn hold_unexpected(
         &mut self,
         a: &Arrival<'_>,
@@ -192,6 +194,7 @@ impl Engine {
         self.owe_receipt(w, envelope);
     }
 
+    // [M6.1] [M6.3]
     #[inline]
     fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
         if envelope.row.sync() == Sync::Yes {

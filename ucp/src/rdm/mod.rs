@@ -130,6 +130,7 @@ impl Engine {
     }
 
     /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT
+    // [M10.6]
     #[inline]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
         // Matched by reference: a parsed packet is large, and moving it would cost more than parsing it.
@@ -170,6 +171,7 @@ impl Engine {
                 }
             }
             Turn::Past if share == Share::Shared => self.enter(w, a),
+            // [M4.5]
             Turn::Past => self.drop_packet(a, Reason::Duplicate),
             Turn::Early => {
                 let from = &mut self.peers[a.peer];

@@ -28,6 +28,7 @@ pub enum Turn {
 }
 
 /// When is the turn of `msg_id`, if `next` is due? Ids wrap. // HOT
+// [M4.3]
 #[inline]
 pub const fn turn(next: u32, msg_id: u32) -> Turn {
     match seq_diff(msg_id, next) {
@@ -58,6 +59,7 @@ impl Early {
     }
 
     /// Keeps a copy of an early packet; false if its id is taken by a packet it may not share it with.
+    // [M4.4]
     pub fn keep(&mut self, hold: &mut Hold, msg_id: u32, share: Share, packet: &[u8]) -> bool {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
@@ -88,6 +90,7 @@ impl Early {
 mod tests {
     use super::*;
 
+    // [M4.4]
     #[test]
     fn turns_survive_the_wrap() {
         assert_eq!(turn(7, 7), Turn::Now);

@@ -225,6 +225,7 @@ impl Engine {
 
     /// What the peer's HANDSHAKE decides: it may refuse untagged messages, and delivery complete needs its consent.
     /// `None`: go on.
+    // [M3.7]
     fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
         if kind == Kind::Untagged && !takes_untagged(self.peers[id].features) {
             return Some(Push::Fail(OpError::Unsupported));

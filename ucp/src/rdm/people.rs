@@ -15,6 +15,7 @@ impl Engine {
     ///
     /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is reused); the
     /// old one stays usable until removed.
+    // [M2.1]
     pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         if let Some(known) = self.ident.current(wire, from)
             && self.peers[known].addr == addr
@@ -29,6 +30,7 @@ impl Engine {
         self.add_new(wire, addr, from)
     }
 
+    // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let new = self.peers.add(Peer::new(wire, addr, from));
         let peers = &self.peers;
@@ -40,6 +42,7 @@ impl Engine {
     }
 
     /// Who sent this packet? Unknown senders that bring their address become peers. // HOT
+    // [M2.3]
     #[inline]
     pub(super) fn identify<W: Wire>(
         &mut self,
@@ -56,6 +59,7 @@ impl Engine {
         self.identify_other(w, wire, from, packet)
     }
 
+    // [M2.2]
     #[cold]
     fn identify_other<W: Wire>(
         &mut self,
@@ -69,6 +73,7 @@ impl Engine {
         {
             return Ok(peer);
         }
+        // [M2.4]
         let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
             return Err(Reason::UnknownSender);
         };
@@ -98,6 +103,7 @@ impl Engine {
         }
     }
 
+    // [M10.1]
     #[cold]
     pub(super) fn fail_peer(&mut self, id: PeerId, fault: Fault) {
         let peer = &mut self.peers[id];

@@ -6,6 +6,7 @@ use crate::wire::opt::RAW_ADDR_EMIT;
 
 /// What this engine truly does today. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted: runting (4) and
 /// READ_NACK (6) join the word when their rooms exist (issue 4).
+// [M3.10]
 pub const OURS: Features = Features::DELIVERY_COMPLETE.union(Features::CONNID);
 
 /// Which identity header a REQ packet carries (the two are never sent together).
@@ -24,6 +25,7 @@ impl ReqHdr {
     pub const FIRST: ReqHdr = ReqHdr::RawAddr;
 
     /// After a HANDSHAKE with these features (rule R5 of the wire facts).
+    // [M3.4] [M3.5]
     pub const fn after(features: Features) -> ReqHdr {
         if features.contains(Features::CONST_HDR_LEN) {
             ReqHdr::RawAddr
@@ -55,6 +57,7 @@ pub const fn takes_untagged(features: Features) -> bool {
 mod tests {
     use super::*;
 
+    // [M3.4] [M3.5]
     #[test]
     fn header_follows_the_peers_word() {
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1a)), ReqHdr::Connid);
@@ -64,6 +67,7 @@ mod tests {
         assert!(takes_untagged(Features::from_bits_retain(0x25a)));
     }
 
+    // [M3.10]
     #[test]
     fn our_word_is_what_we_do() {
         assert_eq!(OURS.bits(), 0b1010);

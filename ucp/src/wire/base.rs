@@ -292,6 +292,7 @@ impl Iovs {
     }
 
     /// Reads `count` pieces.
+    // [M1.4]
     #[inline]
     pub(super) fn read(from: &mut Reader<'_>, count: u32, part: Part) -> Result<Self, Reject> {
         if count as usize > MAX_IOV {
@@ -345,6 +346,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Copies the next `T` out.
+    // [M1.3]
     #[inline(always)]
     pub fn take<T: FromBytes + Unaligned>(&mut self, part: Part) -> Result<T, Reject> {
         match T::read_from_prefix(self.rest) {

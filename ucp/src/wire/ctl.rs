@@ -303,6 +303,7 @@ impl CtsData {
 }
 
 /// The claimed bytes of what is left; more than those are ignored.
+// [M1.5]
 #[inline]
 fn segment<'a>(mut from: Reader<'a>, seg_length: u64) -> Result<&'a [u8], Reject> {
     let have = from.left();

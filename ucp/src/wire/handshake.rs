@@ -131,6 +131,7 @@ impl Handshake {
     pub const MAX_LEN: usize = 8 + 8 * MAX_WORDS + 5 * 8;
 
     /// What to send to every peer.
+    // [M3.2]
     pub const fn new(features: Features, connid: u32, device_version: u32) -> Self {
         Handshake {
             extra: [features.bits(), 0, 0, 0],
@@ -195,6 +196,7 @@ impl Handshake {
     }
 
     /// Words beyond the fourth are stepped over, optional headers we do not know are not reached: they come last.
+    // [M3.3]
     pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: HandshakeHdr = from.take(Part::Header)?;

@@ -108,6 +108,7 @@ impl Opts {
     }
 
     /// Reads the headers the flags announce.
+    // [M1.8]
     #[inline]
     pub(super) fn read(from: &mut Reader<'_>, flags: ReqFlags) -> Result<Self, Reject> {
         let mut opts = Opts::NONE;
@@ -124,6 +125,7 @@ impl Opts {
     }
 }
 
+// [M1.9]
 fn read_raw_addr(from: &mut Reader<'_>) -> Result<RawAddr, Reject> {
     let hdr: RawAddrHdr = from.take(Part::RawAddr)?;
     let len = hdr.addr_len.get();

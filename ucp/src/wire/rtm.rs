@@ -33,6 +33,7 @@ pub enum Cause {
 }
 
 /// Flags and type of an RTM: `plain` is the untagged type, the tagged one follows it.
+// [M1.7]
 #[inline(always)]
 fn base(plain: PktType, tag: Option<u64>, opts: &Opts) -> Base {
     let tagged = if tag.is_some() { ReqFlags::TAGGED } else { ReqFlags::empty() };

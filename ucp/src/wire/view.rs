@@ -232,6 +232,7 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, Reject> {
 
 /// The long way, for every type.
 // HOT: CTSDATA and MEDIUM come this way.
+// [M1.1] [M1.2]
 pub(super) fn parse_any(packet: &[u8]) -> Result<Packet<'_>, Reject> {
     // Only this copy of the base header is used, though the fixed headers contain it again.
     let base: Base = Reader::new(packet).take(Part::Base)?;

@@ -3,7 +3,6 @@
 
 mod am;
 mod amo;
-mod many;
 mod mem;
 mod open;
 mod path;
@@ -19,7 +18,7 @@ use uct::api::{Iface, Md};
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Layout, Passive, Pattern, Spec, Test, Validate};
+use crate::spec::{Layout, Passive, Spec, Test, Validate};
 use mem::Room;
 use rig::{Parts, Rig};
 
@@ -61,10 +60,6 @@ impl open::Job for Job<'_> {
 
     fn run<I: Iface>(self, iface: I) -> Result<Done, Failure> {
         let Job { spec, link, report, answered } = self;
-        if spec.pattern != Pattern::Pairs {
-            *answered = true;
-            return many::run(spec, &iface, link, report);
-        }
         let attr = iface.attr().clone();
         let prepared = prepare(spec, &iface);
         *answered = true;
@@ -103,10 +98,9 @@ impl open::Job for Job<'_> {
         }
         measure(&mut rig, layout, spec.iters)?;
         let (reading, hist) = (scale(spec, rig.reading(rank)), report.histogram(spec, &rig.meter));
-        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
-        let done = Done::new(spec, path, reading, hist);
         end(&mut rig)?;
-        Ok(done)
+        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
+        Ok(Done { spec: spec.clone(), path, reading, hist })
     }
 }
 

@@ -119,6 +119,7 @@ impl RecvBuf {
     }
 
     /// Writes `from` at offset `at`; what lies behind the end is dropped. // HOT
+    // [M5.7]
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         if at >= self.len as u64 {

@@ -26,6 +26,7 @@ const fn row(ty: PktType) -> PktRow {
 
 /// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does not fit
 /// one packet. // HOT
+// [M4.1] [M4.2]
 #[inline]
 pub(in crate::rdm) fn start<W: Wire>(
     e: &mut Engine,
@@ -81,6 +82,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 }
 
 /// A whole message. // HOT
+// [M5.1]
 #[inline]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };

@@ -16,6 +16,7 @@ const fn row(ty: PktType) -> PktRow {
 }
 
 /// The peer was heard for the first time: we owe a HANDSHAKE.
+// [M3.1]
 #[cold]
 pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     e.peers[id].was |= Was::HEARD | Was::OWED;
@@ -35,6 +36,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
 }
 
 /// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
+// [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
     let peer = &e.peers[id];
     if peer.was.contains(Was::POSTED) {
@@ -58,6 +60,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.events.push(Event::Handshake(a.peer));
             e.drive(w, a.peer);
         }
+        // [M3.9]
         Packet::Rtw(rtw) if rtw.rma_iov.count() == 0 => e.stats.rare.triggered += 1,
         _ => e.drop_packet(a, Reason::Unsupported),
     }

@@ -37,6 +37,7 @@ const fn ctl(ty: PktType) -> PktRow {
 }
 
 /// Sends the first packet of the op at the head of its peer's queue.
+// [M5.4]
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
@@ -83,11 +84,13 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 }
 
 /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
+// [M3.6]
 pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, buf, at_byte, recv_id) = (op.peer, op.buf, op.sent, op.recv_id);
     let peer = &e.peers[to];
     let connid = (peer.hdr == ReqHdr::Connid).then(|| e.own(peer).connid);
+    // [M5.6]
     let len = op.window.min(flow::data_per_packet(w.mtu(to)));
     if len == 0 {
         return Push::Fail(OpError::Unsupported);
@@ -123,6 +126,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
+// [M5.5]
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let RtmBody::LongCts { msg_length, send_id, .. } = rtm.body else { return };
     let envelope = envelope(a.peer, rtm, msg_length, send_id);
@@ -147,6 +151,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
 }
 
 /// The receiver of one of our sends grants a window.
+// [M1.6]
 fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     let id = SlotId::from_raw(cts.send_id);
     let op = match e.tx.get_mut(id) {

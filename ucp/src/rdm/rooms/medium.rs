@@ -80,6 +80,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 }
 
 /// One packet of a message, the first to come or a further one.
+// [M5.2]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };
     let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return };
@@ -119,6 +120,7 @@ fn on_first<W: Wire>(
     e.peers[a.peer].work().parts.insert(rtm.msg_id, part);
 }
 
+// [M5.3]
 fn on_further<W: Wire>(
     e: &mut Engine,
     w: &mut W,

@@ -27,6 +27,7 @@ pub(in crate::rdm) fn push<W: Wire>(
 }
 
 /// The message has arrived. A receiver cannot know that before all is out.
+// [M6.2]
 pub(in crate::rdm) fn on_recv(e: &mut Engine, a: &Arrival<'_>) {
     let Packet::Receipt(receipt) = a.packet else { return };
     let id = SlotId::from_raw(receipt.send_id);

@@ -101,6 +101,7 @@ fn mutate(flight: &mut Flight, dice: &mut Dice) {
     }
 }
 
+// [M10.6]
 #[test]
 fn mutated_packets() {
     (0..120).for_each(storm);
@@ -127,6 +128,7 @@ fn noise() {
 }
 
 /// Ids are only good from the peer they were given to, in the state they were given for.
+// [M1.6]
 #[test]
 fn stolen_ids_are_refused() {
     let mut net = Net::new(3, 1, Manner::CALM);
@@ -176,6 +178,7 @@ fn stolen_ids_are_refused() {
 }
 
 /// Further packets of a message that bring nothing cost nothing, however many there are.
+// [M5.3]
 #[test]
 fn empty_segments_are_not_kept() {
     let mut net = Net::new(2, 1, Manner::CALM);
@@ -194,6 +197,8 @@ fn empty_segments_are_not_kept() {
 }
 
 /// A RECEIPT only counts from the receiver of that very message, and a window binds its sender.
+// [M5.6]
+// [M6.2]
 #[test]
 fn receipts_and_windows_bind() {
     let cfg = EngineConfig { cts_credits: 1, ..EngineConfig::default() };

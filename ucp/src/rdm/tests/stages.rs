@@ -67,6 +67,7 @@ fn eager_ends_in_the_call_and_names_its_sender_until_the_handshake() {
     assert_eq!((rtm.msg_id, rtm.opts.connid), (1, Some(1000)));
 }
 
+// [M3.1]
 #[test]
 fn handshake_goes_once_each_way_and_is_retried() {
     let (mut net, peer) = pair();
@@ -90,6 +91,7 @@ fn handshake_goes_once_each_way_and_is_retried() {
     assert!(net.nodes[0].engine.peer_info(peer).unwrap().features.is_some());
 }
 
+// [M3.7] [M3.8] [M3.9]
 #[test]
 fn delivery_complete_calls_for_the_handshake_first() {
     let (mut net, peer) = pair();
@@ -117,6 +119,7 @@ fn no_trigger_where_a_packet_went_before() {
     assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 2);
 }
 
+// [M3.6]
 #[test]
 fn granted_data_waits_for_the_handshake() {
     let (mut net, peer) = pair();
@@ -134,6 +137,7 @@ fn granted_data_waits_for_the_handshake() {
     assert_eq!(room, bytes);
 }
 
+// [M5.5]
 #[test]
 fn the_next_grant_comes_when_the_last_is_used_up() {
     let cfg = EngineConfig { cts_credits: 2, ..EngineConfig::default() };
@@ -169,6 +173,7 @@ fn a_wire_that_makes_senders_wait_grants_all_at_once() {
     assert_eq!(rooms, letters);
 }
 
+// [M5.1] [M5.2] [M5.4] [M5.9]
 #[test]
 fn every_protocol_expected_and_unexpected() {
     for (row, len) in ROWS {
@@ -209,6 +214,7 @@ fn every_protocol_expected_and_unexpected() {
     }
 }
 
+// [M5.7] [M6.3]
 #[test]
 fn a_short_receive_is_cut_and_the_protocol_ends() {
     for (row, len) in ROWS {
@@ -237,6 +243,7 @@ fn a_short_receive_is_cut_and_the_protocol_ends() {
     }
 }
 
+// [M5.8]
 #[test]
 fn a_receive_is_cancelled_only_before_it_is_matched() {
     for (row, len) in ROWS {
@@ -293,6 +300,7 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
     assert!(!net.nodes[0].engine.cancel_send(op));
 }
 
+// [M4.2]
 #[test]
 fn what_finds_no_room_keeps_its_order() {
     let (mut net, peer) = met();
@@ -324,6 +332,7 @@ fn what_finds_no_room_keeps_its_order() {
     assert_eq!(net.outs(0).len(), 5);
 }
 
+// [M4.1]
 #[test]
 fn message_ids_wrap() {
     let (mut net, peer) = met();
@@ -344,6 +353,7 @@ fn message_ids_wrap() {
     assert_eq!(net.nodes[1].engine.peers[back].next_rx, 3);
 }
 
+// [M4.5]
 #[test]
 fn duplicates_are_dropped() {
     let (mut net, peer) = met();
@@ -370,6 +380,7 @@ fn duplicates_are_dropped() {
     assert!(matches!(event, Some(Event::Dropped { why: Reason::Duplicate, ty: 65, .. })), "{event:?}");
 }
 
+// [M2.1] [M2.2] [M2.3] [M2.5]
 #[test]
 fn a_queue_pair_number_is_reused() {
     let (mut net, peer) = met();
@@ -397,6 +408,7 @@ fn a_queue_pair_number_is_reused() {
     assert_eq!((rare.peers_found, rare.peers_displaced), (2, 1));
 }
 
+// [M2.4]
 #[test]
 fn strangers_must_introduce_themselves() {
     let (mut net, peer) = met();
@@ -468,6 +480,7 @@ fn probes_see_and_take() {
     assert!(rooms.iter().all(|room| *room == letter(room.len() as u64, room.len())));
 }
 
+// [M10.1]
 #[test]
 fn a_failed_peer_ends_its_operations_and_no_others() {
     let mut net = Net::new(3, 1, Manner::CALM);

@@ -286,6 +286,7 @@ fn two_on_a_calm_network() {
     seeds(0..60, 2, 60, 20_000, Manner::CALM);
 }
 
+// [M4.3]
 #[test]
 fn two_on_a_network_that_reorders() {
     seeds(100..200, 2, 60, 20_000, Manner { reorder: true, ..Manner::CALM });

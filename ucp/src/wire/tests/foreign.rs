@@ -17,12 +17,14 @@ fn raw_address_of_32_bytes() {
     assert_eq!(opts(&format!("40040500 04030201 20000000 {addr} 6869")), Opts::raw_addr(ADDR));
 }
 
+// [M1.9]
 #[test]
 fn raw_address_with_garbage() {
     let addr = "fe80000000000000 021122fffe334455 0201 ffff 0d0c0b7a ffffffffffffffff";
     assert_eq!(opts(&format!("40040500 04030201 24000000 {addr} deadbeef 6869")), Opts::raw_addr(ADDR));
 }
 
+// [M1.8]
 #[test]
 fn raw_address_and_connid_together() {
     let opts = opts(&format!("40040580 04030201 {RAW}\n 01000000"));
@@ -30,6 +32,7 @@ fn raw_address_and_connid_together() {
     assert_eq!(opts.sender_connid(), Some(1));
 }
 
+// [M1.7]
 #[test]
 fn class_flags_missing_and_unknown_flags_there() {
     let packet = from_hex("40044010 04030201 6869");
@@ -50,6 +53,7 @@ fn multi_use_word_without_the_flag_is_no_connid() {
     assert_eq!(parse(&packet).expect("accepted").sender_connid(), None);
 }
 
+// [M3.3]
 #[test]
 fn handshake_of_many_words() {
     let words = "0100000000000000 ".repeat(6);

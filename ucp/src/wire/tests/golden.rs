@@ -704,6 +704,7 @@ fn every_type_that_travels_is_here() {
     assert_eq!(have, want);
 }
 
+// [M3.2]
 #[test]
 fn read() {
     for golden in all() {
@@ -711,6 +712,7 @@ fn read() {
     }
 }
 
+// [M1.7]
 #[test]
 fn written() {
     for golden in all() {

@@ -26,6 +26,7 @@ fn hangs_together(wire: &[u8]) {
     assert_eq!(without_flags(reparsed), without_flags(packet));
 }
 
+// [M1.3]
 #[test]
 fn cut_at_every_length() {
     for golden in golden::all() {
@@ -92,6 +93,7 @@ fn reject(hex: &str) -> Reject {
     parse(&from_hex(hex)).expect_err("rejected")
 }
 
+// [M1.2]
 #[test]
 fn types_that_never_travel() {
     for row in &TABLE {
@@ -109,6 +111,7 @@ fn types_that_never_travel() {
     assert_eq!((count(Travel::Yes), count(Travel::NeverSent), count(Travel::Reserved)), (36, 4, 5));
 }
 
+// [M1.1]
 #[test]
 fn versions() {
     assert_eq!(reject("40 03 0400 00000000"), Reject::Version(3));
@@ -117,6 +120,7 @@ fn versions() {
     assert_eq!(parse(&[64, 4, 0]), Err(Reject::Short { part: Part::Base, need: 4, have: 3 }));
 }
 
+// [M1.4]
 #[test]
 fn too_many_iovs() {
     let room = "00".repeat(24 * 6);
@@ -141,6 +145,7 @@ fn too_many_iovs() {
     assert_eq!(Iovs::try_from(&[RmaIov::default(); 5][..]), Err(TooManyIovs(5)));
 }
 
+// [M1.5]
 #[test]
 fn lengths_that_lie() {
     let range = |offset, len, total| Reject::Range { offset, len, total };

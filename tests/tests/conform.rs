@@ -21,7 +21,8 @@ conform_suite!(posix_two, || {
     Pair::new(open(), open())
 });
 conform_suite!(posix_small, || {
-    let config = posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1 };
+    let config =
+        posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1, ..Default::default() };
     let open = || posix::Iface::open(&config).unwrap();
     Pair::new(open(), open())
 });

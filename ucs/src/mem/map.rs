@@ -331,6 +331,33 @@ impl AsFd for SharedMem {
     }
 }
 
+/// A peer's segment, mapped, its descriptor closed again: costs none of the process's descriptors.
+#[derive(Debug)]
+pub struct SharedMap {
+    map: MmapRaw,
+}
+
+impl SharedMap {
+    /// First byte, page aligned. Valid for `len` bytes while `self` lives; other processes read and write there.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr()
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+}
+
+impl From<SharedMem> for SharedMap {
+    fn from(mem: SharedMem) -> SharedMap {
+        SharedMap { map: mem.map }
+    }
+}
+
 /// Lengths below this are not worth asking the system how much memory is left.
 const ALWAYS_TRY: usize = 16 << 20;
 

@@ -6,4 +6,4 @@ pub mod map;
 pub mod page;
 pub mod pool;
 
-pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMem};
+pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem};

@@ -1,13 +1,14 @@
 //! Wake-up descriptors: a counter that makes a poller return, and a set of descriptors to wait on.
 //! Used by interfaces and workers for blocking progress. Never blocks except in `Epoll::wait`.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::Errno;
+use crate::mem::MemError;
 
 /// A counter behind a descriptor: readable while not zero. Non-blocking, closed on exec.
 #[derive(Debug)]
@@ -24,6 +25,19 @@ impl EventFd {
     /// Uses a descriptor got from another process. It must be an eventfd for `signal` and `clear` to work.
     pub fn from_fd(fd: OwnedFd) -> EventFd {
         EventFd { fd }
+    }
+
+    /// Uses a descriptor that a peer sent, if it is an eventfd: anything else could make `signal` block or write where
+    /// it should not.
+    pub fn from_peer(fd: OwnedFd) -> Result<EventFd, MemError> {
+        let refused = MemError::Refused { why: "its wake-up descriptor is not an eventfd" };
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        if !link.is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]") {
+            return Err(refused);
+        }
+        // The flag belongs to the open file, which is the peer's too; an honest one has set it already.
+        rustix::io::ioctl_fionbio(&fd, true).map_err(|_| refused)?;
+        Ok(EventFd { fd })
     }
 
     /// Adds one: pollers wake up.
@@ -118,6 +132,16 @@ mod tests {
         event.signal().unwrap();
         event.signal().unwrap();
         assert_eq!((event.clear(), event.clear()), (Ok(2), Ok(0)));
+    }
+
+    #[test]
+    fn only_an_eventfd_is_taken_from_a_peer() {
+        let event = EventFd::new().unwrap();
+        let copy = EventFd::from_peer(event.fd.try_clone().unwrap()).unwrap();
+        copy.signal().unwrap();
+        assert_eq!(event.clear(), Ok(1));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(matches!(EventFd::from_peer(file.into()), Err(MemError::Refused { .. })));
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map(|m| m.st_ino()).unwrap_or(0)
 }
 
+/// Number of the network namespace; 0 when it cannot be read.
+pub fn net_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/net").map(|m| m.st_ino()).unwrap_or(0)
+}
+
+/// A number for a text and numbers, the same in every build and process.
+pub fn stable_key(text: &str, numbers: &[u64]) -> u64 {
+    mix(numbers.iter().fold(fnv(0xcbf2_9ce4_8422_2325, text.as_bytes()), |h, n| fnv(h, &n.to_le_bytes())))
+}
+
 /// The host's name, for people.
 pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()

@@ -5,10 +5,11 @@ pub mod cpu;
 pub mod fd;
 pub mod host;
 pub mod proc;
+pub mod thread;
 pub mod topo;
 pub mod wake;
 
 pub use cpu::{CpuError, CpuSet};
 pub use fd::{Epoll, EventFd};
-pub use proc::{PidFd, ProcId};
+pub use proc::{PeerCred, PidFd, ProcId};
 pub use wake::{WakePipe, Waker};

@@ -2,7 +2,7 @@
 //! Never signals a process; never trusts a bare pid, which the system reuses.
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -59,6 +59,38 @@ fn start_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// `SO_PEERPIDFD`; the libc crate has it under some targets only.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// The process at the other end of a unix socket, as it was when the connection was made or listened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCred {
+    /// Its pid here; `None` if this pid namespace does not show it.
+    pub pid: Option<u32>,
+    /// Its effective user, in the terms of this user namespace.
+    pub uid: u32,
+}
+
+impl PeerCred {
+    /// Asks the system.
+    pub fn of(socket: impl AsFd) -> Result<PeerCred, Errno> {
+        let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        let (socket, at) = (socket.as_fd().as_raw_fd(), (&raw mut cred).cast());
+        // SAFETY: `at` and `len` name a `ucred` of ours, which is what the option wants.
+        let code = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, at, &mut len) };
+        if code != 0 {
+            return Err(Errno::last_os());
+        }
+        Ok(PeerCred { pid: u32::try_from(cred.pid).ok().filter(|&pid| pid != 0), uid: cred.uid })
+    }
+
+    /// Whether it is the caller's user.
+    pub fn is_our_user(self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+}
+
 /// Watches one process. Readable (for poll and epoll) once it has exited, zombie or not.
 #[derive(Debug)]
 pub struct PidFd {
@@ -112,6 +144,24 @@ impl PidFd {
         }
     }
 
+    /// Watches the process at the other end of a connected unix socket (for the connecting side: the one that called
+    /// `listen`), whatever its pid is here. `None` where the system cannot tell: kernels before 6.5.
+    pub fn of_socket(socket: impl AsFd) -> Result<Option<PidFd>, Errno> {
+        let mut fd: libc::c_int = -1;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        let (socket, at) = (socket.as_fd().as_raw_fd(), (&raw mut fd).cast());
+        // SAFETY: `at` and `len` name an int of ours, which is what the option wants.
+        let code = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, at, &mut len) };
+        if code != 0 {
+            return match Errno::last_os() {
+                Errno(libc::ENOPROTOOPT | libc::EINVAL) => Ok(None),
+                errno => Err(errno),
+            };
+        }
+        // SAFETY: the system has just made this descriptor for us.
+        Ok(Some(PidFd { fd: unsafe { OwnedFd::from_raw_fd(fd) } }))
+    }
+
     /// Has it exited? One system call; does not block.
     pub fn is_dead(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -155,6 +205,17 @@ mod tests {
         child.wait().unwrap();
         assert!(watch.is_dead());
         assert_eq!(PidFd::open(id).unwrap_err(), WatchError::Gone { pid: id.pid });
+    }
+
+    #[test]
+    fn sockets_tell_who_is_at_the_other_end() {
+        let (a, _b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let cred = PeerCred::of(&a).unwrap();
+        assert_eq!((cred.pid, cred.is_our_user()), (Some(pid()), true));
+        assert!(PidFd::of_socket(&a).unwrap().is_none_or(|watch| !watch.is_dead()));
+        let file = fs::File::open("/dev/null").unwrap();
+        assert_eq!(PeerCred::of(&file), Err(Errno(libc::ENOTSOCK)));
+        assert!(PidFd::of_socket(&file).is_err());
     }
 
     #[test]

@@ -41,6 +41,11 @@ pub enum ConnectError {
         /// Ours.
         ours: u32,
     },
+    /// The peer lives on this host, but where its descriptors cannot be passed to us.
+    #[error(
+        "peer is on this host, but shares neither network namespace nor socket directory with us (see UCX_POSIX_SOCKET_DIR)"
+    )]
+    OtherPlace,
     /// This user may not look at the peer's process.
     #[error("no permission to reach the peer's process (different user?)")]
     Permission,

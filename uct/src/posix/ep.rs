@@ -2,13 +2,12 @@
 //! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
 
 use super::iface::Inner;
-use super::peer::Peer;
+use super::peer::{EpIdx, Peer};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Sent, Word};
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
-use std::cell::Cell;
 use std::ptr::{NonNull, copy_nonoverlapping};
 use std::rc::Rc;
 
@@ -20,13 +19,13 @@ pub struct Ep {
     peer: Rc<Peer>,
     own: Rc<Inner>,
     queue: QueueId,
-    tag: Cell<EpTag>,
+    idx: EpIdx,
 }
 
 impl Ep {
     pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
         let queue = own.pending.open();
-        Ep { peer, own, queue, tag: Cell::default() }
+        Ep { idx: peer.enter(), peer, own, queue }
     }
 
     #[cfg(test)]
@@ -38,6 +37,7 @@ impl Ep {
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.pending.close(self.queue);
+        self.peer.leave(self.idx);
     }
 }
 
@@ -46,11 +46,11 @@ impl api::Ep for Ep {
     type Rkey = Rkey;
 
     fn tag(&self) -> EpTag {
-        self.tag.get()
+        self.peer.tag(self.idx)
     }
 
     fn set_tag(&self, tag: EpTag) {
-        self.tag.set(tag);
+        self.peer.set_tag(self.idx, tag);
     }
 
     // HOT

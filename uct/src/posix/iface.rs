@@ -1,8 +1,9 @@
 //! The interface of `posix`: its own FIFO to read, and the peers it has attached.
 //! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
 
-use super::addr::{self, IfaceId};
+use super::addr;
 use super::peer::Peer;
+use super::porter::{Name, Place, Porter};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
@@ -15,10 +16,8 @@ use crate::base::direct;
 use crate::base::pending::{Arbiter, Room};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
-use ucs::sys::host::HostKey;
 
 ucs::config_table! {
     /// Transport `posix`: shared memory between processes of one host.
@@ -32,6 +31,9 @@ ucs::config_table! {
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
         /// Peers that may be connected to an interface at a time.
         pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
+        /// Directory of the sockets over which processes pass each other their memory, for containers that share no
+        /// network namespace; all of a job name the same one. Empty: names of the network namespace, no files.
+        pub socket_dir: String = "", key "SOCKET_DIR";
     }
 }
 
@@ -42,12 +44,10 @@ pub struct Iface {
 }
 
 pub(super) struct Inner {
-    id: IfaceId,
-    host: HostKey,
     pub(super) attr: IfaceAttr,
     md: Md,
     rx: Rx,
-    peers: RefCell<HashMap<IfaceId, Weak<Peer>>>,
+    peers: RefCell<HashMap<Name, Weak<Peer>>>,
     handlers: AmTable,
     pub(super) pending: Arbiter,
 }
@@ -61,18 +61,12 @@ impl Iface {
             slot_len: config.seg_size,
             writers: config.max_writers,
         };
-        // Fresh keys from the system each time: enough to tell this interface from one before it in its place.
-        let nonce = IfaceId::nonce_from(RandomState::new().hash_one(std::process::id()));
-        let environment = |text: String| OpenError::Environment(format!("transport '{TL}': {text}"));
-        let rx = Rx::create(shape, nonce).map_err(|e| environment(e.to_string()))?;
-        let id = IfaceId::new(ucs::sys::proc::pid(), rx.seg().fd(), nonce).ok_or_else(|| {
-            environment("process id or descriptor number is too large for an address".into())
-        })?;
+        let porter = Porter::at(Place::new(&config.socket_dir)?)?;
+        let rx = Rx::create(shape, &porter)
+            .map_err(|e| OpenError::Environment(format!("transport '{TL}': {e}")))?;
         let inner = Inner {
-            id,
-            host: HostKey::here(),
             attr: attr(config),
-            md: Md::new(),
+            md: Md::new(porter),
             rx,
             peers: RefCell::default(),
             handlers: AmTable::default(),
@@ -86,6 +80,11 @@ impl Iface {
         self.inner.handlers.dropped()
     }
 
+    #[cfg(test)]
+    pub(super) fn segment(&self) -> &super::seg::Segment {
+        self.inner.rx.seg()
+    }
+
     /// Counters of the receive side.
     pub fn rx_stats(&self) -> RxStats {
         self.inner.rx.stats()
@@ -94,15 +93,16 @@ impl Iface {
     /// The peer behind an address, attached at first use.
     fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
         let inner = &self.inner;
-        addr::same_host(device, inner.host)?;
-        let id = IfaceId::unpack(iface)?;
+        let own = inner.rx.export();
+        addr::same_place(device, own.porter().place())?;
+        let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        if let Some(peer) = peers.get(&id).and_then(Weak::upgrade).filter(|peer| peer.is_alive()) {
+        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| peer.is_alive()) {
             return Ok(peer);
         }
-        let peer = Rc::new(Peer::attach(inner.id, id)?);
+        let peer = Rc::new(Peer::attach(own, name, inner.rx.alarm())?);
         peers.retain(|_, peer| peer.strong_count() > 0);
-        peers.insert(id, Rc::downgrade(&peer));
+        peers.insert(name, Rc::downgrade(&peer));
         Ok(peer)
     }
 }
@@ -147,11 +147,22 @@ fn attr(config: &Config) -> IfaceAttr {
 impl Inner {
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let events = self.rx.poll(max, sink);
+        let events = self.rx.poll(max, sink, |sink| self.mourn(sink));
         if self.pending.waiting() > 0 {
             return events + self.pending.dispatch(max.saturating_sub(events), Room::PerEp);
         }
         events
+    }
+
+    /// Peers have died: their endpoints say so, and fail from now on.
+    #[cold]
+    fn mourn<S: Sink>(&self, sink: &mut S) {
+        let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
+        for peer in peers.into_iter().filter(|peer| peer.has_died() && peer.bury()) {
+            for tag in peer.tags() {
+                sink.on_ep_error(tag, Error::PeerDead);
+            }
+        }
     }
 }
 
@@ -168,16 +179,16 @@ impl api::Iface for Iface {
     }
 
     fn device_addr(&self) -> AddrBuf {
-        addr::pack_host(self.inner.host)
+        addr::pack_place(self.inner.rx.export().porter().place())
     }
 
     fn iface_addr(&self) -> AddrBuf {
-        self.inner.id.pack()
+        addr::pack(self.inner.rx.export().name())
     }
 
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        addr::same_host(device, self.inner.host)?;
-        IfaceId::unpack(iface).map(drop)
+        addr::same_place(device, self.inner.rx.export().porter().place())?;
+        addr::unpack(iface).map(drop)
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {

@@ -1,25 +1,24 @@
-//! Memory of `posix`: allocated as sealed memory files that peers map by name, or registered where it is.
+//! Memory of `posix`: allocated as sealed memory files that peers fetch and map, or registered where it is.
 //! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Registered
 //! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
 
 use super::TL;
+use super::porter::{Export, Name, Porter, as_error};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::direct::Window;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
-use ucs::mem::{MapOpts, MemError, Pages, SharedMem};
+use std::sync::Arc;
+use ucs::mem::{MapOpts, MemError, Pages, SharedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A remote key on its way: which file of which process, and where its owner has it mapped.
+/// A remote key on its way: what the memory is called, and where its owner has it mapped.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct PackedKey {
-    pid: U32,
-    fd: U32,
-    /// Inode: tells the file from a later one with the same descriptor.
-    inode: U64,
+    name: U64,
     addr: U64,
     len: U64,
     access: U32,
@@ -28,10 +27,10 @@ struct PackedKey {
 
 const KEY_LEN: usize = size_of::<PackedKey>();
 const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pkey");
-const _: () = assert!(KEY_LEN == 40);
+const _: () = assert!(KEY_LEN == 32);
 
 /// Mappings of peers' memory, shared by the keys that name the same file.
-type Mappings = HashMap<(u32, u32, u64), Weak<SharedMem>>;
+type Mappings = HashMap<Name, Weak<SharedMap>>;
 
 /// The memory domain of `posix`. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -41,6 +40,7 @@ pub struct Md {
 
 struct Inner {
     attr: MdAttr,
+    porter: Arc<Porter>,
     mappings: RefCell<Mappings>,
 }
 
@@ -55,8 +55,8 @@ pub struct Mem {
 
 #[derive(Debug)]
 struct Shared {
-    map: SharedMem,
-    inode: u64,
+    export: Export,
+    _map: Arc<SharedMem>,
     method: AllocMethod,
 }
 
@@ -64,11 +64,11 @@ struct Shared {
 #[derive(Debug)]
 pub struct Rkey {
     window: Window,
-    _map: Rc<SharedMem>,
+    _map: Rc<SharedMap>,
 }
 
 impl Md {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(porter: Arc<Porter>) -> Self {
         let attr = MdAttr {
             component: TL,
             can_alloc: true,
@@ -78,25 +78,22 @@ impl Md {
             rkey_len: KEY_LEN,
             max_reg: None,
         };
-        Md { inner: Rc::new(Inner { attr, mappings: RefCell::default() }) }
+        Md { inner: Rc::new(Inner { attr, porter, mappings: RefCell::default() }) }
     }
 
     /// The mapping of a peer's file, made if no key has it yet.
-    fn map(&self, key: &PackedKey) -> Result<Rc<SharedMem>, Error> {
-        let (pid, fd, inode) = (key.pid.get(), key.fd.get(), key.inode.get());
+    fn map(&self, key: &PackedKey) -> Result<Rc<SharedMap>, Error> {
+        let name = Name(key.name.get());
         let mut mappings = self.inner.mappings.borrow_mut();
-        if let Some(map) = mappings.get(&(pid, fd, inode)).and_then(Weak::upgrade) {
+        if let Some(map) = mappings.get(&name).and_then(Weak::upgrade) {
             return Ok(map);
         }
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
-        let fd_number = fd.try_into().map_err(|_| Error::RemoteAccess)?;
-        let map = SharedMem::open_proc(pid, fd_number, len).map_err(unpack_error)?;
-        if inode_of(&map)? != inode {
-            return Err(Error::PeerDead);
-        }
+        let fetched = self.inner.porter.fetch(name).map_err(as_error)?;
+        let map = SharedMem::from_fd(fetched.mem, len).map_err(unpack_error)?;
         mappings.retain(|_, map| map.strong_count() > 0);
-        let map = Rc::new(map);
-        mappings.insert((pid, fd, inode), Rc::downgrade(&map));
+        let map = Rc::new(SharedMap::from(map));
+        mappings.insert(name, Rc::downgrade(&map));
         Ok(map)
     }
 }
@@ -123,8 +120,10 @@ impl api::Md for Md {
             };
             match SharedMem::create(req.name, req.len, MapOpts { pages, ..MapOpts::default() }) {
                 Ok(map) => {
-                    let shared = Shared { inode: inode_of(&map)?, method, map };
-                    let addr = shared.map.as_ptr();
+                    let (addr, map) = (map.as_ptr(), Arc::new(map));
+                    let porter = &self.inner.porter;
+                    let export = porter.export(porter.new_name(), map.clone(), None);
+                    let shared = Shared { export, _map: map, method };
                     return Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared) });
                 }
                 Err(e) => last = alloc_error(e),
@@ -143,9 +142,7 @@ impl api::Md for Md {
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
         let shared = mem.shared.as_ref().ok_or(Error::Unsupported(Op::RemoteKey))?;
         let key = PackedKey {
-            pid: ucs::sys::proc::pid().into(),
-            fd: u32::try_from(shared.map.fd()).map_err(|_| Error::BadLocalKey)?.into(),
-            inode: shared.inode.into(),
+            name: shared.export.name().0.into(),
             addr: (mem.addr.addr() as u64).into(),
             len: (mem.len as u64).into(),
             access: mem.access.bits().into(),
@@ -199,11 +196,6 @@ impl api::Memory for Mem {
     fn method(&self) -> Option<AllocMethod> {
         self.shared.as_ref().map(|shared| shared.method)
     }
-}
-
-fn inode_of(map: &SharedMem) -> Result<u64, Error> {
-    let stat = rustix::fs::fstat(map).map_err(|e| Error::Sys { call: "fstat", errno: e.into() })?;
-    Ok(stat.st_ino)
 }
 
 fn alloc_error(e: MemError) -> Error {

@@ -1,12 +1,13 @@
 //! Transport `posix`, device `memory`: processes of one host and one user, through shared memory.
-//! Each interface owns one sealed memory file that holds its receive FIFO; peers open it by name through `/proc`.
-//! Nothing is ever put into `/dev/shm` or another directory, so nothing is left behind, however a process ends.
+//! Each interface owns one sealed memory file that holds its receive FIFO; peers are passed its descriptor over a unix
+//! socket. By default nothing is ever put into a file system, so nothing is left behind, however a process ends.
 //!
 //! | File | What |
 //! |---|---|
 //! | `fifo.rs` | the synchronisation alone, with its loom models |
 //! | `seg.rs` | layout of a segment: header, writers, cells, slots |
-//! | `addr.rs` | interface ids and host keys |
+//! | `addr.rs` | addresses |
+//! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |
 //! | `peer.rs` | the writing side: a peer's segment, attached |
 //! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
 //! | `iface.rs`, `ep.rs` | the contract |
@@ -28,8 +29,10 @@
 //!
 //! # A reader that dies
 //!
-//! Writers notice when its FIFO has stayed full for some calls: the call then answers
-//! [`PeerDead`](crate::api::Error::PeerDead), as does [`Ep::check`](crate::api::Ep::check) at once.
+//! The kernel tells the [porter](porter), which raises the alarm of every interface that is attached. Once what the
+//! dead has sent is read, the next poll reports [`PeerDead`](crate::api::Error::PeerDead) for each endpoint to it, and
+//! every call on them answers the same. [`Ep::check`](crate::api::Ep::check) knows at once. An interface closed by a
+//! process that lives is noticed by the next send to it.
 //!
 //! # What is trusted
 //!
@@ -51,6 +54,8 @@ mod iface;
 mod md;
 #[cfg(not(loom))]
 mod peer;
+#[cfg(not(loom))]
+mod porter;
 #[cfg(not(loom))]
 mod rx;
 #[cfg(not(loom))]

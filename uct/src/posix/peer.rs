@@ -1,15 +1,15 @@
 //! The writing side: a peer's segment as this interface has attached it, shared by all endpoints to that peer.
 //! Called by `ep.rs`. Never blocks: a full FIFO is an answer, and whether the peer still lives is only asked then.
 
-use super::addr::IfaceId;
 use super::fifo;
-use super::seg::{self, CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment};
-use crate::api::{ConnectError, Error, Outcome, Refused};
-use std::cell::{Cell, OnceCell};
-use std::os::fd::RawFd;
+use super::porter::{Alarm, Death, Export, Name, Porter, ProcKey};
+use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment};
+use crate::api::{ConnectError, EpTag, Error, Outcome, Refused};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
-use ucs::sys::{PidFd, ProcId, Waker};
+use ucs::sys::EventFd;
 
 /// How many cells ahead of its own a writer asks for: their lines are with the reader, and the exchange of the next
 /// claim would wait until each has come. Eight messages take longer than a line does.
@@ -23,16 +23,29 @@ pub struct Peer {
     seg: Segment,
     /// Our line in its segment.
     line: u32,
-    cells: u64,
+    /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
+    cells: Cell<u64>,
     slot_len: usize,
     seen_tail: Cell<u64>,
-    /// Our interface's id, for the source word.
-    own: IfaceId,
-    owner: ProcId,
+    /// Our interface's name, for the source word.
+    own: Name,
+    death: Arc<Death>,
     dead: Cell<bool>,
     full: Cell<u32>,
-    waker: OnceCell<Option<Waker>>,
+    wake: EventFd,
+    /// Endpoints to it, by number.
+    eps: RefCell<Eps>,
 }
+
+#[derive(Default)]
+struct Eps {
+    tags: Vec<Option<EpTag>>,
+    free: Vec<u32>,
+}
+
+/// An endpoint among those to one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EpIdx(u32);
 
 /// A ticket of ours and its cell. Dropped unpublished (a closure panicked), it is published as an empty packet, which
 /// the reader skips: nobody waits for it.
@@ -45,26 +58,31 @@ struct Claim<'a> {
 
 impl Peer {
     /// Attaches the segment behind an address and takes a writer's line in it.
-    pub fn attach(own: IfaceId, id: IfaceId) -> Result<Self, ConnectError> {
-        let (seg, owner) = Segment::attach(id.pid(), id.fd(), id.nonce())?;
-        if fifo::flags(seg.state()) & fifo::CLOSED != 0 || !alive(owner) {
+    pub fn attach(own: &Export, name: Name, alarm: &Arc<Alarm>) -> Result<Self, ConnectError> {
+        let porter = own.porter();
+        let fetched = porter.fetch(name)?;
+        let wake = fetched.wake.ok_or(ConnectError::Malformed)?;
+        let seg = Segment::attach(fetched.mem, name)?;
+        if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.look() {
             return Err(ConnectError::Gone);
         }
-        let line = take_line(&seg).ok_or(Error::Exhausted("writer lines in the peer's segment"))?;
+        let line = take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?;
         // A dead owner of the line may have left one.
         seg.writer(line).intent.store(fifo::NO_TICKET, Ordering::Release);
         let shape = seg.shape();
+        fetched.death.tell(alarm);
         Ok(Peer {
             seg,
             line,
-            cells: u64::from(shape.cells),
+            cells: Cell::new(u64::from(shape.cells)),
             slot_len: shape.slot_len as usize,
             seen_tail: Cell::new(0),
-            own,
-            owner,
+            own: own.name(),
+            death: fetched.death,
             dead: Cell::new(false),
             full: Cell::new(0),
-            waker: OnceCell::new(),
+            wake,
+            eps: RefCell::default(),
         })
     }
 
@@ -116,11 +134,11 @@ impl Peer {
     #[inline(always)]
     fn claim(&self) -> Result<Claim<'_>, Refused> {
         let intent = &self.seg.writer(self.line).intent;
-        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells, intent) {
+        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
                 // Not one that the reader may still have to read: it would lose the line.
                 let later = ticket.wrapping_add(AHEAD);
-                if later.wrapping_sub(self.seen_tail.get()) < self.cells {
+                if later.wrapping_sub(self.seen_tail.get()) < self.cells.get() {
                     prefetch_write(self.seg.cell(later).packet());
                 }
                 Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false })
@@ -132,11 +150,12 @@ impl Peer {
     /// Whether a send would find room now.
     pub fn has_room(&self) -> bool {
         let used = |tail| self.seg.head().load(Ordering::Relaxed).wrapping_sub(tail);
-        if used(self.seen_tail.get()) >= self.cells {
+        let cells = self.cells.get();
+        if used(self.seen_tail.get()) >= cells {
             // SYNC(tail)
             self.seen_tail.set(self.seg.tail().load(Ordering::Acquire));
         }
-        used(self.seen_tail.get()) < self.cells
+        used(self.seen_tail.get()) < cells
     }
 
     /// The FIFO is full: for want of time, or because nobody reads it any more?
@@ -152,29 +171,68 @@ impl Peer {
 
     /// Whether the peer can still read: its interface is open and its process runs.
     pub fn is_alive(&self) -> bool {
-        if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || !alive(self.owner)) {
-            self.dead.set(true);
+        if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.death.look()) {
+            self.bury();
         }
         !self.dead.get()
+    }
+
+    /// Nothing will be read any more: from now on every send fails. Whether that was news.
+    pub fn bury(&self) -> bool {
+        self.cells.set(0);
+        !self.dead.replace(true)
+    }
+
+    /// Whether its process has died; as far as the porter knows.
+    pub fn has_died(&self) -> bool {
+        self.death.is_dead()
+    }
+
+    /// Enters an endpoint.
+    pub fn enter(&self) -> EpIdx {
+        let mut eps = self.eps.borrow_mut();
+        let tag = Some(EpTag::default());
+        if let Some(idx) = eps.free.pop() {
+            eps.tags[idx as usize] = tag;
+            return EpIdx(idx);
+        }
+        eps.tags.push(tag);
+        EpIdx(eps.tags.len() as u32 - 1)
+    }
+
+    /// Strikes an endpoint out.
+    pub fn leave(&self, idx: EpIdx) {
+        let mut eps = self.eps.borrow_mut();
+        eps.tags[idx.0 as usize] = None;
+        eps.free.push(idx.0);
+    }
+
+    /// An endpoint's tag.
+    pub fn tag(&self, idx: EpIdx) -> EpTag {
+        self.eps.borrow().tags[idx.0 as usize].unwrap_or_default()
+    }
+
+    /// Changes an endpoint's tag.
+    pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
+        self.eps.borrow_mut().tags[idx.0 as usize] = Some(tag);
+    }
+
+    /// The tags of its endpoints.
+    pub fn tags(&self) -> Vec<EpTag> {
+        self.eps.borrow().tags.iter().copied().flatten().collect()
     }
 
     /// The reader raised a flag that we saw after publishing.
     #[cold]
     fn notice(&self, flags: u32) {
         if flags & fifo::CLOSED != 0 {
-            self.dead.set(true);
+            self.bury();
         }
         if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
             return;
         }
-        let open = || {
-            let fd = self.seg.wake_fd().load(Ordering::Acquire).checked_sub(1)?;
-            Waker::open(self.owner.pid, RawFd::try_from(fd).ok()?).ok()
-        };
-        match self.waker.get_or_init(open).as_ref().map(Waker::wake) {
-            Some(Ok(())) => {}
-            Some(Err(errno)) => tracing::warn!(pid = self.owner.pid, %errno, "cannot wake a peer"),
-            None => tracing::warn!(pid = self.owner.pid, "cannot open a peer's wake-up pipe"),
+        if let Err(errno) = self.wake.signal() {
+            tracing::warn!(%errno, "cannot wake a peer");
         }
     }
 
@@ -225,19 +283,9 @@ impl Drop for Peer {
     }
 }
 
-/// Whether a process still runs.
-pub fn alive(id: ProcId) -> bool {
-    match PidFd::open(id) {
-        Ok(fd) => !fd.is_dead(),
-        Err(ucs::sys::proc::WatchError::Gone { .. }) => false,
-        // Not known: a wrong "alive" costs time, a wrong "dead" costs messages.
-        Err(ucs::sys::proc::WatchError::Os { .. }) => true,
-    }
-}
-
 /// A free writer's line, or one whose owner is dead.
-fn take_line(seg: &Segment) -> Option<u32> {
-    let me = seg::pack_proc(ProcId::me());
+fn take_line(seg: &Segment, porter: &Porter) -> Option<u32> {
+    let me = porter.key().0;
     let lines = 0..seg.shape().writers;
     let take = |n: u32, from: u64| {
         let who = &seg.writer(n).who;
@@ -246,7 +294,7 @@ fn take_line(seg: &Segment) -> Option<u32> {
     lines.clone().find(|&n| take(n, 0)).or_else(|| {
         lines.clone().find(|&n| {
             let who = seg.writer(n).who.load(Ordering::Acquire);
-            who != 0 && !alive(seg::unpack_proc(who)) && take(n, who)
+            who != 0 && !porter.is_alive(ProcKey(who)) && take(n, who)
         })
     })
 }

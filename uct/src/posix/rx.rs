@@ -2,20 +2,22 @@
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
 use super::fifo;
-use super::peer::alive;
-use super::seg::{self, IN_SLOT, INLINE, LEN_BITS, Segment, Shape};
+use super::porter::{Alarm, Export, Porter, ProcKey};
+use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape};
 use crate::api::{Am, Error, Keep, Kept, KeptPool, Sink, Source};
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::mem::MemError;
 use ucs::sync::prefetch_read;
-use ucs::sys::WakePipe;
+use ucs::sys::EventFd;
 
-/// Empty polls between two looks for a ticket that is claimed but never published; doubles while its holder lives.
+/// Polls between two looks around.
 const LOOK_EVERY: u32 = 1024;
-const LOOK_SELDOM: u32 = 1 << 20;
+/// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
+const LOOK_SELDOM: u32 = 1 << 10;
 
 /// How many cells ahead of the one it reads the reader asks for, and after how many messages of one poll: only who is
 /// behind may take it that they are written. Taken before, a line must go back to its writer first.
@@ -39,12 +41,19 @@ pub struct Rx {
     release_mask: u64,
     /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
-    /// Empty polls until the next look for a stuck ticket.
+    /// Polls until the next look around.
     patience: Cell<u32>,
-    look_every: Cell<u32>,
+    /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
+    stuck_wait: Cell<u32>,
+    stuck_every: Cell<u32>,
     suspect: Cell<u64>,
     stats: Cell<RxStats>,
-    wake: OnceCell<WakePipe>,
+    /// What the reader sleeps on; writers have a copy.
+    wake: Arc<EventFd>,
+    alarm: Arc<Alarm>,
+    /// Peers have died: told when all below this ticket, which they may have sent, has been read.
+    mourn_at: Cell<Option<u64>>,
+    export: Export,
 }
 
 /// The segment and its spare slots; outlives the interface while messages are kept.
@@ -63,8 +72,13 @@ struct Delivery<'a> {
 
 impl Rx {
     /// Makes the segment.
-    pub fn create(shape: Shape, nonce: u32) -> Result<Self, MemError> {
-        let seg = Segment::create(shape, nonce)?;
+    pub fn create(shape: Shape, porter: &Arc<Porter>) -> Result<Self, MemError> {
+        let name = porter.new_name();
+        let seg = Segment::create(shape, name)?;
+        let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
+        let wake = Arc::new(wake);
+        let mem = seg.own().expect("it has just been made").clone();
+        let export = porter.export(name, mem, Some(wake.clone()));
         let mut spare = Vec::with_capacity(shape.slots as usize);
         spare.extend((shape.cells..shape.slots).rev());
         Ok(Rx {
@@ -73,10 +87,14 @@ impl Rx {
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
             patience: Cell::new(LOOK_EVERY),
-            look_every: Cell::new(LOOK_EVERY),
+            stuck_wait: Cell::new(0),
+            stuck_every: Cell::new(1),
             suspect: Cell::new(fifo::NO_TICKET),
             stats: Cell::default(),
-            wake: OnceCell::new(),
+            alarm: Alarm::new(wake.clone()),
+            wake,
+            mourn_at: Cell::new(None),
+            export,
         })
     }
 
@@ -85,14 +103,25 @@ impl Rx {
         &self.store.seg
     }
 
+    /// What peers call it, and its porter.
+    pub fn export(&self) -> &Export {
+        &self.export
+    }
+
+    /// Raised when a peer has died.
+    pub fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
     /// Counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()
     }
 
-    /// Delivers up to `max` messages. Empty: one load of shared memory. // HOT
+    /// Delivers up to `max` messages. Empty: one load of shared memory. Calls `mourn` when peers have died and nothing
+    /// that they sent is left to read. // HOT
     #[inline(always)]
-    pub fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+    pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
         let mut events = 0;
         while events < max {
             let ticket = self.next.get();
@@ -103,12 +132,10 @@ impl Rx {
             self.deliver(ticket, about, sink);
             events += 1;
         }
-        if events == 0 {
-            let patience = self.patience.get() - 1;
-            self.patience.set(patience);
-            if patience == 0 {
-                self.look_for_stuck();
-            }
+        let patience = self.patience.get() - 1;
+        self.patience.set(patience);
+        if patience == 0 && self.look_around(events) {
+            mourn(sink);
         }
         events
     }
@@ -147,13 +174,40 @@ impl Rx {
         tracing::debug!(len, "packet without content or with an impossible length skipped");
     }
 
-    /// Nothing has come for a while: has a writer died with the next ticket in its hand?
+    /// Now and then: has a peer died, and if nothing comes, has it died with the next ticket in its hand? True when
+    /// peers have died and all they sent is read.
     #[cold]
+    fn look_around(&self, events: usize) -> bool {
+        self.patience.set(LOOK_EVERY);
+        if self.alarm.take() {
+            // The dead claim no more: what they have sent is below the head.
+            self.mourn_at.set(Some(self.seg().head().load(Ordering::SeqCst)));
+            self.stuck_wait.set(0);
+        }
+        let wait = self.stuck_wait.get().saturating_sub(1);
+        self.stuck_wait.set(wait);
+        if events == 0 && wait == 0 {
+            self.look_for_stuck();
+        }
+        match self.mourn_at.get() {
+            None => false,
+            Some(ticket) if self.next.get() >= ticket => {
+                self.mourn_at.set(None);
+                true
+            }
+            Some(_) => {
+                self.patience.set(1);
+                false
+            }
+        }
+    }
+
+    /// Has a writer died with the next ticket in its hand?
     fn look_for_stuck(&self) {
         let ticket = self.next.get();
-        self.patience.set(self.look_every.get());
+        self.stuck_wait.set(self.stuck_every.get());
         if !fifo::stuck(self.seg().head(), ticket) {
-            self.look_every.set(LOOK_EVERY);
+            self.stuck_every.set(1);
             return;
         }
         if self.suspect.replace(ticket) != ticket {
@@ -165,11 +219,10 @@ impl Rx {
             // Named first: a writer that is slow to register has not claimed anything yet.
             let named = fifo::names(&line.intent, ticket);
             let who = line.who.load(Ordering::Acquire);
-            named && who != 0 && alive(seg::unpack_proc(who))
+            named && who != 0 && self.export.porter().is_alive(ProcKey(who))
         };
         if writers.into_iter().any(may_hold) {
-            let seldom = (self.look_every.get() * 2).min(LOOK_SELDOM);
-            self.look_every.set(seldom);
+            self.stuck_every.set((self.stuck_every.get() * 2).min(LOOK_SELDOM));
             return;
         }
         // Nobody holds it now; its last holder may have published just before. SYNC(intent) makes that visible here.
@@ -181,30 +234,25 @@ impl Rx {
         self.stats.set(stats);
         tracing::warn!(ticket, "a writer died in the middle of a message; skipped");
         self.next.set(ticket + 1);
-        self.look_every.set(LOOK_EVERY);
+        self.stuck_every.set(1);
+        self.stuck_wait.set(0);
         self.patience.set(1);
         fifo::release(self.seg().tail(), ticket + 1);
     }
 
     /// The descriptor that writers wake.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        Ok(self.pipe()?.as_fd())
+        Ok(self.wake.as_fd())
     }
 
     /// See [`crate::api::Iface::arm`].
     pub fn arm(&self) -> Result<bool, Error> {
-        self.pipe()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        Ok(fifo::arm(self.seg().state(), self.seg().head(), self.next.get()))
-    }
-
-    fn pipe(&self) -> Result<&WakePipe, Error> {
-        if self.wake.get().is_none() {
-            let pipe = WakePipe::new().map_err(|errno| Error::Sys { call: "pipe", errno })?;
-            // Release: a writer that reads the number opens the pipe by it.
-            self.seg().wake_fd().store(pipe.fd() as u32 + 1, Ordering::Release);
-            let _ = self.wake.set(pipe);
+        self.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
+        if self.alarm.is_raised() || self.mourn_at.get().is_some() {
+            self.patience.set(1);
+            return Ok(false);
         }
-        self.wake.get().ok_or(Error::NoMemory)
+        Ok(fifo::arm(self.seg().state(), self.seg().head(), self.next.get()))
     }
 }
 

@@ -13,19 +13,20 @@
 //! ```
 
 use super::fifo;
+use super::porter::Name;
 use crate::api::ConnectError;
 use std::mem::{offset_of, size_of};
-use std::os::fd::RawFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ucs::mem::{MapOpts, MemError, SharedMem};
-use ucs::sys::ProcId;
+use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 
 /// Longest packet (id byte included) that travels inside its cell.
 pub const INLINE: usize = 112;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
@@ -39,24 +40,21 @@ pub const IN_SLOT: u32 = 1 << LEN_BITS;
 pub struct Header {
     magic: u64,
     version: u32,
-    nonce: u32,
+    reserved: u32,
+    /// What the interface is called.
+    name: u64,
     cells: u32,
     slots: u32,
     slot_len: u32,
     writers: u32,
-    owner_pid: u32,
-    reserved: u32,
-    owner_start: u64,
     /// [`fifo::ARMED`], [`fifo::CLOSED`].
     pub state: AtomicU32,
-    /// Descriptor of the wake-up pipe plus one, or 0 while there is none.
-    pub wake_fd: AtomicU32,
 }
 
 /// A writer's line.
 #[repr(C, align(64))]
 pub struct Writer {
-    /// Start time and process id (see [`pack_proc`]), or 0 when free.
+    /// Key of its process, or 0 when free.
     pub who: AtomicU64,
     /// The ticket it may hold unpublished.
     pub intent: AtomicU64,
@@ -132,32 +130,37 @@ impl Shape {
 pub struct Segment {
     shape: Shape,
     parts: Parts,
-    map: SharedMem,
+    /// Where it is mapped: `mem`'s first byte.
+    base: *mut u8,
+    mem: Hold,
+}
+
+/// What keeps it mapped.
+#[derive(Debug)]
+enum Hold {
+    Own(Arc<SharedMem>),
+    Peer(#[expect(dead_code, reason = "held for its mapping")] SharedMap),
 }
 
 impl Segment {
     /// Makes a segment with every cell free and the first slots bound to the cells.
-    pub fn create(shape: Shape, nonce: u32) -> Result<Self, MemError> {
+    pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
-        let map = SharedMem::create("uct-posix", parts.end, MapOpts::default())?;
-        let seg = Segment { shape, parts, map };
-        let me = ProcId::me();
+        let mem = Arc::new(SharedMem::create("uct-posix", parts.end, MapOpts::default())?);
+        let seg = Segment { shape, parts, base: mem.as_ptr(), mem: Hold::Own(mem) };
         let header = Header {
             magic: MAGIC,
             version: VERSION,
-            nonce,
+            reserved: 0,
+            name: name.0,
             cells: shape.cells,
             slots: shape.slots,
             slot_len: shape.slot_len,
             writers: shape.writers,
-            owner_pid: me.pid,
-            reserved: 0,
-            owner_start: me.start,
             state: AtomicU32::new(0),
-            wake_fd: AtomicU32::new(0),
         };
         // SAFETY: the mapping is page aligned and longer than a header, and no peer knows of it yet.
-        unsafe { seg.map.as_ptr().cast::<Header>().write(header) };
+        unsafe { seg.base.cast::<Header>().write(header) };
         for cell in 0..shape.cells {
             seg.slot_of(cell).store(cell, Ordering::Relaxed);
         }
@@ -167,11 +170,11 @@ impl Segment {
         Ok(seg)
     }
 
-    /// Maps the segment that `pid` holds as `fd`, if it is the one with this nonce and of our version.
-    pub fn attach(pid: u32, fd: RawFd, nonce: u32) -> Result<(Self, ProcId), ConnectError> {
-        let map = SharedMem::open_proc(pid, fd, WRITERS).map_err(connect_error)?;
+    /// Maps a peer's segment, if it is the one of this name and of our version.
+    pub fn attach(fd: OwnedFd, name: Name) -> Result<Self, ConnectError> {
+        let map = SharedMap::from(SharedMem::from_fd(fd, WRITERS).map_err(connect_error)?);
         let base = map.as_ptr();
-        // SAFETY: a header lies inside the mapping (open_proc checked its length), aligned; `offset` is one of a
+        // SAFETY: a header lies inside the mapping (from_fd checked its length), aligned; `offset` is one of a
         // 32-bit field. Volatile: read once; the peer may change it any time, so decisions are made on the copy.
         let short = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
         // SAFETY: as above, for 64-bit fields.
@@ -183,7 +186,7 @@ impl Segment {
         if theirs != VERSION {
             return Err(ConnectError::Version { theirs, ours: VERSION });
         }
-        if short(offset_of!(Header, nonce)) != nonce || short(offset_of!(Header, owner_pid)) != pid {
+        if long(offset_of!(Header, name)) != name.0 {
             return Err(ConnectError::Gone);
         }
         let shape = Shape {
@@ -192,9 +195,8 @@ impl Segment {
             slot_len: short(offset_of!(Header, slot_len)),
             writers: short(offset_of!(Header, writers)),
         };
-        let owner = ProcId { pid, start: long(offset_of!(Header, owner_start)) };
         let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
-        Ok((Segment { shape, parts, map }, owner))
+        Ok(Segment { shape, parts, base, mem: Hold::Peer(map) })
     }
 
     /// The sizes.
@@ -202,9 +204,12 @@ impl Segment {
         self.shape
     }
 
-    /// Descriptor number by which peers open it.
-    pub fn fd(&self) -> RawFd {
-        self.map.fd()
+    /// The memory, for peers to be given; `None` if it is a peer's.
+    pub fn own(&self) -> Option<&Arc<SharedMem>> {
+        match &self.mem {
+            Hold::Own(mem) => Some(mem),
+            Hold::Peer(_) => None,
+        }
     }
 
     /// # Safety
@@ -213,7 +218,7 @@ impl Segment {
     unsafe fn shared<T>(&self, offset: usize) -> &T {
         // SAFETY: the caller vouches for offset and type; the mapping lives as long as `self`, all bit patterns are
         // valid atomics, and other processes touch these words by atomics only.
-        unsafe { &*self.map.as_ptr().wrapping_add(offset).cast::<T>() }
+        unsafe { &*self.base.wrapping_add(offset).cast::<T>() }
     }
 
     /// The words of the header that change.
@@ -221,12 +226,6 @@ impl Segment {
     pub fn state(&self) -> &AtomicU32 {
         // SAFETY: inside the header, aligned by its layout.
         unsafe { self.shared(offset_of!(Header, state)) }
-    }
-
-    /// See [`Header::wake_fd`].
-    pub fn wake_fd(&self) -> &AtomicU32 {
-        // SAFETY: inside the header, aligned by its layout.
-        unsafe { self.shared(offset_of!(Header, wake_fd)) }
     }
 
     /// Next ticket to claim.
@@ -262,7 +261,7 @@ impl Segment {
     #[inline(always)]
     pub fn cell(&self, ticket: u64) -> CellRef<'_> {
         let n = ticket as usize & (self.shape.cells as usize - 1);
-        let at = self.map.as_ptr().wrapping_add(self.parts.cells + n * size_of::<CellMem>()).cast();
+        let at = self.base.wrapping_add(self.parts.cells + n * size_of::<CellMem>()).cast();
         CellRef { at, _seg: self }
     }
 
@@ -272,7 +271,7 @@ impl Segment {
         if n >= self.shape.slots {
             return None;
         }
-        Some(self.map.as_ptr().wrapping_add(self.parts.slots + n as usize * self.parts.stride))
+        Some(self.base.wrapping_add(self.parts.slots + n as usize * self.parts.stride))
     }
 }
 
@@ -306,16 +305,6 @@ impl<'a> CellRef<'a> {
     }
 }
 
-/// Process id and start time (clock ticks, good for 1 394 years) in one word that is never 0.
-pub fn pack_proc(id: ProcId) -> u64 {
-    id.start << 22 | u64::from(id.pid)
-}
-
-/// The reverse of [`pack_proc`].
-pub fn unpack_proc(word: u64) -> ProcId {
-    ProcId { pid: word as u32 & ((1 << 22) - 1), start: word >> 22 }
-}
-
 /// What a failure to map a peer's segment means for connecting.
 pub fn connect_error(e: MemError) -> ConnectError {
     use crate::api::Error;
@@ -335,6 +324,7 @@ pub fn connect_error(e: MemError) -> ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     const SHAPE: Shape = Shape { cells: 64, slots: 96, slot_len: 8448, writers: 16 };
 
@@ -367,29 +357,26 @@ mod tests {
 
     #[test]
     fn attach_checks_the_header() {
-        let seg = Segment::create(SHAPE, 77).unwrap();
-        let pid = ucs::sys::proc::pid();
-        let (peer, owner) = Segment::attach(pid, seg.fd(), 77).unwrap();
-        assert_eq!((peer.shape(), owner), (SHAPE, ProcId::me()));
+        let seg = Segment::create(SHAPE, Name(77)).unwrap();
+        let copy = || seg.own().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let peer = Segment::attach(copy(), Name(77)).unwrap();
+        assert_eq!(peer.shape(), SHAPE);
         seg.slot_of(3).store(9, Ordering::Relaxed);
         assert_eq!(peer.slot_of(3).load(Ordering::Relaxed), 9);
-        assert_eq!(Segment::attach(pid, seg.fd(), 78).unwrap_err(), ConnectError::Gone);
-        let base = seg.map.as_ptr();
+        assert_eq!(Segment::attach(copy(), Name(78)).unwrap_err(), ConnectError::Gone);
+        let base = seg.base;
         // SAFETY: the offsets are of 32-bit fields of the header; the test is alone with it.
         let set = |offset, to: u32| unsafe { base.wrapping_add(offset).cast::<u32>().write(to) };
         set(offset_of!(Header, version), VERSION + 1);
         let wrong = ConnectError::Version { theirs: VERSION + 1, ours: VERSION };
-        assert_eq!(Segment::attach(pid, seg.fd(), 77).unwrap_err(), wrong);
+        assert_eq!(Segment::attach(copy(), Name(77)).unwrap_err(), wrong);
         set(offset_of!(Header, version), VERSION);
         set(offset_of!(Header, slots), 1 << 18);
-        assert_eq!(Segment::attach(pid, seg.fd(), 77).unwrap_err(), ConnectError::Malformed);
+        assert_eq!(Segment::attach(copy(), Name(77)).unwrap_err(), ConnectError::Malformed);
         let other = SharedMem::create("other", 1 << 16, MapOpts::default()).unwrap();
-        assert_eq!(Segment::attach(pid, other.fd(), 77).unwrap_err(), ConnectError::Gone);
-    }
-
-    #[test]
-    fn process_words_keep_both_parts() {
-        let id = ProcId { pid: 4_194_303, start: 1 << 41 };
-        assert_eq!(unpack_proc(pack_proc(id)), id);
+        assert_eq!(
+            Segment::attach(other.as_fd().try_clone_to_owned().unwrap(), Name(77)).unwrap_err(),
+            ConnectError::Gone
+        );
     }
 }

@@ -78,7 +78,7 @@ fn a_panicking_closure_leaves_the_fifo_whole() {
 }
 
 #[test]
-fn the_pipe_wakes_once_per_arm() {
+fn the_descriptor_wakes_once_per_arm() {
     let (iface, ep) = pair();
     let epoll = ucs::sys::Epoll::new().unwrap();
     epoll.add(iface.event_fd().unwrap(), 1).unwrap();
@@ -112,8 +112,7 @@ fn lines_of_writers_are_bounded_and_come_back() {
 fn an_owner_that_lies_about_its_fifo_harms_nobody() {
     use std::sync::atomic::Ordering::Relaxed;
     let (liar, _) = pair();
-    let id = super::addr::IfaceId::unpack(&liar.iface_addr()).unwrap();
-    let (seg, _) = super::seg::Segment::attach(id.pid(), id.fd(), id.nonce()).unwrap();
+    let seg = liar.segment();
     for (head, tail) in [(u64::MAX, u64::MAX), (u64::MAX, u64::MAX - 5), (5, u64::MAX), (1 << 63, 0)] {
         for slot in [u32::MAX, 1 << 18] {
             let writer = open(&Source::empty());

@@ -1,0 +1,152 @@
+//! The porter's thread: answers questions at the socket, and passes on deaths. Started and stopped by `mod.rs`.
+//! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
+
+use super::place::ProcKey;
+use super::wire::{Answer, Question, ROOM, Verdict};
+use super::{Exported, Shared, lock};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use ucs::sys::PeerCred;
+use zerocopy::IntoBytes;
+
+/// Tokens of the epoll set above those of processes (40 bits): the socket, the end, and from there on callers.
+const DOOR: u64 = 1 << 60;
+const STOP: u64 = DOOR + 1;
+const CALLERS: u64 = 1 << 61;
+
+/// How long to leave the door alone when the system is at its limits.
+const REST: Duration = Duration::from_millis(20);
+
+/// The thread's own.
+pub struct Body {
+    listener: OwnedFd,
+    shared: Arc<Shared>,
+    callers: HashMap<u64, Caller>,
+    next: u64,
+    /// A descriptor kept for a caller who comes when the process has none left. While one has it, the door is shut.
+    spare: Option<OwnedFd>,
+}
+
+struct Caller {
+    fd: OwnedFd,
+    welcome: bool,
+}
+
+impl Body {
+    /// Ready to run.
+    pub fn new(listener: OwnedFd, shared: Arc<Shared>) -> Result<Body, ucs::Errno> {
+        shared.watches.epoll().add(&listener, DOOR)?;
+        shared.watches.epoll().add(&shared.stop, STOP)?;
+        let spare = Some(spare(&listener)?);
+        Ok(Body { listener, shared, callers: HashMap::new(), next: CALLERS, spare })
+    }
+
+    /// Until stopped.
+    pub fn run(mut self) {
+        let mut tokens = Vec::new();
+        loop {
+            tokens.clear();
+            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, None) {
+                tracing::warn!(%errno, "the porter cannot wait");
+                std::thread::sleep(REST);
+            }
+            for &token in &tokens {
+                match token {
+                    STOP => return,
+                    DOOR => self.receive(),
+                    token if token >= CALLERS => self.serve(token),
+                    token => self.shared.watches.strike(ProcKey(token)),
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let mut came = rustix::net::accept_with(&self.listener, flags);
+        if matches!(came, Err(Errno::MFILE | Errno::NFILE)) && self.spare.take().is_some() {
+            came = rustix::net::accept_with(&self.listener, flags);
+            let _ = self.shared.watches.epoll().remove(&self.listener);
+        }
+        match came {
+            Ok(fd) => {
+                let welcome = PeerCred::of(&fd).is_ok_and(PeerCred::is_our_user);
+                let token = self.next;
+                self.next += 1;
+                match self.shared.watches.epoll().add(&fd, token) {
+                    Ok(()) => drop(self.callers.insert(token, Caller { fd, welcome })),
+                    Err(errno) => tracing::warn!(%errno, "the porter sends a caller away"),
+                }
+                self.open_door();
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(errno) => {
+                tracing::warn!(%errno, "the porter cannot receive a caller");
+                std::thread::sleep(REST);
+                self.open_door();
+            }
+        }
+    }
+
+    /// Opens a door that was shut for want of descriptors, if there is one again, or nobody is left who could give one
+    /// back by leaving.
+    fn open_door(&mut self) {
+        if self.spare.is_some() {
+            return;
+        }
+        self.spare = spare(&self.listener).ok();
+        if self.spare.is_some() || self.callers.is_empty() {
+            let _ = self.shared.watches.epoll().add(&self.listener, DOOR);
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        let Some(caller) = self.callers.get(&token) else { return };
+        let mut bytes = [0; ROOM];
+        let heard = match rustix::net::recv(&caller.fd, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, heard)) if heard > 0 => heard,
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            // Hung up. Closing takes it off the set, unless a forked child holds a copy.
+            _ => {
+                let _ = self.shared.watches.epoll().remove(&caller.fd);
+                self.callers.remove(&token);
+                self.open_door();
+                return;
+            }
+        };
+        let found = match Question::read(&bytes[..heard.min(ROOM)]) {
+            _ if !caller.welcome => Err(Verdict::Denied),
+            Some(name) => lock(&self.shared.exports).get(&name).cloned().ok_or(Verdict::Nothing),
+            // Nonsense, or another version, which reads ours in the answer.
+            None => Err(Verdict::Nothing),
+        };
+        // Who does not wait for the answer does not get one.
+        let _ = answer(&caller.fd, found);
+    }
+}
+
+/// Any descriptor will do.
+fn spare(of: &OwnedFd) -> Result<OwnedFd, ucs::Errno> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(of, 0)?)
+}
+
+fn answer(to: &OwnedFd, found: Result<Exported, Verdict>) -> Result<usize, Errno> {
+    let verdict = found.as_ref().err().copied().unwrap_or(Verdict::Here);
+    let text = Answer::of(verdict);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let mut fds = Vec::with_capacity(2);
+    if let Ok(Exported { mem, wake }) = &found {
+        fds.push(mem.as_fd());
+        fds.extend(wake.as_ref().map(|wake| wake.as_fd()));
+        beside.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(to, &[IoSlice::new(text.as_bytes())], &mut beside, flags)
+}

@@ -1,0 +1,221 @@
+//! The porter: one thread of a process that hands the descriptors of its memory to peers that ask at its unix socket,
+//! and tells of peers that die. Interfaces and memory domains share the one of their place. It sleeps in the kernel but
+//! for those two occasions, never looks at a message, and never touches what it hands out.
+//!
+//! | File | What |
+//! |---|---|
+//! | `place.rs` | where sockets are, and what they are called |
+//! | `wire.rs` | question and answer |
+//! | `answer.rs` | the thread |
+//! | `ask.rs` | a peer at the door |
+//! | `watch.rs` | deaths, and who wants to know |
+//!
+//! Why a thread: a descriptor moves only if a process sends it, and a peer must be able to attach while the owner
+//! computes. See decision 12 in `docs/decisions`.
+
+mod answer;
+mod ask;
+mod place;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod wire;
+
+pub use place::{Place, ProcKey};
+pub use watch::{Alarm, Death};
+
+use crate::api::{ConnectError, Error, OpenError};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use ucs::mem::SharedMem;
+use ucs::sys::{EventFd, thread};
+
+/// Bits of an export's number in a [`Name`].
+const EXPORT_BITS: u32 = 24;
+/// Stack of the thread, bytes. It holds no buffers.
+const STACK: usize = 128 << 10;
+
+/// Something a process hands out: its key and a number. Two live ones of a host never share a name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Name(pub u64);
+
+impl Name {
+    fn new(owner: ProcKey, export: u64) -> Name {
+        Name(owner.0 << EXPORT_BITS | export & ((1 << EXPORT_BITS) - 1))
+    }
+
+    /// The process.
+    pub fn owner(self) -> ProcKey {
+        ProcKey(self.0 >> EXPORT_BITS)
+    }
+}
+
+/// What is handed out under a name.
+#[derive(Clone)]
+struct Exported {
+    mem: Arc<SharedMem>,
+    wake: Option<Arc<EventFd>>,
+}
+
+/// What the thread and the process share.
+struct Shared {
+    exports: Mutex<HashMap<u64, Exported>>,
+    watches: watch::Watches,
+    stop: EventFd,
+}
+
+/// The porter of this process at one place.
+pub struct Porter {
+    place: Place,
+    key: ProcKey,
+    /// The process that made it: a child after `fork` has the memory, but not the thread.
+    pid: u32,
+    next: AtomicU64,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Something being handed out; no longer once dropped. Who has it keeps it.
+pub struct Export {
+    porter: Arc<Porter>,
+    name: Name,
+}
+
+/// What a peer handed out.
+pub struct Fetched {
+    /// Its memory, not yet looked at.
+    pub mem: OwnedFd,
+    /// What wakes its interface, if it is one.
+    pub wake: Option<EventFd>,
+    /// Tells when its process dies.
+    pub death: Arc<Death>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that is done under these locks leaves anything half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The porters of this process; those of its parent before a fork are not its own.
+static OPEN: Mutex<Vec<Weak<Porter>>> = Mutex::new(Vec::new());
+
+impl Porter {
+    /// This process's porter at the place: the one there is, or a new one.
+    pub fn at(place: Place) -> Result<Arc<Porter>, OpenError> {
+        let mut open = lock(&OPEN);
+        let pid = ucs::sys::proc::pid();
+        let mut live = open.iter().filter_map(Weak::upgrade);
+        if let Some(porter) = live.find(|porter| porter.pid == pid && porter.place == place) {
+            return Ok(porter);
+        }
+        open.retain(|porter| porter.strong_count() > 0);
+        let porter = Arc::new(Porter::open(place, pid)?);
+        open.push(Arc::downgrade(&porter));
+        Ok(porter)
+    }
+
+    fn open(place: Place, pid: u32) -> Result<Porter, OpenError> {
+        let refused = |what: &str, errno| place::refused(what, "", errno);
+        let (key, listener) = place.bind()?;
+        let watches = watch::Watches::new().map_err(|e| refused("watch peers", e))?;
+        let stop = EventFd::new().map_err(|e| refused("make an event descriptor", e))?;
+        let shared = Arc::new(Shared { exports: Mutex::default(), watches, stop });
+        let body = answer::Body::new(listener, shared.clone()).map_err(|e| refused("wait for peers", e))?;
+        let thread = thread::spawn_deaf("uct-porter", STACK, move || body.run());
+        let thread = thread.map_err(|e| refused("start a thread", e))?;
+        Ok(Porter { place, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// This process, as peers name it.
+    pub fn key(&self) -> ProcKey {
+        self.key
+    }
+
+    /// A name for something to be exported.
+    pub fn new_name(&self) -> Name {
+        let exports = lock(&self.shared.exports);
+        loop {
+            let name = Name::new(self.key, self.next.fetch_add(1, Ordering::Relaxed));
+            // The numbers come round after 16 million.
+            if !exports.contains_key(&name.0) {
+                return name;
+            }
+        }
+    }
+
+    /// Hands `mem`, and `wake` if there is one, to whoever asks for `name`.
+    pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, wake: Option<Arc<EventFd>>) -> Export {
+        lock(&self.shared.exports).insert(name.0, Exported { mem, wake });
+        Export { porter: self.clone(), name }
+    }
+
+    /// Asks the owner of `name` for what it names. Waits for its porter, but not for its progress.
+    pub fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
+        let answer = ask::ask(&self.place, name)?;
+        let death = self.shared.watches.watch(name.owner(), answer.door)?;
+        let wake = answer.wake.map(EventFd::from_peer).transpose().map_err(|_| ConnectError::Malformed)?;
+        Ok(Fetched { mem: answer.mem, wake, death })
+    }
+
+    /// Whether a process that was once seen at this place still lives. Not knowing counts as alive: a wrong "alive"
+    /// costs time, a wrong "dead" costs messages.
+    pub fn is_alive(&self, owner: ProcKey) -> bool {
+        owner == self.key || (!self.shared.watches.is_dead(owner) && ask::is_alive(&self.place, owner))
+    }
+}
+
+impl Drop for Porter {
+    fn drop(&mut self) {
+        if self.pid != ucs::sys::proc::pid() {
+            return;
+        }
+        let _ = self.shared.stop.signal();
+        if let Some(thread) = self.thread.take() {
+            // It closes the socket as it ends.
+            let _ = thread.join();
+        }
+        self.place.unlink(self.key);
+    }
+}
+
+impl Export {
+    /// What peers call it.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Who hands it out.
+    pub fn porter(&self) -> &Arc<Porter> {
+        &self.porter
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        lock(&self.porter.shared.exports).remove(&self.name.0);
+    }
+}
+
+impl std::fmt::Debug for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Export({:#x})", self.name.0)
+    }
+}
+
+/// What a refusal of a peer's porter means for an operation.
+pub fn as_error(e: ConnectError) -> Error {
+    match e {
+        ConnectError::Gone => Error::PeerDead,
+        ConnectError::Malformed => Error::RemoteAccess,
+        ConnectError::Op(e) => e,
+        _ => Error::Unreachable,
+    }
+}

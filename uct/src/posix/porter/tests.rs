@@ -1,0 +1,171 @@
+//! Two porters, questions good and bad, and what is left of a porter in a directory.
+
+use super::wire::{Answer, Question, Verdict};
+use super::*;
+use std::time::Duration;
+use ucs::mem::MapOpts;
+use zerocopy::IntoBytes;
+
+fn memory(fill: u8) -> Arc<SharedMem> {
+    let mem = SharedMem::create("porter-test", 4096, MapOpts::default()).unwrap();
+    // SAFETY: the memory is ours and nobody else knows of it.
+    unsafe { mem.as_ptr().write_bytes(fill, 4096) };
+    Arc::new(mem)
+}
+
+/// A directory of this test's own, gone with it.
+struct Dir(String);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("porter-{name}.{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Dir(path.to_str().unwrap().into())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_exported_is_handed_out_and_then_no_more() {
+    let dir = Dir::new("export");
+    for place in [Place::new("").unwrap(), Place::new(&dir.0).unwrap()] {
+        let porter = Porter::at(place).unwrap();
+        let mem = memory(7);
+        let wake = Arc::new(EventFd::new().unwrap());
+        let with = porter.export(porter.new_name(), mem.clone(), Some(wake.clone()));
+        let without = porter.export(porter.new_name(), mem.clone(), None);
+        let got = porter.fetch(with.name()).unwrap();
+        got.wake.unwrap().signal().unwrap();
+        assert_eq!(wake.clear(), Ok(1));
+        let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
+        // SAFETY: a byte of the mapping, which nobody writes any more.
+        assert_eq!(unsafe { copy.as_ptr().wrapping_add(4095).read() }, 7);
+        assert!(!got.death.look() && porter.is_alive(porter.key()));
+        assert!(porter.fetch(without.name()).unwrap().wake.is_none());
+        let name = without.name();
+        drop(without);
+        assert_eq!(porter.fetch(name).err(), Some(ConnectError::Gone));
+    }
+}
+
+#[test]
+fn a_porter_that_has_left_leaves_nothing() {
+    let dir = Dir::new("left");
+    let place = Place::new(&dir.0).unwrap();
+    let porter = Porter::at(place.clone()).unwrap();
+    assert!(Arc::ptr_eq(&porter, &Porter::at(place.clone()).unwrap()));
+    let (key, name) = (porter.key(), porter.new_name());
+    assert!(ask::is_alive(&place, key));
+    assert_eq!(dir.names().len(), 1);
+    drop(porter);
+    assert!(!ask::is_alive(&place, key));
+    assert_eq!(ask::ask(&place, name).err(), Some(ConnectError::Gone));
+    assert!(dir.names().is_empty());
+}
+
+#[test]
+fn sockets_of_the_dead_are_swept_out_and_others_are_left() {
+    let dir = Dir::new("sweep");
+    let place = Place::new(&dir.0).unwrap();
+    let (key, socket) = place.bind().unwrap();
+    drop(socket);
+    assert_eq!(dir.names().len(), 1, "as after kill -9");
+    std::fs::write(format!("{}/readme", dir.0), "mine").unwrap();
+    std::fs::write(format!("{}/uct-posix.notakey", dir.0), "mine").unwrap();
+    // Young ones may be about to listen.
+    drop(place.bind().unwrap());
+    assert_eq!(dir.names().len(), 4);
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    let dead = std::path::Path::new(&dir.0).join(format!("uct-posix.{:010x}", key.0));
+    rustix::fs::utimensat(
+        rustix::fs::CWD,
+        &dead,
+        &rustix::fs::Timestamps { last_access: timespec(old), last_modification: timespec(old) },
+        rustix::fs::AtFlags::empty(),
+    )
+    .unwrap();
+    let porter = Porter::at(place).unwrap();
+    assert!(!dead.exists());
+    assert_eq!(dir.names().len(), 4);
+    drop(porter);
+}
+
+fn timespec(at: std::time::SystemTime) -> rustix::fs::Timespec {
+    let since = at.duration_since(std::time::UNIX_EPOCH).unwrap();
+    rustix::fs::Timespec { tv_sec: since.as_secs() as i64, tv_nsec: 0 }
+}
+
+#[test]
+fn bad_questions_harm_nobody() {
+    let porter = Porter::at(Place::new("").unwrap()).unwrap();
+    let socket = || {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let flags = SocketFlags::CLOEXEC;
+        let door = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::connect(&door, &porter.place().socket_of(porter.key()).unwrap()).unwrap();
+        door
+    };
+    let send = |door: &OwnedFd, bytes: &[u8]| {
+        rustix::net::send(door, bytes, rustix::net::SendFlags::NOSIGNAL).unwrap();
+        let mut room = [0; 64];
+        let (_, got) = rustix::net::recv(door, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+        Answer::read(&room[..got])
+    };
+    let long = [7; 4000];
+    for bytes in [&[1][..], &[0; 16], &long, Question::about(3).as_bytes()] {
+        let door = socket();
+        assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
+        // And again on the same connection.
+        assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
+    }
+    // Callers that say nothing, or do not listen.
+    let silent: Vec<_> = (0..20).map(|_| socket()).collect();
+    for door in &silent {
+        for _ in 0..5 {
+            let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+            let _ = rustix::net::send(door, Question::about(3).as_bytes(), flags);
+        }
+    }
+    let export = porter.export(porter.new_name(), memory(1), None);
+    assert!(porter.fetch(export.name()).is_ok());
+}
+
+#[test]
+fn deaths_are_told_once_and_to_all() {
+    let watches = watch::Watches::new().unwrap();
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    // The pair is ours, so the process watched is this one; what strikes is the caller's affair.
+    let death = watches.watch(ProcKey(9), ours.into()).unwrap();
+    let wakes: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();
+    let alarms: Vec<_> = wakes.iter().map(|wake| Alarm::new(wake.clone())).collect();
+    alarms[..2].iter().for_each(|alarm| death.tell(alarm));
+    assert!(!watches.is_dead(ProcKey(9)) && !alarms[0].is_raised());
+    watches.strike(ProcKey(9));
+    watches.strike(ProcKey(10));
+    assert!(watches.is_dead(ProcKey(9)) && death.look());
+    death.tell(&alarms[2]);
+    for (alarm, wake) in alarms.iter().zip(&wakes) {
+        assert_eq!((alarm.is_raised(), alarm.take(), alarm.take(), wake.clear()), (true, true, false, Ok(1)));
+    }
+    drop(death);
+    assert!(!watches.is_dead(ProcKey(9)), "forgotten with the last who cares");
+}
+
+#[test]
+fn a_stranger_place_is_nobody_s() {
+    let dir = Dir::new("stranger");
+    let (net, there) =
+        (Porter::at(Place::new("").unwrap()).unwrap(), Porter::at(Place::new(&dir.0).unwrap()).unwrap());
+    let export = there.export(there.new_name(), memory(1), None);
+    assert_eq!(net.fetch(export.name()).err(), Some(ConnectError::Gone));
+}

@@ -1,0 +1,183 @@
+//! Deaths: which processes the porter watches, and which interfaces want to know. Filled when peers are attached, read
+//! by interfaces at leisure. Costs a message nothing: the kernel tells the porter, the porter raises a flag.
+
+use super::lock;
+use super::place::ProcKey;
+use crate::api::{ConnectError, Error};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use ucs::Errno;
+use ucs::sys::proc::start_time;
+use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
+
+/// The processes watched, and the set the porter sleeps on.
+pub struct Watches {
+    book: Arc<Book>,
+}
+
+struct Book {
+    epoll: Epoll,
+    by_key: Mutex<HashMap<ProcKey, Weak<Death>>>,
+}
+
+/// What becomes readable when a process ends.
+enum Watch {
+    Process(PidFd),
+    /// The connection to its porter, where the system cannot say which process that is.
+    Door(OwnedFd),
+}
+
+/// The death of one process, past or to come. Watched while somebody holds it.
+pub struct Death {
+    key: ProcKey,
+    dead: AtomicBool,
+    watch: Watch,
+    book: Arc<Book>,
+    alarms: Mutex<Vec<Weak<Alarm>>>,
+}
+
+/// An interface's: raised when one of its peers has died.
+pub struct Alarm {
+    raised: AtomicBool,
+    wake: Arc<EventFd>,
+}
+
+impl Watches {
+    /// None yet.
+    pub fn new() -> Result<Watches, Errno> {
+        Ok(Watches { book: Arc::new(Book { epoll: Epoll::new()?, by_key: Mutex::default() }) })
+    }
+
+    /// What the porter sleeps on.
+    pub fn epoll(&self) -> &Epoll {
+        &self.book.epoll
+    }
+
+    /// Watches the process at the other end of `door`, from now on or already.
+    pub fn watch(&self, key: ProcKey, door: OwnedFd) -> Result<Arc<Death>, ConnectError> {
+        let mut by_key = lock(&self.book.by_key);
+        if let Some(death) = by_key.get(&key).and_then(Weak::upgrade) {
+            return Ok(death);
+        }
+        let watch = match PidFd::of_socket(&door) {
+            Ok(Some(process)) => Watch::Process(process),
+            Ok(None) => by_pid(&door).map_or(Watch::Door(door), Watch::Process),
+            Err(errno) if errno.is_resource() => return Err(Error::NoDescriptor.into()),
+            // It had an answer for us a moment ago.
+            Err(_) => return Err(ConnectError::Gone),
+        };
+        let added = self.book.epoll.add(&watch, key.0);
+        added.map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
+        let (dead, book, alarms) = (AtomicBool::new(false), self.book.clone(), Mutex::default());
+        let death = Arc::new(Death { key, dead, watch, book, alarms });
+        by_key.insert(key, Arc::downgrade(&death));
+        Ok(death)
+    }
+
+    /// Whether a process is watched and has died.
+    pub fn is_dead(&self, key: ProcKey) -> bool {
+        let death = lock(&self.book.by_key).get(&key).and_then(Weak::upgrade);
+        death.is_some_and(|death| death.is_dead())
+    }
+
+    /// A process has ended: whoever wants to know is told.
+    pub fn strike(&self, key: ProcKey) {
+        let death = lock(&self.book.by_key).get(&key).and_then(Weak::upgrade);
+        // Otherwise nobody wants to know any more, and its last friend is just taking it off the set.
+        let Some(death) = death else { return };
+        let _ = self.book.epoll.remove(&death.watch);
+        death.dead.store(true, Ordering::Release);
+        for alarm in std::mem::take(&mut *lock(&death.alarms)) {
+            if let Some(alarm) = alarm.upgrade() {
+                alarm.raise();
+            }
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Watch::Process(process) => process.as_fd(),
+            Watch::Door(door) => door.as_fd(),
+        }
+    }
+}
+
+impl Death {
+    /// Whether it has happened, as far as the porter knows. One load.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Whether it has happened: one system call.
+    pub fn look(&self) -> bool {
+        self.is_dead()
+            || match &self.watch {
+                Watch::Process(process) => process.is_dead(),
+                Watch::Door(door) => hung_up(door),
+            }
+    }
+
+    /// Raises the alarm when it happens, or now.
+    pub fn tell(&self, alarm: &Arc<Alarm>) {
+        let mut alarms = lock(&self.alarms);
+        alarms.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(alarm)));
+        alarms.push(Arc::downgrade(alarm));
+        // After the push: whoever strikes meanwhile takes the list behind this lock.
+        if self.is_dead() {
+            alarm.raise();
+        }
+    }
+}
+
+impl Drop for Death {
+    fn drop(&mut self) {
+        // A process that is dead already has been taken off.
+        let _ = self.book.epoll.remove(&self.watch);
+        let mut by_key = lock(&self.book.by_key);
+        if by_key.get(&self.key).is_some_and(|death| death.strong_count() == 0) {
+            by_key.remove(&self.key);
+        }
+    }
+}
+
+/// The process by its pid, if it has one here. The door must not have hung up afterwards: then it was still that one's.
+fn by_pid(door: &OwnedFd) -> Option<PidFd> {
+    let pid = PeerCred::of(door).ok()?.pid?;
+    let start = start_time(pid).ok()??;
+    PidFd::open(ProcId { pid, start }).ok().filter(|_| !hung_up(door))
+}
+
+fn hung_up(door: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(door, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+impl Alarm {
+    /// Not raised; `wake` is what an interface sleeps on.
+    pub fn new(wake: Arc<EventFd>) -> Arc<Alarm> {
+        Arc::new(Alarm { raised: AtomicBool::new(false), wake })
+    }
+
+    fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        let _ = self.wake.signal();
+    }
+
+    /// Whether it is raised.
+    #[inline(always)]
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Takes it down: true if it was raised.
+    pub fn take(&self) -> bool {
+        self.raised.swap(false, Ordering::Acquire)
+    }
+}

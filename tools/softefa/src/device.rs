@@ -70,6 +70,12 @@ fn devices() -> &'static [Entry] {
     &DEVICES.get_or_init(make).0
 }
 
+/// Whether a device's character device would have this name.
+pub fn is_dev_name(name: &[u8]) -> bool {
+    let number = name.strip_prefix(b"uverbs").and_then(|n| std::str::from_utf8(n).ok());
+    number.and_then(|n| n.parse().ok()).is_some_and(|n: usize| n < devices().len())
+}
+
 /// # Safety
 /// `count` is null or writable.
 #[unsafe(no_mangle)]

@@ -14,6 +14,7 @@ mod device;
 mod efadv;
 mod efadv_later;
 mod engine;
+mod files;
 mod held;
 mod mr;
 mod pd;

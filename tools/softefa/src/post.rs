@@ -7,7 +7,7 @@ use crate::qp::{Kind, QpObj};
 use crate::state::{Errno, QpRow};
 use crate::status::GRH_LEN;
 use std::ffi::{c_int, c_uint};
-use uct::efa::dev::soft::Ah;
+use uct::efa::dev::soft::{Ah, MAX_RECV_PIECES};
 use uct::efa::dev::{Dest, DevQp, PostError, Sge};
 
 /// Ask for a completion: every request has one, and must say so.
@@ -212,24 +212,31 @@ pub unsafe extern "C" fn post_send(
     failed
 }
 
-/// What a receive work request offers. A datagram's buffer begins with room for a network header.
+/// Posts one receive. A datagram's pieces begin with room for a network header, which no message is put into. // HOT
 ///
 /// # Safety
 /// `wr`'s list is valid.
 #[inline]
-unsafe fn offer(kind: Kind, wr: &IbvRecvWr) -> Result<Sge, Errno> {
+unsafe fn receive(row: &QpRow, kind: Kind, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
-    let list = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
-    let sge = match list {
-        [] => NO_SGE,
-        [one] => Sge { addr: one.addr as *mut u8, len: one.length, lkey: one.lkey },
-        _ => return Err(libc::EINVAL),
-    };
-    if kind != Kind::Datagram {
-        return Ok(sge);
+    let given = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
+    let mut list = [NO_SGE; MAX_RECV_PIECES];
+    let list = list.get_mut(..given.len()).ok_or(libc::EINVAL)?;
+    let mut skip = if kind == Kind::Datagram { GRH_LEN } else { 0 };
+    for (to, sge) in list.iter_mut().zip(given) {
+        let n = skip.min(sge.length);
+        skip -= n;
+        let addr = (sge.addr as *mut u8).wrapping_add(n as usize);
+        *to = Sge { addr, len: sge.length - n, lkey: sge.lkey };
     }
-    let len = sge.len.checked_sub(GRH_LEN).ok_or(libc::EINVAL)?;
-    Ok(Sge { addr: sge.addr.wrapping_add(GRH_LEN as usize), len, ..sge })
+    if skip > 0 {
+        return Err(libc::EINVAL);
+    }
+    let done = match list {
+        [one] => row.qp.recv(wr.wr_id, *one),
+        list => row.qp.recv_pieces(wr.wr_id, list),
+    };
+    done.map_err(post_errno)
 }
 
 /// Posts a list of receives. // HOT
@@ -248,8 +255,7 @@ pub unsafe extern "C" fn post_recv(
     while let Some(one) = unsafe { wr.as_ref() } {
         let row = state.qps.get(obj.id).filter(|_| obj.may_recv()).ok_or(libc::EINVAL);
         // SAFETY: as above.
-        let sge = unsafe { offer(obj.kind, one) };
-        let done = row.and_then(|row| row.qp.recv(one.wr_id, sge?).map_err(post_errno));
+        let done = row.and_then(|row| unsafe { receive(row, obj.kind, one) });
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };

@@ -6,13 +6,12 @@ use crate::efadv::copy_out;
 use crate::state::{Context, number, set_errno};
 use std::ffi::{c_char, c_int, c_void};
 use uct::efa::dev::DevAttr;
+use uct::efa::dev::soft::MAX_RECV_PIECES;
 
 /// Interrupt vectors. More than one: libfabric takes a single one to mean that there are no interrupts.
 pub const COMP_VECTORS: c_int = 2;
 /// Pieces of a receive.
-pub const RQ_SGE: u16 = 1;
-/// Receives that libfabric posts on the real device, whose 32768 entries hold three pieces each.
-const RQ_WR: u32 = 8192;
+pub const RQ_SGE: u16 = MAX_RECV_PIECES as u16;
 
 const AMAZON: u32 = 0x1d0f;
 const PORT_ACTIVE: c_int = 4;
@@ -23,9 +22,9 @@ const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
 const FULL_MEMBER: u16 = 0xffff;
 
-/// Most receives of a queue pair.
+/// Most pieces of all receives of a queue pair: libfabric posts 8192 receives of three, as on the real device.
 pub fn max_rq_wr(dev: &DevAttr) -> u32 {
-    dev.max_recv_depth.min(RQ_WR)
+    dev.max_recv_depth
 }
 
 fn device_attr(dev: &DevAttr) -> IbvDeviceAttr {

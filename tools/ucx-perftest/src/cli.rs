@@ -11,7 +11,7 @@ mod later;
 mod sizes;
 
 use crate::fail::Failure;
-use crate::spec::{Arrival, Layer, Layout, Passive, Spec, TagMatch, Test, Validate};
+use crate::spec::{Arrival, Layer, Layout, Passive, Pattern, Spec, TagMatch, Test, Validate};
 
 pub use later::Later;
 pub use sizes::Sizes;
@@ -32,6 +32,14 @@ pub struct Cli {
     /// Start both sides here, as two processes pinned to two cores
     #[arg(long, conflicts_with_all = ["host", "loopback"])]
     pub local: bool,
+
+    /// Processes; more than two need --local or a launcher (mpirun, srun)
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub procs: Option<u32>,
+
+    /// Threads of each process: each has its own interface or worker and its own partner
+    #[arg(short = 'T', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
 
     /// Loopback: one process that communicates with itself
     #[arg(short = 'l', conflicts_with = "host")]
@@ -88,6 +96,14 @@ pub struct Cli {
     /// The other side of --local: connects to its parent instead of waiting for a client.
     #[arg(long, hide = true, value_name = "PORT")]
     pub peer_of: Option<u16>,
+
+    /// Which process of a group `--peer-of` is, and of how many.
+    #[arg(long, hide = true, value_name = "N/SIZE", requires = "peer_of", value_parser = place)]
+    pub proc: Option<(u32, u32)>,
+
+    /// Start by a launcher (PMIx): 0 no, 1 yes; default: if there is one
+    #[arg(short = 'P', value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub launcher: Option<u8>,
 }
 
 /// Options that a batch line may have too.
@@ -149,6 +165,10 @@ pub struct TestArgs {
     #[arg(short = 'e')]
     pub peer_errors: bool,
 
+    /// Who sends to whom: pairs, incast (all to the first), alltoall
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
+    pub pattern: Option<Pattern>,
+
     #[command(flatten)]
     pub later: Later,
 }
@@ -171,6 +191,7 @@ impl TestArgs {
             any_tag: self.any_tag || base.any_tag,
             unexpected: self.unexpected || base.unexpected,
             peer_errors: self.peer_errors || base.peer_errors,
+            pattern: self.pattern.or(base.pattern),
             later: Later::default(),
         }
     }
@@ -205,6 +226,7 @@ impl TestArgs {
                 tag_match: if self.any_tag { TagMatch::Any } else { TagMatch::Exact },
                 arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
                 peer_errors: self.peer_errors,
+                pattern: self.pattern.unwrap_or(Pattern::Pairs),
             };
             spec.check().map(|()| spec)
         };
@@ -217,7 +239,12 @@ impl Cli {
     pub fn read<T: Into<std::ffi::OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, Option<Failure>> {
-        Cli::try_parse_from(args).map_err(|e| refusal(&e))
+        let cli = Cli::try_parse_from(args).map_err(|e| refusal(&e))?;
+        if cli.procs.is_some() && !cli.local {
+            let line = "--procs needs --local, or a launcher such as mpirun or srun";
+            return Err(Some(Failure::Usage(line.into())));
+        }
+        Ok(cli)
     }
 
     /// Which internet protocol to listen on.
@@ -256,6 +283,11 @@ fn refusal(e: &clap::Error) -> Option<Failure> {
         _ => format!("{first} (see ucx-perftest -h)"),
     };
     Some(Failure::Usage(line))
+}
+
+fn place(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text.split_once('/').and_then(|(n, size)| Some((n.parse().ok()?, size.parse().ok()?)));
+    numbers.filter(|(n, size)| n < size).ok_or_else(|| format!("'{text}' is no place in a group"))
 }
 
 fn cpus(text: &str) -> Result<CpuSet, String> {

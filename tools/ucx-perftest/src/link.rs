@@ -1,12 +1,12 @@
-//! The two sides of a measurement, seen from one: who this is, and the line to the other one (or to itself).
+//! The sides of a measurement, seen from one: who this is, and the line to the other one, to itself, or to a group.
 //! Used by the tests around their measured loops, never inside, except to ask whether a silent peer still lives.
 
 use serde::{Serialize, de::DeserializeOwned};
-use tools_common::boot::{Boot, BootError};
+use tools_common::boot::{Boot, BootError, Seat};
 
 use crate::fail::Failure;
 
-/// Which side this process is.
+/// Which side this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Answers, receives, is the target. Waited for the other one.
@@ -29,21 +29,45 @@ impl Side {
     }
 }
 
-/// The line to the other side.
+/// Whether every side has a core of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Cores {
+    /// It has, as far as one can tell.
+    #[default]
+    Enough,
+    /// Sides share cores: who waits should let others run soon.
+    Shared,
+}
+
+/// Whom the line leads to.
+enum To {
+    Nobody,
+    Other(Boot),
+    Group(Seat),
+}
+
+/// The line to the other side, or sides.
 pub struct Link {
     side: Side,
-    boot: Option<Boot>,
+    to: To,
+    cores: Cores,
 }
 
 impl Link {
     /// To another process.
     pub fn new(side: Side, boot: Boot) -> Link {
-        Link { side, boot: Some(boot) }
+        Link { side, to: To::Other(boot), cores: Cores::Enough }
     }
 
     /// To itself.
     pub fn loopback() -> Link {
-        Link { side: Side::Both, boot: None }
+        Link { side: Side::Both, to: To::Nobody, cores: Cores::Enough }
+    }
+
+    /// To a group. The second half of its members are clients, each of the member so many places before it.
+    pub fn group(seat: Seat, cores: Cores) -> Link {
+        let side = if seat.rank() < seat.size() / 2 { Side::Server } else { Side::Client };
+        Link { side, to: To::Group(seat), cores }
     }
 
     /// Which side this is.
@@ -51,55 +75,123 @@ impl Link {
         self.side
     }
 
-    /// Gives the other side `mine`, answers its.
-    pub fn exchange<T: Serialize + DeserializeOwned + Clone>(
-        &mut self,
-        mine: &T,
-        progress: impl FnMut() -> usize,
-    ) -> Result<T, BootError> {
-        match &mut self.boot {
-            Some(boot) => boot.exchange(mine, progress),
-            None => Ok(mine.clone()),
+    /// Whether the sides share cores.
+    pub fn cores(&self) -> Cores {
+        self.cores
+    }
+
+    /// This side's number, from 0.
+    pub fn rank(&self) -> usize {
+        match &self.to {
+            To::Nobody => 0,
+            To::Other(_) => usize::from(self.side == Side::Client),
+            To::Group(seat) => seat.rank() as usize,
         }
     }
 
-    /// Exchanges what both sides can fail at: the other side's failure is this one's too.
+    /// How many sides there are.
+    pub fn size(&self) -> usize {
+        match &self.to {
+            To::Nobody => 1,
+            To::Other(_) => 2,
+            To::Group(seat) => seat.size() as usize,
+        }
+    }
+
+    /// The number of the side that this one is paired with.
+    fn partner(&self) -> usize {
+        let half = self.size() / 2;
+        match self.side {
+            Side::Both => 0,
+            Side::Server => self.rank() + half,
+            Side::Client => self.rank() - half,
+        }
+    }
+
+    /// Gives everybody `mine`, answers everybody's, by number.
+    pub fn gather<T: Serialize + DeserializeOwned + Clone>(
+        &mut self,
+        mine: &T,
+        progress: impl FnMut() -> usize,
+    ) -> Result<Vec<T>, BootError> {
+        match &mut self.to {
+            To::Nobody => Ok(vec![mine.clone()]),
+            To::Other(boot) => {
+                let theirs = boot.exchange(mine, progress)?;
+                Ok(if self.side == Side::Client {
+                    vec![theirs, mine.clone()]
+                } else {
+                    vec![mine.clone(), theirs]
+                })
+            }
+            To::Group(seat) => seat.gather(mine, progress),
+        }
+    }
+
+    /// Gathers what every side can fail at: another side's failure is this one's too.
+    pub fn gather_result<T: Serialize + DeserializeOwned + Clone>(
+        &mut self,
+        mine: Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
+        let told = mine.as_ref().map(Clone::clone).map_err(ToString::to_string);
+        let all: Vec<Result<T, String>> = self.gather(&told, || 0)?;
+        mine?;
+        let all: Result<Vec<T>, String> = all.into_iter().collect();
+        all.map_err(|why| Failure::Boot(BootError::Peer { why }))
+    }
+
+    /// Exchanges, with the side that this one is paired with, what both can fail at.
     pub fn exchange_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let told = mine.as_ref().map(Clone::clone).map_err(ToString::to_string);
-        let theirs: Result<T, String> = self.exchange(&told, || 0)?;
-        mine?;
-        theirs.map_err(|why| Failure::Boot(BootError::Peer { why }))
+        let partner = self.partner();
+        Ok(self.gather_result(mine)?.swap_remove(partner))
     }
 
-    /// Sends a value to the other side.
+    /// Sends a value to the other side of two.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
-        self.boot.as_mut().map_or(Ok(()), |boot| boot.send(value))
+        match &mut self.to {
+            To::Other(boot) => boot.send(value),
+            To::Nobody | To::Group(_) => Ok(()),
+        }
     }
 
-    /// Waits for a value of the other side; there is none in loopback.
+    /// Waits for a value of the other side of two; there is none otherwise.
     pub fn recv<T: DeserializeOwned>(&mut self) -> Result<Option<T>, BootError> {
-        self.boot.as_mut().map(|boot| boot.recv(|| 0)).transpose()
+        match &mut self.to {
+            To::Other(boot) => boot.recv(|| 0).map(Some),
+            To::Nobody | To::Group(_) => Ok(None),
+        }
     }
 
-    /// Waits for the other side, with progress meanwhile.
+    /// Waits for all sides, with progress meanwhile.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
-        self.boot.as_mut().map_or(Ok(()), |boot| boot.barrier(progress))
+        match &mut self.to {
+            To::Nobody => Ok(()),
+            To::Other(boot) => boot.barrier(progress),
+            To::Group(seat) => seat.gather(&(), progress).map(drop),
+        }
     }
 
-    /// An error if the other side is gone.
+    /// An error if another side is gone.
     pub fn alive(&mut self) -> Result<(), BootError> {
-        self.boot.as_mut().map_or(Ok(()), Boot::alive)
+        match &mut self.to {
+            To::Nobody => Ok(()),
+            To::Other(boot) => boot.alive(),
+            To::Group(seat) => seat.alive(),
+        }
     }
 
-    /// Tells the other side why this one gives up, unless it knows.
+    /// Tells the others why this side gives up, unless they know.
     pub fn give_up(&mut self, failure: &Failure) {
-        if let Some(boot) = &mut self.boot
-            && !failure.known_to_peer()
-        {
-            boot.abort(&failure.to_string());
+        if failure.known_to_peer() {
+            return;
+        }
+        match &mut self.to {
+            To::Nobody => {}
+            To::Other(boot) => boot.abort(&failure.to_string()),
+            To::Group(seat) => seat.abort(&failure.to_string()),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! The child connects to its parent, so no port has to be known or free. A child dies with its parent.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -9,13 +10,17 @@ use tools_common::boot::{Boot, BootError, Listener};
 use ucs::sys::{CpuSet, cpu};
 
 use crate::fail::Failure;
-use crate::link::{Link, Side};
+use crate::group::{self, Place};
+use crate::link::{Cores, Link, Side};
 
 /// This program's name in errors of the out-of-band line.
 pub const TOOL: &str = "ucx-perftest";
 
 /// The other side, ended at the latest when this is dropped.
 pub struct Peer(Child);
+
+/// The other processes of a group; ended at the latest when the last owner drops it.
+pub type Peers = Arc<Mutex<Vec<Peer>>>;
 
 /// The two cores: those asked for, else the first two this process may use that are not threads of one core.
 pub fn cores(asked: Option<&CpuSet>) -> Result<(usize, usize), Failure> {
@@ -33,18 +38,56 @@ pub fn cores(asked: Option<&CpuSet>) -> Result<(usize, usize), Failure> {
     Ok((first, second.unwrap_or(first)))
 }
 
+fn spawn(args: &[String]) -> Result<Child, Failure> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::Cannot(format!("cannot find this program: {e}")))?;
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|e| Failure::Cannot(format!("cannot start the other side: {e}")))
+}
+
+/// Starts the other processes of a group, and its hub. This process is the last.
+pub fn start_group(procs: u32, threads: u32, asked: Option<&CpuSet>) -> Result<(Place, Peers), Failure> {
+    let pins = asked.cloned().map_or_else(CpuSet::allowed, Ok)?;
+    let listener = Listener::local(TOOL)?;
+    let seats = procs * threads;
+    let cores = if pins.len() >= seats as usize { Cores::Enough } else { Cores::Shared };
+    let host = "127.0.0.1".into();
+    let port = listener.port();
+    let place = Place { host, port, proc: procs - 1, procs, threads, pins: pins.as_slice().to_vec(), cores };
+    let peers = Arc::new(Mutex::new(Vec::new()));
+    for proc in 0..procs - 1 {
+        let args = [
+            "--peer-of".into(),
+            port.to_string(),
+            "--proc".into(),
+            format!("{proc}/{procs}"),
+            "-T".into(),
+            threads.to_string(),
+            "-c".into(),
+            pins.to_string(),
+        ];
+        let child = spawn(&args)?;
+        peers.lock().unwrap_or_else(|e| e.into_inner()).push(Peer(child));
+    }
+    let watched = Arc::downgrade(&peers);
+    group::hub(listener, seats, move || {
+        let Some(peers) = watched.upgrade() else { return Err(BootError::Gone) };
+        let mut peers = peers.lock().unwrap_or_else(|e| e.into_inner());
+        let ended = peers.iter_mut().any(|peer| matches!(peer.0.try_wait(), Ok(Some(_))));
+        if ended { Err(BootError::Gone) } else { Ok(()) }
+    })?;
+    Ok((place, peers))
+}
+
 /// Starts the other side and the line to it, and pins this side.
 pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
     let (server, client) = cores(asked)?;
     let listener = Listener::local(TOOL)?;
-    let program =
-        std::env::current_exe().map_err(|e| Failure::Cannot(format!("cannot find this program: {e}")))?;
-    let child = Command::new(program)
-        .args(["--peer-of", &listener.port().to_string(), "-c", &server.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|e| Failure::Cannot(format!("cannot start the other side: {e}")))?;
+    let child = spawn(&["--peer-of".into(), listener.port().to_string(), "-c".into(), server.to_string()])?;
     let mut peer = Peer(child);
     // Not earlier: a child may only run where its parent may.
     cpu::pin(client)?;
@@ -55,10 +98,21 @@ pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
     Ok((Link::new(Side::Client, boot), peer))
 }
 
-/// The other side's part: dies with its parent, and connects to it.
-pub fn join(port: u16) -> Result<Link, Failure> {
+/// A process of a group: dies with its parent; its place.
+pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &CpuSet) -> Place {
+    die_with_parent();
+    let cores = if pins.len() >= (procs * threads) as usize { Cores::Enough } else { Cores::Shared };
+    Place { host: "127.0.0.1".into(), port, proc, procs, threads, pins: pins.as_slice().to_vec(), cores }
+}
+
+fn die_with_parent() {
     // Without it (an old kernel) this process still ends when the line breaks.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// The other side's part: dies with its parent, and connects to it.
+pub fn join(port: u16) -> Result<Link, Failure> {
+    die_with_parent();
     Ok(Link::new(Side::Server, Boot::connect(TOOL, "127.0.0.1", port)?))
 }
 

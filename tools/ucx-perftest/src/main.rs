@@ -4,7 +4,7 @@
 //! | Module | What |
 //! |---|---|
 //! | `cli`, `batch`, `spec` | what to measure |
-//! | `link`, `local`, `session` | two sides, and the plan between them |
+//! | `link`, `local`, `group`, `session` | two sides or more, and the plan between them |
 //! | `tests_uct`, `tests_ucp` | the measured loops |
 //! | `pattern`, `patience` | bytes that are checked; what a loop does while nothing happens |
 //! | `report`, `tour`, `fail` | what is printed |
@@ -12,6 +12,7 @@
 mod batch;
 mod cli;
 mod fail;
+mod group;
 mod link;
 mod local;
 mod patience;
@@ -27,11 +28,14 @@ use std::process::ExitCode;
 
 use cli::Cli;
 use fail::Failure;
+use group::Place;
 use link::{Link, Side};
 use local::TOOL;
 use report::Report;
-use session::Banner;
+use session::{Banner, Plan};
+use spec::Pattern;
 use tools_common::boot::{Boot, Listener};
+use ucs::config::Source;
 
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
@@ -53,36 +57,110 @@ fn refuse(e: &Failure) -> ExitCode {
 fn run(cli: &Cli) -> Result<(), Failure> {
     let source = tools_common::settings::load()?;
     if let Some(port) = cli.peer_of {
-        pin(cli)?;
-        let mut link = local::join(port)?;
         // What went wrong has been told to the parent, which prints it.
-        return session::serve(&source, &mut link, &mut Report::silent())
-            .map_err(|e| std::process::exit(e.status().into()));
+        return peer(cli, port, &source).map_err(|e| std::process::exit(e.status().into()));
     }
     let mut report = Report::new(cli);
-    if cli.local && cli.test.test.is_none() && cli.batch.is_empty() {
-        return tour::run(cli, &source);
-    }
     if cli.local {
-        let specs = batch::specs(&cli.test, &cli.batch)?;
-        let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-        return session::drive(&specs, &source, &mut link, &mut report, Banner::Here, drop);
+        return local(cli, &source, &mut report);
     }
     pin(cli)?;
     if cli.loopback {
-        let specs = batch::specs(&cli.test, &cli.batch)?;
-        return session::drive(&specs, &source, &mut Link::loopback(), &mut report, Banner::Here, drop);
+        let plan = plan(cli)?;
+        if plan.is_for_group() {
+            return Err(Failure::Usage("-T and --pattern need more than the one process of -l".into()));
+        }
+        let mut link = Link::loopback();
+        return session::drive(&plan.specs, &source, &mut link, &mut report, Banner::Here, drop);
     }
-    if let Some(host) = &cli.host {
-        let specs = batch::specs(&cli.test, &cli.batch)?;
-        let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
-        return session::drive(&specs, &source, &mut link, &mut report, Banner::Server, drop);
+    match &cli.host {
+        Some(host) => client(cli, host, &source, &mut report),
+        None => server(cli, &source, &mut report),
     }
+}
+
+fn plan(cli: &Cli) -> Result<Plan, Failure> {
+    Ok(Plan { specs: batch::specs(&cli.test, &cli.batch)?, threads: cli.threads })
+}
+
+/// Both sides, or all processes, from here.
+fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
+    if cli.test.test.is_none() && cli.batch.is_empty() {
+        return tour::run(cli, source);
+    }
+    let plan = plan(cli)?;
+    if plan.is_for_group() || cli.procs.is_some() {
+        let procs = cli.procs.unwrap_or(2);
+        if !(procs * cli.threads).is_multiple_of(2) && plan.specs.iter().any(|s| s.pattern == Pattern::Pairs)
+        {
+            return Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")));
+        }
+        let (place, _peers) = local::start_group(procs, cli.threads, cli.cpus.as_ref())?;
+        return group::run(&place, Some(&plan.specs), source, report, drop);
+    }
+    let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
+    link.send(&plan)?;
+    session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop)
+}
+
+/// A process that `local` started.
+fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
+    if let Some(place) = cli.proc {
+        let pins = cli.cpus.clone().unwrap_or_default();
+        let place = local::join_group(port, place, cli.threads, &pins);
+        return group::run(&place, None, source, &mut Report::silent(), drop);
+    }
+    pin(cli)?;
+    let mut link = local::join(port)?;
+    match link.recv::<Plan>()? {
+        Some(plan) => session::serve(&plan, source, &mut link, &mut Report::silent()),
+        None => Ok(()),
+    }
+}
+
+fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result<(), Failure> {
+    let plan = plan(cli)?;
+    let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
+    link.send(&plan)?;
+    if !plan.is_for_group() {
+        return session::drive(&plan.specs, source, &mut link, report, Banner::Server, drop);
+    }
+    // The server's hub is at a port that it chooses.
+    let Some(port) = link.recv::<u16>()? else { return Ok(()) };
+    let place = Place {
+        host: host.into(),
+        port,
+        proc: 1,
+        procs: 2,
+        threads: cli.threads,
+        pins: Vec::new(),
+        cores: group::share(2 * cli.threads),
+    };
+    group::run(&place, Some(&plan.specs), source, report, drop)
+}
+
+/// Most threads that a client may ask for.
+const MAX_THREADS: u32 = 64;
+
+fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let listener = Listener::any(TOOL, cli.family(), cli.port)?;
     report.say("Waiting for connection...");
     let boot = listener.accept(|| Ok(()))?;
+    drop(listener);
     report.say(&format!("Accepted connection from {}", boot.peer()));
-    session::serve(&source, &mut Link::new(Side::Server, boot), &mut report)
+    let mut link = Link::new(Side::Server, boot);
+    let Some(plan) = link.recv::<Plan>()? else { return Ok(()) };
+    if !plan.is_for_group() {
+        return session::serve(&plan, source, &mut link, report);
+    }
+    let threads = plan.threads.clamp(1, MAX_THREADS);
+    let hub = Listener::any(TOOL, cli.family(), 0)?;
+    let (port, host) = (hub.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
+    let cores = group::share(2 * threads);
+    group::hub(hub, 2 * threads, || Ok(()))?;
+    link.send(&port)?;
+    let place = Place { host: host.into(), port, proc: 0, procs: 2, threads, pins: Vec::new(), cores };
+    group::run(&place, None, source, &mut Report::silent(), drop)
 }
 
 /// Keeps this process on the cores of `-c`.

@@ -4,25 +4,37 @@
 use std::time::{Duration, Instant};
 
 use crate::fail::Failure;
-use crate::link::Link;
+use crate::link::{Cores, Link};
 
-/// Empty polls before the core is offered to somebody else: some fifty microseconds, longer than any wait of two sides
-/// that have a core each. There the loops only spin, as those of ucx_perftest always do; on a shared core they would
-/// never end without this.
-const YIELD_EVERY: u32 = 1 << 14;
-/// Empty polls between two looks at the peer.
-const LOOK_EVERY: u32 = 1 << 19;
+/// Empty polls before the core is offered to somebody else, as a power of two: some fifty microseconds, longer than any
+/// wait of two sides that have a core each. There the loops only spin, as those of ucx_perftest always do; on a shared
+/// core they would never end without this.
+const SPIN: u32 = 14;
+/// The same where it is known that sides share cores.
+const SPIN_SHARED: u32 = 5;
+/// Times the core is offered between two looks at the peer, as a power of two.
+const LOOK: u32 = 5;
 /// How long nothing may happen at all.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Counts empty polls.
-#[derive(Default)]
 pub struct Patience {
     empty: u32,
+    /// The core is offered when `empty` has none of these bits.
+    mask: u32,
     since: Option<Instant>,
 }
 
 impl Patience {
+    /// As fits the cores that the sides of `link` have.
+    pub fn new(link: &Link) -> Patience {
+        let spin = match link.cores() {
+            Cores::Enough => SPIN,
+            Cores::Shared => SPIN_SHARED,
+        };
+        Patience { empty: 0, mask: (1 << spin) - 1, since: None }
+    }
+
     /// Something happened. HOT
     #[inline(always)]
     pub fn renew(&mut self) {
@@ -33,22 +45,22 @@ impl Patience {
     #[inline(always)]
     pub fn lose(&mut self, link: &mut Link) -> Result<(), Failure> {
         self.empty += 1;
-        if self.empty.is_multiple_of(YIELD_EVERY) { self.rest(link) } else { Ok(()) }
+        if self.empty & self.mask == 0 { self.rest(link) } else { Ok(()) }
     }
 
     /// Whether it is time for another look at the peer.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        self.empty.is_multiple_of(LOOK_EVERY)
+        self.empty & (self.mask << LOOK | self.mask) == 0
     }
 
     #[cold]
     fn rest(&mut self, link: &mut Link) -> Result<(), Failure> {
         std::thread::yield_now();
-        if self.empty == YIELD_EVERY {
+        if self.empty == self.mask + 1 {
             self.since = Some(Instant::now());
         }
-        if !self.empty.is_multiple_of(LOOK_EVERY) {
+        if !self.is_due() {
             return Ok(());
         }
         link.alive()?;

@@ -5,11 +5,15 @@ use serde::Serialize;
 use tools_common::meter::{Bin, Meter, Reading};
 use tools_common::out;
 use tools_common::units::grouped;
+use ucs::time::{Clock as _, Monotonic};
 
 mod hist;
+mod total;
 
 use crate::cli::Cli;
-use crate::spec::{Flow, Layer, Spec, Test, Validate};
+use crate::spec::{Flow, Layer, Pattern, Spec, Test, Validate};
+
+pub use total::{Share, Total};
 
 const LINE: &str = "+--------------+--------------+------------------------------+---------------------+-----------------------+";
 const CELLS: &str = "+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+";
@@ -53,6 +57,37 @@ pub struct Done {
     pub reading: Reading,
     /// How the times are distributed, if the report wants it.
     pub hist: Vec<Bin>,
+    /// How long all of it took, seconds; half of that for a ping-pong.
+    pub seconds: f64,
+    /// When it ended, seconds on the host's monotonic clock; counts half as `seconds` does.
+    pub ended: f64,
+    /// What the whole group did, if there is one.
+    pub total: Option<Total>,
+}
+
+impl Done {
+    /// A result of one side, made when its loop has just ended.
+    pub fn new(spec: &Spec, path: Path, reading: Reading, hist: Vec<Bin>) -> Done {
+        let seconds = reading.overall * reading.iters as f64;
+        let now = Monotonic.now().0 as f64 * 1e-9;
+        let ended = if spec.test.flow() == Flow::PingPong { now / 2.0 } else { now };
+        Done { spec: spec.clone(), path, reading, hist, seconds, ended, total: None }
+    }
+
+    fn figures(&self) -> Figures {
+        match &self.total {
+            None => Figures::new(self.spec.size(), self.reading),
+            Some(total) => Figures {
+                overall_rate: total.rate,
+                overall_bw: total.rate * self.spec.size() as f64 / MB,
+                ..Figures::new(self.spec.size(), total.reading)
+            },
+        }
+    }
+
+    fn iters(&self) -> u64 {
+        self.total.as_ref().map_or(self.reading.iters, |total| total.reading.iters)
+    }
 }
 
 /// The JSON object of a result.
@@ -71,9 +106,25 @@ struct Object<'a> {
     latency_us: LatencyUs,
     bandwidth_mbs: f64,
     msg_rate: f64,
+    /// Of a group: who sent to whom, and what each seat that sent did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pattern: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seats: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    each: Vec<Each>,
     /// Pairs of an upper bound, microseconds, and a count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     histogram_us: Vec<(f64, u64)>,
+}
+
+/// What one seat of a group did.
+#[derive(Serialize)]
+struct Each {
+    seat: usize,
+    iterations: u64,
+    avg_us: f64,
+    msg_rate: f64,
 }
 
 /// Half a round trip, or time per message, microseconds.
@@ -214,14 +265,17 @@ impl Report {
                     (true, Some(label)) => format!("{label:>10}"),
                     (true, None) => String::new(),
                 };
-                out::line(self.columns(&first, &done.spec, done.reading));
+                out::line(match &done.total {
+                    None => self.columns(&first, &done.spec, done.reading),
+                    Some(_) => self.total(&first, done),
+                });
                 hist::lines(&done.hist).iter().for_each(out::line);
             }
             Format::Csv => {
                 let mut cells: Vec<String> =
                     label.map(|l| l.split('/').map(str::to_owned).collect()).unwrap_or_default();
-                let f = Figures::new(done.spec.size(), done.reading);
-                cells.push(done.reading.iters.to_string());
+                let f = done.figures();
+                cells.push(done.iters().to_string());
                 cells.extend([f.rank, f.recent, f.overall].map(|us| format!("{us:.3}")));
                 cells.extend([f.recent_bw, f.overall_bw].map(|mb| format!("{mb:.2}")));
                 cells.extend([f.recent_rate, f.overall_rate].map(|n| format!("{n:.0}")));
@@ -234,11 +288,30 @@ impl Report {
         }
     }
 
+    /// As `ucx_perftest` prints the sum of several threads: the overall columns only.
+    fn total(&self, first: &str, done: &Done) -> String {
+        let f = done.figures();
+        let n = |value: f64, decimals| self.number(value, decimals);
+        format!(
+            "{first:<10}{:>18} {:>10} {:>9} {:>9} {:>11} {:>10} {:>11} {:>11}",
+            n(done.iters() as f64, 0),
+            "",
+            "",
+            n(f.overall, 3),
+            "",
+            n(f.overall_bw, 2),
+            "",
+            n(f.overall_rate, 0)
+        )
+    }
+
+    fn number(&self, value: f64, decimals: usize) -> String {
+        if self.numeric { grouped(value, decimals) } else { format!("{value:.decimals$}") }
+    }
+
     fn columns(&self, first: &str, spec: &Spec, reading: Reading) -> String {
         let f = Figures::new(spec.size(), reading);
-        let n = |value: f64, decimals: usize| {
-            if self.numeric { grouped(value, decimals) } else { format!("{value:.decimals$}") }
-        };
+        let n = |value: f64, decimals| self.number(value, decimals);
         format!(
             "{first:<10}{:>18} {:>10} {:>9} {:>9} {:>11} {:>10} {:>11} {:>11}",
             n(reading.iters as f64, 0),
@@ -280,9 +353,17 @@ impl Figures {
 }
 
 fn object(done: &Done) -> Object<'_> {
-    let f = Figures::new(done.spec.size(), done.reading);
+    let f = done.figures();
     // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
     let round = |v: f64| (v * 1e4).round() / 1e4;
+    let total = done.total.as_ref();
+    let reading = total.map_or(done.reading, |total| total.reading);
+    let each = |(seat, iterations, seconds): &(usize, u64, f64)| Each {
+        seat: *seat,
+        iterations: *iterations,
+        avg_us: round(seconds / *iterations as f64 * 1e6),
+        msg_rate: (*iterations as f64 / seconds).round(),
+    };
     Object {
         label: done.spec.label.as_deref(),
         test: done.spec.test.name(),
@@ -290,16 +371,19 @@ fn object(done: &Done) -> Object<'_> {
         device: &done.path.device,
         data_path: &done.path.data_path,
         size: done.spec.size(),
-        iterations: done.reading.iters,
+        iterations: done.iters(),
         window: done.spec.window,
         validated: done.spec.validate == Validate::Yes,
         latency_us: LatencyUs {
-            p50: round(done.reading.p50 * 1e6),
+            p50: round(reading.p50 * 1e6),
             avg: round(f.overall),
-            p99_9: round(done.reading.p99_9 * 1e6),
+            p99_9: round(reading.p99_9 * 1e6),
         },
         bandwidth_mbs: round(f.overall_bw),
         msg_rate: f.overall_rate.round(),
+        pattern: total.map(|total| total.pattern.name()),
+        seats: total.map(|total| total.seats),
+        each: total.map_or_else(Vec::new, |total| total.each.iter().map(each).collect()),
         histogram_us: done.hist.iter().map(|bin| (round(bin.upto * 1e6), bin.count)).collect(),
     }
 }
@@ -324,6 +408,9 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     ];
     if spec.test.flow() == Flow::Stream && spec.window > 1 {
         rows.push(("Window size:", spec.window.to_string()));
+    }
+    if spec.pattern != Pattern::Pairs {
+        rows.push(("Pattern:", spec.pattern.name().to_owned()));
     }
     if spec.validate == Validate::Yes {
         rows.push(("Validation:", "every byte".to_owned()));

@@ -1,12 +1,13 @@
-//! A run of the program: the list of measurements goes from client to server, then both work through it.
-//! Called by `main` with an open line. Owns nothing that outlives a measurement.
+//! A run of the program: the list of measurements goes from client to server, or from one seat of a group to all, then
+//! everybody works through it. Called by `main` and `group` with an open line. Owns nothing that outlives a measurement.
 
+use serde::{Deserialize, Serialize};
 use ucs::config::Source;
 
 use crate::fail::Failure;
 use crate::link::{Link, Side};
-use crate::report::{Done, Report};
-use crate::spec::{Layer, Spec};
+use crate::report::{Done, Report, Share, Total};
+use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
 /// Whether the measuring side prints the banner as well (there is no server's terminal to look at).
@@ -18,7 +19,23 @@ pub enum Banner {
     Here,
 }
 
-/// The active side: sends the plan, measures, hands each result to `each`.
+/// What the active side wants done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// The measurements.
+    pub specs: Vec<Spec>,
+    /// Threads of each side; more than one, or a pattern that is not pairs, makes a group of the two sides.
+    pub threads: u32,
+}
+
+impl Plan {
+    /// Whether it takes a group.
+    pub fn is_for_group(&self) -> bool {
+        self.threads > 1 || self.specs.iter().any(|s| s.pattern != Pattern::Pairs)
+    }
+}
+
+/// The active side of two: measures, hands each result to `each`.
 pub fn drive(
     specs: &[Spec],
     source: &Source,
@@ -27,17 +44,14 @@ pub fn drive(
     banner: Banner,
     mut each: impl FnMut(Done),
 ) -> Result<(), Failure> {
-    let told = link.send(&specs.to_vec());
-    let result = told.map_err(Failure::from).and_then(|()| {
-        for spec in specs {
-            if banner == Banner::Here {
-                report.banner(spec);
-            }
-            report.start(spec);
-            let done = run(spec, source, link, report)?;
-            report.done(&done);
-            each(done);
+    let result = specs.iter().try_for_each(|spec| {
+        if banner == Banner::Here {
+            report.banner(spec);
         }
+        report.start(spec);
+        let done = run(spec, source, link, report)?;
+        report.done(&done);
+        each(done);
         Ok(())
     });
     if let Err(e) = &result {
@@ -46,11 +60,10 @@ pub fn drive(
     result
 }
 
-/// The passive side: does what the plan says. Prints banners only.
-pub fn serve(source: &Source, link: &mut Link, report: &mut Report) -> Result<(), Failure> {
+/// The passive side of two: does what the plan says. Prints banners only.
+pub fn serve(plan: &Plan, source: &Source, link: &mut Link, report: &mut Report) -> Result<(), Failure> {
     debug_assert_eq!(link.side(), Side::Server);
-    let Some(specs) = link.recv::<Vec<Spec>>()? else { return Ok(()) };
-    let result = specs.iter().try_for_each(|spec| {
+    let result = plan.specs.iter().try_for_each(|spec| {
         // What a client asks for is a claim.
         spec.check()?;
         report.banner(spec);
@@ -61,6 +74,31 @@ pub fn serve(source: &Source, link: &mut Link, report: &mut Report) -> Result<()
         link.give_up(e);
     }
     result
+}
+
+/// One seat of a group. The results of all seats are put together.
+pub fn group(
+    plan: Option<&[Spec]>,
+    source: &Source,
+    link: &mut Link,
+    report: &mut Report,
+    mut each: impl FnMut(Done),
+) -> Result<(), Failure> {
+    let plans: Vec<Option<Vec<Spec>>> = link.gather(&plan.map(<[Spec]>::to_vec), || 0)?;
+    let specs = plans.into_iter().flatten().next().unwrap_or_default();
+    specs.iter().try_for_each(|spec| {
+        // What another seat asks for is a claim.
+        spec.check()?;
+        report.banner(spec);
+        report.start(spec);
+        let mut done = run(spec, source, link, report)?;
+        let active = spec.pattern != Pattern::Pairs || link.side().is_active();
+        let shares: Vec<Share> = link.gather(&Share::of(&done, active), || 0)?;
+        done.total = Some(Total::new(spec.pattern, shares));
+        report.done(&done);
+        each(done);
+        Ok(())
+    })
 }
 
 fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {

@@ -181,6 +181,27 @@ pub enum Arrival {
     Unexpected,
 }
 
+ucs::config_enum! {
+    /// Who sends to whom.
+    #[derive(Serialize, Deserialize)]
+    pub enum Pattern {
+        /// Two by two: the second half of the sides, each to its partner in the first.
+        Pairs = "pairs",
+        /// Everybody to the first.
+        Incast = "incast",
+        /// Everybody to everybody else.
+        AllToAll = "alltoall",
+    }
+}
+
+impl Pattern {
+    /// The pattern of that name.
+    pub fn parse_name(name: &str) -> Result<Pattern, String> {
+        use ucs::config::ConfigValue;
+        Pattern::parse(name).ok_or_else(|| format!("pattern '{name}' is unknown: {}", Pattern::expected()))
+    }
+}
+
 /// Whether every byte is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Validate {
@@ -223,6 +244,8 @@ pub struct Spec {
     pub arrival: Arrival,
     /// Whether endpoints ask to be told of a failed peer (`-e`).
     pub peer_errors: bool,
+    /// Who sends to whom.
+    pub pattern: Pattern,
 }
 
 impl Spec {
@@ -279,8 +302,43 @@ impl Spec {
         if self.pieces.len() > 1 && !matches!(self.layout, Some(Layout::ShortIov | Layout::Zcopy)) {
             return wrong("-s with several pieces needs -D shortiov or -D zcopy".into());
         }
+        if self.pattern != Pattern::Pairs {
+            self.check_pattern()?;
+        }
         if self.test.layer() == Layer::Uct && self.tl.is_none() {
             return wrong(format!("{test} needs -x (see `ucx-info -d` for transports and devices)"));
+        }
+        Ok(())
+    }
+
+    fn check_pattern(&self) -> Result<(), Failure> {
+        const DONE: [Test; 9] = [
+            Test::AmBw,
+            Test::AmMr,
+            Test::PutBw,
+            Test::Get,
+            Test::GetBw,
+            Test::AddMr,
+            Test::Fadd,
+            Test::TagBw,
+            Test::TagSyncBw,
+        ];
+        let (test, pattern) = (self.test.name(), self.pattern);
+        if !DONE.contains(&self.test) {
+            let can: Vec<&str> = DONE.iter().map(|t| t.name()).collect();
+            return Err(Failure::Usage(format!(
+                "--pattern {pattern} is not for {test} (it is for: {})",
+                can.join(", ")
+            )));
+        }
+        if matches!(self.test, Test::AmBw | Test::AmMr) && self.size() < 8 {
+            return Err(Failure::Usage(format!(
+                "-s {}: {test} with --pattern {pattern} needs 8 bytes to say who sends",
+                self.size()
+            )));
+        }
+        if matches!(self.layout, Some(Layout::ShortIov)) || self.pieces.len() > 1 {
+            return Err(Failure::Usage(format!("--pattern {pattern} has messages of one piece")));
         }
         Ok(())
     }

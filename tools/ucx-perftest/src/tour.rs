@@ -10,7 +10,7 @@ use crate::cli::{Cli, Sizes, TestArgs};
 use crate::fail::Failure;
 use crate::local;
 use crate::report::{Done, Report};
-use crate::session::{self, Banner};
+use crate::session::{self, Banner, Plan};
 use crate::spec::{Layer, Spec, Test};
 
 /// One row: test, size, iterations on shared memory, iterations on the network.
@@ -38,6 +38,7 @@ const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
     let specs = specs()?;
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
+    link.send(&Plan { specs: specs.clone(), threads: 1 })?;
     let mut report = if cli.json || cli.csv { Report::new(cli) } else { Report::silent() };
     let mut table = Table::new(&[
         ("wire", Align::Left),

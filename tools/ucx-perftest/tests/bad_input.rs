@@ -32,7 +32,9 @@ fn names_that_mean_nothing() {
         "transport 'posix' has no device 'eth0' (there are: memory)",
     );
     bad("localhost -t tag_lat --frob", 129, "unexpected argument '--frob' found (see ucx-perftest -h)");
-    bad("-l -t tag_lat -T 2", 129, "option -T (several threads) is not supported yet");
+    bad("-l -t tag_lat -T 2", 129, "-T and --pattern need more than the one process of -l");
+    bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
+    bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
     bad("-l -t tag_lat -c 0-x", 129, "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5");
     let ran = run("-l -t tag_lat -c 9999");
     assert!(
@@ -171,7 +173,7 @@ fn a_client_of_another_version_or_of_another_kind() {
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
             format!(
-                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 1): run the same \
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 2): run the same \
                  version on both sides",
                 env!("CARGO_PKG_VERSION")
             ),

@@ -4,9 +4,11 @@
 
 mod err;
 mod hello;
+mod hub;
 
 pub use err::BootError;
 pub use hello::{Hello, PROTOCOL};
+pub use hub::{Hub, Seat};
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -92,7 +94,7 @@ impl Listener {
     }
 
     /// Waits for one client. `still` is asked ten times a second whether waiting makes sense.
-    pub fn accept(self, mut still: impl FnMut() -> Result<(), BootError>) -> Result<Boot, BootError> {
+    pub fn accept(&self, mut still: impl FnMut() -> Result<(), BootError>) -> Result<Boot, BootError> {
         while !readable(&self.socket, Some(Duration::from_millis(100))) {
             still()?;
         }
@@ -212,16 +214,8 @@ impl Boot {
     ) -> Result<Line, BootError> {
         let mut nap = SHORTEST_NAP;
         loop {
-            if let Some(end) = self.taken.iter().position(|b| *b == b'\n') {
-                let raw: Vec<u8> = self.taken.drain(..=end).collect();
-                return match serde_json::from_slice(&raw) {
-                    Ok(Line::Abort(why)) => Err(BootError::Peer { why }),
-                    Ok(line) => Ok(line),
-                    Err(e) => Err(BootError::Garbage { why: e.to_string() }),
-                };
-            }
-            if self.taken.len() >= MAX_LINE {
-                return Err(BootError::Garbage { why: format!("a line longer than {MAX_LINE} bytes") });
+            if let Some(line) = self.take_line()? {
+                return Ok(line);
             }
             if until.is_some_and(|u| Instant::now() >= u) {
                 return Err(BootError::Silent { peer: self.peer });
@@ -232,6 +226,22 @@ impl Boot {
             if readable(&self.stream, Some(nap)) {
                 self.fill()?;
             }
+        }
+    }
+
+    /// A line that is here already.
+    fn take_line(&mut self) -> Result<Option<Line>, BootError> {
+        let Some(end) = self.taken.iter().position(|b| *b == b'\n') else {
+            return match self.taken.len() {
+                MAX_LINE.. => Err(BootError::Garbage { why: format!("a line longer than {MAX_LINE} bytes") }),
+                _ => Ok(None),
+            };
+        };
+        let raw: Vec<u8> = self.taken.drain(..=end).collect();
+        match serde_json::from_slice(&raw) {
+            Ok(Line::Abort(why)) => Err(BootError::Peer { why }),
+            Ok(line) => Ok(Some(line)),
+            Err(e) => Err(BootError::Garbage { why: e.to_string() }),
         }
     }
 
@@ -252,8 +262,12 @@ impl Boot {
 /// Whether something can be read (or accepted) within `time`; `None` waits for ever.
 fn readable(fd: &impl std::os::fd::AsFd, time: Option<Duration>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let time = time.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+    let time = time.map(timespec);
     matches!(poll(&mut fds, time.as_ref()), Ok(n) if n > 0)
+}
+
+fn timespec(t: Duration) -> Timespec {
+    Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() }
 }
 
 /// An error's text without the "(os error N)" that means nothing to most people.

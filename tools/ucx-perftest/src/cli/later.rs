@@ -16,8 +16,6 @@ pub struct Later {
     h: Option<String>,
     #[arg(short = 'A', hide = true, help = "asynchronous progress mode")]
     a: Option<String>,
-    #[arg(short = 'T', hide = true, help = "several threads")]
-    t: Option<String>,
     #[arg(short = 'M', hide = true, help = "thread support level")]
     thread_level: Option<String>,
     #[arg(short = 'r', hide = true, help = "receive mode of stream tests")]
@@ -28,8 +26,6 @@ pub struct Later {
     e: Option<String>,
     #[arg(short = 'z', hide = true, help = "pre-registered memory handle")]
     z: bool,
-    #[arg(short = 'P', hide = true, help = "start by MPI")]
-    p: Option<String>,
     #[arg(short = 'K', hide = true, help = "start by MAD")]
     k: Option<String>,
 }
@@ -48,13 +44,11 @@ impl Later {
             (self.b, "-B", "lazy registration"),
             (!harmless(&self.h, "8") && !harmless(&self.h, "0"), "-H", "a choice of header size"),
             (self.a.is_some(), "-A", "asynchronous progress"),
-            (!harmless(&self.t, "1"), "-T", "several threads"),
             (!harmless(&self.thread_level, "single"), "-M", "thread levels other than single"),
             (self.r.is_some(), "-r", "stream tests"),
             (self.wake, "-I", "the wake-up feature"),
             (!harmless(&self.e, "poll"), "-E", "a wait mode other than poll"),
             (self.z, "-z", "memory handles"),
-            (self.p.is_some(), "-P", "starting by MPI"),
             (self.k.is_some(), "-K", "starting by MAD"),
         ];
         match asked.iter().find(|(given, ..)| *given) {

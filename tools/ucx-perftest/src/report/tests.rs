@@ -61,7 +61,7 @@ fn heads_are_ucx_perftests() {
 #[test]
 fn json_has_the_promised_fields() {
     let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
-    let done = Done { spec: spec(8), path, reading: reading(), hist: Vec::new() };
+    let done = Done::new(&spec(8), path, reading(), Vec::new());
     let text = serde_json::to_string(&object(&done)).unwrap();
     assert_eq!(
         text,

@@ -1,6 +1,7 @@
 //! High-level tests: tag matching over whatever transports `UCX_TLS` (or `-x`) leaves.
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
+mod many;
 mod ring;
 mod tag;
 
@@ -13,12 +14,15 @@ use ucs::config::Source;
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Flow, Spec, Test};
+use crate::spec::{Flow, Pattern, Spec, Test};
 use ring::Waiter;
 use tag::Tag;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+    if spec.pattern != Pattern::Pairs {
+        return many::run(spec, source, link, report);
+    }
     let opened = open(spec, source);
     let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
     let theirs = link.exchange_result(mine)?;
@@ -42,8 +46,9 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     }
     tag.measure(spec.iters)?;
     let (reading, hist) = (scale(spec, tag.meter.read(rank)), report.histogram(spec, &tag.meter));
+    let done = Done::new(spec, path, reading, hist);
     tag.wait.barrier(&tag.worker)?;
-    Ok(Done { spec: spec.clone(), path, reading, hist })
+    Ok(done)
 }
 
 fn scale(spec: &Spec, reading: tools_common::meter::Reading) -> tools_common::meter::Reading {

@@ -157,6 +157,38 @@ impl Ring {
         Ok(ended)
     }
 
+    /// Whether a buffer is idle: what it did, if anything, has ended. Makes no progress. HOT
+    #[inline(always)]
+    pub fn is_idle(&mut self, slot: usize) -> Result<bool, Failure> {
+        if let Slot::Idle = self.slots[slot] {
+            return Ok(true);
+        }
+        Ok(self.end(slot)?.is_some())
+    }
+
+    /// The status of what was received into a buffer, once, when it has ended. Makes no progress. HOT
+    #[inline(always)]
+    pub fn poll(&mut self, slot: usize) -> Result<Option<RecvStatus>, Failure> {
+        Ok(self.end(slot)?.flatten())
+    }
+
+    #[inline(always)]
+    fn end(&mut self, slot: usize) -> Result<Option<Option<RecvStatus>>, Failure> {
+        let ended = match self.slots[slot] {
+            Slot::Idle => None,
+            Slot::Ended(status) => Some(status),
+            Slot::Running(id) => match self.worker.test(id) {
+                None => return Ok(None),
+                Some(ended) => {
+                    self.slots[slot] = Slot::Idle;
+                    Some(Some(ended.map_err(failed)?))
+                }
+            },
+        };
+        self.slots[slot] = Slot::Idle;
+        Ok(ended)
+    }
+
     /// Waits until all buffers are idle.
     pub fn drain(&mut self, wait: &mut Waiter<'_>) -> Result<(), Failure> {
         (0..self.len()).try_for_each(|slot| self.wait(slot, wait).map(drop))
@@ -187,7 +219,8 @@ pub struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     /// Looks at `link`, and whether the peer of `ep` has failed, when nothing happens for long.
     pub fn new(link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
-        Waiter { link, ep, patience: Patience::default() }
+        let patience = Patience::new(link);
+        Waiter { link, ep, patience }
     }
 
     /// One call of progress. HOT

@@ -3,6 +3,7 @@
 
 mod am;
 mod amo;
+mod many;
 mod mem;
 mod open;
 mod path;
@@ -18,7 +19,7 @@ use uct::api::{Iface, Md};
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Layout, Passive, Spec, Test, Validate};
+use crate::spec::{Layout, Passive, Pattern, Spec, Test, Validate};
 use mem::Room;
 use rig::{Parts, Rig};
 
@@ -60,6 +61,10 @@ impl open::Job for Job<'_> {
 
     fn run<I: Iface>(self, iface: I) -> Result<Done, Failure> {
         let Job { spec, link, report, answered } = self;
+        if spec.pattern != Pattern::Pairs {
+            *answered = true;
+            return many::run(spec, &iface, link, report);
+        }
         let attr = iface.attr().clone();
         let prepared = prepare(spec, &iface);
         *answered = true;
@@ -98,9 +103,10 @@ impl open::Job for Job<'_> {
         }
         measure(&mut rig, layout, spec.iters)?;
         let (reading, hist) = (scale(spec, rig.reading(rank)), report.histogram(spec, &rig.meter));
-        end(&mut rig)?;
         let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
-        Ok(Done { spec: spec.clone(), path, reading, hist })
+        let done = Done::new(spec, path, reading, hist);
+        end(&mut rig)?;
+        Ok(done)
     }
 }
 

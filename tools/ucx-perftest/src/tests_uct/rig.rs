@@ -158,7 +158,7 @@ impl<'a, I: Iface> Rig<'a, I> {
             wrong: None,
             check: Check::No,
         };
-        let (side, meter, patience) = (link.side(), Meter::new(), Patience::default());
+        let (side, meter, patience) = (link.side(), Meter::new(), Patience::new(link));
         Rig { spec, side, events, target, source, remote, meter, ep, iface, link, patience, show }
     }
 

@@ -3,7 +3,7 @@
 //! is attached to it grows and counts the overruns, where hardware would leave that undefined.
 
 use super::capture::Tap;
-use super::link::{Link, Rx, Wake};
+use super::link::{Link, Posted, Rx, Wake};
 use super::qp::QpCore;
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
@@ -160,6 +160,17 @@ impl<L: Link> CqCore<L> {
         }
     }
 
+    /// Does what is to be done about an arrival before its user sees it.
+    #[cold]
+    fn look(&self, qp: &QpCore<L>, cqe: &mut Cqe, posted: Option<&Posted>) {
+        if let Some(tap) = &self.tap {
+            qp.note_arrival(tap, cqe, posted);
+        }
+        if let Some(posted) = posted {
+            qp.spread(cqe, posted);
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.ring.borrow().is_empty() && !self.receivers.borrow().iter().any(|qp| qp.rx.ready())
     }
@@ -226,9 +237,10 @@ impl<L: Link> DevCq for Cq<L> {
             if n == out.len() {
                 break;
             }
-            n += match &cq.tap {
-                None => qp.rx.poll(&mut out[n..], &mut |_, _| {}),
-                Some(tap) => qp.rx.poll(&mut out[n..], &mut |cqe, posted| qp.note_arrival(tap, cqe, posted)),
+            n += if cq.tap.is_none() && !qp.scatters() {
+                qp.rx.poll(&mut out[n..], &mut |_, _| {})
+            } else {
+                qp.rx.poll(&mut out[n..], &mut |cqe, posted| cq.look(qp, cqe, posted))
             };
         }
         if n == 0 {

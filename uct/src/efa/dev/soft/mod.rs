@@ -27,7 +27,7 @@ pub use link::shm::Shm;
 pub use model::{Fate, FaultPlan};
 pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Profile, SoftConfig};
-pub use qp::Qp;
+pub use qp::{MAX_RECV_PIECES, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
 use crate::api::{Access, Error, OpenError};

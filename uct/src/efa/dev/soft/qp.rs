@@ -3,6 +3,7 @@
 
 mod note;
 mod post;
+mod scatter;
 mod wait;
 
 use super::Core;
@@ -11,6 +12,8 @@ use super::link::{From, Link, Peer, Pump, Rx, Verdict};
 use super::model::Model;
 use crate::efa::dev::{CqeOp, DevStatus};
 use rustc_hash::FxHashMap;
+pub use scatter::MAX_RECV_PIECES;
+use scatter::Scatter;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -72,6 +75,8 @@ pub(super) struct QpCore<L: Link> {
     ways: RefCell<Ways<L>>,
     waiting: RefCell<VecDeque<Waiting>>,
     next_due: Cell<u64>,
+    /// Receives in pieces, from the first on.
+    scatter: RefCell<Option<Scatter<L>>>,
 }
 
 /// A queue pair. Dropping it destroys it: what it had in completion queues never surfaces, as with verbs.
@@ -107,6 +112,7 @@ impl<L: Link> Qp<L> {
             ways: RefCell::new(Ways::new()),
             waiting: RefCell::default(),
             next_due: Cell::new(u64::MAX),
+            scatter: RefCell::default(),
         });
         core.send_cq.attach_sender(&core);
         core.recv_cq.attach_receiver(&core);
@@ -128,7 +134,7 @@ impl<L: Link> Qp<L> {
             qp.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
         }
         qp.next_due.set(u64::MAX);
-        qp.rx.close(&mut |posted| qp.flushed_recv(posted.wr_id));
+        qp.rx.close(&mut |posted| qp.failed_recv(posted.wr_id, DevStatus::Flushed));
     }
 
     /// Changes the q-key that peers must show, as a queue pair gets it after it was created. Peers that met the old
@@ -186,9 +192,14 @@ impl<L: Link> QpCore<L> {
         self.send_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op });
     }
 
-    fn flushed_recv(&self, wr_id: u64) {
-        let entry = Entry { wr_id, qpn: self.rx.qpn(), status: DevStatus::Flushed, op: CqeOp::Recv };
-        self.recv_cq.push(entry);
+    fn failed_recv(&self, wr_id: u64, status: DevStatus) {
+        self.recv_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op: CqeOp::Recv });
+    }
+
+    /// Completes a receive whose pieces are not its poster's to offer.
+    fn refused_recv(&self, wr_id: u64) {
+        let error = self.state.get() == State::Error;
+        self.failed_recv(wr_id, if error { DevStatus::Flushed } else { DevStatus::InvalidLkey });
     }
 
     /// Tries something with the way to (`iid`, `qpn`), whose q-key must be `qkey`. // HOT

@@ -119,6 +119,43 @@ fn a_message_lands_in_the_posted_receive() {
 }
 
 #[test]
+fn a_receive_in_pieces_is_filled_one_piece_after_the_other() {
+    let (_f, a, b) = plain();
+    a.fill(0, b"abcdefghij");
+    let pieces = [b.sge(100, 4), b.sge(500, 0), b.sge(300, 8)];
+    // More often than buffers are allocated at once, and once with another receive in between.
+    for i in 0..200u8 {
+        a.fill(9, &[i]);
+        b.qp.recv_pieces(7, &pieces).unwrap();
+        b.qp.recv(8, b.sge(0, 64)).unwrap();
+        a.qp.send(&a.to(&b), 1, &[a.sge(0, 10)], None).unwrap();
+        a.qp.send_inline(&a.to(&b), 2, b"xyz", None).unwrap();
+        assert_eq!(a.polled().len(), 2);
+        let got: Vec<_> = b.polled().iter().map(|c| (c.wr_id, c.status, c.len)).collect();
+        assert_eq!(got, [(7, DevStatus::Ok, 10), (8, DevStatus::Ok, 3)]);
+        assert_eq!(
+            (b.bytes(100, 5), b.bytes(300, 6)),
+            (b"abcd\0".to_vec(), vec![b'e', b'f', b'g', b'h', b'i', i])
+        );
+    }
+    // Longer than all pieces; a piece of memory that is no longer registered; a foreign key.
+    b.qp.recv_pieces(7, &pieces).unwrap();
+    a.qp.send(&a.to(&b), 1, &[a.sge(0, 13)], None).unwrap();
+    assert_eq!(a.status(), DevStatus::RemoteBadLength);
+    a.qp.send(&a.to(&b), 1, &[a.sge(0, 12)], None).unwrap();
+    assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
+    let gone = b.dev.alloc_mr(&b.pd, 64, Access::LOCAL_WRITE).unwrap();
+    let lost = Sge { addr: gone.addr(), len: 64, lkey: gone.lkey() };
+    b.qp.recv_pieces(7, &[b.sge(100, 4), lost]).unwrap();
+    drop(gone);
+    a.qp.send(&a.to(&b), 1, &[a.sge(0, 10)], None).unwrap();
+    assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::InvalidLkey));
+    b.qp.recv_pieces(9, &[b.sge(0, 1), lost]).unwrap();
+    assert_eq!(b.status(), DevStatus::InvalidLkey);
+    assert!(matches!(b.qp.recv_pieces(7, &[lost; 4]), Err(PostError::Invalid(_))));
+}
+
+#[test]
 fn an_empty_message_needs_a_receive_but_no_room() {
     let (_f, a, b) = plain();
     b.qp.recv(1, b.sge(0, 0)).unwrap();

@@ -148,8 +148,8 @@ pub trait Rx {
     fn post(&self, posted: Posted);
     /// Receives posted and not yet completed.
     fn outstanding(&self) -> u32;
-    /// Moves completions of arrivals into `out`, and shows each with the receive it used up, if any, to `saw`.
-    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&Cqe, Option<&Posted>)) -> usize;
+    /// Moves completions of arrivals into `out`, and shows each with the receive it used up, if any, to `saw`, which may change it.
+    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&mut Cqe, Option<&Posted>)) -> usize;
     /// Whether `poll` would find something.
     fn ready(&self) -> bool;
     /// Whether a message was begun that is not there yet.

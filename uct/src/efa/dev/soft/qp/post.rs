@@ -2,7 +2,6 @@
 //! Called by users through [`DevQp`]. Never waits.
 
 use super::super::ah::Ah;
-use super::super::cq::Entry;
 use super::super::link::{Link, Msg, Peer, Piece, Posted, Rx, Verdict};
 use super::wait::{Body, Wr};
 use super::{Qp, QpCore, State};
@@ -14,7 +13,7 @@ const MAX_RECV: u32 = 65535;
 /// Local keys have 24 bits in every descriptor.
 const KEY_BITS: u32 = 24;
 
-const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
+pub(super) const NO_SGE: Sge = Sge { addr: std::ptr::null_mut(), len: 0, lkey: 0 };
 
 impl<L: Link> QpCore<L> {
     /// Takes a place in the send queue. // HOT
@@ -210,15 +209,11 @@ impl<L: Link> DevQp for Qp<L> {
             return Err(PostError::Full);
         }
         let cap = sge.len.min(MAX_RECV);
-        let status = if qp.state.get() == State::Error {
-            DevStatus::Flushed
-        } else if !qp.local_ok(&Sge { len: cap, ..sge }, Access::LOCAL_WRITE) {
-            DevStatus::InvalidLkey
+        if qp.state.get() == State::Error || !qp.local_ok(&Sge { len: cap, ..sge }, Access::LOCAL_WRITE) {
+            qp.refused_recv(wr_id);
         } else {
             qp.rx.post(Posted { wr_id, addr: sge.addr, cap, lkey: sge.lkey });
-            return Ok(());
-        };
-        qp.recv_cq.push(Entry { wr_id, qpn: qp.rx.qpn(), status, op: CqeOp::Recv });
+        }
         Ok(())
     }
 

@@ -77,11 +77,11 @@ impl Rx for InRx {
         self.port.posted.borrow().len() as u32 + self.port.taken.get()
     }
 
-    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&Cqe, Option<&Posted>)) -> usize {
+    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&mut Cqe, Option<&Posted>)) -> usize {
         let mut arrived = self.port.arrived.borrow_mut();
         let n = arrived.len().min(out.len());
-        for (to, (cqe, used)) in out.iter_mut().zip(arrived.drain(..n)) {
-            saw(&cqe, used.as_ref());
+        for (to, (mut cqe, used)) in out.iter_mut().zip(arrived.drain(..n)) {
+            saw(&mut cqe, used.as_ref());
             *to = cqe;
             self.port.taken.set(self.port.taken.get() - u32::from(used.is_some()));
         }

@@ -286,18 +286,18 @@ impl Rx for ShmRx {
 
     // HOT
     #[inline]
-    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&Cqe, Option<&Posted>)) -> usize {
+    fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&mut Cqe, Option<&Posted>)) -> usize {
         let mut n = 0;
         while n < out.len() {
-            let Some((cqe, posted)) = self.next() else { break };
-            saw(&cqe, Some(&posted));
+            let Some((mut cqe, posted)) = self.next() else { break };
+            saw(&mut cqe, Some(&posted));
             out[n] = cqe;
             n += 1;
         }
         if self.seg.shape().side > 0 {
             while n < out.len() {
-                let Some(cqe) = self.next_side() else { break };
-                saw(&cqe, None);
+                let Some(mut cqe) = self.next_side() else { break };
+                saw(&mut cqe, None);
                 out[n] = cqe;
                 n += 1;
             }

@@ -1,0 +1,118 @@
+//! Groups: several processes, several threads in each, all measuring at once. Every thread has a seat of its own at a
+//! hub, and everything else of its own too: link, interface or worker. Nothing is shared while a loop runs.
+//! Called by `main`; the seats work through the plan in `session`.
+
+use std::thread;
+
+use tools_common::boot::{BootError, Hub, Listener, Seat};
+use ucs::config::Source;
+use ucs::sys::{CpuSet, cpu};
+
+use crate::fail::Failure;
+use crate::link::{Cores, Link};
+use crate::local::TOOL;
+use crate::report::{Done, Report};
+use crate::session;
+use crate::spec::Spec;
+
+/// Where a process stands in its group.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where the hub is.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// This process.
+    pub proc: u32,
+    /// How many there are.
+    pub procs: u32,
+    /// Threads of each.
+    pub threads: u32,
+    /// Cores that seats take in turn; none: they run where they may.
+    pub pins: Vec<usize>,
+    /// Whether seats share cores.
+    pub cores: Cores,
+}
+
+impl Place {
+    /// Seats of the whole group.
+    pub fn seats(&self) -> u32 {
+        self.procs * self.threads
+    }
+}
+
+/// Whether `seats` on this host have a core each, of those that this process may use.
+pub fn share(seats: u32) -> Cores {
+    match CpuSet::allowed() {
+        Ok(all) if all.len() >= seats as usize => Cores::Enough,
+        _ => Cores::Shared,
+    }
+}
+
+/// Starts a hub for a group behind `listener`. It ends by itself when the seats do.
+pub fn hub(
+    listener: Listener,
+    seats: u32,
+    still: impl FnMut() -> Result<(), BootError> + Send + 'static,
+) -> Result<(), Failure> {
+    let work = move || drop(Hub::new(listener, seats).serve(still));
+    let started = thread::Builder::new().name("hub".into()).spawn(work);
+    started.map(drop).map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))
+}
+
+/// Takes this process's seats and works through the plan. The group's last seat prints by `report`; `plan` is what it
+/// measures, and is taken from whoever has one.
+pub fn run(
+    place: &Place,
+    plan: Option<&[Spec]>,
+    source: &Source,
+    report: &mut Report,
+    each: impl FnMut(Done),
+) -> Result<(), Failure> {
+    let prints = place.proc + 1 == place.procs;
+    thread::scope(|scope| {
+        let mut others = Vec::new();
+        for t in 0..place.threads - 1 {
+            let work = move || seat(place, t, None, source, &mut Report::silent(), drop);
+            let started = thread::Builder::new().name(format!("seat {t}")).spawn_scoped(scope, work);
+            others.push(started.map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))?);
+        }
+        let mut silent = Report::silent();
+        let report = if prints { report } else { &mut silent };
+        let mine = seat(place, place.threads - 1, plan, source, report, each);
+        let panicked = || Err(Failure::Run("a thread panicked".into()));
+        let all =
+            std::iter::once(mine).chain(others.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
+        // The cause rather than its echo.
+        let (mut first, mut cause) = (Ok(()), None);
+        for failed in all.filter_map(Result::err) {
+            if !failed.known_to_peer() && cause.is_none() {
+                cause = Some(failed);
+            } else if first.is_ok() {
+                first = Err(failed);
+            }
+        }
+        cause.map_or(first, Err)
+    })
+}
+
+fn seat(
+    place: &Place,
+    thread: u32,
+    plan: Option<&[Spec]>,
+    source: &Source,
+    report: &mut Report,
+    each: impl FnMut(Done),
+) -> Result<(), Failure> {
+    let rank = place.proc * place.threads + thread;
+    if !place.pins.is_empty() {
+        cpu::pin(place.pins[rank as usize % place.pins.len()])?;
+    }
+    let seat = Seat::join(TOOL, &place.host, place.port, rank, place.seats())?;
+    let mut link = Link::group(seat, place.cores);
+    let result = session::group(plan, source, &mut link, report, each);
+    if let Err(e) = &result {
+        link.give_up(e);
+    }
+    result
+}

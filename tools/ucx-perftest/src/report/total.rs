@@ -1,0 +1,131 @@
+//! What the seats of a group measured, put together: counts and rates are summed over the time in which all worked,
+//! times are those of one seat on average. Made by `session`, printed by `report`.
+
+use serde::{Deserialize, Serialize};
+use tools_common::meter::Reading;
+use ucs::sys::host::HostKey;
+
+use super::Done;
+use crate::spec::Pattern;
+
+/// What one seat did.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Share {
+    /// Iterations it drove.
+    pub iters: u64,
+    /// From its first iteration to the end of its last, seconds. Also of a seat that only received.
+    pub seconds: f64,
+    /// When the last ended, seconds on the host's monotonic clock.
+    pub ended: f64,
+    /// The host.
+    pub host: u64,
+    /// Median time of an iteration, seconds.
+    pub p50: f64,
+    /// 99.9 of 100 iterations took no longer, seconds.
+    pub p99_9: f64,
+    /// The percentile asked for, seconds.
+    pub rank: f64,
+}
+
+impl Share {
+    /// Of a result; a seat that is not `active` drove nothing.
+    pub fn of(done: &Done, active: bool) -> Share {
+        let r = done.reading;
+        let iters = if active { r.iters } else { 0 };
+        let host = HostKey::here().0;
+        Share {
+            iters,
+            seconds: done.seconds,
+            ended: done.ended,
+            host,
+            p50: r.p50,
+            p99_9: r.p99_9,
+            rank: r.rank,
+        }
+    }
+}
+
+/// What a group did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Total {
+    /// Who sent to whom.
+    pub pattern: Pattern,
+    /// How many seats there were.
+    pub seats: usize,
+    /// Iterations, and seconds, of the seats that drove any, by number.
+    pub each: Vec<(usize, u64, f64)>,
+    /// Iterations of all in the time from the first one's start to the last one's end, a second.
+    pub rate: f64,
+    /// Iterations of all; times of one seat on average, `p99_9` of the worst.
+    pub reading: Reading,
+}
+
+impl Total {
+    /// From the shares of all seats, by number.
+    pub fn new(pattern: Pattern, shares: Vec<Share>) -> Total {
+        let span = span(&shares);
+        let iters = shares.iter().map(|s| s.iters).sum::<u64>();
+        let active: Vec<(usize, &Share)> = shares.iter().enumerate().filter(|(_, s)| s.iters > 0).collect();
+        let mean = |of: &dyn Fn(&Share) -> f64| {
+            active.iter().map(|(_, s)| of(s)).sum::<f64>() / active.len().max(1) as f64
+        };
+        let overall = mean(&|s| s.seconds / s.iters as f64);
+        Total {
+            pattern,
+            seats: shares.len(),
+            each: active.iter().map(|(n, s)| (*n, s.iters, s.seconds)).collect(),
+            rate: if span > 0.0 { iters as f64 / span } else { 0.0 },
+            reading: Reading {
+                iters,
+                rank: mean(&|s| s.rank),
+                p50: mean(&|s| s.p50),
+                p99_9: active.iter().map(|(_, s)| s.p99_9).fold(0.0, f64::max),
+                recent: overall,
+                overall,
+            },
+        }
+    }
+}
+
+/// How long the group worked, seconds: from the first start to the last end where all have one clock, which also counts
+/// the time in which a seat had no core; on several hosts as long as the slowest.
+fn span(shares: &[Share]) -> f64 {
+    let worked: Vec<&Share> = shares.iter().filter(|s| s.seconds > 0.0).collect();
+    let slowest = worked.iter().map(|s| s.seconds).fold(0.0, f64::max);
+    let one_clock = worked.windows(2).all(|w| w[0].host == w[1].host);
+    let begun = worked.iter().map(|s| s.ended - s.seconds).fold(f64::INFINITY, f64::min);
+    let ended = worked.iter().map(|s| s.ended).fold(0.0, f64::max);
+    if one_clock && !worked.is_empty() { ended - begun } else { slowest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_add_up_and_times_do_not() {
+        let share = |iters, seconds, p50| Share {
+            iters,
+            seconds,
+            ended: 10.0 + seconds,
+            host: 1,
+            p50,
+            p99_9: 2.0 * p50,
+            rank: p50,
+        };
+        let idle = share(0, 3.0, 0.0);
+        let total =
+            Total::new(Pattern::Pairs, vec![idle, idle, share(100, 1.0, 0.01), share(100, 2.0, 0.02)]);
+        assert_eq!((total.seats, total.reading.iters), (4, 200));
+        assert_eq!(total.each, [(2, 100, 1.0), (3, 100, 2.0)]);
+        // The receiver was done last.
+        assert_eq!(total.rate, 200.0 / 3.0);
+        assert_eq!((total.reading.p50, total.reading.p99_9), (0.015, 0.04));
+        assert_eq!(total.reading.overall, 0.015);
+        // One after the other, not at once.
+        let late = Share { ended: 14.0, ..share(100, 1.0, 0.01) };
+        assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), late]).rate, 50.0);
+        let elsewhere = Share { host: 2, ..late };
+        assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), elsewhere]).rate, 200.0);
+    }
+}

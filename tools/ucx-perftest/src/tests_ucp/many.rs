@@ -1,0 +1,166 @@
+//! One worker and many peers: tagged messages from everybody to the first, or to everybody else.
+//! Run by `tests_ucp` on every seat of a group. Sends and receives go on side by side: who waited for one of them only
+//! could wait for somebody who waits for the other.
+
+use tools_common::boot::Blob;
+use tools_common::meter::Meter;
+use ucp::select::Sync;
+use ucp::{EXACT, Ep, Match, Worker};
+
+use super::ring::{Buffers, Ring};
+use super::{connect, open, path};
+use crate::fail::Failure;
+use crate::link::Link;
+use crate::patience::Patience;
+use crate::pattern;
+use crate::report::{Done, Report};
+use crate::spec::{Pattern, Spec, Test, Validate};
+use ucs::config::Source;
+
+/// Tag of measured messages; the lower half says who sends.
+const MSG: u64 = 0x6d73_6700_0000_0000;
+
+struct Crowd<'a> {
+    spec: &'a Spec,
+    link: &'a mut Link,
+    worker: Worker,
+    eps: Vec<Option<Ep>>,
+    targets: Vec<usize>,
+    sources: Vec<usize>,
+    meter: Meter,
+    patience: Patience,
+}
+
+/// Runs one test; answers what this seat did.
+pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+    let (me, size) = (link.rank(), link.size());
+    let opened = open(spec, source);
+    let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
+    let all = link.gather_result(mine)?;
+    let worker = opened?;
+    let one = |(n, to): (usize, &Blob)| (n != me).then(|| connect(spec, &worker, to)).transpose();
+    let connected: Result<Vec<Option<Ep>>, Failure> = all.iter().enumerate().map(one).collect();
+    link.gather_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())))?;
+    let eps = connected?;
+    let path = eps.iter().flatten().next().map(|ep| path(spec, &worker, ep)).unwrap_or_default();
+    let others = || (0..size).filter(|n| *n != me);
+    let (targets, sources): (Vec<usize>, Vec<usize>) = match (spec.pattern, me) {
+        (Pattern::Incast, 0) => (Vec::new(), others().collect()),
+        (Pattern::Incast, _) => (vec![0], Vec::new()),
+        _ => (others().collect(), others().collect()),
+    };
+    let (patience, meter) = (Patience::new(link), Meter::new());
+    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience };
+    if spec.warmup > 0 {
+        crowd.measure(spec.warmup, me)?;
+    }
+    crowd.measure(spec.iters, me)?;
+    let (reading, hist) = (crowd.meter.read(report.rank()), report.histogram(spec, &crowd.meter));
+    let done = Done::new(spec, path, reading, hist);
+    crowd.barrier()?;
+    Ok(done)
+}
+
+impl Crowd<'_> {
+    fn ring(&self) -> Result<Ring, Failure> {
+        let buffers = match self.spec.validate {
+            Validate::Yes => Buffers::Each,
+            Validate::No => Buffers::One,
+        };
+        let mut ring = Ring::new(&self.worker, self.spec.window as usize, self.spec.size(), buffers)?;
+        (0..ring.len()).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        Ok(ring)
+    }
+
+    fn measure(&mut self, iters: u64, me: usize) -> Result<(), Failure> {
+        let share = |targets: usize| (iters / targets.max(1) as u64).max(1);
+        let each = share(self.targets.len());
+        let from_each = share(if self.spec.pattern == Pattern::AllToAll { self.link.size() - 1 } else { 1 });
+        let (out, inward) = (each * self.targets.len() as u64, from_each * self.sources.len() as u64);
+        let (mut sends, mut recvs) = (self.ring()?, self.ring()?);
+        let window = self.spec.window as u64;
+        let sync = if self.spec.test == Test::TagSyncBw { Sync::Yes } else { Sync::No };
+        let checks = self.spec.validate == Validate::Yes;
+        let any = Match::tagged(MSG, EXACT << 32);
+        let mut next = vec![0u64; self.eps.len()];
+        self.barrier()?;
+        // From here on there is room for what comes first.
+        let mut posted = 0;
+        while posted < inward.min(window) {
+            recvs.recv(posted as usize, any)?;
+            posted += 1;
+        }
+        self.meter.start();
+        let (mut sent, mut received) = (0, 0);
+        while sent < out || received < inward {
+            let mut moved = false;
+            let slot = (sent % window) as usize;
+            if sent < out && sends.is_idle(slot)? {
+                let to = self.targets[(sent % self.targets.len() as u64) as usize];
+                if checks {
+                    pattern::fill(sends.bytes(slot), sent / self.targets.len() as u64);
+                }
+                let ep = self.eps[to].as_ref().ok_or_else(|| Failure::Run("a seat without a way".into()))?;
+                sends.send(slot, ep, MSG | me as u64, sync)?;
+                sent += 1;
+                self.meter.tick();
+                moved = true;
+            }
+            let slot = (received % window) as usize;
+            if received < inward
+                && let Some(status) = recvs.poll(slot)?
+            {
+                if checks {
+                    let from = (status.tag & (u64::MAX >> 32)) as usize;
+                    let seq =
+                        next.get_mut(from).ok_or_else(|| Failure::Corrupt(format!("from seat {from}")))?;
+                    pattern::check(recvs.bytes(slot), *seq, self.spec.size())
+                        .map_err(|why| Failure::Corrupt(format!("from seat {from}: {why}")))?;
+                    *seq += 1;
+                    recvs.bytes(slot).fill(0xee);
+                }
+                received += 1;
+                if posted < inward {
+                    recvs.recv(slot, any)?;
+                    posted += 1;
+                }
+                moved = true;
+            }
+            if !moved {
+                self.progress()?;
+            }
+        }
+        for slot in 0..sends.len() {
+            while !sends.is_idle(slot)? {
+                self.progress()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// HOT
+    #[inline(always)]
+    fn progress(&mut self) -> Result<(), Failure> {
+        if self.worker.progress() > 0 {
+            self.patience.renew();
+            return Ok(());
+        }
+        self.patience.lose(self.link)?;
+        if self.patience.is_due() { self.look() } else { Ok(()) }
+    }
+
+    /// A receive from anybody does not end because one peer has failed.
+    #[cold]
+    fn look(&self) -> Result<(), Failure> {
+        let fault = |ep: &Ep| ep.peer_view().and_then(|peer| peer.fault);
+        match self.eps.iter().flatten().find_map(fault) {
+            Some(fault) => Err(Failure::Run(format!("an endpoint failed: {fault}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn barrier(&mut self) -> Result<(), Failure> {
+        let worker = &self.worker;
+        Ok(self.link.barrier(|| worker.progress())?)
+    }
+}

@@ -1,0 +1,114 @@
+//! More than two sides: processes, threads, and who sends to whom. Every byte is checked, and so are the sums.
+
+mod common;
+use common::{Server, children_of, good, is_running, program, soon};
+use serde_json::Value;
+use std::process::Stdio;
+
+fn json(line: &str) -> Value {
+    let out = good(line);
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
+}
+
+/// The figures of a group agree with one another.
+fn adds_up(line: &str, value: &Value, seats: usize, senders: usize) {
+    assert_eq!(value["seats"], seats, "{line}: {value}");
+    let each = value["each"].as_array().unwrap();
+    assert_eq!(each.len(), senders, "{line}: {value}");
+    let sum: u64 = each.iter().map(|e| e["iterations"].as_u64().unwrap()).sum();
+    assert_eq!(value["iterations"], sum, "{line}: {value}");
+    assert_eq!(value["validated"], true, "{line}");
+    let alone: f64 = each.iter().map(|e| e["msg_rate"].as_f64().unwrap()).sum();
+    let rate = value["msg_rate"].as_f64().unwrap();
+    // All together are not faster than each by itself (figures are rounded).
+    assert!(rate > 0.0 && rate <= alone * 1.01 + 1.0, "{line}: {value}");
+}
+
+#[test]
+fn pairs_of_processes_and_of_threads() {
+    for test in [
+        "am_lat -x posix",
+        "put_bw -x posix -D zcopy -s 9k",
+        "am_bw -x efa",
+        "fadd -x posix",
+        "tag_bw -s 20k",
+    ] {
+        for (group, seats) in [("--procs 4", 4), ("-T 3", 6), ("--procs 4 -T 2", 8)] {
+            let line = format!("--local --json --validate -n 200 -w 10 {group} -t {test}");
+            let value = json(&line);
+            assert_eq!(value["pattern"], "pairs");
+            adds_up(&line, &value, seats, seats / 2);
+        }
+    }
+}
+
+#[test]
+fn everybody_to_one_and_everybody_to_all() {
+    let tests = [
+        "am_bw -x posix",
+        "am_bw -x efa -D bcopy -s 2000 -W 3",
+        "put_bw -x posix",
+        "put_bw -x efa -s 9000",
+        "get -x posix",
+        "get_bw -x efa -s 5000",
+        "add_mr -x posix",
+        "fadd -x posix -s 4 -O 4",
+        "tag_bw -x posix",
+        "tag_bw -x efa -s 200k -n 30",
+        "tag_sync_bw -x posix -s 20k -O 3",
+    ];
+    for test in tests {
+        for (pattern, senders) in [("incast", 2), ("alltoall", 3)] {
+            let line =
+                format!("--local --procs 3 --json --validate -n 300 -w 20 --pattern {pattern} -t {test}");
+            let value = json(&line);
+            assert_eq!(value["pattern"], pattern);
+            adds_up(&line, &value, 3, senders);
+        }
+    }
+}
+
+#[test]
+fn sums_are_printed_as_ucx_perftest_prints_those_of_threads() {
+    let text = good("--local -q -f -T 2 -n 500 -t tag_bw -x posix");
+    let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!((cells.len(), cells[0]), (4, "1000"), "{text}");
+    let text = good("--local -T 2 -n 500 -t tag_bw -x posix --pattern alltoall -s 8..16 -v");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.lines().nth(1).unwrap().starts_with("8,"), "{text}");
+}
+
+#[test]
+fn a_server_and_its_client_with_threads() {
+    let server = Server::start("");
+    let port = server.port.to_string();
+    let line = "--json -T 3 -t am_lat -x posix -n 300 --validate";
+    let client = program().args(["127.0.0.1", "-p", &port]).args(line.split(' ')).output().unwrap();
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    let value: Value = serde_json::from_slice(&client.stdout).unwrap();
+    adds_up(line, &value, 6, 3);
+    let ran = server.finish();
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn one_that_dies_ends_the_group() {
+    let parent = program()
+        .args("--local -q -f --procs 4 -t am_lat -x posix -n 1000m".split(' '))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut children = Vec::new();
+    assert!(soon(|| {
+        children = children_of(parent.id());
+        children.len() == 3
+    }));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let victim = rustix::process::Pid::from_raw(children[1] as i32).unwrap();
+    rustix::process::kill_process(victim, rustix::process::Signal::KILL).unwrap();
+    let out = parent.wait_with_output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!((out.status.code(), err.lines().count()), (Some(255), 1), "{err}");
+    assert!(soon(|| !children.iter().any(|c| is_running(*c))), "{children:?}");
+}

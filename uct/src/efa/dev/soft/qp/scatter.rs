@@ -1,0 +1,134 @@
+//! Receives in several pieces: a message lands in a buffer of the device and is cut up when its completion is polled.
+//! Called by posts with more than one piece, and by the completion queue for such queue pairs. Links know nothing of it.
+
+use super::super::link::{Link, Posted, Rx};
+use super::super::{Device, Mr, Pd};
+use super::{Qp, QpCore, State};
+use crate::api::{Access, Error};
+use crate::efa::dev::{Cqe, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// Most pieces of a receive.
+pub const MAX_RECV_PIECES: usize = 3;
+/// Buffers allocated at once.
+const CHUNK: usize = 64;
+
+/// Buffers of one queue pair, and the pieces they stand for.
+pub(super) struct Scatter<L: Link> {
+    chunks: Vec<Mr<L>>,
+    of_key: FxHashMap<u32, usize>,
+    pieces: Vec<[Sge; MAX_RECV_PIECES]>,
+    free: Vec<usize>,
+    room: usize,
+}
+
+impl<L: Link> Scatter<L> {
+    pub(super) fn new(room: usize) -> Self {
+        Scatter {
+            chunks: Vec::new(),
+            of_key: FxHashMap::default(),
+            pieces: Vec::new(),
+            free: Vec::new(),
+            room: room.next_multiple_of(64),
+        }
+    }
+
+    fn grow(&mut self, qp: &QpCore<L>) -> Result<(), Error> {
+        let dev = Device(Rc::clone(&qp.dev));
+        let chunk = dev.alloc_mr(&Pd(qp.pd), CHUNK * self.room, Access::LOCAL_WRITE)?;
+        self.of_key.insert(chunk.lkey(), self.chunks.len());
+        self.chunks.push(chunk);
+        let first = self.pieces.len();
+        self.pieces.resize(first + CHUNK, [super::post::NO_SGE; MAX_RECV_PIECES]);
+        self.free.extend((first..first + CHUNK).rev());
+        Ok(())
+    }
+
+    /// Buffer `slot`, `len` bytes of it.
+    fn buffer(&self, slot: usize, len: u32) -> Sge {
+        let chunk = &self.chunks[slot / CHUNK];
+        let addr = chunk.addr().wrapping_add(slot % CHUNK * self.room);
+        Sge { addr, len: len.min(self.room as u32), lkey: chunk.lkey() }
+    }
+
+    /// The buffer a receive was posted with, if it is one of these.
+    fn slot(&self, posted: &Posted) -> Option<usize> {
+        let chunk = *self.of_key.get(&posted.lkey)?;
+        let offset = (posted.addr as usize).checked_sub(self.chunks[chunk].addr() as usize)?;
+        Some(chunk * CHUNK + offset / self.room)
+    }
+}
+
+impl<L: Link> Qp<L> {
+    /// Posts a receive of up to [`MAX_RECV_PIECES`] pieces, which a message fills one after the other.
+    pub fn recv_pieces(&self, wr_id: u64, pieces: &[Sge]) -> Result<(), PostError> {
+        let mut list = [super::post::NO_SGE; MAX_RECV_PIECES];
+        match pieces {
+            [] => return self.recv(wr_id, list[0]),
+            [one] => return self.recv(wr_id, *one),
+            _ => {}
+        }
+        let room =
+            list.get_mut(..pieces.len()).ok_or(PostError::Invalid("more pieces than a receive has"))?;
+        room.copy_from_slice(pieces);
+        let qp = &*self.0;
+        if qp.rx.outstanding() >= qp.recv_depth {
+            return Err(PostError::Full);
+        }
+        let len = list.iter().fold(0u32, |n, sge| n.saturating_add(sge.len));
+        let good = list.iter().all(|sge| qp.local_ok(sge, Access::LOCAL_WRITE));
+        if qp.state.get() == State::Error || !good {
+            qp.refused_recv(wr_id);
+            return Ok(());
+        }
+        let mut all = qp.scatter.borrow_mut();
+        let all = all.get_or_insert_with(|| Scatter::new(qp.dev.attr.mtu as usize));
+        if all.free.is_empty() {
+            all.grow(qp).map_err(|_| PostError::Full)?;
+        }
+        let slot = all.free.pop().ok_or(PostError::Full)?;
+        all.pieces[slot] = list;
+        self.recv(wr_id, all.buffer(slot, len))
+    }
+}
+
+impl<L: Link> QpCore<L> {
+    /// Whether receives in pieces were posted. // HOT
+    #[inline]
+    pub(in super::super) fn scatters(&self) -> bool {
+        self.scatter.borrow().is_some()
+    }
+
+    /// Cuts up what arrived, if it was for a receive in pieces; their keys count as they are now.
+    #[cold]
+    pub(in super::super) fn spread(&self, cqe: &mut Cqe, posted: &Posted) {
+        let mut all = self.scatter.borrow_mut();
+        let Some((all, slot)) = all.as_mut().and_then(|all| all.slot(posted).map(|slot| (all, slot))) else {
+            return;
+        };
+        let from = all.buffer(slot, cqe.len);
+        let pieces = all.pieces[slot];
+        all.free.push(slot);
+        if cqe.status != DevStatus::Ok {
+            return;
+        }
+        let mut done = 0;
+        for sge in pieces {
+            let len = sge.len.min(from.len - done);
+            if len == 0 {
+                continue;
+            }
+            if !self.local_ok(&Sge { len, ..sge }, Access::LOCAL_WRITE) {
+                cqe.status = DevStatus::InvalidLkey;
+                return;
+            }
+            // SAFETY: the target is a live registration for local writes of that length (checked just now); the source
+            // lies in a buffer of ours, `done + len` being at most its length; a buffer is in nobody's pieces.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from.addr.wrapping_add(done as usize), sge.addr, len as usize)
+            };
+            done += len;
+        }
+    }
+}

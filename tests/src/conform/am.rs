@@ -267,6 +267,47 @@ pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
     }
 }
 
+/// Kept messages are read and given back by another thread while more arrive and are kept.
+pub fn kept_messages_go_to_other_threads<I: Iface>(p: &Pair<I>) {
+    const COUNT: u64 = 3000;
+    let len = |n: u64| (n as usize * 7) % 300.min(p.a.attr().am.max_bcopy - 8) + 8;
+    let (to, from) = std::sync::mpsc::sync_channel::<Kept>(16);
+    let reader = std::thread::spawn(move || {
+        let mut seen: Vec<Vec<u8>> = from.into_iter().map(|kept| kept.packet().to_vec()).collect();
+        seen.sort_unstable();
+        seen
+    });
+    let mut keeper = Keeper(Vec::new());
+    let (mut a, mut sent, mut kept) = (Log::default(), 0, 0);
+    let mut polls = 0;
+    while kept < COUNT {
+        if sent < COUNT {
+            let data = bytes(sent, len(sent));
+            let packed = p.ab.am_packet(1 + data.len(), |slot| {
+                slot[0] = sent as u8;
+                slot[1..=data.len()].copy_from_slice(&data);
+                1 + data.len()
+            });
+            sent += u64::from(packed.is_ok());
+        }
+        (p.tick)();
+        p.b.poll(3, &mut keeper);
+        if !p.same {
+            p.a.poll(3, &mut a);
+        }
+        for message in keeper.0.drain(..) {
+            kept += 1;
+            to.send(message).unwrap();
+        }
+        polls += 1;
+        assert!(polls < 10_000_000);
+    }
+    drop(to);
+    let mut want: Vec<_> = (0..COUNT).map(|n| [&[n as u8], &bytes(n, len(n))[..]].concat()).collect();
+    want.sort_unstable();
+    assert!(reader.join().unwrap() == want, "kept messages changed");
+}
+
 /// `progress` calls handlers; an id without one is dropped; a removed one is not called again.
 pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
     let got = Rc::new(RefCell::new(Vec::new()));

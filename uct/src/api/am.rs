@@ -8,7 +8,7 @@
 //! the local.
 
 use super::{EpTag, Error, Source};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// One arrived active message. Dropping it gives the buffer back; [`Am::keep`] holds on to it.
 pub struct Am<'a> {
@@ -24,21 +24,25 @@ pub trait Keep {
     fn keep(&self, packet: &[u8]) -> Kept;
 }
 
-/// An active message that outlives its handler. Dropping it gives the buffer back to the transport.
+/// An active message that outlives its handler. Dropping it gives the buffer back to the transport, from whatever
+/// thread: a kept message may be handed to another one.
 pub struct Kept {
     bytes: KeptBytes,
 }
 
 enum KeptBytes {
     Heap(Box<[u8]>),
-    Pool { owner: Rc<dyn KeptPool>, slot: u32, len: u32 },
+    Lent { owner: Arc<dyn KeptPool>, slot: u32, at: *const u8, len: usize },
 }
 
+// SAFETY: the bytes are only read while they are kept (`Kept::lent`), their owner is itself for all threads.
+unsafe impl Send for Kept {}
+// SAFETY: as above; sharing gives out nothing but `&[u8]`.
+unsafe impl Sync for Kept {}
+
 /// A pool of receive buffers that outlives the interface while messages are kept.
-pub trait KeptPool {
-    /// The first `len` bytes of `slot`, starting with the id byte.
-    fn bytes(&self, slot: u32, len: u32) -> &[u8];
-    /// The slot's buffer is free again.
+pub trait KeptPool: Send + Sync {
+    /// The slot's buffer is free again. Called once for each lent slot, by any thread.
     fn release(&self, slot: u32);
 }
 
@@ -86,23 +90,28 @@ impl Kept {
         Kept { bytes: KeptBytes::Heap(packet.into()) }
     }
 
-    /// A buffer of the transport's own pool.
-    pub fn pooled(owner: Rc<dyn KeptPool>, slot: u32, len: u32) -> Self {
-        Kept { bytes: KeptBytes::Pool { owner, slot, len } }
+    /// A buffer of the transport's own pool: the packet (id byte and data) is the `len` bytes at `at`.
+    ///
+    /// # Safety
+    /// The bytes must stay valid while `owner` lives, be initialised, and be written by nobody until `owner` has been
+    /// told that `slot` is free again.
+    pub unsafe fn lent(owner: Arc<dyn KeptPool>, slot: u32, at: *const u8, len: usize) -> Self {
+        Kept { bytes: KeptBytes::Lent { owner, slot, at, len } }
     }
 
     /// Id byte and data.
     pub fn packet(&self) -> &[u8] {
         match &self.bytes {
             KeptBytes::Heap(b) => b,
-            KeptBytes::Pool { owner, slot, len } => owner.bytes(*slot, *len),
+            // SAFETY: promised to `lent`: valid while the owner lives, and unchanged until the drop of `self`.
+            KeptBytes::Lent { at, len, .. } => unsafe { std::slice::from_raw_parts(*at, *len) },
         }
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if let KeptBytes::Pool { owner, slot, .. } = &self.bytes {
+        if let KeptBytes::Lent { owner, slot, .. } = &self.bytes {
             owner.release(*slot);
         }
     }

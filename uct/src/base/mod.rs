@@ -6,5 +6,6 @@ pub mod am;
 pub mod check;
 pub mod direct;
 pub mod iov;
+pub mod lent;
 pub mod pending;
 mod wide;

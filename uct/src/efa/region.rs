@@ -3,6 +3,8 @@
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{Access, Error};
+use std::any::Any;
+use std::sync::Arc;
 
 /// Slots start on cache lines.
 const LINE: usize = 64;
@@ -35,6 +37,11 @@ impl<M: DevMr> Region<M> {
     fn ptr(&self, slot: u32) -> *mut u8 {
         assert!(slot < self.count);
         self.mr.addr().wrapping_add(slot as usize * self.stride)
+    }
+
+    /// What keeps the slots mapped when the region is gone.
+    pub(super) fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.mr.backing()
     }
 
     /// Usable bytes of a slot.

@@ -3,25 +3,28 @@
 
 use super::dev::{Dev, DevMr, DevQp};
 use super::region::Region;
-use crate::api::{Access, Error, Keep, Kept, KeptPool};
+use crate::api::{Access, Error, Keep, Kept};
+use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Receives posted with one doorbell, unless the queue is too short for that.
 const BATCH: u32 = 16;
 
-/// The buffers; outlives the interface while messages are kept.
-pub(super) struct Pool<M> {
+/// The buffers; their memory outlives the interface while messages are kept.
+struct Pool<M> {
     region: Region<M>,
     /// Slots neither posted nor lent nor kept.
     free: RefCell<Vec<u32>>,
     kept: Cell<u32>,
     spare: u32,
+    /// `None`: the device's memory cannot outlive its registration, so keeping copies.
+    lent: Option<Arc<Lent>>,
 }
 
 /// The receive side of an interface.
 pub(super) struct Rx<M> {
-    pool: Rc<Pool<M>>,
+    pool: Pool<M>,
     /// Receives the device should have.
     depth: u32,
     posted: Cell<u32>,
@@ -30,7 +33,7 @@ pub(super) struct Rx<M> {
 
 /// A buffer between the device and the handler: goes back to the pool when dropped, unless kept.
 pub(super) struct Arrival<'a, M: DevMr + 'static> {
-    pool: &'a Rc<Pool<M>>,
+    pool: &'a Pool<M>,
     slot: u32,
     kept: Cell<bool>,
 }
@@ -47,7 +50,8 @@ impl<M: DevMr + 'static> Rx<M> {
         let count = depth + spare;
         let region = Region::new(dev, pd, slot_len, count, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
         let free = RefCell::new((0..count).rev().collect());
-        let pool = Rc::new(Pool { region, free, kept: Cell::new(0), spare });
+        let lent = region.backing().map(|memory| Lent::new(count, memory));
+        let pool = Pool { region, free, kept: Cell::new(0), spare, lent };
         Ok(Rx { pool, depth, posted: Cell::new(0), batch: (depth / 4).clamp(1, BATCH) })
     }
 
@@ -105,12 +109,18 @@ impl<M: DevMr + 'static> Arrival<'_, M> {
 
 impl<M: DevMr + 'static> Keep for Arrival<'_, M> {
     fn keep(&self, packet: &[u8]) -> Kept {
-        let kept = self.pool.kept.get();
-        if kept == self.pool.spare || self.kept.replace(true) {
+        let pool = self.pool;
+        let Some(lent) = &pool.lent else { return Kept::copied(packet) };
+        if pool.kept.get() == pool.spare {
+            let back = lent.reclaim(|slot| pool.free.borrow_mut().push(slot));
+            pool.kept.set(pool.kept.get() - back);
+        }
+        if pool.kept.get() == pool.spare || self.kept.replace(true) {
             return Kept::copied(packet);
         }
-        self.pool.kept.set(kept + 1);
-        Kept::pooled(self.pool.clone(), self.slot, packet.len() as u32)
+        pool.kept.set(pool.kept.get() + 1);
+        // SAFETY: the packet lies in the slot, which is not posted again before it has come back.
+        unsafe { lent.lend(self.slot, packet.as_ptr(), packet.len()) }
     }
 }
 
@@ -120,17 +130,5 @@ impl<M: DevMr + 'static> Drop for Arrival<'_, M> {
         if !self.kept.get() {
             self.pool.free.borrow_mut().push(self.slot);
         }
-    }
-}
-
-impl<M: DevMr> KeptPool for Pool<M> {
-    fn bytes(&self, slot: u32, len: u32) -> &[u8] {
-        // SAFETY: a kept slot is not posted until it is released.
-        unsafe { self.region.bytes(slot, len as usize) }
-    }
-
-    fn release(&self, slot: u32) {
-        self.kept.set(self.kept.get() - 1);
-        self.free.borrow_mut().push(slot);
     }
 }

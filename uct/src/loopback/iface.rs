@@ -4,18 +4,22 @@
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr,
-    Keep, Kept, KeptPool, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink, Source,
+    Keep, Kept, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
+use crate::base::lent::Lent;
 use crate::base::pending::{Arbiter, Room};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::coll::ring::Ring;
-use ucs::mem::pool::{BufId, Pool, PoolShape};
+use ucs::mem::page::CACHE_LINE;
+use ucs::mem::pool::FreeList;
+use ucs::mem::{Fill, MapOpts, Mapping, MemError};
 use ucs::sys::fd::EventFd;
 
 ucs::config_table! {
@@ -46,23 +50,27 @@ pub(super) struct Inner {
     pub(super) attr: IfaceAttr,
     md: Md,
     queue: RefCell<Ring<Arrived>>,
-    slots: Rc<Slots>,
+    slots: Slots,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
 }
 
 struct Arrived {
-    slot: BufId,
+    slot: u32,
     len: u32,
     from: u64,
 }
 
-/// Receive slots; outlives the interface while messages are kept.
+/// Receive slots.
 struct Slots {
-    pool: RefCell<Pool>,
-    kept: Cell<usize>,
-    most_kept: usize,
+    /// As many as the queue holds, and as many again that may be kept.
+    memory: Arc<Mapping>,
+    slot_len: usize,
+    free: RefCell<FreeList>,
+    kept: Cell<u32>,
+    most_kept: u32,
+    lent: Arc<Lent>,
 }
 
 #[derive(Default)]
@@ -75,19 +83,14 @@ impl Iface {
     /// Opens an interface of the calling thread.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        // Twice as many slots as the queue holds: half of them may be kept before a keep has to copy.
-        let shape = PoolShape::new(config.seg_size, 2 * config.fifo_size as u32);
-        let pool = Pool::new(shape).map_err(|e| OpenError::Environment(format!("{TL}: {e}")))?;
+        let slots = Slots::new(config.seg_size, config.fifo_size as u32)
+            .map_err(|e| OpenError::Environment(format!("{TL}: {e}")))?;
         let inner = Rc::new(Inner {
             id,
             attr: attr(config.seg_size - 1, config.fifo_size),
             md: Md::new(),
             queue: RefCell::new(Ring::new(config.fifo_size)),
-            slots: Rc::new(Slots {
-                pool: RefCell::new(pool),
-                kept: Cell::new(0),
-                most_kept: config.fifo_size,
-            }),
+            slots,
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
@@ -155,7 +158,7 @@ impl Inner {
         if self.queue.borrow().is_full() {
             return Err(api::Refused::NoResource);
         }
-        let Some(slot) = self.slots.pool.borrow_mut().alloc() else { return Err(api::Refused::NoResource) };
+        let Some(slot) = self.slots.free.borrow_mut().take() else { return Err(api::Refused::NoResource) };
         let mut filled = Filled { slots: &self.slots, slot: Some(slot) };
         // SAFETY: the slot was just taken and is in nobody else's hands until it is queued or dropped below.
         let len = fill(unsafe { self.slots.bytes_mut(slot) });
@@ -184,7 +187,7 @@ impl Inner {
         while events < max {
             let Some(arrived) = self.queue.borrow_mut().pop() else { break };
             let delivery = Delivery { slots: &self.slots, slot: arrived.slot, kept: Cell::new(false) };
-            let packet = self.slots.bytes(arrived.slot.raw(), arrived.len);
+            let packet = self.slots.bytes(arrived.slot, arrived.len as usize);
             sink.on_am(Am::new(packet, Source { node: arrived.from, port: 0 }, &delivery));
             events += 1;
         }
@@ -204,69 +207,91 @@ impl Drop for Inner {
 /// A slot being filled; given back if the closure panics or the message is refused.
 struct Filled<'a> {
     slots: &'a Slots,
-    slot: Option<BufId>,
+    slot: Option<u32>,
 }
 
 impl Drop for Filled<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.slots.pool.borrow_mut().free(slot);
+            self.slots.free.borrow_mut().give(slot);
         }
     }
 }
 
 /// A message in its handler: gives the slot back at the end, unless it was kept.
 struct Delivery<'a> {
-    slots: &'a Rc<Slots>,
-    slot: BufId,
+    slots: &'a Slots,
+    slot: u32,
     kept: Cell<bool>,
 }
 
 impl Keep for Delivery<'_> {
     fn keep(&self, packet: &[u8]) -> Kept {
-        let kept = self.slots.kept.get();
-        if kept >= self.slots.most_kept {
+        let slots = self.slots;
+        if slots.kept.get() == slots.most_kept {
+            slots.reclaim();
+        }
+        if slots.kept.get() == slots.most_kept || self.kept.replace(true) {
             return Kept::copied(packet);
         }
-        self.slots.kept.set(kept + 1);
-        self.kept.set(true);
-        Kept::pooled(self.slots.clone(), self.slot.raw(), packet.len() as u32)
+        slots.kept.set(slots.kept.get() + 1);
+        // SAFETY: the packet lies in the slot, which is not written again before it is taken back by `reclaim`.
+        unsafe { slots.lent.lend(self.slot, packet.as_ptr(), packet.len()) }
     }
 }
 
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         if !self.kept.get() {
-            self.slots.pool.borrow_mut().free(self.slot);
+            self.slots.free.borrow_mut().give(self.slot);
         }
     }
 }
 
 impl Slots {
+    fn new(seg_size: usize, depth: u32) -> Result<Self, MemError> {
+        let slot_len = seg_size.next_multiple_of(CACHE_LINE);
+        let count = 2 * depth;
+        let memory = Arc::new(Mapping::new(
+            slot_len * count as usize,
+            MapOpts { fill: Fill::Lazy, ..MapOpts::default() },
+        )?);
+        Ok(Slots {
+            lent: Lent::new(count, memory.clone()),
+            memory,
+            slot_len,
+            free: RefCell::new(FreeList::new(count)),
+            kept: Cell::new(0),
+            most_kept: depth,
+        })
+    }
+
+    /// First byte of a slot. // HOT
+    #[inline(always)]
+    fn at(&self, slot: u32) -> *mut u8 {
+        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len)
+    }
+
     /// # Safety
     /// The slot must be taken, and no other reference to its bytes may exist.
     #[allow(clippy::mut_from_ref, reason = "the slots are disjoint, and each has one holder")]
-    unsafe fn bytes_mut(&self, slot: BufId) -> &mut [u8] {
-        let (at, len) = {
-            let pool = self.pool.borrow();
-            (pool.ptr(slot), pool.slot_len())
-        };
-        // SAFETY: a slot is valid and initialised for `slot_len` bytes while the pool lives; the caller is alone.
-        unsafe { std::slice::from_raw_parts_mut(at, len) }
-    }
-}
-
-impl KeptPool for Slots {
-    fn bytes(&self, slot: u32, len: u32) -> &[u8] {
-        let at = self.pool.borrow().ptr(BufId::from_raw(slot));
-        // SAFETY: `len` bytes of the slot were filled by a send; a slot that is queued, delivered or kept is not
-        // written until it is freed.
-        unsafe { std::slice::from_raw_parts(at, len as usize) }
+    unsafe fn bytes_mut(&self, slot: u32) -> &mut [u8] {
+        // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; the caller is alone.
+        unsafe { std::slice::from_raw_parts_mut(self.at(slot), self.slot_len) }
     }
 
-    fn release(&self, slot: u32) {
-        self.kept.set(self.kept.get() - 1);
-        self.pool.borrow_mut().free(BufId::from_raw(slot));
+    /// The first bytes of a slot that is queued or being delivered. // HOT
+    fn bytes(&self, slot: u32, len: usize) -> &[u8] {
+        assert!(len <= self.slot_len);
+        // SAFETY: as in `bytes_mut`; a slot that is queued, delivered or kept is not written until it is freed.
+        unsafe { std::slice::from_raw_parts(self.at(slot), len) }
+    }
+
+    /// Takes back what keepers have dropped.
+    #[cold]
+    fn reclaim(&self) {
+        let back = self.lent.reclaim(|slot| self.free.borrow_mut().give(slot));
+        self.kept.set(self.kept.get() - back);
     }
 }
 

@@ -4,10 +4,10 @@
 use super::fifo;
 use super::porter::{Alarm, Export, Porter, ProcKey};
 use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape};
-use crate::api::{Am, Error, Keep, Kept, KeptPool, Sink, Source};
+use crate::api::{Am, Error, Keep, Kept, Sink, Source};
+use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::mem::MemError;
@@ -34,7 +34,7 @@ pub struct RxStats {
 
 /// A receive FIFO and its reader's private state.
 pub struct Rx {
-    store: Rc<Store>,
+    store: Store,
     /// Next ticket to read.
     next: Cell<u64>,
     /// The tail is released when the next ticket is a multiple of this plus one.
@@ -56,11 +56,12 @@ pub struct Rx {
     export: Export,
 }
 
-/// The segment and its spare slots; outlives the interface while messages are kept.
+/// The segment and its spare slots; the segment stays mapped while messages are kept.
 struct Store {
     seg: Segment,
     slot_len: usize,
     spare: RefCell<Vec<u32>>,
+    lent: Arc<Lent>,
 }
 
 /// A message in its handler.
@@ -78,11 +79,16 @@ impl Rx {
         let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
         let wake = Arc::new(wake);
         let mem = seg.own().expect("it has just been made").clone();
-        let export = porter.export(name, mem, Some(wake.clone()));
+        let export = porter.export(name, mem.clone(), Some(wake.clone()));
         let mut spare = Vec::with_capacity(shape.slots as usize);
         spare.extend((shape.cells..shape.slots).rev());
         Ok(Rx {
-            store: Rc::new(Store { seg, slot_len: shape.slot_len as usize, spare: RefCell::new(spare) }),
+            store: Store {
+                lent: Lent::new(shape.slots, mem),
+                seg,
+                slot_len: shape.slot_len as usize,
+                spare: RefCell::new(spare),
+            },
             next: Cell::new(0),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
@@ -266,23 +272,24 @@ impl Drop for Rx {
 impl Keep for Delivery<'_> {
     fn keep(&self, packet: &[u8]) -> Kept {
         let store = &self.rx.store;
-        let Some(spare) = store.spare.borrow_mut().pop() else { return Kept::copied(packet) };
-        let len = packet.len() as u32;
-        match self.slot_of {
+        let Some(spare) = store.take_spare() else { return Kept::copied(packet) };
+        let (slot, at) = match self.slot_of {
             Some(cell) => {
                 // The cell gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
                 let slot = self.rx.bound[cell as usize].replace(spare);
                 store.seg.slot_of(cell).store(spare, Ordering::Relaxed);
-                Kept::pooled(store.clone(), slot, len)
+                (slot, packet.as_ptr())
             }
             None => {
                 // SAFETY: the spare slot is nobody's, and as long as any packet; `packet` lies in a cell.
                 unsafe {
                     std::ptr::copy_nonoverlapping(packet.as_ptr(), store.slot(spare).cast_mut(), packet.len())
                 };
-                Kept::pooled(store.clone(), spare, len)
+                (spare, store.slot(spare))
             }
-        }
+        };
+        // SAFETY: the packet lies in the slot now, which is bound to no cell until it has come back.
+        unsafe { store.lent.lend(slot, at, packet.len()) }
     }
 }
 
@@ -292,15 +299,13 @@ impl Store {
     fn slot(&self, n: u32) -> *const u8 {
         self.seg.slot(n).expect("bound and spare slots are ours to name")
     }
-}
 
-impl KeptPool for Store {
-    fn bytes(&self, slot: u32, len: u32) -> &[u8] {
-        // SAFETY: a kept slot is bound to no cell, so no honest writer writes it; len was at most slot_len.
-        unsafe { std::slice::from_raw_parts(self.slot(slot), len as usize) }
-    }
-
-    fn release(&self, slot: u32) {
-        self.spare.borrow_mut().push(slot);
+    /// A slot that is bound to no cell and holds no kept message.
+    fn take_spare(&self) -> Option<u32> {
+        let mut spare = self.spare.borrow_mut();
+        if spare.is_empty() {
+            self.lent.reclaim(|slot| spare.push(slot));
+        }
+        spare.pop()
     }
 }

@@ -10,8 +10,10 @@ pub mod soft;
 
 use crate::api::{Access, OpenError};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
+use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// A 16-byte global identifier: link-local prefix `fe80::/64` and an interface id in the low eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -232,6 +234,11 @@ pub trait DevMr {
     fn lkey(&self) -> u32;
     /// Remote key.
     fn rkey(&self) -> u32;
+    /// What keeps the bytes mapped, for somebody who still reads them when the registration is gone. `None`: they
+    /// go with it, or belong to the caller.
+    fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
 }
 
 /// A completion queue.

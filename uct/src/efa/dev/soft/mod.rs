@@ -38,8 +38,10 @@ use link::{Link, Rx, RxInit};
 use model::Model;
 use mr::{Keep, Region};
 use qp::QpParts;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What a device did so far, besides going straight.
 #[derive(Debug, Default)]
@@ -301,6 +303,10 @@ impl<L: Link> DevMr for Mr<L> {
 
     fn rkey(&self) -> u32 {
         self.key
+    }
+
+    fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.memory.as_ref().map(Keep::as_any)
     }
 }
 

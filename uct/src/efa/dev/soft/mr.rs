@@ -3,10 +3,11 @@
 //! Never reads or writes the memory a row describes.
 
 use crate::api::{Access, Error};
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use ucs::mem::{Mapping, SharedMem};
 
@@ -15,9 +16,9 @@ use ucs::mem::{Mapping, SharedMem};
 #[allow(dead_code, reason = "held for its Drop")]
 pub enum Keep {
     /// Of this process alone.
-    Private(Rc<Mapping>),
+    Private(Arc<Mapping>),
     /// Shared with other processes.
-    Shared(Rc<SharedMem>),
+    Shared(Arc<SharedMem>),
 }
 
 impl Keep {
@@ -32,6 +33,14 @@ impl Keep {
         match self {
             Keep::Private(m) => m.len(),
             Keep::Shared(m) => m.len(),
+        }
+    }
+
+    /// The same for another thread.
+    pub(super) fn as_any(&self) -> Arc<dyn Any + Send + Sync> {
+        match self {
+            Keep::Private(m) => m.clone(),
+            Keep::Shared(m) => m.clone(),
         }
     }
 }
@@ -216,7 +225,7 @@ mod tests {
 
     fn table(count: usize) -> MrTable {
         let map = Mapping::new(MrTable::bytes(count), MapOpts::default()).unwrap();
-        MrTable::new(Rows::new(Keep::Private(Rc::new(map)), 0, count))
+        MrTable::new(Rows::new(Keep::Private(Arc::new(map)), 0, count))
     }
 
     fn region(addr: u64, len: u64) -> Region {

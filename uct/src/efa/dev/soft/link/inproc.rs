@@ -19,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use ucs::mem::{Fill, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
 
@@ -70,7 +71,7 @@ impl Fabric {
             .map_err(|e| OpenError::Environment(format!("softefa{nth}: {e}")))?;
         let node = Rc::new(Node {
             iid,
-            table: MrTable::new(Rows::new(Keep::Private(Rc::new(table)), 0, rows)),
+            table: MrTable::new(Rows::new(Keep::Private(Arc::new(table)), 0, rows)),
             known: RefCell::default(),
             dead: Cell::new(false),
             strict: profile.strict,
@@ -214,7 +215,7 @@ impl Link for Inproc {
     fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {
         let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
         let map = Mapping::new(len, opts).map_err(|_| Error::NoMemory)?;
-        Ok((Keep::Private(Rc::new(map)), None))
+        Ok((Keep::Private(Arc::new(map)), None))
     }
 
     fn open_rx(&self, init: RxInit<EventChannel>, free: &dyn Fn(u16) -> bool) -> Result<InRx, OpenError> {

@@ -30,6 +30,7 @@ use rx::ShmRx;
 use seg::{DevSeg, QpSeg, QpShape, QpWho};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 use ucs::mem::{MapOpts, MemError, SharedMem};
@@ -149,7 +150,7 @@ impl Link for Shm {
             _ => Error::NoMemory,
         })?;
         let fd = mem.fd();
-        Ok((Keep::Shared(Rc::new(mem)), Some(fd)))
+        Ok((Keep::Shared(Arc::new(mem)), Some(fd)))
     }
 
     fn open_rx(&self, init: RxInit<ShmWake>, free: &dyn Fn(u16) -> bool) -> Result<ShmRx, OpenError> {

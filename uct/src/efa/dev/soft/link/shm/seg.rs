@@ -4,7 +4,7 @@
 
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use ucs::mem::{MemError, SharedMem};
 
@@ -320,7 +320,7 @@ impl QpSeg {
 
 /// A mapped device segment.
 pub(super) struct DevSeg {
-    mem: Rc<SharedMem>,
+    mem: Arc<SharedMem>,
     max_ah: usize,
 }
 
@@ -339,7 +339,7 @@ impl DevSeg {
         let lazy = ucs::mem::MapOpts { fill: ucs::mem::Fill::Lazy, ..Default::default() };
         let rows_at = HDR + known_bytes(max_ah as usize);
         let len = rows_at + MrTable::bytes(max_mr as usize);
-        let mem = Rc::new(SharedMem::create(name, len, lazy)?);
+        let mem = Arc::new(SharedMem::create(name, len, lazy)?);
         let seg = DevSeg { mem: mem.clone(), max_ah: max_ah as usize };
         let h = seg.hdr();
         h.version.store(VERSION, Relaxed);
@@ -355,7 +355,7 @@ impl DevSeg {
         if mem.len() < HDR {
             return None;
         }
-        let mut seg = DevSeg { mem: Rc::new(mem), max_ah: 0 };
+        let mut seg = DevSeg { mem: Arc::new(mem), max_ah: 0 };
         let h = seg.hdr();
         let (ah, mr) = (h.max_ah.load(Relaxed) as usize, h.max_mr.load(Relaxed) as usize);
         let good = h.magic.load(Relaxed) == DEV_MAGIC && h.version.load(Relaxed) == VERSION;

@@ -5,6 +5,7 @@ pub mod boot;
 pub mod cycles;
 pub mod meter;
 pub mod out;
+pub mod pmix;
 pub mod settings;
 pub mod table;
 pub mod units;

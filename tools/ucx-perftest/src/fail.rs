@@ -72,3 +72,9 @@ impl From<ucs::sys::CpuError> for Failure {
         Failure::Usage(format!("-c: {e}"))
     }
 }
+
+impl From<tools_common::pmix::PmixError> for Failure {
+    fn from(e: tools_common::pmix::PmixError) -> Self {
+        Failure::Cannot(e.to_string())
+    }
+}

@@ -33,8 +33,8 @@ use link::{Link, Side};
 use local::TOOL;
 use report::Report;
 use session::{Banner, Plan};
-use spec::Pattern;
 use tools_common::boot::{Boot, Listener};
+use tools_common::pmix::Pmix;
 use ucs::config::Source;
 
 fn main() -> ExitCode {
@@ -64,6 +64,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     if cli.local {
         return local(cli, &source, &mut report);
     }
+    let alone = cli.host.is_none() && !cli.loopback;
+    if alone && cli.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1) {
+        return launched(cli, &source, &mut report);
+    }
     pin(cli)?;
     if cli.loopback {
         let plan = plan(cli)?;
@@ -91,16 +95,50 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     let plan = plan(cli)?;
     if plan.is_for_group() || cli.procs.is_some() {
         let procs = cli.procs.unwrap_or(2);
-        if !(procs * cli.threads).is_multiple_of(2) && plan.specs.iter().any(|s| s.pattern == Pattern::Pairs)
-        {
-            return Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")));
-        }
+        plan.fits(procs, cli.threads)?;
         let (place, _peers) = local::start_group(procs, cli.threads, cli.cpus.as_ref())?;
         return group::run(&place, Some(&plan.specs), source, report, drop);
     }
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
     link.send(&plan)?;
     session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop)
+}
+
+/// One of the processes that a launcher has started, all with the same command line. The first has the hub.
+fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
+    const KEY: &str = "ucx-perftest.hub";
+    let plan = plan(cli)?;
+    let pmix = Pmix::init()?;
+    let (proc, procs, here) = (pmix.rank(), pmix.size()?, pmix.local_size()?);
+    let seats = procs.saturating_mul(cli.threads);
+    plan.fits(procs, cli.threads)?;
+    if proc == 0 {
+        let listener = Listener::any(TOOL, cli.family(), 0)?;
+        let host = match (here == procs, cli.ipv6) {
+            (false, _) => ucs::sys::host::hostname(),
+            (true, false) => "127.0.0.1".into(),
+            (true, true) => "::1".into(),
+        };
+        pmix.put(KEY, &format!("{} {host}", listener.port()))?;
+        group::hub(listener, seats, || Ok(()))?;
+    }
+    pmix.fence()?;
+    let hub = pmix.get(0, KEY)?;
+    let found = hub.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
+    let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
+    let pins = cli.cpus.as_ref().map_or_else(Vec::new, |set| set.as_slice().to_vec());
+    let cores = group::share(here * cli.threads);
+    let place = Place { host: host.into(), port, proc, procs, threads: cli.threads, pins, cores };
+    let prints = proc + 1 == procs;
+    let result = group::run(&place, prints.then_some(&plan.specs[..]), source, report, drop);
+    match result {
+        // The one whose fault it is says why, or the one that prints.
+        Err(e) if e.known_to_peer() && !prints => {
+            drop(pmix);
+            std::process::exit(e.status().into())
+        }
+        result => result,
+    }
 }
 
 /// A process that `local` started.

@@ -266,8 +266,8 @@ impl Report {
                     (true, None) => String::new(),
                 };
                 out::line(match &done.total {
-                    None => self.columns(&first, &done.spec, done.reading),
-                    Some(_) => self.total(&first, done),
+                    Some(total) if total.each.len() > 1 => self.total(&first, done),
+                    _ => self.columns(&first, &done.spec, done.reading),
                 });
                 hist::lines(&done.hist).iter().for_each(out::line);
             }

@@ -29,6 +29,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether so many processes and threads can do it.
+    pub fn fits(&self, procs: u32, threads: u32) -> Result<(), Failure> {
+        let pairs = self.specs.iter().any(|s| s.pattern == Pattern::Pairs);
+        match procs.saturating_mul(threads) {
+            0 | 1 => Err(Failure::Usage("a test needs two sides: more processes, or --local".into())),
+            odd if pairs && odd % 2 == 1 => {
+                Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")))
+            }
+            1025.. => {
+                Err(Failure::Usage(format!("{procs} processes of {threads} threads: at most 1024 in all")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it takes a group.
     pub fn is_for_group(&self) -> bool {
         self.threads > 1 || self.specs.iter().any(|s| s.pattern != Pattern::Pairs)

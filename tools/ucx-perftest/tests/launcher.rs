@@ -1,0 +1,62 @@
+//! Started by a launcher: `mpirun` (Open MPI) gives ranks by PMIx. Without `mpirun` on this machine only what needs no
+//! launcher is tested; the step `launcher` of `tests/run` installs one.
+
+mod common;
+use common::{Ran, program, run_with};
+use std::process::{Command, Stdio};
+
+/// Runs under `mpirun -n COUNT`; `None` if there is none.
+fn mpirun(count: u32, line: &str) -> Option<Ran> {
+    let this = program();
+    let mut command = Command::new("timeout");
+    command.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", &count.to_string()]);
+    command.arg(this.get_program()).args(line.split_whitespace());
+    for (name, _) in this.get_envs() {
+        command.env_remove(name);
+    }
+    let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        eprintln!("no mpirun here: install openmpi-bin to run this test");
+        return None;
+    }
+    Some(command.stdin(Stdio::null()).output().unwrap().into())
+}
+
+#[test]
+fn two_processes_are_a_pair_and_the_last_prints() {
+    let Some(ran) = mpirun(2, "-q -f -t am_lat -x posix -n 500 --validate") else { return };
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
+    // A line as without a launcher: one pair has all columns.
+    assert_eq!(ran.out.split_whitespace().count(), 8, "{}", ran.out);
+    assert_eq!(ran.out.lines().filter(|l| l.contains(" 500 ")).count(), 1, "{}", ran.out);
+}
+
+#[test]
+fn many_processes_of_several_threads() {
+    let Some(ran) = mpirun(3, "--json -T 2 -t tag_bw -s 2000 -n 300 --validate --pattern alltoall") else {
+        return;
+    };
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&value["seats"], &value["iterations"]), (&6.into(), &1800.into()), "{}", ran.out);
+}
+
+#[test]
+fn what_is_wrong_is_said_under_a_launcher_too() {
+    let Some(ran) = mpirun(3, "-t tag_lat") else { return };
+    assert!(ran.err.contains("ucx-perftest: --procs 3: pairs need an even number\n"), "{}", ran.err);
+    assert_eq!(ran.status, 129, "{}", ran.err);
+    let Some(ran) = mpirun(2, "-t am_lat -x posix -d eth0 -f -q") else { return };
+    assert!(ran.err.contains("transport 'posix' has no device 'eth0' (there are: memory)\n"), "{}", ran.err);
+    assert_eq!((ran.status, ran.out.as_str()), (255, ""), "{}", ran.err);
+}
+
+#[test]
+fn a_launcher_that_does_not_answer() {
+    let vars = [("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "nobody")];
+    let ran = run_with("-t tag_lat", &vars);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    assert!(ran.err.contains("-P 0"), "{}", ran.err);
+    let ran = run_with("-l -x self -t am_lat -n 100", &vars);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "what needs no launcher asks none");
+}

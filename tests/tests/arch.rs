@@ -143,6 +143,7 @@ fn unsafe_is_fenced() {
         "ucp/src/api/",
         "ucp/src/lane/",
         "ucp/src/rdm/op/",
+        "ucp/src/rdm/mem.rs",
         "tools/common/src/cycles.rs",
         "tools/common/src/pmix.rs",
         "tools/ucx-perftest/src/",

@@ -18,6 +18,7 @@ use super::Error;
 use super::alive::Alive;
 use super::ep::EpState;
 use super::flush::Flush;
+use super::mem::{RemoteWrite, RemoteWrites};
 use super::request::{Act, Ended, Requests, Role};
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     pub flushed: Vec<FlushEnd>,
     pub batch: usize,
     pub alive: Alive,
+    /// Writes of peers that came with data for us, until somebody asks.
+    pub written: RemoteWrites,
     now: Nanos,
     calls: u32,
 }
@@ -51,6 +54,7 @@ impl Core {
             flushed: Vec::new(),
             batch,
             alive: Alive::new(keepalive, now),
+            written: RemoteWrites::default(),
             now,
             calls: 0,
         }
@@ -105,10 +109,14 @@ impl Core {
     pub(crate) fn next_act(&mut self) -> Option<Act> {
         while let Some(out) = self.engine.take_out() {
             let act = match out {
-                Out::SendDone { user, result } => {
+                Out::SendDone { user, result } | Out::OneDone { user, result } => {
                     self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
                 }
                 Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                Out::RemoteWrite { from, len, cq_data } => {
+                    self.written.push(RemoteWrite { from, len, cq_data });
+                    None
+                }
                 Out::PeerFailed { peer, fault } => self.peer_failed(peer, fault),
             };
             if act.is_some() {

@@ -25,6 +25,10 @@ pub enum Error {
     /// Cancelled on request.
     #[error("cancelled")]
     Cancelled,
+    /// Arguments that do not fit together: lengths that differ, an operation that the type does not have, memory that
+    /// the key does not name.
+    #[error("invalid arguments")]
+    Invalid,
     /// The endpoint has been closed.
     #[error("endpoint is closed")]
     Closed,
@@ -59,7 +63,7 @@ impl Error {
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
-            Truncated { .. } | Cancelled | Closed | NoMessage => Blame::Caller,
+            Truncated { .. } | Cancelled | Invalid | Closed | NoMessage => Blame::Caller,
             PeerGone | Unreachable | TimedOut | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
@@ -72,6 +76,7 @@ impl Error {
         match self {
             Truncated { .. } => Status::MessageTruncated,
             Cancelled => Status::Canceled,
+            Invalid => Status::InvalidParam,
             Closed => Status::NotConnected,
             NoMessage => Status::NoMessage,
             PeerGone => Status::ConnectionReset,
@@ -99,6 +104,7 @@ impl From<OpError> for Error {
         match e {
             OpError::Truncated { len, room } => Error::Truncated { len, room },
             OpError::Cancelled => Error::Cancelled,
+            OpError::Invalid => Error::Invalid,
             OpError::Unknown => Error::NoMessage,
             OpError::Unsupported => Error::Unsupported,
             OpError::NoResource => Error::Exhausted,

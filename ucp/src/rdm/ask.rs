@@ -32,11 +32,13 @@ pub struct EngineConfig {
     pub max_peers: u32,
     /// Packets sent to one peer before the next one's turn.
     pub burst: u32,
+    /// Part of the keys of memory: differs between workers.
+    pub nonce: u32,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { cts_credits: 32, device_version: 0xefa2, max_peers: 1 << 24, burst: 16 }
+        EngineConfig { cts_credits: 32, device_version: 0xefa2, max_peers: 1 << 24, burst: 16, nonce: 0 }
     }
 }
 
@@ -131,6 +133,22 @@ pub enum Out {
         /// What was received.
         result: Result<RecvStatus, OpError>,
     },
+    /// A one-sided operation.
+    OneDone {
+        /// As given.
+        user: u64,
+        /// How it ended.
+        result: Result<(), OpError>,
+    },
+    /// A peer has written to our memory, and said so.
+    RemoteWrite {
+        /// Which peer.
+        from: PeerId,
+        /// Bytes.
+        len: u64,
+        /// What it said with it.
+        cq_data: u64,
+    },
     /// A peer. Its operations have ended with the fault; nothing can be sent to it any more.
     PeerFailed {
         /// Which.
@@ -167,6 +185,9 @@ pub enum OpError {
     /// Caller: cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// Caller: lengths that do not agree, or an operation that does not exist for this type.
+    #[error("arguments do not fit together")]
+    Invalid,
     /// Caller: no such peer, or no such message.
     #[error("no such peer or message")]
     Unknown,

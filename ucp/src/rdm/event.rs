@@ -26,6 +26,8 @@ pub enum Reason {
     BadWindow,
     /// No room for another unexpected message.
     NoRoom,
+    /// Names memory that it may not reach, or operands that do not fit what it asks for.
+    BadAccess,
     /// Its sender has failed and could not be answered.
     PeerFailed,
 }

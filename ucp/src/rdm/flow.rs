@@ -1,4 +1,5 @@
-//! Flow control of long-CTS: how many bytes a CTS grants and how many a CTSDATA carries (RDM v4, wire facts 5.5).
+//! Flow control of long-CTS, for messages, writes and reads: how many bytes a CTS grants and how many a CTSDATA
+//! carries (RDM v4, wire facts 5.5).
 //! A grant is a number of packets, or all that is missing on a wire that makes senders wait by itself.
 //! One grant at a time per message, the next when the last is used up exactly.
 
@@ -6,7 +7,11 @@ use ucs::coll::slots::SlotId;
 
 use super::Engine;
 use super::ask::Grant;
-use super::io::{PeerId, Refused, Wire};
+use super::event::Reason;
+use super::io::{PeerId, Refused, TxToken, Wire};
+use super::op::cover::Cover;
+use super::op::one::{Job, is_one};
+use super::quirks::ReqHdr;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
 
@@ -27,30 +32,104 @@ pub(super) const fn ends_turn(sent: usize, mtu: usize) -> bool {
     }
 }
 
-/// Sends the grant that receive `id` owes its sender; nothing if the receive is gone.
-pub(super) fn push_cts<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Result<(), Refused> {
+/// Bytes to grant to `to` when `missing` are.
+pub(super) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64) -> u64 {
     let credits = u64::from(e.cfg.cts_credits.max(1));
-    let how = e.wires[usize::from(e.peers[to].wire.0)].grant;
-    let inflow = match e.inflow(id) {
-        Some((_, inflow)) if inflow.envelope.from == to && inflow.window == 0 => inflow,
-        _ => return Ok(()),
-    };
-    let missing = inflow.envelope.len - inflow.cover.arrived();
-    let grant = match how {
+    match e.wires[usize::from(e.peers[to].wire.0)].grant {
         Grant::Window => missing.min(credits * data_per_packet(w.mtu(to)).max(1) as u64),
         Grant::Whole => missing,
-    };
-    let send_id = inflow.envelope.send_id;
-    let hdr = Cts {
-        of: CtsFor::Send,
-        send_id,
-        recv_id: id.raw(),
-        recv_length: grant,
-        connid: Some(e.own(&e.peers[to]).connid),
-    };
+    }
+}
+
+/// Sends the grant that receive, write or read `id` owes its sender; nothing if it is gone.
+pub(super) fn push_cts<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, id: SlotId) -> Result<(), Refused> {
+    let owed = if is_one(id) { one_owed(e, to, id) } else { rx_owed(e, to, id) };
+    let Some((send_id, missing, of)) = owed else { return Ok(()) };
+    let grant = grant(e, w, to, missing);
+    let connid = Some(e.own(&e.peers[to]).connid);
+    let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
     e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
-    if let Some((_, inflow)) = e.inflow(id) {
+    if let Some(one) = e.one.get_mut(id) {
+        one.window = grant;
+    } else if let Some((_, inflow)) = e.inflow(id) {
         inflow.window = grant;
     }
+    Ok(())
+}
+
+/// The sender's id of a message whose window is used up, and the bytes missing.
+fn rx_owed(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let (_, inflow) = e.inflow(id)?;
+    let envelope = &inflow.envelope;
+    let owed = (envelope.send_id, envelope.len - inflow.cover.arrived(), CtsFor::Send);
+    (envelope.from == to && inflow.window == 0).then_some(owed)
+}
+
+/// The same of a write to us, or of a read of ours.
+fn one_owed(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let one = e.one.get(id).filter(|one| one.peer == to && one.window == 0)?;
+    let of = match one.job {
+        Job::Store(_) => CtsFor::Send,
+        // [M8.6]
+        Job::Get(_) => CtsFor::Read,
+        _ => return None,
+    };
+    Some((one.theirs?, one.len - one.cover.arrived(), of))
+}
+
+/// Where a CTSDATA goes and what it holds.
+#[derive(Clone, Copy)]
+pub(super) struct Segment {
+    pub to: PeerId,
+    /// The receiver's id, from its CTS.
+    pub recv_id: u32,
+    /// Offset in the message.
+    pub at: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Segment {
+    /// Sends it: `fill` copies the bytes. Answers what the wire did, for `Engine::posted`. // HOT
+    #[inline]
+    pub fn send<W: Wire>(
+        self,
+        w: &mut W,
+        connid: Option<u32>,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<super::io::Posted, Refused> {
+        let Segment { to, recv_id, at, len } = self;
+        let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at, connid };
+        w.send(to, CtsData::header_len(connid) + len, TxToken::NONE, |slot| {
+            let at = hdr.write(slot);
+            at + fill(&mut slot[at..at + len])
+        })
+    }
+}
+
+/// Our connid in CTSDATA to `to`, if that peer asks for it.
+#[inline]
+pub(super) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
+    let peer = &e.peers[to];
+    (peer.hdr == ReqHdr::Connid).then(|| e.own(peer).connid)
+}
+
+/// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so they are
+/// noted. // HOT
+#[inline]
+pub(super) fn admit(
+    cover: &mut Cover,
+    window: &mut u64,
+    total: u64,
+    at: u64,
+    len: u64,
+) -> Result<(), Reason> {
+    if len > *window || at.checked_add(len).is_none_or(|end| end > total) {
+        return Err(Reason::BadWindow);
+    }
+    if !cover.add(at, len) {
+        return Err(Reason::BadSegment);
+    }
+    *window -= len;
     Ok(())
 }

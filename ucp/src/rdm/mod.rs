@@ -13,11 +13,13 @@
 //! | its turn | `order` |
 //! | what it means | `rooms` |
 //! | which receive | `matching`, `incoming` |
+//! | which memory | `mem`, `onesided` |
 
 mod flow;
 mod hold;
 mod ident;
 mod incoming;
+mod onesided;
 mod op;
 mod order;
 mod outgoing;
@@ -26,11 +28,14 @@ mod people;
 mod rooms;
 mod rows;
 
+pub mod amo;
 pub mod ask;
 pub mod event;
 pub mod io;
 pub mod matching;
+pub mod mem;
 pub mod quirks;
+pub mod rma;
 pub mod room;
 pub mod stats;
 
@@ -50,17 +55,22 @@ use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
 use io::{PeerId, Source, Wire};
+use mem::Regions;
+use op::one::Ones;
 use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::Table;
 use op::tx::TxOp;
 use order::{Share, Turn, turn};
 use peer::{Peers, Was};
+use rma::Order;
 use room::{Arrival, Room};
-use rooms::{eager, handshake, longcts, medium, receipt};
+use rooms::{atomic, eager, handshake, longcts, medium, read, receipt, write};
 
 pub use ask::*;
 pub use event::Events;
-pub use op::{OpId, RecvBuf, SendBuf};
+pub use mem::{Access, MemKey, Region};
+pub use op::{Gather, OpId, RecvBuf, Scatter, SendBuf};
+pub use rma::{AtomicArgs, GetArgs, PutArgs, RmaRow};
 pub use room::{Kind, Row, Sync};
 pub use stats::RdmStats;
 
@@ -73,6 +83,8 @@ pub struct Engine {
     tx: Table<TxOp>,
     rx: Table<RxOp>,
     inflows: Table<Inflow>,
+    one: Ones,
+    mem: Regions,
     unexpected: Slots<Unexpected, 24>,
     /// By [`Kind`].
     queues: [Queues; 2],
@@ -84,6 +96,8 @@ pub struct Engine {
     outs: VecDeque<Out>,
     /// Packets whose turn has come, while they are handled; kept for its memory.
     due: Vec<Held>,
+    /// Old values of an atomic while it is computed; kept for its memory.
+    old: Vec<u8>,
     stats: RdmStats,
     events: Events,
 }
@@ -93,6 +107,7 @@ struct OwnWire {
     /// Our address on it.
     me: RawAddr,
     grant: Grant,
+    order: Order,
 }
 
 impl Engine {
@@ -106,6 +121,8 @@ impl Engine {
             tx: Table::new(),
             rx: Table::new(),
             inflows: Table::new(),
+            one: Ones::new(),
+            mem: Regions::new(cfg.nonce),
             unexpected: Slots::new(),
             queues: Default::default(),
             hold: Hold::new(),
@@ -113,6 +130,7 @@ impl Engine {
             in_call: None,
             outs: VecDeque::new(),
             due: Vec::new(),
+            old: Vec::new(),
             stats: RdmStats::default(),
             events: Events::default(),
         }
@@ -120,7 +138,7 @@ impl Engine {
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        self.wires.push(OwnWire { me, grant: Grant::Window });
+        self.wires.push(OwnWire { me, grant: Grant::Window, order: Order::None });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 
@@ -220,6 +238,9 @@ impl Engine {
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::Handshake => handshake::on_recv(self, w, a),
             Room::Receipt => receipt::on_recv(self, a),
+            Room::Write => write::on_recv(self, w, a),
+            Room::Read => read::on_recv(self, w, a),
+            Room::Atomic => atomic::on_recv(self, w, a),
             Room::Nobody => self.drop_packet(a, Reason::Unsupported),
         }
     }

@@ -7,17 +7,19 @@ use ucs::time::Nanos;
 use super::Engine;
 use super::ask::{OpError, Out, SendArgs, Started};
 use super::flow;
-use super::io::{Fault, PeerId, Refused, TxToken, Wire};
+use super::io::{Fault, PeerId, Posted, Refused, TxToken, Wire};
+use super::onesided::is_ours;
 use super::op::OpId;
+use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
-use super::rooms::{eager, handshake, longcts, medium, receipt};
+use super::rooms::{atomic, eager, handshake, longcts, medium, read, receipt};
 use crate::wire::{Features, Opts, PktType, RawAddr};
 
 /// What one step for a peer came to.
-enum Step {
+pub(super) enum Step {
     /// A packet went out, or a send ended.
     Done,
     /// Nothing to do, or nothing that can be done before the peer answers.
@@ -168,6 +170,9 @@ impl Engine {
             self.peers[id].was.remove(Was::QUEUED);
             return Step::Idle;
         };
+        if is_ours(op) {
+            return self.step_one(w, id, op);
+        }
         let Some((row, kind)) = self.tx.get(op).map(|tx| (tx.row, tx.kind())) else {
             // Cancelled.
             work.sends.pop_front();
@@ -206,8 +211,12 @@ impl Engine {
             return Step::Idle;
         }
         let Some(op) = peer.work.as_mut().and_then(|work| work.grants.pop_front()) else { return Step::Idle };
-        let push = longcts::push_data(self, w, op);
-        let turn_ends = self.tx.get(op).is_some_and(|tx| flow::ends_turn(tx.sent, w.mtu(id)));
+        let (push, sent) = if is_one(op) {
+            (self.push_one_data(w, op), self.one.get(op).map_or(0, |one| one.sent as usize))
+        } else {
+            (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
+        };
+        let turn_ends = flow::ends_turn(sent, w.mtu(id));
         if let Some(work) = &mut self.peers[id].work {
             match push {
                 // By turns with the other granted sends, but not packet by packet: the caches like one message better.
@@ -219,6 +228,7 @@ impl Engine {
         }
         match push {
             Push::Full => Step::Full,
+            push if is_one(op) => self.ended_one(id, op, push),
             push => self.ended(id, op, push),
         }
     }
@@ -286,6 +296,8 @@ impl Engine {
         match ctl {
             Ctl::Cts(id) => flow::push_cts(self, w, to, id),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
+            Ctl::ReadRsp(id) => read::push_answer(self, w, to, id),
+            Ctl::AtomRsp(id) => atomic::push_answer(self, w, to, id),
         }
     }
 
@@ -309,7 +321,19 @@ impl Engine {
         max: usize,
         fill: F,
     ) -> Result<(), Refused> {
-        match w.send(to, max, TxToken::NONE, fill) {
+        let sent = w.send(to, max, TxToken::NONE, fill);
+        self.posted(to, ty, sent)
+    }
+
+    /// Notes what the wire did with a packet. // HOT
+    #[inline]
+    pub(super) fn posted(
+        &mut self,
+        to: PeerId,
+        ty: PktType,
+        sent: Result<Posted, Refused>,
+    ) -> Result<(), Refused> {
+        match sent {
             Ok(_) => {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.peers[to].was |= Was::POSTED;

@@ -36,6 +36,8 @@ bitflags! {
         const FAILED = 1 << 7;
         /// The slot is free.
         const REMOVED = 1 << 8;
+        /// Writes to it are complete here of which nobody has said that they have arrived.
+        const UNACKED = 1 << 14;
     }
 }
 
@@ -79,6 +81,8 @@ pub struct Work {
     pub grants: VecDeque<SlotId>,
     /// Packets before their turn.
     pub early: Early,
+    /// One-sided operations of ours that have begun and are not over: fences wait for them.
+    pub ones: u32,
     /// Messages in several packets of which some have arrived, by `msg_id`.
     pub parts: HashMap<u32, Part, FxBuildHasher>,
 }
@@ -95,8 +99,12 @@ pub enum Part {
 /// A control packet that waits for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ctl {
-    /// The grant of this receive.
+    /// The grant of this receive, write or read.
     Cts(SlotId),
+    /// The first data, or all, of a read of our memory.
+    ReadRsp(SlotId),
+    /// The old values of an atomic.
+    AtomRsp(SlotId),
     /// A RECEIPT.
     Receipt {
         /// The sender's id.
@@ -162,6 +170,11 @@ impl Peers {
     /// Peers there are.
     pub fn len(&self) -> usize {
         self.list.len() - self.free.len()
+    }
+
+    /// One more than the largest number of a peer.
+    pub fn slots(&self) -> u32 {
+        self.list.len() as u32
     }
 
     /// Adds one.

@@ -137,6 +137,7 @@ impl Engine {
     fn end_ops(&mut self, id: PeerId, error: OpError) {
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(op, Err(error)));
+        self.end_ones(id, error);
 
         let needs_it = |op: &super::op::rx::RxOp| match op.state {
             RxState::Posted(_) => op.only == Some(id),
@@ -167,7 +168,7 @@ impl Engine {
         }
 
         let peer = &mut self.peers[id];
-        peer.was.remove(Was::QUEUED | Was::EARLY | Was::OWED);
+        peer.was.remove(Was::QUEUED | Was::EARLY | Was::OWED | Was::UNACKED);
         if let Some(mut work) = peer.work.take() {
             work.early.clear(&mut self.hold);
         }
@@ -184,7 +185,9 @@ impl Engine {
         match peer {
             Some(id) => self.peers.get(id).is_none_or(Peer::is_idle),
             None => {
-                self.tx.is_empty() && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
+                self.tx.is_empty()
+                    && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))
+                    && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
             }
         }
     }

@@ -133,6 +133,12 @@ pub enum Room {
     Handshake,
     /// `rooms::receipt`.
     Receipt,
+    /// `rooms::write`.
+    Write,
+    /// `rooms::read`.
+    Read,
+    /// `rooms::atomic`.
+    Atomic,
     /// Nobody: counted and dropped.
     Nobody,
 }

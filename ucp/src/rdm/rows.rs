@@ -2,10 +2,19 @@
 //! do not compile. A new packet type is a row in its room; a new room is a line here and an arm in `Engine::enter`.
 
 use super::room::{PktRow, Room};
-use super::rooms::{eager, handshake, longcts, medium, receipt};
+use super::rooms::{atomic, eager, handshake, longcts, medium, read, receipt, write};
 use crate::wire::PktType;
 
-const ROOMS: [&[PktRow]; 5] = [&eager::ROWS, &medium::ROWS, &longcts::ROWS, &handshake::ROWS, &receipt::ROWS];
+const ROOMS: [&[PktRow]; 8] = [
+    &eager::ROWS,
+    &medium::ROWS,
+    &longcts::ROWS,
+    &handshake::ROWS,
+    &receipt::ROWS,
+    &write::ROWS,
+    &read::ROWS,
+    &atomic::ROWS,
+];
 
 /// Row by type byte.
 pub static TABLE: [PktRow; 256] = merge(&ROOMS);

@@ -2,6 +2,7 @@
 //! Plain numbers of one engine, never reset; take a copy and subtract.
 
 use super::event::Reason;
+use super::rma::RmaRow;
 use super::room::Row;
 
 ucs::counters! {
@@ -25,6 +26,8 @@ ucs::counters! {
         bad_window,
         /// Messages dropped since there is no room for another unexpected one.
         no_room,
+        /// Requests to write, read or compute that name memory out of their reach, or do not make sense.
+        bad_access,
         /// Packets of failed peers that would need an answer.
         peer_failed,
         /// Packets that came before their turn and were kept.
@@ -68,6 +71,10 @@ pub struct RdmStats {
     pub sent: [Traffic; 6],
     /// Messages received, by [`Row`] (in order of [`Row::ALL`]).
     pub received: [Traffic; 6],
+    /// One-sided operations asked of peers, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
+    pub asked: [Traffic; 10],
+    /// One-sided operations done for peers by their packets, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
+    pub served: [Traffic; 10],
     /// The rest.
     pub rare: Rare,
 }
@@ -79,6 +86,8 @@ impl Default for RdmStats {
             tx_pkts: [0; 256],
             sent: [Traffic::default(); 6],
             received: [Traffic::default(); 6],
+            asked: [Traffic::default(); 10],
+            served: [Traffic::default(); 10],
             rare: Rare::default(),
         }
     }
@@ -93,6 +102,32 @@ impl RdmStats {
     /// What was received by `row`.
     pub fn received(&self, row: Row) -> Traffic {
         self.received[row as usize]
+    }
+
+    /// One-sided operations asked of peers by `row`.
+    pub fn asked(&self, row: RmaRow) -> Traffic {
+        self.asked[row as usize]
+    }
+
+    /// One-sided operations done for peers by `row`.
+    pub fn served(&self, row: RmaRow) -> Traffic {
+        self.served[row as usize]
+    }
+
+    /// Counts a one-sided operation of ours. // HOT
+    #[inline]
+    pub(super) fn count_rma(&mut self, row: RmaRow, bytes: u64) {
+        let traffic = &mut self.asked[row as usize];
+        traffic.msgs += 1;
+        traffic.bytes += bytes;
+    }
+
+    /// Counts a one-sided operation of a peer. // HOT
+    #[inline]
+    pub(super) fn count_served(&mut self, row: RmaRow, bytes: u64) {
+        let traffic = &mut self.served[row as usize];
+        traffic.msgs += 1;
+        traffic.bytes += bytes;
     }
 
     /// Packets dropped for `why`.
@@ -135,6 +170,7 @@ fn counter(rare: &mut Rare, why: Reason) -> &mut u64 {
         Reason::BadId => &mut rare.bad_id,
         Reason::BadWindow => &mut rare.bad_window,
         Reason::NoRoom => &mut rare.no_room,
+        Reason::BadAccess => &mut rare.bad_access,
         Reason::PeerFailed => &mut rare.peer_failed,
     }
 }

@@ -55,21 +55,34 @@ struct Entry<T> {
     body: Body<T>,
 }
 
+/// Ids of all 32 bits: the `HALF` of [`Slots`] unless said.
+pub const WHOLE: u8 = 0;
+/// Ids whose top bit is clear only.
+pub const LOWER: u8 = 1;
+/// Ids whose top bit is set only.
+pub const UPPER: u8 = 2;
+
 /// Slab with generation ids. `INDEX_BITS` of the 32 id bits name the slot, the rest count its reuses.
 ///
 /// A slot freed is the next one used (warm cache), so with the default split a stale id of one slot is mistaken
-/// for a live one only after exactly a multiple of 4095 reuses of that slot.
-pub struct Slots<T, const INDEX_BITS: u32 = 20> {
+/// for a live one only after exactly a multiple of 4095 reuses of that slot. A [`LOWER`] and an [`UPPER`] table never
+/// issue the same id, so that one id may name an element of either; each has half as many generations.
+pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
     chunks: Vec<Vec<Entry<T>>>,
     free: u32,
     len: u32,
     limit: u32,
 }
 
-impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
+impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     const SPLIT_OK: () = assert!(INDEX_BITS >= 1 && INDEX_BITS <= 30, "index needs 1 to 30 bits");
     const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
-    const GENERATIONS: u32 = 1 << (32 - INDEX_BITS);
+    /// First generation and the one behind the last. Zero is skipped: id 0 stays "none".
+    const GENERATIONS: (u32, u32) = match HALF {
+        LOWER => (1, 1 << (31 - INDEX_BITS)),
+        UPPER => (1 << (31 - INDEX_BITS), 1 << (32 - INDEX_BITS)),
+        _ => (1, 1 << (32 - INDEX_BITS)),
+    };
     /// Most elements that this split can name.
     pub const MAX: usize = 1 << INDEX_BITS;
 
@@ -164,7 +177,7 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         if chunk == self.chunks.len() {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
-        self.chunks[chunk].push(Entry { generation: 1, body: Body::Free { next: NIL } });
+        self.chunks[chunk].push(Entry { generation: Self::GENERATIONS.0, body: Body::Free { next: NIL } });
         self.free = index;
         true
     }
@@ -246,11 +259,11 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
         }
     }
 
-    /// The generation that follows; zero is skipped: id 0 stays "none".
+    /// The generation that follows.
     #[inline]
     const fn after(generation: u32) -> u32 {
         let next = generation + 1;
-        if next == Self::GENERATIONS { 1 } else { next }
+        if next == Self::GENERATIONS.1 { Self::GENERATIONS.0 } else { next }
     }
 
     /// Removes every element, in order of slot number, handing each to `each`. All ids become stale.
@@ -280,13 +293,13 @@ impl<T, const INDEX_BITS: u32> Slots<T, INDEX_BITS> {
     }
 }
 
-impl<T, const INDEX_BITS: u32> Default for Slots<T, INDEX_BITS> {
+impl<T, const INDEX_BITS: u32, const HALF: u8> Default for Slots<T, INDEX_BITS, HALF> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: fmt::Debug, const INDEX_BITS: u32> fmt::Debug for Slots<T, INDEX_BITS> {
+impl<T: fmt::Debug, const INDEX_BITS: u32, const HALF: u8> fmt::Debug for Slots<T, INDEX_BITS, HALF> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

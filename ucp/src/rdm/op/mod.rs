@@ -1,11 +1,15 @@
 //! Operations: what the user asked for and is not yet complete. `tx` and `rx` are their states, `table` names them
-//! with ids that may travel, `buf` is the only way to user memory, `cover` knows which bytes have arrived.
+//! with ids that may travel, `buf` is the only way to user memory (`pieces` makes lists of it), `cover` knows which
+//! bytes have arrived, `one` is the state of one-sided operations.
 
 pub mod buf;
 pub mod cover;
+pub mod one;
+pub mod pieces;
 pub mod rx;
 pub mod table;
 pub mod tx;
 
 pub use buf::{RecvBuf, SendBuf};
+pub use pieces::{Gather, Scatter, stretch};
 pub use table::OpId;

@@ -1,12 +1,13 @@
 //! Names of operations. The same 32 bits are the user's [`OpId`] and the `send_id` or `recv_id` on the wire; a
 //! generation inside tells a stale or invented one from a live one.
 
-use ucs::coll::slots::{SlotId, Slots};
+use ucs::coll::slots::{LOWER, SlotId, Slots};
 
 /// Names a pending send or receive. Sends and receives have separate tables: a send's id means nothing to
 /// `cancel_recv`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpId(pub(in crate::rdm) SlotId);
 
-/// One kind of operation by id. Up to about a million at a time.
-pub type Table<T> = Slots<T, 20>;
+/// One kind of operation by id. Up to about a million at a time. The ids of one-sided operations (`one`) have the top
+/// bit set, these have not.
+pub type Table<T> = Slots<T, 20, LOWER>;

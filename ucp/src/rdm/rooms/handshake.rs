@@ -9,7 +9,7 @@ use crate::rdm::quirks::{OURS, ReqHdr};
 use crate::rdm::room::{Arrival, PktRow, Room};
 use crate::wire::{Handshake, Packet, PktType, rtw};
 
-pub(in crate::rdm) const ROWS: [PktRow; 2] = [row(PktType::HANDSHAKE), row(PktType::EAGER_RTW)];
+pub(in crate::rdm) const ROWS: [PktRow; 1] = [row(PktType::HANDSHAKE)];
 
 const fn row(ty: PktType) -> PktRow {
     PktRow { ty, room: Room::Handshake, order: None }
@@ -49,7 +49,7 @@ pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) ->
     Ok(())
 }
 
-/// A HANDSHAKE, or a write: an empty one is the trigger and has done its work by having arrived.
+/// A HANDSHAKE. The trigger is room `write`'s, and has done its work by having arrived.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
         Packet::Handshake(shake) => {
@@ -60,8 +60,6 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.events.push(Event::Handshake(a.peer));
             e.drive(w, a.peer);
         }
-        // [M3.9]
-        Packet::Rtw(rtw) if rtw.rma_iov.count() == 0 => e.stats.rare.triggered += 1,
         _ => e.drop_packet(a, Reason::Unsupported),
     }
 }

@@ -9,11 +9,11 @@ use crate::rdm::event::Reason;
 use crate::rdm::flow;
 use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::cover::Cover;
+use crate::rdm::op::one::is_one;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::order::Share;
 use crate::rdm::peer::Ctl;
-use crate::rdm::quirks::ReqHdr;
 use crate::rdm::room::{Arrival, PktRow, Push, Room, Row};
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
 use crate::wire::rtm::{LongCts, Rtm, RtmBody};
@@ -88,19 +88,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, buf, at_byte, recv_id) = (op.peer, op.buf, op.sent, op.recv_id);
-    let peer = &e.peers[to];
-    let connid = (peer.hdr == ReqHdr::Connid).then(|| e.own(peer).connid);
     // [M5.6]
     let len = op.window.min(flow::data_per_packet(w.mtu(to)));
     if len == 0 {
         return Push::Fail(OpError::Unsupported);
     }
-    let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at_byte as u64, connid };
-    let posted = e.post(w, to, PktType::CTSDATA, CtsData::header_len(connid) + len, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(at_byte, &mut slot[at..at + len])
-    });
-    if let Err(refused) = posted {
+    let segment = flow::Segment { to, recv_id, at: at_byte as u64, len };
+    let sent = segment.send(w, flow::data_connid(e, to), |slot| buf.copy_to(at_byte, slot));
+    if let Err(refused) = e.posted(to, PktType::CTSDATA, sent) {
         return refused.into();
     }
     let Some(op) = e.tx.get_mut(id) else { return Push::Out };
@@ -154,6 +149,9 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
 // [M1.6]
 fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     let id = SlotId::from_raw(cts.send_id);
+    if is_one(id) {
+        return e.on_one_cts(w, a, cts);
+    }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
         _ => return e.drop_packet(a, Reason::BadId),
@@ -173,6 +171,9 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
 /// Bytes within a window that we granted. // HOT
 fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, payload: &[u8]) {
     let id = SlotId::from_raw(hdr.recv_id);
+    if is_one(id) {
+        return e.take_one_data(w, a, id, hdr.seg_offset, payload);
+    }
     let (op, inflow) = match e.inflow(id) {
         Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
         _ => return e.drop_packet(a, Reason::BadId),
@@ -181,14 +182,10 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
     if inflow.envelope.row.plain() != Row::LongCts {
         return e.drop_packet(a, Reason::BadId);
     }
-    if len > inflow.window || at.checked_add(len).is_none_or(|end| end > total) {
-        return e.drop_packet(a, Reason::BadWindow);
-    }
-    if !inflow.cover.add(at, len) {
-        return e.drop_packet(a, Reason::BadSegment);
+    if let Err(why) = flow::admit(&mut inflow.cover, &mut inflow.window, total, at, len) {
+        return e.drop_packet(a, why);
     }
     op.buf.put(at, payload);
-    inflow.window -= len;
     if inflow.cover.arrived() == total {
         let envelope = inflow.envelope;
         e.finish_rx(w, id, &envelope);

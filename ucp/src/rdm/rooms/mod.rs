@@ -1,10 +1,13 @@
 //! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call rooms; what they share is
-//! in `incoming`, `outgoing` and `flow`.
+//! in `incoming`, `outgoing`, `onesided` and `flow`.
 //!
-//! Still to come, each a file here and its rows: longread, runt, nack, write, read, atomic, peer_error.
+//! Still to come, each a file here and its rows: longread, runt, nack, peer_error.
 
+pub(super) mod atomic;
 pub(super) mod eager;
 pub(super) mod handshake;
 pub(super) mod longcts;
 pub(super) mod medium;
+pub(super) mod read;
 pub(super) mod receipt;
+pub(super) mod write;

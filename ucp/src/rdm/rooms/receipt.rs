@@ -6,6 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::op::one::is_one;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::room::{Arrival, PktRow, Room, Sync};
 use crate::wire::ctl::Receipt;
@@ -31,6 +32,9 @@ pub(in crate::rdm) fn push<W: Wire>(
 pub(in crate::rdm) fn on_recv(e: &mut Engine, a: &Arrival<'_>) {
     let Packet::Receipt(receipt) = a.packet else { return };
     let id = SlotId::from_raw(receipt.send_id);
+    if is_one(id) {
+        return e.on_one_receipt(a, id);
+    }
     match e.tx.get(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::AllOut && op.row.sync() == Sync::Yes => {
             e.finish_tx(id, Ok(()));

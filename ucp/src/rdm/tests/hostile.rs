@@ -64,7 +64,7 @@ fn storm(seed: u64) {
                 let key = match out {
                     Out::SendDone { user, .. } => (false, user),
                     Out::RecvDone { user, .. } => (true, user),
-                    Out::PeerFailed { .. } => continue,
+                    Out::OneDone { .. } | Out::RemoteWrite { .. } | Out::PeerFailed { .. } => continue,
                 };
                 assert!(ended.insert(key), "{key:?} ended twice");
             }

@@ -178,7 +178,7 @@ impl Talk {
         for out in &outs {
             match *out {
                 Out::RecvDone { user, result } => self.recv_done(user as usize, result),
-                Out::SendDone { .. } => {}
+                Out::SendDone { .. } | Out::OneDone { .. } | Out::RemoteWrite { .. } => {}
                 Out::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
             }
         }

@@ -117,3 +117,18 @@ fn a_renewed_element_stays_under_another_id() {
     assert_eq!((slots.len(), slots.remove(id), slots.len()), (1, Some(7), 0));
     assert_eq!(slots.renew(id), None);
 }
+
+#[test]
+fn halves_never_issue_the_same_id() {
+    let mut lower: Slots<(), 28, LOWER> = Slots::new();
+    let mut upper: Slots<(), 28, UPPER> = Slots::new();
+    for _ in 0..40 {
+        let (a, b) = (lower.insert(()).unwrap(), upper.insert(()).unwrap());
+        assert_eq!((a.raw() >> 31, b.raw() >> 31), (0, 1));
+        assert!(a != SlotId::NONE && !upper.contains(a) && !lower.contains(b));
+        let (a2, b2) = (lower.renew(a).unwrap(), upper.renew(b).unwrap());
+        assert!(a2 != a && b2 != b && a2.raw() >> 31 == 0 && b2.raw() >> 31 == 1);
+        lower.remove(a2).unwrap();
+        upper.remove(b2).unwrap();
+    }
+}

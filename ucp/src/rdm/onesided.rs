@@ -1,0 +1,228 @@
+//! What one-sided operations share at both ends: starting and cancelling them, their place in a peer's queue, fences
+//! and acknowledgements, windows of data, completion. Called by `api` through the public methods, by rooms and
+//! `outgoing` through the others.
+//!
+//! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's memory is
+//! known later: where the wire keeps order, from the acknowledgement of an empty write behind it
+//! ([`Engine::acknowledge`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
+
+mod data;
+mod drive;
+
+use ucs::coll::slots::SlotId;
+
+use super::Engine;
+use super::amo;
+use super::ask::{OpError, Started, WireId};
+use super::io::{PeerId, Wire};
+use super::mem::{MemKey, Region};
+use super::op::one::{Ack, Atomic, Job, One, OneState, is_one};
+use super::op::{Gather, OpId};
+use super::peer::Was;
+use super::rma::{AtomicArgs, GetArgs, Order, PutArgs, RmaRow};
+use super::room::Sync;
+use super::rooms::write;
+use crate::wire::{AtomicOp, Iovs, RmaIov};
+
+/// Stands in a peer's queue for a fence.
+const FENCE: SlotId = SlotId::NONE;
+
+impl Engine {
+    /// Lets peers reach a region by packets. `None`: too many regions.
+    pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
+        self.mem.add(region)
+    }
+
+    /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in packets.
+    pub fn name_memory(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
+        self.mem.also(key, wire, device_key)
+    }
+
+    /// Takes a region back: no request touches it from now on. What peers were doing with it is dropped.
+    pub fn remove_memory(&mut self, key: MemKey) -> bool {
+        let Some(region) = self.mem.remove(key) else { return false };
+        let users: Vec<_> = self.one.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
+        users.into_iter().for_each(|id| drop(self.one.remove(id)));
+        true
+    }
+
+    /// Starts a write. // HOT
+    #[inline]
+    pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
+        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
+            return Started::Failed(OpError::Invalid);
+        }
+        let plain = p.row == RmaRow::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
+        if plain
+            && !peer.was.intersects(Was::QUEUED | Was::FAILED)
+            && let Some(Ok(())) = write::start(self, w, to, &p)
+        {
+            return Started::Done(());
+        }
+        let mut one = One::new(to, Job::Put(p.local), p.row, p.local.len() as u64);
+        one.ack = self.ack(to, p.sync);
+        (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts a read.
+    pub fn get<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs) -> Started<()> {
+        let len = g.local.len() as u64;
+        if g.remote.count() == 0 || g.remote.total() != Some(len) {
+            return Started::Failed(OpError::Invalid);
+        }
+        let mut one = One::new(to, Job::Get(g.local), g.row, len);
+        (one.user, one.remote) = (g.user, g.remote);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an atomic operation. It takes its place in the order of messages to `to`.
+    pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, a: AtomicArgs) -> Started<()> {
+        let (form, row) = match (&a.result, a.compare.is_empty()) {
+            (None, true) => (amo::Form::Write, RmaRow::WriteAtomic),
+            (Some(_), true) => (amo::Form::Fetch, RmaRow::FetchAtomic),
+            (_, false) => (amo::Form::Compare, RmaRow::CompareAtomic),
+        };
+        let size = a.ty.size() as u64;
+        let whole = a.remote.as_slice().iter().all(|iov| iov.len.is_multiple_of(size));
+        let (len, none) = (a.remote.total().unwrap_or(0), a.op == AtomicOp::Read && a.operand.is_empty());
+        let right = |bytes: usize| bytes as u64 == len;
+        let fits = whole
+            && len > 0
+            && (none || right(a.operand.len()))
+            && (form != amo::Form::Compare || right(a.compare.len()))
+            && a.result.as_ref().is_none_or(|result| right(result.len()));
+        if !fits
+            || !amo::has_form(a.op, form)
+            || !amo::has_type(a.op, a.ty)
+            || (form == amo::Form::Compare && a.result.is_none())
+        {
+            return Started::Failed(OpError::Invalid);
+        }
+        if self.peers.get(to).is_none() {
+            return Started::Failed(OpError::Unknown);
+        }
+        let ack = if a.result.is_none() { self.ack(to, a.sync) } else { Ack::No };
+        let (op, ty, operand, compare, result) = (a.op, a.ty, a.operand, a.compare, a.result);
+        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operand, compare, result }), row, len);
+        (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
+        self.start_one(w, to, one)
+    }
+
+    fn start_one<W: Wire>(&mut self, w: &mut W, to: PeerId, one: One) -> Started<()> {
+        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        if let Some(fault) = peer.fault {
+            return Started::Failed(OpError::Peer(fault));
+        }
+        let told = one.told;
+        let Ok(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };
+        let peer = &mut self.peers[to];
+        peer.outstanding += 1;
+        peer.work().sends.push_back(id);
+        if peer.was.contains(Was::QUEUED) {
+            self.list(to);
+            return Started::Pending(OpId(id));
+        }
+        peer.was |= Was::QUEUED;
+        // A completion callback never runs in here, so calls are not nested.
+        self.in_call = (!told).then_some((id, None));
+        self.drive(w, to);
+        match self.in_call.take() {
+            Some((_, Some(Ok(())))) => Started::Done(()),
+            Some((_, Some(Err(error)))) => Started::Failed(error),
+            _ => Started::Pending(OpId(id)),
+        }
+    }
+
+    /// Cancels an operation of which no packet has gone out; its `Out` says `Cancelled`. False: too late.
+    pub fn cancel_one(&mut self, op: OpId) -> bool {
+        match self.one.get(op.0) {
+            Some(one) if one.state == OneState::Queued && one.is_ours() && !one.told => {
+                self.finish_one(op.0, Err(OpError::Cancelled));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// One-sided operations (and atomics) started from now on take effect after those started before, at the target.
+    pub fn fence(&mut self, to: PeerId) {
+        let Some(peer) = self.peers.get(to) else { return };
+        let busy = peer.work.as_ref().is_some_and(|work| work.ones > 0);
+        if (busy || peer.was.contains(Was::QUEUED)) && !peer.was.contains(Was::FAILED) {
+            let peer = &mut self.peers[to];
+            peer.was |= Was::QUEUED;
+            peer.work().sends.push_back(FENCE);
+            self.list(to);
+        }
+    }
+
+    /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.
+    /// The peer is [`idle`](Engine::idle) when that has happened. A target that knows no acknowledgements (releases
+    /// before 1.12) gives none.
+    pub fn acknowledge<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
+        match to {
+            Some(to) => self.acknowledge_one(w, to),
+            None => {
+                for n in 0..self.peers.slots() {
+                    self.acknowledge_one(w, PeerId(n));
+                }
+            }
+        }
+    }
+
+    fn acknowledge_one<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::UNACKED)) {
+            return;
+        }
+        let mut one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, 0);
+        (one.remote, one.ack, one.told) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
+        // Without a slot, the flag stays and a later flush tries again.
+        if !matches!(self.start_one(w, to, one), Started::Failed(OpError::NoResource)) {
+            self.peers[to].was.remove(Was::UNACKED);
+        }
+    }
+
+    /// Says whether `wire` keeps the order of packets; [`Order::None`] unless said.
+    pub fn set_order(&mut self, wire: WireId, order: Order) {
+        self.wires[usize::from(wire.0)].order = order;
+    }
+
+    #[inline]
+    fn keeps_order(&self, to: PeerId) -> bool {
+        self.wires[usize::from(self.peers[to].wire.0)].order == Order::Kept
+    }
+
+    fn ack(&self, to: PeerId, sync: Sync) -> Ack {
+        match sync {
+            Sync::Yes => Ack::Wanted,
+            Sync::No if self.peers.get(to).is_none() || self.keeps_order(to) => Ack::No,
+            Sync::No => Ack::IfAble,
+        }
+    }
+}
+
+/// Whether an entry of a peer's queue is for [`Engine::step_one`].
+#[inline]
+pub(super) const fn is_ours(op: SlotId) -> bool {
+    is_one(op) || op.raw() == FENCE.raw()
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Sets what a peer's HANDSHAKE is to have said.
+    pub fn set_features(&mut self, peer: PeerId, features: crate::wire::Features) {
+        self.peers[peer].features = features;
+    }
+
+    /// The next `msg_id` of a peer.
+    pub fn due(&self, peer: PeerId) -> u32 {
+        self.peers[peer].next_rx
+    }
+
+    /// Nothing one-sided is kept, at either end, and no bytes.
+    pub fn quiet(&self) -> bool {
+        self.one.is_empty() && self.hold.in_use() == 0
+    }
+}

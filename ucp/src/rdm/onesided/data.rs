@@ -1,0 +1,171 @@
+//! The bytes of one-sided operations at either end: which memory a request names, windows, data within them, and the end
+//! of what a peer has asked. Called by rooms and `outgoing`.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::ask::{OpError, Out};
+use crate::rdm::event::Reason;
+use crate::rdm::flow;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::mem::{Access, Spans};
+use crate::rdm::op::one::{Ack, Job, One, OneState};
+use crate::rdm::peer::Ctl;
+use crate::rdm::rma::RmaRow;
+use crate::rdm::room::{Arrival, Push};
+use crate::wire::ctl::{Cts, CtsFor};
+use crate::wire::{Iovs, PktType};
+
+impl Engine {
+    /// The memory a request names, or a dropped packet.
+    pub(in crate::rdm) fn reach(&mut self, a: &Arrival<'_>, iovs: &Iovs, need: Access) -> Option<Spans> {
+        let spans = self.mem.resolve(self.peers[a.peer].wire, iovs, need);
+        if spans.is_none() {
+            self.drop_packet(a, Reason::BadAccess);
+        }
+        spans
+    }
+
+    /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
+    pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
+        let Some(one) = self.one.get(id) else { return Push::Out };
+        let (to, at, recv_id) = (one.peer, one.sent, one.theirs.unwrap_or(0));
+        let window = usize::try_from(one.window).unwrap_or(usize::MAX);
+        let len = window.min(flow::data_per_packet(w.mtu(to)));
+        if len == 0 {
+            return Push::Fail(OpError::Unsupported);
+        }
+        let segment = flow::Segment { to, recv_id, at, len };
+        let sent = segment.send(w, flow::data_connid(self, to), |slot| one.copy_to(at, slot));
+        if let Err(refused) = self.posted(to, PktType::CTSDATA, sent) {
+            return refused.into();
+        }
+        let Some(one) = self.one.get_mut(id) else { return Push::Out };
+        one.sent += len as u64;
+        one.window -= len as u64;
+        if one.window > 0 {
+            return Push::Sent;
+        }
+        one.in_data_queue = false;
+        if one.sent == one.len {
+            match one.job {
+                Job::Load(_) => {
+                    let (row, len) = (one.row, one.len);
+                    self.one.remove(id);
+                    self.stats.count_served(row, len);
+                }
+                _ => self.one_out(id),
+            }
+        }
+        Push::Out
+    }
+
+    /// The other end grants a window: for our write, or for a read that we answer.
+    pub(in crate::rdm) fn on_one_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
+        let id = SlotId::from_raw(cts.send_id);
+        let one = match self.one.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
+            _ => return self.drop_packet(a, Reason::BadId),
+        };
+        let of = match one.job {
+            Job::Put(_) => CtsFor::Send,
+            Job::Load(_) => CtsFor::Read,
+            _ => return self.drop_packet(a, Reason::BadId),
+        };
+        if cts.of != of {
+            return self.drop_packet(a, Reason::BadId);
+        }
+        if cts.recv_length == 0 {
+            return self.drop_packet(a, Reason::BadWindow);
+        }
+        one.window = cts.recv_length.min(one.len - one.sent);
+        one.theirs = Some(cts.recv_id);
+        if !std::mem::replace(&mut one.in_data_queue, true) {
+            self.peers[a.peer].work().grants.push_back(id);
+        }
+        self.drive(w, a.peer);
+    }
+
+    /// Bytes within a window that we granted, of a write to us or of our read, by whichever packet. // HOT
+    pub(in crate::rdm) fn take_one_data<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        id: SlotId,
+        at: u64,
+        payload: &[u8],
+    ) {
+        let one = match self.one.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
+            _ => return self.drop_packet(a, Reason::BadId),
+        };
+        if !matches!(one.job, Job::Get(_) | Job::Store(_)) {
+            return self.drop_packet(a, Reason::BadId);
+        }
+        let len = payload.len() as u64;
+        // [M8.7]: data of a read need not wait for its READRSP.
+        if let Err(why) = flow::admit(&mut one.cover, &mut one.window, one.len, at, len) {
+            return self.drop_packet(a, why);
+        }
+        one.put(at, payload);
+        if one.cover.arrived() == one.len {
+            return match one.job {
+                Job::Store(_) => self.stored(w, id),
+                _ => {
+                    let (row, len) = (one.row, one.len);
+                    self.stats.count_rma(row, len);
+                    self.finish_one(id, Ok(()));
+                }
+            };
+        }
+        if one.window == 0 && len > 0 && one.theirs.is_some() {
+            self.control(w, a.peer, Ctl::Cts(id));
+        }
+    }
+
+    /// A write to us in several packets is whole.
+    fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.one.remove(id) else { return };
+        let receipt = (one.ack == Ack::Wanted).then_some(one.theirs).flatten();
+        self.written(w, one.peer, one.row, one.len, one.cq_data, receipt);
+    }
+
+    /// All bytes of a write to us are in place.
+    pub(in crate::rdm) fn written<W: Wire>(
+        &mut self,
+        w: &mut W,
+        from: PeerId,
+        row: RmaRow,
+        len: u64,
+        cq_data: Option<u64>,
+        receipt: Option<u32>,
+    ) {
+        self.stats.count_served(row, len);
+        // [M8.10]
+        if let Some(cq_data) = cq_data {
+            self.outs.push_back(Out::RemoteWrite { from, len, cq_data });
+        }
+        if let Some(send_id) = receipt {
+            self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
+        }
+    }
+
+    /// The target has acknowledged a write. It cannot do so before all is out.
+    pub(in crate::rdm) fn on_one_receipt(&mut self, a: &Arrival<'_>, id: SlotId) {
+        match self.one.get(id) {
+            Some(one) if one.peer == a.peer && one.state == OneState::AllOut && one.ack != Ack::No => {
+                self.finish_one(id, Ok(()));
+            }
+            _ => self.drop_packet(a, Reason::BadId),
+        }
+    }
+
+    /// Keeps what a peer has asked of us until it is done; `None` (and a dropped packet) if there is no room.
+    pub(in crate::rdm) fn serve(&mut self, a: &Arrival<'_>, one: One) -> Option<SlotId> {
+        let id = self.one.insert(one).ok();
+        if id.is_none() {
+            self.drop_packet(a, Reason::NoRoom);
+        }
+        id
+    }
+}

@@ -1,0 +1,170 @@
+//! One-sided operations of ours as they move on: their turn in a peer's queue, the peer's consent, their end. Called by
+//! `outgoing` for queues, by rooms and `people` for ends.
+
+use ucs::coll::slots::SlotId;
+
+use super::FENCE;
+use crate::rdm::Engine;
+use crate::rdm::ask::{OpError, Out};
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
+use crate::rdm::outgoing::Step;
+use crate::rdm::peer::Was;
+use crate::rdm::rma::RmaRow;
+use crate::rdm::room::Push;
+use crate::rdm::rooms::{atomic, handshake, read, write};
+use crate::wire::Features;
+
+impl Engine {
+    /// One step for the one-sided operation, or fence, at the head of a peer's queue.
+    pub(in crate::rdm) fn step_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Step {
+        let Some(one) = self.one.get(op) else {
+            let waits = op == FENCE && self.peers[id].work.as_ref().is_some_and(|work| work.ones > 0);
+            if waits {
+                return Step::Idle;
+            }
+            self.pop_send(id);
+            return Step::Done;
+        };
+        let row = one.row;
+        let push = match self.may_start_one(w, id, op) {
+            Some(push) => push,
+            None => match row {
+                RmaRow::EagerWrite | RmaRow::LongCtsWrite => write::push(self, w, op),
+                RmaRow::ShortRead | RmaRow::LongCtsRead => read::push(self, w, op),
+                RmaRow::WriteAtomic | RmaRow::FetchAtomic | RmaRow::CompareAtomic => {
+                    atomic::push(self, w, op)
+                }
+                RmaRow::LongReadWrite | RmaRow::DirectWrite | RmaRow::DirectRead => {
+                    Push::Fail(OpError::Unsupported)
+                }
+            },
+        };
+        match push {
+            Push::Sent | Push::Switch(_) => Step::Done,
+            Push::Hold => Step::Idle,
+            Push::Full => Step::Full,
+            Push::Out | Push::Fail(_) => {
+                self.pop_send(id);
+                if let Some(one) = self.one.get_mut(op) {
+                    one.counted = true;
+                    self.peers[id].work().ones += 1;
+                }
+                self.ended_one(id, op, push)
+            }
+        }
+    }
+
+    fn pop_send(&mut self, id: PeerId) {
+        if let Some(work) = &mut self.peers[id].work {
+            work.sends.pop_front();
+        }
+    }
+
+    /// Acknowledged forms need the peer's consent, which its HANDSHAKE gives. `None`: go on.
+    fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<Push> {
+        let one = self.one.get_mut(op)?;
+        if one.ack == Ack::No || one.state != OneState::Queued {
+            return None;
+        }
+        let peer = &self.peers[id];
+        if peer.was.contains(Was::MET) {
+            if peer.features.contains(Features::DELIVERY_COMPLETE) {
+                return None;
+            }
+            if one.ack == Ack::Wanted {
+                return Some(Push::Fail(OpError::Unsupported));
+            }
+            one.ack = Ack::No;
+            return None;
+        }
+        Some(match handshake::trigger(self, w, id) {
+            Ok(()) => Push::Hold,
+            Err(refused) => refused.into(),
+        })
+    }
+
+    /// An operation that left its queue: a failed one is over, and so is its peer if that is to blame.
+    pub(in crate::rdm) fn ended_one(&mut self, id: PeerId, op: SlotId, push: Push) -> Step {
+        match push {
+            Push::Fail(OpError::Peer(fault)) => self.fail_peer(id, fault),
+            Push::Fail(error) => self.finish_one(op, Err(error)),
+            _ => {}
+        }
+        Step::Done
+    }
+
+    /// The last byte of a write, or the request of an atomic, has been taken by the wire. // HOT
+    pub(in crate::rdm) fn one_out(&mut self, id: SlotId) {
+        let Some(one) = self.one.get_mut(id) else { return };
+        one.state = OneState::AllOut;
+        let (row, len, ack, peer) = (one.row, one.len, one.ack, one.peer);
+        let waits = matches!(&one.job, Job::Atomic(Atomic { result: Some(_), .. }));
+        self.stats.count_rma(row, len);
+        match ack {
+            _ if waits => {}
+            Ack::Wanted => {}
+            Ack::IfAble => self.tell(id),
+            Ack::No => {
+                self.peers[peer].was |= Was::UNACKED;
+                self.finish_one(id, Ok(()));
+            }
+        }
+    }
+
+    /// The caller's part of an operation is over; the acknowledgement is still to come.
+    fn tell(&mut self, id: SlotId) {
+        let Some(one) = self.one.get_mut(id) else { return };
+        if !std::mem::replace(&mut one.told, true) {
+            let user = one.user;
+            self.answer(id, user, Ok(()));
+        }
+    }
+
+    fn answer(&mut self, id: SlotId, user: u64, result: Result<(), OpError>) {
+        match &mut self.in_call {
+            Some((asked, answer)) if *asked == id => *answer = Some(result),
+            _ => self.outs.push_back(Out::OneDone { user, result }),
+        }
+    }
+
+    /// An operation is over. Its ids in queues are stale from now on.
+    pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
+        let Some(one) = self.one.remove(id) else { return };
+        if !one.is_ours() {
+            return;
+        }
+        let peer = &mut self.peers[one.peer];
+        peer.outstanding -= 1;
+        if one.counted
+            && let Some(work) = &mut peer.work
+        {
+            work.ones -= 1;
+            // A fence may be waiting for this.
+            if peer.was.contains(Was::QUEUED) {
+                self.list(one.peer);
+            }
+        }
+        if !one.told {
+            self.answer(id, one.user, result);
+        }
+    }
+
+    /// Everything under way with a peer, at either end, is over.
+    pub(in crate::rdm) fn end_ones(&mut self, peer: PeerId, error: OpError) {
+        let ids: Vec<_> = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
+        for id in ids {
+            match self.one.get(id).map(|one| matches!(one.job, Job::Answer(_))) {
+                Some(true) => self.drop_answer(id),
+                _ => self.finish_one(id, Err(error)),
+            }
+        }
+    }
+
+    /// An answer that nobody waits for any more.
+    pub(in crate::rdm) fn drop_answer(&mut self, id: SlotId) {
+        if let Some(One { job: Job::Answer(bytes), .. }) = self.one.remove(id) {
+            self.hold.release(bytes);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A one-sided operation under way, at either end: what a requester waits for, and what a target has been asked and not
+//! yet answered. Driven by the rooms; owned by the engine's table of one-sided operations.
+
+use ucs::coll::slots::{SlotId, Slots, UPPER};
+
+use super::cover::Cover;
+use super::pieces::{Gather, Scatter};
+use crate::rdm::hold::Held;
+use crate::rdm::io::PeerId;
+use crate::rdm::mem::Spans;
+use crate::rdm::rma::RmaRow;
+use crate::wire::{AtomicOp, Datatype, Iovs};
+
+/// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
+/// either in control packets and queues.
+pub type Ones = Slots<One, 20, UPPER>;
+
+/// Whether an id names a one-sided operation.
+#[inline]
+pub const fn is_one(id: SlotId) -> bool {
+    id.raw() >> 31 == 1
+}
+
+/// How far a one-sided operation has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OneState {
+    /// In the peer's queue, no packet out: may be cancelled.
+    Queued,
+    /// The request is out; data follow as granted, or come.
+    Moving,
+    /// All is out; only the acknowledgement, the end or the result is missing.
+    AllOut,
+}
+
+/// Whether the target is to acknowledge a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ack {
+    /// No: something else tells its end, or nothing needs to.
+    No,
+    /// If it can: the caller does not wait for it, only a flush does.
+    IfAble,
+    /// Yes: the caller waits for it.
+    Wanted,
+}
+
+/// What it is, and with what memory.
+#[derive(Debug)]
+pub enum Job {
+    /// We write these bytes to a peer.
+    Put(Gather),
+    /// We read a peer's bytes to here.
+    Get(Scatter),
+    /// We ask a peer to compute.
+    Atomic(Atomic),
+    /// A peer writes these bytes of ours.
+    Store(Spans),
+    /// A peer reads these bytes of ours.
+    Load(Spans),
+    /// Old values that a peer waits for, until there is room to send them.
+    Answer(Held),
+}
+
+/// What to compute, and with what.
+#[derive(Debug)]
+pub struct Atomic {
+    /// The operation.
+    pub op: AtomicOp,
+    /// Type of the elements.
+    pub ty: Datatype,
+    /// Operands.
+    pub operand: Gather,
+    /// Compare values.
+    pub compare: Gather,
+    /// Where the old values go.
+    pub result: Option<Scatter>,
+}
+
+/// One operation.
+#[derive(Debug)]
+pub struct One {
+    /// The other end.
+    pub peer: PeerId,
+    /// Returned with the completion; a target's is not used.
+    pub user: u64,
+    /// What to do.
+    pub job: Job,
+    /// By which protocol.
+    pub row: RmaRow,
+    /// How far it is.
+    pub state: OneState,
+    /// Is the target to acknowledge it?
+    pub ack: Ack,
+    /// The caller has been told of the end, or does not want to be.
+    pub told: bool,
+    /// Out of the peer's queue and counted there, for fences.
+    pub counted: bool,
+    /// In the peer's queue of grants.
+    pub in_data_queue: bool,
+    /// The target's memory, at the requester.
+    pub remote: Iovs,
+    /// Bytes in all.
+    pub len: u64,
+    /// Bytes that we have sent.
+    pub sent: u64,
+    /// Bytes that have come.
+    pub cover: Cover,
+    /// Bytes granted, to us or by us, and not yet on their way or here.
+    pub window: u64,
+    /// The other end's id, once known.
+    pub theirs: Option<u32>,
+    /// Data for the target's completion.
+    pub cq_data: Option<u64>,
+}
+
+impl One {
+    /// One that has not begun.
+    #[inline]
+    pub fn new(peer: PeerId, job: Job, row: RmaRow, len: u64) -> One {
+        One {
+            peer,
+            user: 0,
+            job,
+            row,
+            state: OneState::Queued,
+            ack: Ack::No,
+            told: false,
+            counted: false,
+            in_data_queue: false,
+            remote: Iovs::NONE,
+            len,
+            sent: 0,
+            cover: Cover::new(),
+            window: 0,
+            theirs: None,
+            cq_data: None,
+        }
+    }
+
+    /// Whether we asked for it, rather than the peer.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
+    }
+
+    /// Whether it uses this region of ours on behalf of a peer.
+    pub fn uses(&self, region: SlotId) -> bool {
+        matches!(&self.job, Job::Store(spans) | Job::Load(spans) if spans.uses(region))
+    }
+
+    /// Copies bytes that we send, from `at` on. // HOT
+    #[inline]
+    pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
+        match &self.job {
+            Job::Put(local) => local.copy_to(at as usize, to),
+            Job::Load(spans) => spans.copy_to(at, to),
+            _ => 0,
+        }
+    }
+
+    /// Stores bytes that have come for `at`. // HOT
+    #[inline]
+    pub fn put(&mut self, at: u64, from: &[u8]) {
+        match &mut self.job {
+            Job::Get(local) => local.put(at, from),
+            Job::Store(spans) => spans.put(at, from),
+            _ => {}
+        }
+    }
+}

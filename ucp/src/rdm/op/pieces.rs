@@ -1,0 +1,195 @@
+//! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to. Up to
+//! [`MAX_IOV`] pieces; the copies themselves are those of `buf`.
+
+use super::buf::{RecvBuf, SendBuf};
+use crate::wire::MAX_IOV;
+
+/// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within
+/// `at..at + len`. Bytes behind the last piece are left out. // HOT
+#[inline]
+pub fn stretch(
+    lens: impl Iterator<Item = usize>,
+    at: u64,
+    len: usize,
+    mut each: impl FnMut(usize, usize, usize, usize),
+) {
+    let Ok(mut skip) = usize::try_from(at) else { return };
+    let mut done = 0;
+    for (piece, size) in lens.enumerate() {
+        if done == len {
+            return;
+        }
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let n = (size - skip).min(len - done);
+        each(piece, skip, done, n);
+        done += n;
+        skip = 0;
+    }
+}
+
+/// Bytes to write, from up to four pieces of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Gather {
+    list: [SendBuf; MAX_IOV],
+    count: u8,
+    len: usize,
+}
+
+impl Gather {
+    /// No bytes.
+    pub const EMPTY: Gather = Gather { list: [SendBuf::EMPTY; MAX_IOV], count: 0, len: 0 };
+
+    /// One piece.
+    #[inline]
+    pub const fn one(buf: SendBuf) -> Gather {
+        let none = SendBuf::EMPTY;
+        Gather { list: [buf, none, none, none], count: 1, len: buf.len() }
+    }
+
+    /// Adds a piece; false if there are four already, or the length overflows.
+    pub fn push(&mut self, buf: SendBuf) -> bool {
+        let Some(len) = self.len.checked_add(buf.len()) else { return false };
+        let Some(place) = self.list.get_mut(usize::from(self.count)) else { return false };
+        *place = buf;
+        self.count += 1;
+        self.len = len;
+        true
+    }
+
+    /// The pieces.
+    pub fn pieces(&self) -> &[SendBuf] {
+        &self.list[..usize::from(self.count).min(MAX_IOV)]
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        if self.count <= 1 {
+            return self.list[0].copy_to(at, to);
+        }
+        let lens = self.pieces().iter().map(SendBuf::len);
+        let (mut done, room) = (0, to.len());
+        stretch(lens, at as u64, room, |piece, from, into, n| {
+            done += self.list[piece].copy_to(from, &mut to[into..into + n]);
+        });
+        done
+    }
+}
+
+/// Room for bytes to read, in up to four pieces of memory.
+#[derive(Debug)]
+pub struct Scatter {
+    list: [RecvBuf; MAX_IOV],
+    count: u8,
+    len: usize,
+}
+
+impl Scatter {
+    /// No room.
+    pub const EMPTY: Scatter = Scatter { list: [const { RecvBuf::EMPTY }; MAX_IOV], count: 0, len: 0 };
+
+    /// One piece.
+    #[inline]
+    pub fn one(buf: RecvBuf) -> Scatter {
+        let mut scatter = Scatter::EMPTY;
+        scatter.push(buf);
+        scatter
+    }
+
+    /// Adds a piece; false if there are four already, or the length overflows.
+    pub fn push(&mut self, buf: RecvBuf) -> bool {
+        let Some(len) = self.len.checked_add(buf.len()) else { return false };
+        let Some(place) = self.list.get_mut(usize::from(self.count)) else { return false };
+        *place = buf;
+        self.count += 1;
+        self.len = len;
+        true
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No room at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
+    #[inline]
+    pub fn put(&mut self, at: u64, from: &[u8]) {
+        if self.count <= 1 {
+            return self.list[0].put(at, from);
+        }
+        let mut sizes = [0; MAX_IOV];
+        for (size, buf) in sizes.iter_mut().zip(&self.list) {
+            *size = buf.len();
+        }
+        stretch(sizes.into_iter(), at, from.len(), |piece, to, out, n| {
+            self.list[piece].put(to as u64, &from[out..out + n]);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_one_run(lens in prop::collection::vec(0usize..20, 0..5), at in 0usize..90, n in 0usize..90) {
+            let total: usize = lens.iter().sum();
+            let source: Vec<u8> = (0..total as u8).collect();
+            let mut target = vec![0xffu8; total];
+            let (mut gather, mut scatter, mut from) = (Gather::EMPTY, Scatter::EMPTY, 0);
+            let base = target.as_mut_ptr();
+            for &len in &lens {
+                // SAFETY: within `source`, which outlives the run.
+                let piece = unsafe { SendBuf::new(source[from..].as_ptr(), len) };
+                prop_assert!(gather.push(piece));
+                // SAFETY: within `target`, which is not looked at before the run is over.
+                let room = unsafe { RecvBuf::new(base.wrapping_add(from), len) };
+                prop_assert!(scatter.push(room));
+                from += len;
+            }
+            prop_assert_eq!((gather.len(), scatter.len()), (total, total));
+            let mut out = vec![0u8; n];
+            let copied = gather.copy_to(at, &mut out);
+            let want = &source[at.min(total)..(at + n).min(total).max(at.min(total))];
+            prop_assert_eq!(&out[..copied], want);
+            scatter.put(at as u64, &out[..copied]);
+            for (i, &byte) in target.iter().enumerate() {
+                let hit = i >= at && i < at + copied;
+                prop_assert_eq!(byte, if hit { i as u8 } else { 0xff });
+            }
+        }
+    }
+
+    #[test]
+    fn four_pieces_at_most() {
+        let mut gather = Gather::EMPTY;
+        for n in 0..6 {
+            assert_eq!(gather.push(SendBuf::EMPTY), n < 4);
+        }
+    }
+}

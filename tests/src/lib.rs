@@ -4,6 +4,7 @@
 
 pub mod conform;
 pub mod dice;
+pub mod interop;
 pub mod litter;
 pub mod partner;
 pub mod pattern;

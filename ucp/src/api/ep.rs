@@ -266,7 +266,9 @@ impl Ep {
         }
     }
 
-    fn send_owned<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
+    /// Sends a message as `params` say, but for `params.done`: who made the request is told of its end.
+    pub fn send<B: IoBuf>(&self, buf: B, params: &SendParams) -> SendRequest<B> {
+        let params = &SendParams { done: None, ..*params };
         let held = Held::new(buf);
         let (at, len) = held.bytes();
         // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
@@ -280,17 +282,17 @@ impl Ep {
 
     /// Sends a tagged message. Ends when the buffer may be reused.
     pub fn tag_send<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
-        self.send_owned(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
+        self.send(buf, &SendParams { tag: Some(tag), ..SendParams::default() })
     }
 
     /// Sends a tagged message. Ends when it has been matched and is in the receiver's buffer.
     pub fn tag_send_sync<B: IoBuf>(&self, tag: u64, buf: B) -> SendRequest<B> {
-        self.send_owned(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
+        self.send(buf, &SendParams { tag: Some(tag), sync: Sync::Yes, ..SendParams::default() })
     }
 
     /// Sends an untagged message: matched by [`Worker::msg_recv`] in order of arrival.
     pub fn msg_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
-        self.send_owned(buf, &SendParams::default())
+        self.send(buf, &SendParams::default())
     }
 
     /// Sends a copy of borrowed bytes. A short message goes out at once and nothing is copied twice; `Err` is the
@@ -310,7 +312,7 @@ impl Ep {
                 Err(e) => return Err(SendRequest::ended(Err(e), Held::new(bytes.into()))),
             }
         }
-        Err(self.send_owned(bytes.into(), &params))
+        Err(self.send(bytes.into(), &params))
     }
 
     /// Sends borrowed bytes and makes progress until they may be reused.

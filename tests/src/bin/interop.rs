@@ -1,0 +1,149 @@
+//! The matrix against libfabric's EFA provider: compiles the C end, plays every cell and situation with it, prints tables.
+//! `interop` runs all; `interop --only WORDS` a part; `--write docs/interop.md` puts the tables into that page.
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+use suites::interop::end::{End, Player, Programs};
+use suites::interop::report::Report;
+use suites::interop::run::Plan;
+use suites::interop::{native, report};
+
+/// Plays EFA RDM v4 against libfabric's EFA provider on the software device.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Args {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// Only cells and situations whose name has this in it ("ours MEDIUM_TAGRTM after RNR", "peek").
+    #[arg(long)]
+    only: Option<String>,
+    /// Seed of the device's dice.
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Put the tables into this page.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Say each result as it comes.
+    #[arg(long, short)]
+    verbose: bool,
+    /// The C program to use instead of compiling tests/interop/peer.c.
+    #[arg(long, value_name = "PROGRAM")]
+    peer: Option<PathBuf>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Role {
+    /// Plays the native end of a script on standard input.
+    Play,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.role {
+        Some(Role::Play) => native::play().map(|()| true).map_err(|e| e.to_string()),
+        None => run(&args),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("interop: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A program beside this one.
+fn beside(name: &str) -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let path = me.with_file_name(name);
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(format!("no {}: build it with `cargo build --release --bins -p softefa -p efa-dump`", path.display()))
+}
+
+/// Compiles the C end.
+fn compile(dir: &Path) -> Result<PathBuf, String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/peer.c");
+    let program = dir.join("peer");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut cc = Command::new(&compiler);
+    cc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
+    let out = cc.arg(source).arg("-lfabric").output();
+    let out = out.map_err(|e| format!("{}: {e}", compiler.to_string_lossy()))?;
+    if out.status.success() {
+        return Ok(program);
+    }
+    let why = String::from_utf8_lossy(&out.stderr);
+    let hint = if why.contains("rdma/fabric.h") || why.contains("-lfabric") {
+        " (libfabric's headers are missing: Debian package libfabric-dev)"
+    } else {
+        ""
+    };
+    Err(format!("{source} does not compile{hint}:\n{why}"))
+}
+
+fn run(args: &Args) -> Result<bool, String> {
+    let start = Instant::now();
+    let dir = std::env::temp_dir().join(format!("interop.{}", std::process::id()));
+    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let programs = Programs {
+        native: std::env::current_exe().map_err(|e| e.to_string())?,
+        softefa: beside("softefa")?,
+        peer: args.peer.clone().map_or_else(|| compile(&dir), Ok)?,
+    };
+    let plan = Plan {
+        programs: programs.clone(),
+        efa_dump: beside("efa-dump")?,
+        dir: dir.clone(),
+        only: args.only.clone(),
+        seed: args.seed,
+    };
+    let mut report = Report::default();
+    plan.matrix(|cell, outcome| {
+        if args.verbose {
+            println!("{cell}: {outcome:?}");
+        }
+        report.cell(cell, outcome);
+    })
+    .map_err(|e| e.to_string())?;
+    plan.scenes(|scene, who, verdict| {
+        if args.verbose {
+            println!("{}, {} receives: {verdict:?}", scene.name, who.name());
+        }
+        report.scene(scene, who, verdict);
+    })
+    .map_err(|e| e.to_string())?;
+    let failures = report.failures();
+    let (played, messages) = report.counts();
+    println!("{}", report.tables());
+    for failure in &failures {
+        println!("FAILED {failure}");
+    }
+    println!(
+        "{played} played, {} failed, {messages} messages, {:.0} s",
+        failures.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if let Some(page) = &args.write {
+        let version = version(&programs)?;
+        report::write(page, &version, &report)?;
+    }
+    if failures.is_empty() {
+        let _ = std::fs::remove_dir_all(&dir);
+    } else {
+        println!("captures of what failed are in {}", dir.display());
+    }
+    Ok(failures.is_empty() && played > 0)
+}
+
+/// libfabric's version, from the end that runs it.
+fn version(programs: &Programs) -> Result<String, String> {
+    let mut end = End::start(Player::Libfabric, programs, &[]).map_err(|e| e.to_string())?;
+    let line = end.step("version").map_err(|e| e.to_string())?;
+    end.quit().map_err(|e| e.to_string())?;
+    Ok(line.text().trim_start_matches("ok ").to_owned())
+}

@@ -1,0 +1,142 @@
+//! What was really on the wire: captures of both ends, read through `efa-dump --json`, and what a cell demands of them.
+//! Used by `run` when the processes of a group have ended. Never parses packets itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use super::pair::Fault;
+
+/// A queue pair: GID and number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Id {
+    gid: Ipv6Addr,
+    qpn: u32,
+}
+
+impl Id {
+    /// That of a raw address.
+    pub fn of(raw: &[u8; 32]) -> Id {
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&raw[..16]);
+        Id { gid: gid.into(), qpn: u32::from(u16::from_le_bytes([raw[16], raw[17]])) }
+    }
+}
+
+/// What `efa-dump` says of a packet.
+#[derive(Deserialize)]
+struct Record {
+    seen: String,
+    from: End,
+    to: End,
+    #[serde(rename = "type")]
+    name: String,
+    status: u8,
+    violations: Vec<String>,
+    #[serde(default)]
+    fields: Fields,
+}
+
+#[derive(Deserialize)]
+struct End {
+    gid: Ipv6Addr,
+    qpn: u32,
+}
+
+#[derive(Deserialize, Default)]
+struct Fields {
+    msg_id: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Last {
+    at_end: Vec<String>,
+}
+
+/// Packets of one direction between two queue pairs, as their sender saw them.
+#[derive(Default, Debug)]
+struct Way {
+    /// Messages by the name of their packets.
+    messages: BTreeMap<String, BTreeSet<u64>>,
+    /// Other packets: how many.
+    others: BTreeMap<String, usize>,
+    /// What violates the protocol.
+    violations: Vec<String>,
+}
+
+/// All captures of a group.
+#[derive(Default, Debug)]
+pub struct Captures {
+    ways: BTreeMap<(Id, Id), Way>,
+    /// Violations that no packet shows.
+    pub at_end: Vec<String>,
+}
+
+impl Captures {
+    /// Reads the captures in `dir`.
+    pub fn read(efa_dump: &Path, dir: &Path) -> Result<Captures, Fault> {
+        let entries = std::fs::read_dir(dir).map_err(|e| Fault::Dump(format!("{}: {e}", dir.display())))?;
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.retain(|path| path.extension().is_some_and(|ext| ext == "pcapng"));
+        files.sort();
+        let output = Command::new(efa_dump).arg("--json").args(&files).output();
+        let output = output.map_err(|e| Fault::Dump(format!("{}: {e}", efa_dump.display())))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut all = Captures::default();
+        for line in text.lines() {
+            if let Ok(record) = serde_json::from_str::<Record>(line) {
+                all.add(record);
+            } else if let Ok(last) = serde_json::from_str::<Last>(line) {
+                all.at_end = last.at_end;
+            } else {
+                return Err(Fault::Dump(format!("unexpected line: {line}")));
+            }
+        }
+        if all.ways.is_empty() {
+            return Err(Fault::Dump(format!("no packets: {}", String::from_utf8_lossy(&output.stderr))));
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, record: Record) {
+        let id = |end: &End| Id { gid: end.gid, qpn: end.qpn };
+        let way = self.ways.entry((id(&record.from), id(&record.to))).or_default();
+        for violation in record.violations {
+            way.violations.push(format!("{}: {violation}", record.name));
+        }
+        if record.seen != "out" || record.status != 0 {
+            return;
+        }
+        match record.fields.msg_id.filter(|_| record.name.contains("RTM")) {
+            Some(msg_id) => {
+                way.messages.entry(record.name).or_default().insert(msg_id);
+            }
+            None => *way.others.entry(record.name).or_default() += 1,
+        }
+    }
+
+    /// What violates the protocol between two ends.
+    pub fn violations(&self, met: &[(Id, Id)]) -> Vec<String> {
+        let ways = met.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
+        ways.filter_map(|way| self.ways.get(&way)).flat_map(|way| way.violations.clone()).collect()
+    }
+
+    /// How many messages went from the first to the second of each of `ways`, by the packet with which they began.
+    pub fn messages(&self, ways: &[(Id, Id)]) -> BTreeMap<&str, usize> {
+        let mut all = BTreeMap::new();
+        for way in ways.iter().filter_map(|way| self.ways.get(way)) {
+            for (name, ids) in &way.messages {
+                *all.entry(name.as_str()).or_default() += ids.len();
+            }
+        }
+        all
+    }
+
+    /// How many packets of this name, which carry no message id, went that way.
+    pub fn packets(&self, way: (Id, Id), name: &str) -> usize {
+        self.ways.get(&way).and_then(|way| way.others.get(name)).copied().unwrap_or(0)
+    }
+}

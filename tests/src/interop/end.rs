@@ -1,0 +1,230 @@
+//! One end under the driver: a process that is given steps and heard. Killed when dropped.
+//! Used by the scenes. Never waits longer than its patience; a line nobody asked for is kept until somebody does.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::lang::Line;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who plays an end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Player {
+    /// This project's `ucp`.
+    Ours,
+    /// libfabric's EFA provider.
+    Libfabric,
+}
+
+impl Player {
+    /// The other one.
+    pub fn other(self) -> Player {
+        match self {
+            Player::Ours => Player::Libfabric,
+            Player::Libfabric => Player::Ours,
+        }
+    }
+
+    /// As in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Player::Ours => "ours",
+            Player::Libfabric => "libfabric",
+        }
+    }
+}
+
+/// Why a scene did not come to its end.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EndError {
+    /// The program cannot be started.
+    #[error("{program} cannot be started: {why}")]
+    Start {
+        /// Which.
+        program: String,
+        /// The system's reason.
+        why: String,
+    },
+    /// The process has ended by itself.
+    #[error("{} has died", .0.name())]
+    Died(Player),
+    /// What was waited for did not come.
+    #[error("{}: nothing heard of {what} in {PATIENCE:?}", .who.name())]
+    Silent {
+        /// Who.
+        who: Player,
+        /// The step or operation.
+        what: String,
+    },
+    /// A step was refused.
+    #[error("{}: {step}: {answer}", .who.name())]
+    Refused {
+        /// Who.
+        who: Player,
+        /// The step.
+        step: String,
+        /// What it said.
+        answer: String,
+    },
+}
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// This program, which plays the native end when called with `play`.
+    pub native: PathBuf,
+    /// The launcher of programs on the software device.
+    pub softefa: PathBuf,
+    /// The C program.
+    pub peer: PathBuf,
+}
+
+/// A process that plays one end.
+pub struct End {
+    who: Player,
+    child: Child,
+    steps: ChildStdin,
+    lines: Receiver<Line>,
+    early: VecDeque<Line>,
+}
+
+impl End {
+    /// Starts a player with `settings` in its environment, and nothing else of ours or libfabric's.
+    pub fn start(who: Player, programs: &Programs, settings: &[(String, String)]) -> Result<End, EndError> {
+        let mut command = match who {
+            Player::Ours => Command::new(&programs.native),
+            Player::Libfabric => Command::new(&programs.softefa),
+        };
+        match who {
+            Player::Ours => command.arg("play").env("UCX_TLS", "efa"),
+            Player::Libfabric => command.args(["run", "--"]).arg(&programs.peer),
+        };
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["UCX_", "SOFTEFA_", "FI_"].iter().any(|p| text.starts_with(p)) {
+                command.env_remove(&name);
+            }
+        }
+        if who == Player::Ours {
+            command.env("UCX_TLS", "efa");
+        }
+        let told = settings.iter().map(|(key, value)| (key, value));
+        let started = command.envs(told).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child =
+            started.map_err(|e| EndError::Start { program: program.clone(), why: e.to_string() })?;
+        let (Some(steps), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(EndError::Start { program, why: "no pipes".into() });
+        };
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            let all = BufReader::new(stdout).lines().map_while(Result::ok);
+            all.map(Line::new).take_while(|line| tell.send(line.clone()).is_ok()).for_each(drop);
+        });
+        Ok(End { who, child, steps, lines, early: VecDeque::new() })
+    }
+
+    /// Who plays it.
+    pub fn who(&self) -> Player {
+        self.who
+    }
+
+    fn hear(&mut self, until: Instant, what: &str) -> Result<Line, EndError> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(left).map_err(|e| match e {
+            RecvTimeoutError::Timeout => EndError::Silent { who: self.who, what: what.into() },
+            RecvTimeoutError::Disconnected => EndError::Died(self.who),
+        })
+    }
+
+    /// Has a step carried out; answers the line that ends it, which begins with `ok`.
+    pub fn step(&mut self, step: &str) -> Result<Line, EndError> {
+        let sent = self.steps.write_all(format!("{step}\n").as_bytes());
+        sent.map_err(|_| EndError::Died(self.who))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let line = self.hear(until, step)?;
+            match line.word(0) {
+                Some("ok") => return Ok(line),
+                Some("no") => {
+                    let (who, step, answer) = (self.who, step.into(), line.text().into());
+                    return Err(EndError::Refused { who, step, answer });
+                }
+                _ => self.early.push_back(line),
+            }
+        }
+    }
+
+    /// The next line about operation `id`: `done ...` or `fail ...`.
+    pub fn ended(&mut self, id: &str) -> Result<Line, EndError> {
+        let about = |line: &Line| line.word(1) == Some(id);
+        if let Some(at) = self.early.iter().position(about)
+            && let Some(line) = self.early.remove(at)
+        {
+            return Ok(line);
+        }
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let line = self.hear(until, &format!("operation {id}"))?;
+            if about(&line) {
+                return Ok(line);
+            }
+            self.early.push_back(line);
+        }
+    }
+
+    /// Whether a line about operation `id` has come.
+    pub fn has_ended(&mut self, id: &str) -> bool {
+        self.early.extend(self.lines.try_iter());
+        self.early.iter().any(|line| line.word(1) == Some(id))
+    }
+
+    /// The lines so far in the order in which they came, of operations that nobody asked for.
+    pub fn unasked(&mut self) -> Vec<Line> {
+        self.early.extend(self.lines.try_iter());
+        self.early.drain(..).collect()
+    }
+
+    /// Ends the process as an application would.
+    pub fn quit(mut self) -> Result<(), EndError> {
+        let sent = self.steps.write_all(b"quit\n");
+        sent.map_err(|_| EndError::Died(self.who))?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) | Err(_) => return Err(EndError::Died(self.who)),
+                Ok(None) if Instant::now() > until => {
+                    return Err(EndError::Silent { who: self.who, what: "its end".into() });
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // The launcher hands a TERM on to the program; a KILL would leave the program behind.
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

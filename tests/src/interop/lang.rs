@@ -1,0 +1,116 @@
+//! The language of the matrix: steps, answers, and the bytes both ends agree on. `tests/interop/peer.c` speaks it too.
+//! Used by the driver and by the native end. Never trusts a line: what is missing is `None`.
+
+/// A line in words: a name, then words and `key=value` pairs in any order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line(String);
+
+impl Line {
+    /// The line `text`.
+    pub fn new(text: impl Into<String>) -> Line {
+        Line(text.into())
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Word `at`; the name is word 0.
+    pub fn word(&self, at: usize) -> Option<&str> {
+        self.0.split_whitespace().nth(at)
+    }
+
+    /// The value of `key=value`; the empty string for a bare `key`.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.0.split_whitespace().skip(1).find_map(|word| match word.strip_prefix(key)? {
+            "" => Some(""),
+            rest => rest.strip_prefix('='),
+        })
+    }
+
+    /// The value of `key` as a number, decimal or `0x` hexadecimal.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        number(self.value(key)?)
+    }
+
+    /// Word `at` as a number.
+    pub fn number_at(&self, at: usize) -> Option<u64> {
+        number(self.word(at)?)
+    }
+
+    /// Whether `key` is there.
+    pub fn has(&self, key: &str) -> bool {
+        self.value(key).is_some()
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+/// The bytes of `seed`.
+pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let word = |n: usize| mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64)).to_le_bytes();
+    let mut all: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).collect();
+    all.truncate(len);
+    all
+}
+
+/// What both ends print instead of bytes: FNV-1a.
+pub fn sum(bytes: &[u8]) -> u64 {
+    let step = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The 32 bytes of a raw address in 64 hexadecimal digits.
+pub fn raw_address(hex: &str) -> Option<[u8; 32]> {
+    let mut raw = [0; 32];
+    if hex.len() != 64 || !hex.is_ascii() {
+        return None;
+    }
+    for (at, byte) in raw.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_values_are_found() {
+        let line = Line::new("recv 7 4096 tag=0x10 multi ignore=3");
+        assert_eq!((line.word(1), line.number_at(2)), (Some("7"), Some(4096)));
+        assert_eq!((line.number("tag"), line.number("ignore")), (Some(16), Some(3)));
+        assert!(line.has("multi") && !line.has("tagged") && !line.has("mul") && !line.has("recv"));
+        assert_eq!(line.value("multi"), Some(""));
+    }
+
+    /// `peer.c` prints these.
+    #[test]
+    fn bytes_and_sums_are_those_of_the_other_end() {
+        assert_eq!(bytes(11, 5)[..8], bytes(8, 5)[..]);
+        assert_ne!(bytes(8, 5), bytes(8, 6));
+        assert_eq!(sum(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(sum(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn addresses_are_64_digits() {
+        let hex = "fe80000000000000".repeat(4);
+        assert_eq!(raw_address(&hex).map(|raw| raw[8]), Some(0xfe));
+        assert_eq!(raw_address(&hex[1..]), None);
+        assert_eq!(raw_address(&"zz".repeat(32)), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Interop with libfabric: a matrix of messages, one-sided operations and situations, each end played once by `ucp` and
+//! once by libfabric's EFA provider, judged by what both ends saw and by what was on the wire.
+//!
+//! `interop` (the binary) runs it; `tests/interop` has the C end and the language both ends speak.
+
+pub mod capture;
+pub mod cells;
+pub mod end;
+pub mod lang;
+pub mod native;
+pub mod pair;
+pub mod report;
+pub mod run;
+pub mod scenes;

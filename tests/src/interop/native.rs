@@ -1,0 +1,248 @@
+//! The native end: plays steps with `ucp` over the `efa` transport. The same language as `tests/interop/peer.c`.
+//! Run by `interop play`. Never decides whether a result is right: it says what it saw.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ucp::rdm::RecvStatus;
+use ucp::rdm::io::PeerId;
+use ucp::select::Sync;
+use ucp::{
+    Address, Context, Ep, EpParams, Error, Match, Message, RecvRequest, SendParams, SendRequest, Worker,
+};
+
+use super::lang::{Line, bytes, raw_address, sum};
+
+/// What receive buffers hold before a message comes.
+const GUARD_BYTE: u8 = 0xa5;
+/// Empty rounds before a round may sleep.
+const BUSY_ROUNDS: u32 = 64;
+
+/// An operation that runs.
+enum Op {
+    Send(SendRequest<Vec<u8>>),
+    Recv(RecvRequest<Box<[u8]>>),
+}
+
+/// A worker, its endpoints and what runs on it. Operations go before the worker does.
+struct Play {
+    ops: Vec<(String, Op)>,
+    claimed: HashMap<String, Message>,
+    eps: Vec<Ep>,
+    worker: Worker,
+}
+
+/// Reads steps from standard input until it ends.
+pub fn play() -> std::io::Result<()> {
+    let mut text = Vec::new();
+    let mut playing = None;
+    let (mut stalled, mut idle) = (false, 0);
+    loop {
+        let patience = if idle > BUSY_ROUNDS { Duration::from_millis(1) } else { Duration::ZERO };
+        if readable(patience)? {
+            let mut piece = [0; 4096];
+            let n = rustix::io::read(std::io::stdin().as_fd(), &mut piece)?;
+            if n == 0 {
+                return Ok(());
+            }
+            text.extend_from_slice(&piece[..n]);
+        }
+        while let Some(end) = text.iter().position(|b| *b == b'\n') {
+            let line = Line::new(String::from_utf8_lossy(&text[..end]));
+            text.drain(..=end);
+            match line.word(0) {
+                Some("quit") => return Ok(()),
+                Some("stall") => stalled = true,
+                Some("go") => stalled = false,
+                _ => {}
+            }
+            let answer = match step(&mut playing, &line) {
+                Ok(answer) => format!("ok {answer}"),
+                Err(why) => format!("no {why}"),
+            };
+            say(answer.trim_end());
+        }
+        let busy = !stalled && playing.as_mut().is_some_and(Play::progress);
+        idle = if busy { 0 } else { idle + 1 };
+    }
+}
+
+fn readable(patience: Duration) -> std::io::Result<bool> {
+    let stdin = std::io::stdin();
+    let stdin = stdin.as_fd();
+    let mut all = [PollFd::new(&stdin, PollFlags::IN)];
+    let patience = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
+    Ok(poll(&mut all, Some(&patience))? > 0)
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // The driver is gone if this fails, and the next read says so.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
+    let name = line.word(0).unwrap_or("");
+    match (name, &mut *playing) {
+        ("version", _) => Ok(format!("ucp {}", env!("CARGO_PKG_VERSION"))),
+        ("stall" | "go", _) => Ok(String::new()),
+        ("open", None) => {
+            let play = Play::open()?;
+            let raw = play.worker.address().efa_raw().ok_or("no efa transport")?;
+            *playing = Some(play);
+            Ok(raw.iter().map(|b| format!("{b:02x}")).collect())
+        }
+        ("open", Some(_)) => Err("open already".into()),
+        ("close", _) => {
+            *playing = None;
+            Ok(String::new())
+        }
+        (_, None) => Err("open comes first".into()),
+        (_, Some(play)) => play.step(name, line).map(|()| String::new()),
+    }
+}
+
+fn id(line: &Line) -> Result<String, String> {
+    Ok(line.word(1).ok_or("no id")?.into())
+}
+
+fn length(line: &Line) -> Result<usize, String> {
+    line.number_at(2).map(|len| len as usize).ok_or_else(|| "no length".into())
+}
+
+/// What a receive or peek asks for: untagged unless a tag is given.
+fn matches(line: &Line) -> Match {
+    match line.number("tag") {
+        Some(tag) => Match::tagged(tag, !line.number("ignore").unwrap_or(0)),
+        None => Match::untagged(),
+    }
+}
+
+impl Play {
+    fn open() -> Result<Play, String> {
+        let worker = Context::new().and_then(|context| context.worker()).map_err(|e| e.to_string())?;
+        Ok(Play { ops: Vec::new(), claimed: HashMap::new(), eps: Vec::new(), worker })
+    }
+
+    fn step(&mut self, name: &str, line: &Line) -> Result<(), String> {
+        match name {
+            "peer" => {
+                let raw = line.word(1).and_then(raw_address).ok_or("an address has 64 digits")?;
+                let address = Address::unpack(&raw).map_err(|e| e.to_string())?;
+                let ep = self.worker.connect(&address, EpParams::default()).map_err(|e| e.to_string())?;
+                self.eps.push(ep);
+            }
+            "recv" => {
+                let mut what = matches(line);
+                if let Some(from) = line.number("from") {
+                    what = what.from(self.ep(from)?);
+                }
+                let request = self.worker.recv(what, vec![GUARD_BYTE; length(line)?].into_boxed_slice());
+                self.ops.push((id(line)?, Op::Recv(request)));
+            }
+            "claim" => {
+                let message = self.claimed.remove(&id(line)?).ok_or("nothing of that name was claimed")?;
+                let request = message.recv(vec![GUARD_BYTE; length(line)?].into_boxed_slice());
+                self.ops.push((id(line)?, Op::Recv(request)));
+            }
+            "peek" => self.peek(line)?,
+            "send" => {
+                let params = SendParams {
+                    tag: line.number("tag"),
+                    sync: if line.has("dc") { Sync::Yes } else { Sync::No },
+                    cq_data: line.number("data"),
+                    done: None,
+                };
+                let message = bytes(length(line)?, line.number("seed").unwrap_or(0));
+                let request = self.ep(line.number("to").unwrap_or(0))?.send(message, &params);
+                self.ops.push((id(line)?, Op::Send(request)));
+            }
+            "cancel" => {
+                let id = id(line)?;
+                if let Some((_, Op::Recv(request))) = self.ops.iter().find(|(of, _)| *of == id) {
+                    request.cancel();
+                }
+            }
+            _ => return Err("unknown step".into()),
+        }
+        Ok(())
+    }
+
+    fn ep(&self, nth: u64) -> Result<&Ep, String> {
+        self.eps.get(nth as usize).ok_or_else(|| "no such peer".into())
+    }
+
+    fn peek(&mut self, line: &Line) -> Result<(), String> {
+        let (id, what) = (id(line)?, matches(line));
+        let (found, message) = if line.has("claim") || line.has("discard") {
+            let message = self.worker.mprobe(what);
+            (message.as_ref().map(Message::envelope), message)
+        } else {
+            (self.worker.probe(what), None)
+        };
+        match found {
+            Some(found) => {
+                let from = self.source(found.from);
+                say(&format!("done {id} peek len={} tag={:#x} from={from}", found.len, found.tag));
+            }
+            None => say(&format!("fail {id} peek error=nothing")),
+        }
+        if !line.has("discard") {
+            self.claimed.extend(message.map(|message| (id, message)));
+        }
+        Ok(())
+    }
+
+    fn source(&self, peer: PeerId) -> String {
+        let known = self.eps.iter().position(|ep| ep.peer() == peer);
+        known.map_or_else(|| "unknown".into(), |nth| nth.to_string())
+    }
+
+    /// Whether anything happened.
+    fn progress(&mut self) -> bool {
+        let busy = self.worker.progress() > 0;
+        for (id, op) in std::mem::take(&mut self.ops) {
+            match op {
+                Op::Send(request) => match request.test() {
+                    Ok((Ok(()), _)) => say(&format!("done {id} send")),
+                    Ok((Err(e), _)) => say(&failure(&id, "send", e)),
+                    Err(request) => self.ops.push((id, Op::Send(request))),
+                },
+                Op::Recv(request) => match request.test() {
+                    Ok((Ok(status), buf)) => say(&self.received(&id, &status, &buf)),
+                    Ok((Err(e), buf)) => {
+                        say(&format!("{} sum={:016x}", failure(&id, "recv", e), sum(&buf)));
+                    }
+                    Err(request) => self.ops.push((id, Op::Recv(request))),
+                },
+            }
+        }
+        while let Some(event) = self.worker.take_event() {
+            if matches!(event, ucp::rdm::event::Event::Dropped { .. }) {
+                say(&format!("trouble {event:?}"));
+            }
+        }
+        busy
+    }
+
+    fn received(&self, id: &str, status: &RecvStatus, buf: &[u8]) -> String {
+        let (message, behind) = buf.split_at(status.len.min(buf.len()));
+        let guard = if behind.iter().all(|b| *b == GUARD_BYTE) { "ok" } else { "broken" };
+        let data = status.cq_data.map_or_else(String::new, |data| format!(" data={data:#x}"));
+        let from = self.source(status.from);
+        let (len, tag, sum) = (status.len, status.tag, sum(message));
+        format!("done {id} recv len={len} tag={tag:#x}{data} from={from} sum={sum:016x} guard={guard}")
+    }
+}
+
+fn failure(id: &str, verb: &str, error: Error) -> String {
+    let name = match error {
+        Error::Truncated { .. } => "truncated",
+        Error::Cancelled => "cancelled",
+        _ => "other",
+    };
+    format!("fail {id} {verb} error={name} why=\"{error}\"")
+}

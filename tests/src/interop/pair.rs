@@ -1,0 +1,257 @@
+//! Two ends that play together: one process of ours, one of libfabric. They meet, exchange messages, part, meet again.
+//! Used by `run` and `scenes`. Never judges more than one message: that it came whole, once, from the right sender.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::capture::Id;
+use super::end::{End, EndError, Player, Programs};
+use super::lang::{Line, bytes, raw_address, sum};
+
+/// Why a cell did not pass.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// An end did not do its part.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// An operation ended in another way than it should.
+    #[error("{}: {what}: {line}", .who.name())]
+    Wrong {
+        /// Who said so.
+        who: Player,
+        /// What is wrong with it.
+        what: String,
+        /// Its words.
+        line: String,
+    },
+    /// The wire shows something else.
+    #[error("on the wire: {0}")]
+    Wire(String),
+    /// The captures cannot be read.
+    #[error("efa-dump: {0}")]
+    Dump(String),
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Msg {
+    /// Bytes.
+    pub len: usize,
+    /// The tag, if it is tagged.
+    pub tag: Option<u64>,
+    /// 64 bits besides.
+    pub data: Option<u64>,
+    /// Further words of the `send` step: `dc`, `inject`.
+    pub how: &'static str,
+    /// Its number in this pair: seed of its bytes and name of its operations.
+    pub nth: u64,
+}
+
+/// Both ends.
+pub struct Pair {
+    ours: Option<End>,
+    libfabric: Option<End>,
+    programs: Programs,
+    settings: Vec<(String, String)>,
+    nth: u64,
+    met: Vec<(Id, Id)>,
+    addresses: [String; 2],
+}
+
+impl Pair {
+    /// Starts both; captures go to `dir`.
+    pub fn start(
+        programs: &Programs,
+        dir: &Path,
+        settings: &[(&'static str, &'static str)],
+        seed: &str,
+    ) -> Result<Pair, Fault> {
+        let mut all: Vec<(String, String)> =
+            settings.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        all.push(("SOFTEFA_PCAP".into(), pcap(dir).to_string_lossy().into_owned()));
+        all.push(("SOFTEFA_SEED".into(), seed.into()));
+        let mut pair = Pair {
+            ours: None,
+            libfabric: None,
+            programs: programs.clone(),
+            settings: all,
+            nth: 0,
+            met: Vec::new(),
+            addresses: [String::new(), String::new()],
+        };
+        pair.restart(Player::Libfabric)?;
+        pair.restart(Player::Ours)?;
+        Ok(pair)
+    }
+
+    /// Starts an end's process, after ending the old one as a crash would.
+    pub fn restart(&mut self, who: Player) -> Result<(), Fault> {
+        let slot = match who {
+            Player::Ours => &mut self.ours,
+            Player::Libfabric => &mut self.libfabric,
+        };
+        *slot = None;
+        *slot = Some(End::start(who, &self.programs, &self.settings)?);
+        Ok(())
+    }
+
+    /// Sets something for processes started from now on.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.settings.push((key.into(), value.into()));
+    }
+
+    /// An end.
+    pub fn end(&mut self, who: Player) -> &mut End {
+        let end = match who {
+            Player::Ours => &mut self.ours,
+            Player::Libfabric => &mut self.libfabric,
+        };
+        end.as_mut().expect("both run from `start` on")
+    }
+
+    /// Opens an endpoint of `who`; answers its address in hexadecimal.
+    pub fn open(&mut self, who: Player, how: &str) -> Result<String, Fault> {
+        let opened = self.end(who).step(&format!("open {how}"))?;
+        let address = opened.word(1).unwrap_or("").to_owned();
+        self.addresses[who as usize].clone_from(&address);
+        Ok(address)
+    }
+
+    /// The address of the endpoint that `who` opened last.
+    pub fn address(&self, who: Player) -> &str {
+        &self.addresses[who as usize]
+    }
+
+    /// Opens an endpoint at each end and tells each the other's address.
+    pub fn meet(&mut self) -> Result<(), Fault> {
+        let ours = self.open(Player::Ours, "")?;
+        let theirs = self.open(Player::Libfabric, "multi_min=64")?;
+        self.introduce(&ours, &theirs)
+    }
+
+    /// Tells each end the other's address.
+    pub fn introduce(&mut self, ours: &str, theirs: &str) -> Result<(), Fault> {
+        self.end(Player::Ours).step(&format!("peer {theirs}"))?;
+        self.end(Player::Libfabric).step(&format!("peer {ours}"))?;
+        self.note(ours, theirs);
+        Ok(())
+    }
+
+    /// Remembers that these two talk, for what is on the wire.
+    pub fn note(&mut self, ours: &str, theirs: &str) {
+        if let (Some(ours), Some(theirs)) = (raw_address(ours), raw_address(theirs)) {
+            self.met.push((Id::of(&ours), Id::of(&theirs)));
+        }
+    }
+
+    /// Closes both endpoints.
+    pub fn part(&mut self) -> Result<(), Fault> {
+        // Whoever has something left to acknowledge does it while the other is there.
+        self.end(Player::Libfabric).step("close")?;
+        self.end(Player::Ours).step("close")?;
+        for who in [Player::Ours, Player::Libfabric] {
+            if let Some(line) = self.end(who).unasked().first() {
+                return Err(wrong(who, "said unasked", line));
+            }
+        }
+        Ok(())
+    }
+
+    /// The endpoints that have met since this was last asked: ours first.
+    pub fn take_met(&mut self) -> Vec<(Id, Id)> {
+        std::mem::take(&mut self.met)
+    }
+
+    /// Lets both processes end by themselves.
+    pub fn quit(mut self) -> Result<(), Fault> {
+        for end in [self.ours.take(), self.libfabric.take()].into_iter().flatten() {
+            end.quit()?;
+        }
+        Ok(())
+    }
+
+    /// The next message.
+    pub fn msg(&mut self, len: usize) -> Msg {
+        self.nth += 1;
+        Msg { len, nth: self.nth, ..Msg::default() }
+    }
+
+    /// Posts the receive of a message into `room` bytes.
+    pub fn post_recv(&mut self, to: Player, msg: &Msg, room: usize) -> Result<(), Fault> {
+        let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
+        self.end(to).step(&format!("recv r{} {room}{tag}", msg.nth))?;
+        Ok(())
+    }
+
+    /// Sends a message to the first peer of the sender.
+    pub fn send(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+        let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
+        let data = msg.data.map_or_else(String::new, |data| format!(" data={data:#x}"));
+        self.end(from).step(&format!("send s{0} {1} seed={0}{tag}{data} {2}", msg.nth, msg.len, msg.how))?;
+        Ok(())
+    }
+
+    /// Waits for the sender's end of a message.
+    pub fn sent(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+        let line = self.end(from).ended(&format!("s{}", msg.nth))?;
+        if line.word(0) == Some("done") { Ok(()) } else { Err(wrong(from, "send failed", &line)) }
+    }
+
+    /// Waits for the receiver's end of a message and looks at all of it.
+    pub fn received(&mut self, to: Player, msg: &Msg) -> Result<(), Fault> {
+        let line = self.end(to).ended(&format!("r{}", msg.nth))?;
+        check(to, msg, &line, Some("0"))
+    }
+
+    /// One message from beginning to end, into a buffer that is `spare` bytes longer than it.
+    pub fn expected(&mut self, from: Player, msg: &Msg, spare: usize) -> Result<(), Fault> {
+        self.post_recv(from.other(), msg, msg.len + spare)?;
+        self.send(from, msg)?;
+        self.received(from.other(), msg)?;
+        self.sent(from, msg)
+    }
+
+    /// One message whose receive is posted when it has been there for a while.
+    pub fn unexpected(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
+        self.send(from, msg)?;
+        std::thread::sleep(Duration::from_millis(3));
+        if msg.how == "dc" && self.end(from).has_ended(&format!("s{}", msg.nth)) {
+            return Err(Fault::Wrong {
+                who: from,
+                what: "delivery complete before there was a receive".into(),
+                line: format!("message {} of {} bytes", msg.nth, msg.len),
+            });
+        }
+        self.post_recv(from.other(), msg, msg.len)?;
+        self.received(from.other(), msg)?;
+        self.sent(from, msg)
+    }
+}
+
+/// Where the processes of a group write their captures.
+fn pcap(dir: &Path) -> PathBuf {
+    dir.join("%p.pcapng")
+}
+
+/// A fault that quotes a line.
+pub fn wrong(who: Player, what: &str, line: &Line) -> Fault {
+    Fault::Wrong { who, what: what.into(), line: line.text().into() }
+}
+
+/// Whether a receive ended as it should, from peer `from` unless that is nobody's business.
+pub fn check(who: Player, msg: &Msg, line: &Line, from: Option<&str>) -> Result<(), Fault> {
+    let want_sum = format!("{:016x}", sum(&bytes(msg.len, msg.nth)));
+    let checks = [
+        (line.word(0) == Some("done"), "the receive failed"),
+        (line.number("len") == Some(msg.len as u64), "another length"),
+        (line.number("tag") == Some(msg.tag.unwrap_or(0)), "another tag"),
+        (line.number("data") == msg.data, "other data"),
+        (from.is_none() || line.value("from") == from, "another sender"),
+        (line.value("sum") == Some(&want_sum), "other bytes"),
+        (line.value("guard") != Some("broken"), "bytes behind the message were written"),
+    ];
+    match checks.into_iter().find(|(good, _)| !good) {
+        None => Ok(()),
+        Some((_, what)) => Err(wrong(who, &format!("{what} than {msg:?}"), line)),
+    }
+}

@@ -1,0 +1,140 @@
+//! The table: on the terminal and as Markdown for `docs/interop.md`. Called by the `interop` binary; plays nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::cells::{Cell, Contact, Delivery, Kind, Net, Protocol, What};
+use super::end::Player;
+use super::run::Outcome;
+use super::scenes::{Scene, Verdict};
+
+/// Everything that came out.
+#[derive(Default)]
+pub struct Report {
+    cells: BTreeMap<Cell, Outcome>,
+    scenes: Vec<(&'static str, &'static str, Player, Verdict)>,
+}
+
+impl Report {
+    /// A cell has ended.
+    pub fn cell(&mut self, cell: &Cell, outcome: &Outcome) {
+        self.cells.insert(*cell, outcome.clone());
+    }
+
+    /// A situation has ended.
+    pub fn scene(&mut self, scene: &Scene, who: Player, verdict: &Verdict) {
+        self.scenes.push((scene.name, scene.about, who, verdict.clone()));
+    }
+
+    /// What failed, a line each.
+    pub fn failures(&self) -> Vec<String> {
+        let cells = self.cells.iter().filter_map(|(cell, o)| Some(format!("{cell}: {}", o.as_ref().err()?)));
+        let scenes = self.scenes.iter().filter_map(|(name, _, who, verdict)| {
+            Some(format!("{name}, {} receives: {}", who.name(), verdict.as_ref().err()?))
+        });
+        cells.chain(scenes).collect()
+    }
+
+    /// Cells and situations played, and messages that came through.
+    pub fn counts(&self) -> (usize, usize) {
+        let messages = self.cells.values().filter_map(|o| o.as_ref().ok()).sum();
+        (self.cells.len() + self.scenes.len(), messages)
+    }
+
+    /// Both tables.
+    pub fn tables(&self) -> String {
+        let mut text = String::new();
+        if !self.cells.is_empty() {
+            let _ = writeln!(text, "{}", self.matrix());
+        }
+        if !self.scenes.is_empty() {
+            let _ = write!(text, "{}", self.situations());
+        }
+        text
+    }
+
+    fn matrix(&self) -> String {
+        let columns: Vec<(Player, Contact)> = [Player::Ours, Player::Libfabric]
+            .into_iter()
+            .flat_map(|who| [Contact::First, Contact::After].map(|contact| (who, contact)))
+            .collect();
+        let mut text = String::from("| message |");
+        for (who, contact) in &columns {
+            let contact = if *contact == Contact::First { "first contact" } else { "after handshake" };
+            let _ = write!(text, " {} sends, {contact} |", who.name());
+        }
+        let _ = write!(text, "\n|---|{}\n", "---|".repeat(columns.len()));
+        for what in What::all() {
+            if !self.cells.keys().any(|cell| cell.what == what) {
+                continue;
+            }
+            let _ = write!(text, "| {} |", title(what));
+            for (sender, contact) in &columns {
+                let words = Net::ALL.map(|net| {
+                    let cell = Cell { what, sender: *sender, contact: *contact, net };
+                    let name = net.name();
+                    match self.cells.get(&cell) {
+                        Some(Ok(n)) => format!("{name} {n}"),
+                        Some(Err(_)) => format!("{name} **FAILED**"),
+                        None => format!("{name} not run"),
+                    }
+                });
+                let _ = write!(text, " {} |", words.join(", "));
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn situations(&self) -> String {
+        let mut text = String::from("| situation | what it shows | ours receives | libfabric receives |\n");
+        text.push_str("|---|---|---|---|\n");
+        for scene in Scene::all() {
+            if !self.scenes.iter().any(|(name, ..)| *name == scene.name) {
+                continue;
+            }
+            let _ = write!(text, "| {} | {} |", scene.name, scene.about);
+            for who in [Player::Ours, Player::Libfabric] {
+                let found = self.scenes.iter().find(|(name, _, of, _)| *name == scene.name && *of == who);
+                let word = match found {
+                    Some((.., Ok(()))) => "passed",
+                    Some((.., Err(_))) => "**FAILED**",
+                    None => "",
+                };
+                let _ = write!(text, " {word} |");
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn title(what: What) -> String {
+    let protocol = match what.protocol {
+        Protocol::Eager => "eager",
+        Protocol::Medium => "medium",
+        Protocol::LongCts => "long-CTS",
+    };
+    let delivery = if what.delivery == Delivery::Complete { ", delivery complete" } else { "" };
+    let kind = if what.kind == Kind::Tagged { "tagged" } else { "untagged" };
+    format!("{protocol}, {kind}{delivery}")
+}
+
+/// Line before the tables in the page.
+const BEGIN: &str = "<!-- tables: written by `interop --write` -->";
+/// Line behind them.
+const END: &str = "<!-- end of tables -->";
+
+/// Puts the tables into a page, between its two marks.
+pub fn write(page: &std::path::Path, version: &str, report: &Report) -> Result<(), String> {
+    let name = page.display();
+    let old = std::fs::read_to_string(page).map_err(|e| format!("{name}: {e}"))?;
+    let (Some((head, _)), Some((_, tail))) = (old.split_once(BEGIN), old.split_once(END)) else {
+        return Err(format!("{name} has no line {BEGIN:?} and {END:?} behind it"));
+    };
+    let (played, messages) = report.counts();
+    let failed = report.failures().len();
+    let sums = format!("Against {version}: {played} played, {failed} failed, {messages} messages checked.");
+    let text = format!("{head}{BEGIN}\n\n{sums}\n\n{}\n{END}{tail}", report.tables());
+    std::fs::write(page, text).map_err(|e| format!("{name}: {e}"))
+}

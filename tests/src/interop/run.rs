@@ -1,0 +1,285 @@
+//! Plays the matrix: for each network one pair of processes, which meet anew for every cell (for first contact, for every
+//! message); then the captures are held against what each cell says it is. Called by the `interop` binary.
+
+use std::path::{Path, PathBuf};
+
+use super::capture::{Captures, Id};
+use super::cells::{Cell, Contact, Delivery, Kind, Net, Protocol, What};
+use super::end::{Player, Programs};
+use super::pair::{Fault, Pair};
+use super::scenes::{Scene, Verdict};
+
+/// What to run, and with what.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The programs that play.
+    pub programs: Programs,
+    /// The program that reads captures.
+    pub efa_dump: PathBuf,
+    /// Where captures go; a directory for each group is made in it.
+    pub dir: PathBuf,
+    /// Only cells and situations whose name has this in it.
+    pub only: Option<String>,
+    /// Seed of the device's dice.
+    pub seed: u64,
+}
+
+/// What became of a cell: how many messages passed, or what went wrong.
+pub type Outcome = Result<usize, String>;
+
+/// Settings of the device and of libfabric that hold for the whole matrix.
+fn common(net: Net) -> Vec<(&'static str, &'static str)> {
+    let mut all = vec![
+        // Two ends on one host: libfabric would go by its own shared memory if they had one GID.
+        ("FI_EFA_ENABLE_SHM_TRANSFER", "0"),
+        ("FI_EFA_USE_DEVICE_RDMA", "0"),
+        // Its default is 73 MB of receive buffers for every endpoint.
+        ("FI_EFA_RX_SIZE", "512"),
+    ];
+    all.extend_from_slice(net.settings());
+    all
+}
+
+/// A cell that was played: what its packets have to be.
+struct Played {
+    cell: Cell,
+    messages: usize,
+    met: Vec<(Id, Id)>,
+}
+
+impl Plan {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+
+    /// All cells, network by network; `tell` hears of each as it ends.
+    pub fn matrix(&self, mut tell: impl FnMut(&Cell, &Outcome)) -> Result<(), Fault> {
+        for net in Net::ALL {
+            let cells: Vec<Cell> = cells(net).into_iter().filter(|c| self.wants(&c.to_string())).collect();
+            let mut rest = &cells[..];
+            let mut nth = 0;
+            while !rest.is_empty() {
+                nth += 1;
+                let dir = self.dir.join(format!("{net:?}-{nth}"));
+                let outcomes = self.group(net, rest, &dir)?;
+                rest = &rest[outcomes.len()..];
+                outcomes.iter().for_each(|(cell, outcome)| tell(cell, outcome));
+            }
+        }
+        Ok(())
+    }
+
+    /// Plays cells with one pair of processes until one fails; then no more can be asked of these processes.
+    fn group(&self, net: Net, cells: &[Cell], dir: &Path) -> Result<Vec<(Cell, Outcome)>, Fault> {
+        make(dir)?;
+        let seed = self.seed.to_string();
+        let mut pair = Pair::start(&self.programs, dir, &common(net), &seed)?;
+        let (mut played, mut failed) = (Vec::new(), None);
+        for cell in cells {
+            match play(&mut pair, cell) {
+                Ok(messages) => played.push(Played { cell: *cell, messages, met: pair.take_met() }),
+                Err(fault) => {
+                    failed = Some((*cell, Err(fault.to_string())));
+                    break;
+                }
+            }
+        }
+        if failed.is_none() {
+            pair.quit()?;
+        } else {
+            drop(pair);
+        }
+        let mut outcomes = Vec::new();
+        if !played.is_empty() {
+            let captures = Captures::read(&self.efa_dump, dir)?;
+            outcomes.extend(played.into_iter().map(|p| (p.cell, judge(&captures, &p))));
+        }
+        outcomes.extend(failed);
+        if outcomes.iter().all(|(_, outcome)| outcome.is_ok()) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+        Ok(outcomes)
+    }
+
+    /// All situations, each with processes of its own.
+    pub fn scenes(&self, mut tell: impl FnMut(&Scene, Player, &Verdict)) -> Result<(), Fault> {
+        for (nth, scene) in Scene::all().iter().enumerate() {
+            for who in [Player::Ours, Player::Libfabric] {
+                if !scene.receivers.contains(&who) || !self.wants(scene.name) {
+                    continue;
+                }
+                let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
+                make(&dir)?;
+                let seed = self.seed.to_string();
+                let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered), &seed)?;
+                let mut verdict = (scene.play)(&mut pair, who);
+                if let Ok(()) = verdict {
+                    let met = pair.take_met();
+                    verdict = pair.quit().and_then(|()| {
+                        let captures = Captures::read(&self.efa_dump, &dir)?;
+                        clean(&captures, &met).map_err(Fault::Wire)
+                    });
+                }
+                if verdict.is_ok() {
+                    let _ = std::fs::remove_dir_all(&dir);
+                }
+                tell(scene, who, &verdict.map_err(|fault| fault.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn make(dir: &Path) -> Result<(), Fault> {
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir).map_err(|e| Fault::Dump(format!("{}: {e}", dir.display())))
+}
+
+/// Every cell over a network.
+pub fn cells(net: Net) -> Vec<Cell> {
+    let mut all = Vec::new();
+    for what in What::all() {
+        for sender in [Player::Ours, Player::Libfabric] {
+            for contact in [Contact::First, Contact::After] {
+                all.push(Cell { what, sender, contact, net });
+            }
+        }
+    }
+    all
+}
+
+/// Plays one cell; answers how many messages it had.
+fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+    let mut messages = 0;
+    match cell.contact {
+        Contact::First => {
+            for (nth, len) in cell.sizes().into_iter().enumerate() {
+                pair.meet()?;
+                let msg = message(pair, cell, len, nth);
+                if nth % 2 == 0 {
+                    pair.expected(cell.sender, &msg, 100)?;
+                } else {
+                    pair.unexpected(cell.sender, &msg)?;
+                }
+                messages += 1;
+                pair.part()?;
+            }
+        }
+        Contact::After => {
+            pair.meet()?;
+            acquaint(pair, cell)?;
+            for (nth, len) in cell.sizes().into_iter().enumerate() {
+                let msg = message(pair, cell, len, nth);
+                pair.expected(cell.sender, &msg, 0)?;
+                let msg = message(pair, cell, len, nth + 1);
+                pair.unexpected(cell.sender, &msg)?;
+                messages += 2;
+            }
+            messages += burst(pair, cell)?;
+            pair.part()?;
+        }
+    }
+    Ok(messages)
+}
+
+/// The `nth` message of a cell. Every other one carries data besides, where that leaves the protocol as it is.
+fn message(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> super::pair::Msg {
+    let room = cell.what.protocol != Protocol::Eager || len + 8 <= cell.eager_max();
+    let mut msg = pair.msg(len);
+    msg.tag = (cell.what.kind == Kind::Tagged).then_some(msg.nth << 32 | 0xfeed);
+    // Of most sends libfabric 1.17 puts only the lower half of the data on the wire.
+    let data =
+        if cell.sender == Player::Ours { 0xda7a_0000_0000_0000 | msg.nth } else { 0xda7a_0000 | msg.nth };
+    msg.data = (room && nth % 2 == 1).then_some(data);
+    msg.how = if cell.what.delivery == Delivery::Complete { "dc" } else { "" };
+    msg
+}
+
+/// Small messages both ways, until both have been answered: the HANDSHAKEs are there.
+fn acquaint(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
+    for from in [cell.sender, cell.sender.other(), cell.sender] {
+        let mut msg = pair.msg(8);
+        msg.tag = (cell.what.kind == Kind::Tagged).then_some(7);
+        pair.expected(from, &msg, 0)?;
+    }
+    // A HANDSHAKE may be held back longer than messages.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    Ok(())
+}
+
+/// Many messages under way at a time: matched by tag in reverse, or in order.
+fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+    let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(24).collect();
+    let mut all = Vec::new();
+    for (nth, len) in lens.into_iter().enumerate() {
+        all.push(message(pair, cell, len, nth));
+    }
+    let mut receives = all.clone();
+    if cell.what.kind == Kind::Tagged {
+        receives.reverse();
+    }
+    let to = cell.sender.other();
+    // A third of them come before their receive.
+    let early = receives.len() * 2 / 3;
+    for msg in &receives[..early] {
+        pair.post_recv(to, msg, msg.len)?;
+    }
+    for msg in &all {
+        pair.send(cell.sender, msg)?;
+    }
+    for msg in &receives[early..] {
+        pair.post_recv(to, msg, msg.len)?;
+    }
+    for msg in &all {
+        pair.received(to, msg)?;
+        pair.sent(cell.sender, msg)?;
+    }
+    Ok(all.len())
+}
+
+/// Whether the wire shows what the cell says it is.
+fn judge(captures: &Captures, played: &Played) -> Outcome {
+    clean(captures, &played.met)?;
+    let from_ours = played.cell.sender == Player::Ours;
+    let ways: Vec<(Id, Id)> = played
+        .met
+        .iter()
+        .map(|(ours, theirs)| if from_ours { (*ours, *theirs) } else { (*theirs, *ours) })
+        .collect();
+    let seen = captures.messages(&ways);
+    let want = played.cell.what.packet();
+    let found = seen.get(want.as_str()).copied().unwrap_or(0);
+    // `acquaint` sends two.
+    let plain = match played.cell.what.kind {
+        Kind::Untagged => "EAGER_MSGRTM",
+        Kind::Tagged => "EAGER_TAGRTM",
+    };
+    let other: usize = seen.iter().filter(|(name, _)| **name != want).map(|(_, n)| n).sum();
+    let hello = if played.cell.contact == Contact::After { 2 } else { 0 };
+    let good = if want == plain {
+        found == played.messages + hello && other == 0
+    } else {
+        found == played.messages && other == hello
+    };
+    if !good {
+        return Err(format!("{} messages by {want} expected, seen {seen:?}", played.messages));
+    }
+    for (ours, theirs) in &played.met {
+        for way in [(*ours, *theirs), (*theirs, *ours)] {
+            let handshakes = captures.packets(way, "HANDSHAKE");
+            // An end may close before the other's first packet has come.
+            if handshakes > 1 || (handshakes == 0 && played.cell.contact == Contact::After) {
+                return Err(format!("{handshakes} HANDSHAKEs one way"));
+            }
+        }
+    }
+    Ok(played.messages)
+}
+
+/// Nothing violates the protocol.
+fn clean(captures: &Captures, met: &[(Id, Id)]) -> Result<(), String> {
+    match captures.violations(met).first() {
+        None => Ok(()),
+        Some(first) => Err(format!("violation: {first}")),
+    }
+}

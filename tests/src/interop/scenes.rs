@@ -1,0 +1,329 @@
+//! Situations: matching, truncation, cancelling, unknown and restarted senders. Each is a short script, played with either
+//! end as the one it is about. Called by `run`. Never depends on timing but by waiting.
+
+use std::time::Duration;
+
+use super::end::Player;
+use super::pair::{Fault, Msg, Pair, check, wrong};
+
+/// What became of a situation.
+pub type Verdict = Result<(), String>;
+
+/// A script; the player receives.
+pub type Script = fn(&mut Pair, Player) -> Result<(), Fault>;
+
+const BOTH: &[Player] = &[Player::Ours, Player::Libfabric];
+
+/// A situation; the player is the one that receives.
+pub struct Scene {
+    /// In the table.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Who can be the receiver in it.
+    pub receivers: &'static [Player],
+    /// Plays it.
+    pub play: Script,
+}
+
+impl Scene {
+    /// Every situation.
+    pub fn all() -> &'static [Scene] {
+        const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
+            Scene { name, about, receivers: BOTH, play }
+        }
+        const ALL: &[Scene] = &[
+            scene(
+                "ignore bits",
+                "masked tags are matched as they should; untagged messages are apart",
+                ignore_bits,
+            ),
+            scene("source filter", "a receive from one peer only", source_filter),
+            scene(
+                "truncation",
+                "too long a message is an error at its receive and ends at its sender",
+                truncation,
+            ),
+            scene("cancel", "a cancelled receive takes no message", cancel),
+            scene("peek", "looked at, claimed, discarded", peek),
+            scene("inject", "a copy is sent, with and without data", inject),
+            scene("unknown sender", "messages of a peer that was not introduced", unknown_sender),
+            scene("restarted sender", "the same GID and queue pair, another connection id", restarted_sender),
+            scene("stalled receiver", "3000 messages to an end that makes no progress", stalled),
+            Scene {
+                receivers: &[Player::Libfabric],
+                ..scene("multi-receive", "one buffer, many messages", multi)
+            },
+        ];
+        ALL
+    }
+}
+
+/// Lengths that go by each protocol.
+const LENS: [usize; 3] = [100, 20_000, 300_000];
+
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+fn tagged(pair: &mut Pair, len: usize, tag: u64) -> Msg {
+    Msg { tag: Some(tag), ..pair.msg(len) }
+}
+
+fn ignore_bits(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    for len in LENS {
+        let one = tagged(pair, len, 0x8000_0000_0000_0042);
+        let two = tagged(pair, len + 1, 0x8000_0000_0000_0077);
+        let apart = pair.msg(len);
+        let end = pair.end(to);
+        end.step(&format!("recv r{} {len}", apart.nth))?;
+        end.step(&format!("recv r{} {len} tag=0x8000000000000000 ignore=0xf0f", one.nth))?;
+        end.step(&format!("recv r{} {} tag=0x8000000000000001 ignore=0xff", two.nth, len + 1))?;
+        // The second is the only one whose tag agrees outside 0xff but not outside 0xf0f.
+        for msg in [&two, &one, &apart] {
+            pair.send(to.other(), msg)?;
+        }
+        let line = pair.end(to).ended(&format!("r{}", two.nth))?;
+        check(to, &two, &line, Some("0"))?;
+        // 0x42 does not agree with 0 outside 0xf0f: it needs a receive of its own.
+        pair.end(to).step(&format!("cancel r{}", one.nth))?;
+        let line = pair.end(to).ended(&format!("r{}", one.nth))?;
+        if line.value("error") != Some("cancelled") {
+            return Err(wrong(to, "a receive took a message whose tag does not agree", &line));
+        }
+        pair.end(to).step(&format!("recv again{} {len} tag=0x8000000000000e4f ignore=0xf0f", one.nth))?;
+        let line = pair.end(to).ended(&format!("again{}", one.nth))?;
+        check(to, &one, &line, Some("0"))?;
+        pair.received(to, &apart)?;
+        for msg in [&two, &one, &apart] {
+            pair.sent(to.other(), msg)?;
+        }
+    }
+    pair.part()
+}
+
+fn source_filter(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    for (nth, len) in LENS.into_iter().enumerate() {
+        let msg = Msg { tag: (nth % 2 == 0).then_some(9), ..pair.msg(len) };
+        let tag = msg.tag.map_or("", |_| "tag=9");
+        pair.end(to).step(&format!("recv r{} {len} from=0 {tag}", msg.nth))?;
+        pair.send(to.other(), &msg)?;
+        pair.received(to, &msg)?;
+        pair.sent(to.other(), &msg)?;
+    }
+    pair.part()
+}
+
+fn truncation(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    for len in LENS {
+        for (room, early) in [(len - 1, true), (len / 2, false), (0, true)] {
+            let msg = tagged(pair, len, 5);
+            if early {
+                pair.post_recv(to, &msg, room)?;
+            }
+            pair.send(to.other(), &msg)?;
+            if !early {
+                pause();
+                pair.post_recv(to, &msg, room)?;
+            }
+            let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
+            let want = format!("{:016x}", super::lang::sum(&super::lang::bytes(len, msg.nth)[..room]));
+            if line.value("error") != Some("truncated") || line.value("sum") != Some(&want) {
+                return Err(wrong(to, "not the beginning of a message cut short", &line));
+            }
+            pair.sent(to.other(), &msg)?;
+        }
+        // And all is well afterwards.
+        let msg = tagged(pair, len, 5);
+        pair.expected(to.other(), &msg, 0)?;
+    }
+    pair.part()
+}
+
+fn cancel(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    for len in LENS {
+        pair.end(to).step(&format!("recv gone{len} {len} tag=3"))?;
+        pair.end(to).step(&format!("cancel gone{len}"))?;
+        let line = pair.end(to).ended(&format!("gone{len}"))?;
+        if line.value("error") != Some("cancelled") {
+            return Err(wrong(to, "a cancelled receive ended otherwise", &line));
+        }
+        let msg = tagged(pair, len, 3);
+        pair.expected(to.other(), &msg, 0)?;
+    }
+    pair.part()
+}
+
+/// Peeks until there is something; answers the line.
+fn peek_until(pair: &mut Pair, to: Player, id: &str, how: &str) -> Result<super::lang::Line, Fault> {
+    for _ in 0..200 {
+        pair.end(to).step(&format!("peek {id} {how}"))?;
+        let line = pair.end(to).ended(id)?;
+        if line.word(0) == Some("done") {
+            return Ok(line);
+        }
+        if line.value("error") != Some("nothing") {
+            return Err(wrong(to, "a peek failed", &line));
+        }
+        pause();
+    }
+    let line = super::lang::Line::new(format!("peek {id}"));
+    Err(wrong(to, "a message that was sent is never seen", &line))
+}
+
+fn peek(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    pair.end(to).step("peek miss tag=4")?;
+    let line = pair.end(to).ended("miss")?;
+    if line.value("error") != Some("nothing") {
+        return Err(wrong(to, "found a message nobody sent", &line));
+    }
+    for len in LENS {
+        let msg = tagged(pair, len, 0x44);
+        pair.send(to.other(), &msg)?;
+        for how in ["tag=0x40 ignore=0xf", "tag=0x44 claim"] {
+            let line = peek_until(pair, to, &format!("p{len}"), how)?;
+            let seen = (line.number("len"), line.number("tag"));
+            if seen != (Some(len as u64), Some(0x44)) {
+                return Err(wrong(to, "another message than was sent", &line));
+            }
+        }
+        // A claimed message is nobody else's.
+        let next = tagged(pair, len + 1, 0x44);
+        pair.post_recv(to, &next, len + 1)?;
+        pair.end(to).step(&format!("claim p{len} {len}"))?;
+        let line = pair.end(to).ended(&format!("p{len}"))?;
+        check(to, &msg, &line, Some("0"))?;
+        pair.sent(to.other(), &msg)?;
+        pair.send(to.other(), &next)?;
+        pair.received(to, &next)?;
+        pair.sent(to.other(), &next)?;
+        let lost = tagged(pair, len, 0x55);
+        pair.send(to.other(), &lost)?;
+        peek_until(pair, to, &format!("d{len}"), "tag=0x55 discard")?;
+        pair.sent(to.other(), &lost)?;
+    }
+    pair.part()
+}
+
+fn inject(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    // 32 bits: see `run::message`.
+    for data in [None, Some(0x89ab_cdef)] {
+        for tag in [None, Some(6)] {
+            for len in [0, 1, 32, 1000] {
+                let msg = Msg { data, tag, how: "inject", ..pair.msg(len) };
+                pair.expected(to.other(), &msg, 8)?;
+            }
+        }
+    }
+    pair.part()
+}
+
+fn unknown_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    let ours = pair.open(Player::Ours, "")?;
+    let theirs = pair.open(Player::Libfabric, "")?;
+    pair.note(&ours, &theirs);
+    let address = if to == Player::Ours { &ours } else { &theirs };
+    pair.end(to.other()).step(&format!("peer {address}"))?;
+    for len in LENS.into_iter().chain(LENS) {
+        let msg = tagged(pair, len, 8);
+        pair.post_recv(to, &msg, len)?;
+        pair.send(to.other(), &msg)?;
+        let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
+        check(to, &msg, &line, None)?;
+        pair.sent(to.other(), &msg)?;
+    }
+    // Introduced late, it is the same peer.
+    let address = if to == Player::Ours { &theirs } else { &ours };
+    pair.end(to).step(&format!("peer {address}"))?;
+    for len in LENS {
+        let there = tagged(pair, len, 8);
+        pair.expected(to.other(), &there, 0)?;
+        let back = tagged(pair, len, 8);
+        pair.expected(to, &back, 0)?;
+    }
+    pair.part()
+}
+
+fn restarted_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    let from = to.other();
+    // One GID and one seed: the queue pair of the new process has the number of the old one's.
+    pair.set("SOFTEFA_GID", if from == Player::Ours { "fe80::a1" } else { "fe80::b2" });
+    pair.restart(from)?;
+    pair.meet()?;
+    for len in LENS {
+        let msg = tagged(pair, len, 2);
+        pair.expected(from, &msg, 0)?;
+        let msg = tagged(pair, len, 2);
+        pair.expected(to, &msg, 0)?;
+    }
+    let old = pair.address(from).to_owned();
+    pair.restart(from)?;
+    pair.open(from, "")?;
+    let (new, there) = (pair.address(from).to_owned(), pair.address(to).to_owned());
+    if old[..36] != new[..36] || old[40..48] == new[40..48] {
+        let line = super::lang::Line::new(format!("{old} then {new}"));
+        return Err(wrong(from, "not the same queue pair with another connection id", &line));
+    }
+    pair.end(from).step(&format!("peer {there}"))?;
+    for len in LENS {
+        let msg = tagged(pair, len, 2);
+        pair.post_recv(to, &msg, len)?;
+        pair.send(from, &msg)?;
+        let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
+        check(to, &msg, &line, None)?;
+        pair.sent(from, &msg)?;
+    }
+    pair.end(to).step(&format!("peer {new}"))?;
+    for len in LENS {
+        let msg = tagged(pair, len, 2);
+        pair.post_recv(from, &msg, len)?;
+        pair.end(to).step(&format!("send s{0} {len} seed={0} tag=2 to=1", msg.nth))?;
+        pair.received(from, &msg)?;
+        pair.sent(to, &msg)?;
+    }
+    pair.part()
+}
+
+fn stalled(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    let hello = pair.msg(8);
+    pair.expected(to.other(), &hello, 0)?;
+    pair.end(to).step("stall")?;
+    let all: Vec<Msg> = (0..3000).map(|n| tagged(pair, 64 + n % 512, n as u64)).collect();
+    for msg in &all {
+        pair.send(to.other(), msg)?;
+    }
+    pause();
+    pair.end(to).step("go")?;
+    for msg in &all {
+        pair.post_recv(to, msg, msg.len)?;
+    }
+    for msg in &all {
+        pair.received(to, msg)?;
+        pair.sent(to.other(), msg)?;
+    }
+    pair.part()
+}
+
+fn multi(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    pair.end(to).step("recv big 100000 multi")?;
+    let all: Vec<Msg> = (0..20).map(|n| pair.msg(4000 + 100 * n)).collect();
+    for msg in &all {
+        pair.send(to.other(), msg)?;
+    }
+    for msg in &all {
+        let line = pair.end(to).ended("big")?;
+        check(to, msg, &line, Some("0"))?;
+        pair.sent(to.other(), msg)?;
+    }
+    pair.end(to).step("cancel big")?;
+    pair.end(to).ended("big")?;
+    pair.part()
+}

@@ -11,3 +11,5 @@ pub mod pattern;
 pub mod sim;
 pub mod sizes;
 pub mod traffic;
+#[cfg(feature = "verbs")]
+pub mod verbs;

@@ -42,3 +42,23 @@ conform_suite!(efa_inproc_rough, || {
     let (a, b) = (open(1), open(2));
     Pair::ticking(a, b, move || fabric.advance(1000))
 });
+
+/// The same on a device of libibverbs, and with a software device of this process's own at one end. They fail where
+/// there is none; `tests/run verbs` runs them under `softefa run`.
+#[cfg(feature = "verbs")]
+mod through_verbs {
+    use suites::conform::Pair;
+    use suites::conform_suite;
+    use suites::verbs;
+    use ucs::config::Source;
+    use uct::any;
+
+    fn pair(a: &str, b: &str) -> Pair<any::Iface> {
+        let open = |dev: &str| any::open("efa", dev, &Source::empty()).unwrap();
+        Pair::new(open(a), open(b))
+    }
+
+    conform_suite!(efa_verbs, || pair(&verbs::device(), &verbs::device()));
+    conform_suite!(efa_verbs_to_soft, || pair(&verbs::device(), "softefa0"));
+    conform_suite!(efa_soft_to_verbs, || pair("softefa0", &verbs::device()));
+}

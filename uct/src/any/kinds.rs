@@ -3,6 +3,8 @@
 
 use crate::api;
 use crate::efa::dev::soft::{Device, Inproc, Shm};
+#[cfg(feature = "verbs")]
+use crate::efa::dev::verbs;
 use crate::{efa, loopback, posix};
 
 type MdOf<I> = <I as api::Iface>::Md;
@@ -12,25 +14,27 @@ type RkeyOf<I> = <MdOf<I> as api::Md>::Rkey;
 
 /// Defines the enums and two macros: `each!` runs a body with the object inside of any variant, `both!` with the
 /// objects inside of two enums of the same variant, or else a fallback. `$d` is a dollar sign for the inner macros.
+/// A transport with `if(...)` is there only under that condition.
 macro_rules! transports {
-    ($d:tt: $($(#[$doc:meta])+ $Tl:ident($I:ty);)+) => {
+    ($d:tt: $($(#[$doc:meta])+ $Tl:ident($I:ty) $(if($when:meta))?;)+) => {
         /// A memory domain of some transport.
         #[derive(Clone)]
-        pub enum Md { $($(#[$doc])+ $Tl(MdOf<$I>),)+ }
+        pub enum Md { $($(#[$doc])+ $(#[cfg($when)])? $Tl(MdOf<$I>),)+ }
 
         /// An interface of some transport, and its memory domain once more.
-        pub enum Iface { $($(#[$doc])+ $Tl($I, Md),)+ }
+        pub enum Iface { $($(#[$doc])+ $(#[cfg($when)])? $Tl($I, Md),)+ }
 
         /// An endpoint of some transport.
-        pub enum Ep { $($(#[$doc])+ $Tl(EpOf<$I>),)+ }
+        pub enum Ep { $($(#[$doc])+ $(#[cfg($when)])? $Tl(EpOf<$I>),)+ }
 
         /// Registered memory of some transport.
-        pub enum Mem { $($(#[$doc])+ $Tl(MemOf<$I>),)+ }
+        pub enum Mem { $($(#[$doc])+ $(#[cfg($when)])? $Tl(MemOf<$I>),)+ }
 
         /// An unpacked remote key of some transport.
-        pub enum Rkey { $($(#[$doc])+ $Tl(RkeyOf<$I>),)+ }
+        pub enum Rkey { $($(#[$doc])+ $(#[cfg($when)])? $Tl(RkeyOf<$I>),)+ }
 
         $(
+            $(#[cfg($when)])?
             impl From<$I> for Iface {
                 fn from(iface: $I) -> Iface {
                     let md = Md::$Tl(api::Iface::md(&iface).clone());
@@ -41,7 +45,7 @@ macro_rules! transports {
 
         macro_rules! each {
             ($d on:expr, $d Enum:ident($d($d x:pat),+) => $d body:expr $d(, $d Wrap:ident)?) => {
-                match $d on { $($d Enum::$Tl($d($d x),+) => each!(@wrap $Tl, $d body $d(, $d Wrap)?),)+ }
+                match $d on { $($(#[cfg($when)])? $d Enum::$Tl($d($d x),+) => each!(@wrap $Tl, $d body $d(, $d Wrap)?),)+ }
             };
             (@wrap $d Tl:ident, $d body:expr) => { $d body };
             (@wrap $d Tl:ident, $d body:expr, $d Wrap:ident) => { $d body.map($d Wrap::$d Tl) };
@@ -50,7 +54,7 @@ macro_rules! transports {
         macro_rules! both {
             ($d a:expr, $d b:expr, ($d A:ident($d x:pat), $d B:ident($d y:pat)) => $d body:expr, else $d other:expr) => {
                 match ($d a, $d b) {
-                    $(($d A::$Tl($d x), $d B::$Tl($d y)) => $d body,)+
+                    $($(#[cfg($when)])? ($d A::$Tl($d x), $d B::$Tl($d y)) => $d body,)+
                     _ => $d other,
                 }
             };
@@ -61,6 +65,7 @@ macro_rules! transports {
             fn of_kind(mem: &'m Mem) -> Option<&'m Self>;
         }
         $(
+            $(#[cfg($when)])?
             impl<'m> OfKind<'m> for MemOf<$I> {
                 fn of_kind(mem: &'m Mem) -> Option<&'m Self> {
                     match mem {
@@ -83,6 +88,8 @@ transports! { $:
     Efa(efa::Iface<Device<Shm>>);
     /// `efa` on the software device within one process: for simulations, not listed.
     EfaInproc(efa::Iface<Device<Inproc>>);
+    /// `efa` on a device of libibverbs.
+    EfaVerbs(efa::Iface<verbs::Device>) if(feature = "verbs");
 }
 
 pub(super) use {both, each};

@@ -13,4 +13,4 @@ mod rows;
 mod tests;
 
 pub use kinds::{Ep, Iface, Md, Mem, Rkey};
-pub use rows::{open, resources, tables};
+pub use rows::{open, resources, tables, unusable};

@@ -2,7 +2,7 @@
 
 use super::Iface;
 use crate::api::{DevKind, OpenError, TlResource};
-use crate::efa::dev::soft;
+use crate::efa::dev::{nics, soft};
 use crate::{efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
 
@@ -35,17 +35,60 @@ const ROWS: &[Row] = &[
     },
     Row {
         tl: efa::TL,
-        list: |source| {
-            let resource = |d: soft::SoftDevice| only(efa::TL, &d.name, DevKind::Net, &d.about);
-            Ok(soft::list(source)?.into_iter().map(resource).collect())
-        },
-        open: |dev, source| {
-            let params = efa::Params::from_source(source)?;
-            Ok(efa::Iface::open(soft::open_shm(source, dev)?, &params)?.into())
-        },
+        list: efa_devices,
+        open: open_efa,
         tables: &[&efa::Config::DESC, &soft::SoftConfig::DESC],
     },
 ];
+
+/// Devices of libibverbs first: a real NIC reaches everybody, a software device this host only.
+fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
+    let mut all = verbs_devices();
+    let resource = |d: soft::SoftDevice| only(efa::TL, &d.name, DevKind::Net, &d.about);
+    all.extend(soft::list(source)?.into_iter().map(resource));
+    Ok(all)
+}
+
+/// Names of software devices have no port, names of libibverbs' devices have one.
+fn open_efa(dev: &str, source: &Source) -> Result<Iface, OpenError> {
+    let params = efa::Params::from_source(source)?;
+    #[cfg(feature = "verbs")]
+    if dev.contains(':') {
+        return Ok(efa::Iface::open(efa::dev::verbs::open(dev)?, &params)?.into());
+    }
+    Ok(efa::Iface::open(soft::open_shm(source, dev)?, &params)?.into())
+}
+
+#[cfg(feature = "verbs")]
+fn verbs_devices() -> Vec<TlResource> {
+    let found = efa::dev::verbs::list().into_iter();
+    found.map(|d| only(efa::TL, &d.name, DevKind::Net, &d.about)).collect()
+}
+
+#[cfg(not(feature = "verbs"))]
+fn verbs_devices() -> Vec<TlResource> {
+    Vec::new()
+}
+
+/// Devices that are in this machine and not among its [`resources`], each with the reason.
+pub fn unusable() -> Vec<(TlResource, String)> {
+    let usable = verbs_devices();
+    let found = nics::nics().into_iter().filter_map(|nic| {
+        let name = nic.rdma.as_ref().map_or(nic.pci.clone(), |rdma| format!("{rdma}:1"));
+        let why = match nic.problem {
+            Some(problem) => problem,
+            None if usable.iter().any(|r| r.dev == name) => return None,
+            None if cfg!(feature = "verbs") => {
+                "libibverbs does not list it as an EFA (is its provider there? Debian: ibverbs-providers)"
+                    .into()
+            }
+            None => "this program was built without verbs (build it with `--features verbs`)".into(),
+        };
+        let about = format!("EFA NIC ({:#x}) at {}", nic.part_id, nic.pci);
+        Some((only(efa::TL, &name, DevKind::Net, &about), why))
+    });
+    found.collect()
+}
 
 /// Every transport on every device found on this machine.
 pub fn resources(source: &Source) -> Result<Vec<TlResource>, OpenError> {
@@ -66,6 +109,9 @@ pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     let devices = (row.list)(source)?;
     if devices.iter().any(|found| found.dev == dev) {
         return (row.open)(dev, source);
+    }
+    if let Some((_, why)) = unusable().into_iter().find(|(found, _)| found.tl == tl && found.dev == dev) {
+        return Err(OpenError::Environment(format!("{tl} device '{dev}' cannot be used: {why}")));
     }
     let known: Vec<_> = devices.into_iter().map(|found| found.dev).collect();
     Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })

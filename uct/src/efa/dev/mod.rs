@@ -1,12 +1,15 @@
 //! What SRD hardware does, as a trait: the seam between the `efa` transport and a device.
 //!
-//! Implemented by the software device (`soft`) and, later, by real verbs. The shape is that of verbs with the
+//! Implemented by the software device (`soft`) and by verbs (`verbs`, a feature). The shape is that of verbs with the
 //! EFA extensions, cut down to what SRD has: protection domains, memory regions with keys and bounds, queue
 //! pairs with finite queues, completion queues, address handles, 16-bit queue pair numbers, GIDs, q-keys, an
 //! MTU, inline sends, RNR, RDMA read and write, write with immediate, and no promise of order of any kind. Code above the
 //! trait cannot tell software from hardware. The choice is static (generics), so that the soft path inlines.
 
+pub mod nics;
 pub mod soft;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 use crate::api::{Access, OpenError};
 use num_enum::{IntoPrimitive, TryFromPrimitive};

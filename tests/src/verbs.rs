@@ -1,0 +1,14 @@
+//! The device of libibverbs that the suites run on: what `UCX_NET_DEVICES` names, or else the first there is.
+//! Asked by tests of the feature `verbs`. Never falls back on another kind of device.
+
+use ucs::config::Source;
+
+/// Its name. Panics where there is none, saying what to do.
+pub fn device() -> String {
+    let wanted = std::env::var("UCX_NET_DEVICES").ok();
+    let found = uct::any::resources(&Source::empty()).expect("devices can be listed");
+    // Devices of libibverbs have a port in their names.
+    let mut verbs = found.into_iter().map(|r| r.dev).filter(|dev| dev.contains(':'));
+    let device = verbs.find(|dev| wanted.as_ref().is_none_or(|name| name == dev));
+    device.expect("no EFA device in libibverbs: run this under `softefa run` (`tests/run verbs` does)")
+}

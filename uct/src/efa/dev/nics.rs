@@ -1,0 +1,148 @@
+//! EFA NICs as the kernel shows them, whether or not anything can be done with them, and why not.
+//! Called for lists of devices. Opens nothing and needs no library: it reads sysfs.
+
+use std::path::{Path, PathBuf};
+
+/// PCI vendor.
+const AMAZON: u32 = 0x1d0f;
+/// PCI devices of that vendor that are EFAs: 0xefa0 and so on.
+const EFA_PARTS: std::ops::RangeInclusive<u32> = 0xefa0..=0xefaf;
+
+/// An EFA function on the PCI bus.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nic {
+    /// PCI address, such as `0000:00:1f.0`.
+    pub pci: String,
+    /// PCI device: 0xefa0 to 0xefa4 so far.
+    pub part_id: u32,
+    /// Name of its RDMA device, such as `rdmap0s31`, if a driver made one.
+    pub rdma: Option<String>,
+    /// What keeps this process from using it, and what mends that; `None`: nothing that the kernel knows of.
+    pub problem: Option<String>,
+}
+
+fn number(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+/// Whether sysfs' `vendor` and `device` of a PCI function say that it is an EFA.
+pub(super) fn is_efa(vendor: &str, device: &str) -> bool {
+    number(vendor) == Some(AMAZON) && number(device).is_some_and(|part| EFA_PARTS.contains(&part))
+}
+
+/// Whether this process may use a character device.
+pub(super) fn is_usable(node: &Path) -> bool {
+    rustix::fs::access(node, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// The EFA functions of this machine, by PCI address.
+pub fn nics() -> Vec<Nic> {
+    scan(Path::new("/sys"), Path::new("/dev"))
+}
+
+fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
+    let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
+    let mut all: Vec<Nic> = entries.flatten().filter_map(|e| look(&e.path(), dev)).collect();
+    all.sort_by(|a, b| a.pci.cmp(&b.pci));
+    all
+}
+
+/// The first entry of a directory, by name.
+fn child(dir: PathBuf) -> Option<String> {
+    let names = std::fs::read_dir(dir).ok()?.flatten();
+    names.filter_map(|e| e.file_name().into_string().ok()).min()
+}
+
+fn look(function: &Path, dev: &Path) -> Option<Nic> {
+    let read = |file| std::fs::read_to_string(function.join(file)).unwrap_or_default();
+    let (vendor, device) = (read("vendor"), read("device"));
+    if !is_efa(&vendor, &device) {
+        return None;
+    }
+    let rdma = child(function.join("infiniband"));
+    let problem = if !function.join("driver").exists() {
+        Some("no driver is bound to it (load the `efa` kernel module)".into())
+    } else if rdma.is_none() {
+        Some("its driver made no RDMA device (see the kernel's log)".into())
+    } else {
+        match child(function.join("infiniband_verbs")) {
+            None => Some("user space cannot reach it (load the `ib_uverbs` kernel module)".into()),
+            Some(node) => {
+                let node = dev.join("infiniband").join(node);
+                let node_is = |what| Some(format!("{} {what}", node.display()));
+                match (node.exists(), is_usable(&node)) {
+                    (false, _) => node_is("is missing (in a container, pass the device in)"),
+                    (_, false) => node_is("may not be opened by this user (see its owner, group and mode)"),
+                    _ => None,
+                }
+            }
+        }
+    };
+    let pci = function.file_name()?.to_str()?.to_owned();
+    Some(Nic { pci, part_id: number(&device)?, rdma, problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A sysfs and a /dev of the test's own.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Tree {
+            let root = std::env::temp_dir().join(format!("efa-nics-{}-{name}", std::process::id()));
+            fs::create_dir_all(root.join("sys/bus/pci/devices")).unwrap();
+            Tree(root)
+        }
+
+        fn put(&self, path: &str, text: &str) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn scan(&self) -> Vec<Nic> {
+            scan(&self.0.join("sys"), &self.0.join("dev"))
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn each_step_that_is_missing_is_named() {
+        let tree = Tree::new("steps");
+        assert_eq!(tree.scan(), []);
+        let pci = "sys/bus/pci/devices/0000:00:1f.0";
+        tree.put("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1d0f\n");
+        tree.put("sys/bus/pci/devices/0000:00:05.0/device", "0xec20\n");
+        tree.put(&format!("{pci}/vendor"), "0x1d0f\n");
+        tree.put(&format!("{pci}/device"), "0xefa2\n");
+        let problem = |has: &str| {
+            let [nic] = &tree.scan()[..] else { panic!("one EFA, and a card that is none") };
+            assert_eq!((&*nic.pci, nic.part_id), ("0000:00:1f.0", 0xefa2));
+            assert!(nic.problem.as_ref().is_some_and(|p| p.contains(has)), "{nic:?}");
+        };
+        problem("`efa` kernel module");
+        tree.put(&format!("{pci}/driver/x"), "");
+        problem("no RDMA device");
+        tree.put(&format!("{pci}/infiniband/rdmap0s31/x"), "");
+        problem("`ib_uverbs` kernel module");
+        tree.put(&format!("{pci}/infiniband_verbs/uverbs0/x"), "");
+        problem("uverbs0 is missing");
+        tree.put("dev/infiniband/uverbs0", "");
+        let [nic] = &tree.scan()[..] else { panic!("one EFA") };
+        assert_eq!((nic.rdma.as_deref(), &nic.problem), (Some("rdmap0s31"), &None));
+    }
+
+    #[test]
+    fn a_machine_without_pci_has_none() {
+        assert_eq!(scan(Path::new("/nonexistent"), Path::new("/nonexistent")), []);
+        assert!(!is_efa("0x15b3", "0xefa0") && !is_efa("", "") && is_efa("0x1d0f\n", "0xefa0"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Devices as libibverbs lists them, and an opened one with everything it says of itself.
+//! Called by [`super::list`] and [`super::open`]. Opens a device only to use it.
+
+use super::efadv;
+use super::status::error;
+use crate::api::{Error, OpenError};
+use crate::efa::dev::{DevAttr, Gid};
+use rdma_sys::*;
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use ucs::Errno;
+
+/// The port of an EFA device: it has one.
+pub(super) const PORT: u8 = 1;
+
+/// The list of devices, given back when dropped.
+pub(super) struct List {
+    first: *mut *mut ibv_device,
+    len: usize,
+}
+
+/// A device of a list.
+pub(super) struct Listed<'a> {
+    list: &'a List,
+    at: usize,
+}
+
+impl List {
+    /// Every RDMA device there is, EFA or not. None at all where the kernel has no RDMA.
+    pub(super) fn new() -> List {
+        let mut len: c_int = 0;
+        // SAFETY: `len` is writable; the list is freed on drop.
+        let first = unsafe { ibv_get_device_list(&mut len) };
+        List { first, len: if first.is_null() { 0 } else { len.max(0) as usize } }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Listed<'_>> {
+        (0..self.len).map(|at| Listed { list: self, at })
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.first.is_null() {
+            // SAFETY: came from ibv_get_device_list and is freed once; whoever names a device of it borrows `self`.
+            unsafe { ibv_free_device_list(self.first) };
+        }
+    }
+}
+
+fn text(chars: &[c_char]) -> String {
+    chars.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect()
+}
+
+impl Listed<'_> {
+    fn raw(&self) -> *mut ibv_device {
+        let place = self.list.first.wrapping_add(self.at);
+        // SAFETY: `at` is below the length the list came with.
+        unsafe { place.read() }
+    }
+
+    fn fields(&self) -> &ibv_device {
+        // SAFETY: a listed device lives as long as the list, which is borrowed; nobody writes to it.
+        unsafe { &*self.raw() }
+    }
+
+    /// Its name, such as `rdmap0s31`.
+    pub(super) fn name(&self) -> String {
+        // SAFETY: a listed device.
+        let name = unsafe { ibv_get_device_name(self.raw()) };
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: a string that lives as long as the device.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// Name of its character device, such as `uverbs0`.
+    pub(super) fn node(&self) -> String {
+        text(&self.fields().dev_name)
+    }
+
+    /// Its directory in sysfs.
+    pub(super) fn sysfs(&self) -> PathBuf {
+        text(&self.fields().ibdev_path).into()
+    }
+
+    /// Opens it.
+    pub(super) fn open(&self, name: String) -> Result<Context, OpenError> {
+        let (path, node) = (self.sysfs(), self.node());
+        // SAFETY: a listed device.
+        let Some(ptr) = NonNull::new(unsafe { ibv_open_device(self.raw()) }) else {
+            let errno = Errno::last_os();
+            return Err(OpenError::Environment(format!("{name} ({node}) cannot be opened: {errno}")));
+        };
+        // Closed on drop from here on.
+        let mut ctx = Context { ptr, attr: no_attr(name), gid: Gid([0; 16]), software: false };
+        ctx.software = !path.canonicalize().unwrap_or(path).starts_with("/sys");
+        ctx.gid = ctx.query_gid()?;
+        ctx.attr = ctx.query()?;
+        Ok(ctx)
+    }
+}
+
+/// An opened device.
+pub(super) struct Context {
+    ptr: NonNull<ibv_context>,
+    pub(super) attr: DevAttr,
+    pub(super) gid: Gid,
+    /// Whether its sysfs directory is not the kernel's.
+    pub(super) software: bool,
+}
+
+impl Context {
+    pub(super) fn as_ptr(&self) -> *mut ibv_context {
+        self.ptr.as_ptr()
+    }
+
+    fn query_gid(&self) -> Result<Gid, Error> {
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: an open device; `gid` is writable.
+        if unsafe { ibv_query_gid(self.as_ptr(), PORT, 0, &mut gid) } != 0 {
+            return Err(error("ibv_query_gid", Errno::last_os()));
+        }
+        // SAFETY: any 16 bytes are a GID.
+        Ok(Gid(unsafe { gid.raw }))
+    }
+
+    fn query_port(&self) -> Result<ibv_port_attr, Error> {
+        // Room for what a newer library may write behind the fields known here.
+        #[repr(C)]
+        struct Room(ibv_port_attr, [u64; 16]);
+        // SAFETY: integers only.
+        let mut room: Room = unsafe { std::mem::zeroed() };
+        // SAFETY: an open device; the place is longer than the structure of any version.
+        let failed = unsafe { ibv_query_port(self.as_ptr(), PORT, (&raw mut room).cast()) };
+        if failed != 0 { Err(error("ibv_query_port", Errno(failed))) } else { Ok(room.0) }
+    }
+
+    fn query(&self) -> Result<DevAttr, OpenError> {
+        let name = &self.attr.name;
+        let mut efa = efadv::DeviceAttr::default();
+        // SAFETY: an open device; `efa` is as long as is said.
+        let failed = unsafe { efadv::efadv_query_device(self.as_ptr(), &mut efa, size_of_val(&efa) as u32) };
+        match failed {
+            0 => {}
+            libc::EOPNOTSUPP => {
+                return Err(OpenError::Environment(format!("{name} is not an EFA device")));
+            }
+            e => return Err(error("efadv_query_device", Errno(e)).into()),
+        }
+        let has = |cap: u32| efa.device_caps & cap != 0;
+        if !has(efadv::CAP_CQ_WITH_SGID) {
+            let text = "does not tell who sends (firmware or driver too old: no source GID in completions)";
+            return Err(OpenError::Environment(format!("{name} {text}")));
+        }
+        // SAFETY: integers only.
+        let mut dev: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: an open device; `dev` is writable.
+        let failed = unsafe { ibv_query_device(self.as_ptr(), &mut dev) };
+        if failed != 0 {
+            return Err(error("ibv_query_device", Errno(failed)).into());
+        }
+        let port = self.query_port()?;
+        let (rdma_read, rdma_write) = (has(efadv::CAP_RDMA_READ), has(efadv::CAP_RDMA_WRITE));
+        // Inline data beyond the short form doubles a descriptor, so that half as many fit the queue.
+        let wide = efa.inline_buf_size_ex > efa.inline_buf_size;
+        Ok(DevAttr {
+            name: name.clone(),
+            part_id: dev.vendor_part_id,
+            fw: text(&dev.fw_ver),
+            mtu: port.max_msg_sz,
+            max_inline: efa.inline_buf_size.max(efa.inline_buf_size_ex).into(),
+            max_rdma: if rdma_read || rdma_write { efa.max_rdma_size } else { 0 },
+            rdma_read,
+            rdma_write,
+            unsolicited_write_recv: has(efadv::CAP_UNSOLICITED_WRITE_RECV),
+            rnr_retry: has(efadv::CAP_RNR_RETRY),
+            max_qp: count(dev.max_qp),
+            max_send_depth: if wide { efa.max_sq_wr / 2 } else { efa.max_sq_wr },
+            max_recv_depth: efa.max_rq_wr,
+            max_cqe: count(dev.max_cqe),
+            max_mr: count(dev.max_mr),
+            max_ah: count(dev.max_ah),
+            max_send_sge: efa.max_sq_sge.into(),
+            link_bps: link_bps(port.active_width, port.active_speed),
+        })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: opened once, closed once; everything made on it holds a share of `self` and is gone.
+        unsafe { ibv_close_device(self.as_ptr()) };
+    }
+}
+
+fn count(n: c_int) -> u32 {
+    n.max(0) as u32
+}
+
+fn no_attr(name: String) -> DevAttr {
+    DevAttr {
+        name,
+        part_id: 0,
+        fw: String::new(),
+        mtu: 0,
+        max_inline: 0,
+        max_rdma: 0,
+        rdma_read: false,
+        rdma_write: false,
+        unsolicited_write_recv: false,
+        rnr_retry: false,
+        max_qp: 0,
+        max_send_depth: 0,
+        max_recv_depth: 0,
+        max_cqe: 0,
+        max_mr: 0,
+        max_ah: 0,
+        max_send_sge: 0,
+        link_bps: 0,
+    }
+}
+
+/// What a link is taken for whose speed is not told, bits per second.
+const SOME_BPS: u64 = 100_000_000_000;
+
+/// Speed of a link, bits per second, from the two codes of InfiniBand (lanes, speed of a lane).
+fn link_bps(width: u8, speed: u8) -> u64 {
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    let mbps = match speed {
+        1 => 2_500,
+        2 => 5_000,
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        _ => 0,
+    };
+    match lanes * mbps {
+        0 => SOME_BPS,
+        known => known * 1_000_000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_speeds() {
+        assert_eq!(link_bps(2, 32), 100_000_000_000);
+        assert_eq!(link_bps(8, 64), 600_000_000_000);
+        assert_eq!(link_bps(3, 32), SOME_BPS);
+    }
+}

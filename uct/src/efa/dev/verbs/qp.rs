@@ -1,0 +1,585 @@
+//! Queue pairs: made, taken to the state in which they send, and posted to.
+//! Sends of one doorbell form one session of the library; receives of one doorbell form one list.
+
+use super::context::{Context, PORT};
+use super::cq::CqCore;
+use super::efadv;
+use super::pd::{Ah, Pd, PdCore};
+use super::status::{error, last_error};
+use crate::api::{Error, OpenError};
+use crate::efa::dev::{Cqe, CqeOp, Dest, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge};
+use arrayvec::ArrayVec;
+use rdma_sys::*;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use ucs::Errno;
+use ucs::mem::pool::FreeList;
+
+/// Requests of one doorbell; more are posted in several goes.
+const BATCH: usize = 32;
+
+/// Most pieces of a send passed on.
+const MAX_SGE: usize = 8;
+
+/// A queue pair.
+pub struct Qp {
+    core: Rc<QpCore>,
+    send_cq: Rc<CqCore>,
+    recv_cq: Rc<CqCore>,
+}
+
+pub(super) struct QpCore {
+    qp: NonNull<ibv_qp>,
+    ex: NonNull<ibv_qp_ex>,
+    pub(super) qpn: u16,
+    send_depth: u32,
+    recv_depth: u32,
+    sends: RefCell<Sends>,
+    /// Whether `sends` has something to post or to complete.
+    sends_want: Cell<bool>,
+    recvs: RefCell<Recvs>,
+    /// Whether `recvs` has something to post or to complete.
+    recvs_want: Cell<bool>,
+    /// Receives posted and not completed.
+    recvs_out: Cell<u32>,
+    pub(super) pd: Rc<PdCore>,
+    ctx: Rc<Context>,
+}
+
+/// A send that is on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) wr_id: u64,
+    pub(super) op: CqeOp,
+}
+
+/// Sends by row: the library is given the row's number, since its completions do not tell a read from a send.
+struct Sends {
+    rows: Box<[Sent]>,
+    free: FreeList,
+    /// Rows of the open session.
+    session: ArrayVec<u32, BATCH>,
+    /// Rows that never reached the device, and why.
+    failed: VecDeque<(u32, DevStatus)>,
+}
+
+struct Recvs {
+    /// Not posted yet.
+    batch: ArrayVec<(u64, ibv_sge), BATCH>,
+    /// Numbers of receives that the library refused.
+    failed: VecDeque<u64>,
+}
+
+impl QpCore {
+    pub(super) fn new(
+        ctx: &Rc<Context>,
+        pd: &Pd,
+        send_cq: &CqCore,
+        recv_cq: &CqCore,
+        init: &QpInit,
+    ) -> Result<Self, OpenError> {
+        check(ctx, init)?;
+        let a = &ctx.attr;
+        // SAFETY: integers and pointers that may be null.
+        let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        attr.send_cq = send_cq.plain();
+        attr.recv_cq = recv_cq.plain();
+        attr.cap = ibv_qp_cap {
+            max_send_wr: init.send_depth,
+            max_recv_wr: init.recv_depth,
+            max_send_sge: a.max_send_sge,
+            max_recv_sge: 1,
+            max_inline_data: a.max_inline,
+        };
+        attr.qp_type = ibv_qp_type::IBV_QPT_DRIVER;
+        attr.sq_sig_all = 1;
+        attr.pd = pd.0.as_ptr();
+        attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
+            | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+        use ibv_qp_create_send_ops_flags as ops;
+        let can = |has: bool, op: u32| if has { op } else { 0 };
+        let send = ops::IBV_QP_EX_WITH_SEND.0 | ops::IBV_QP_EX_WITH_SEND_WITH_IMM.0;
+        let read = can(a.rdma_read, ops::IBV_QP_EX_WITH_RDMA_READ.0);
+        let write = ops::IBV_QP_EX_WITH_RDMA_WRITE.0 | ops::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM.0;
+        attr.send_ops_flags = (send | read | can(a.rdma_write, write)).into();
+        let flags = if init.unsolicited_write_recv { efadv::QP_FLAGS_UNSOLICITED_WRITE_RECV } else { 0 };
+        let mut efa =
+            efadv::QpInitAttr { driver_qp_type: efadv::QP_DRIVER_TYPE_SRD, flags, ..Default::default() };
+        let len = size_of_val(&efa) as u32;
+        // SAFETY: an open device, its queues and domain, whole attributes.
+        let qp = unsafe { efadv::efadv_create_qp_ex(ctx.as_ptr(), &mut attr, &mut efa, len) };
+        let qp = NonNull::new(qp).ok_or_else(|| match Errno::last_os().0 {
+            libc::ENOMEM => Error::Exhausted("queue pairs"),
+            e => error("efadv_create_qp_ex", Errno(e)),
+        })?;
+        // SAFETY: made by efadv_create_qp_ex with send operations.
+        let ex = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp.as_ptr()) });
+        let Some(ex) = ex else {
+            // SAFETY: made above, known to nobody.
+            unsafe { ibv_destroy_qp(qp.as_ptr()) };
+            return Err(last_error("ibv_qp_to_qp_ex").into());
+        };
+        // SAFETY: a queue pair just made; nobody writes to it.
+        let qpn = unsafe { qp.as_ref() }.qp_num as u16;
+        // Destroyed on drop from here on.
+        let core = QpCore {
+            qp,
+            ex,
+            qpn,
+            send_depth: attr.cap.max_send_wr,
+            recv_depth: attr.cap.max_recv_wr,
+            sends: RefCell::new(Sends {
+                rows: vec![Sent { wr_id: 0, op: CqeOp::Send }; attr.cap.max_send_wr as usize].into(),
+                free: FreeList::new(attr.cap.max_send_wr),
+                session: ArrayVec::new(),
+                failed: VecDeque::new(),
+            }),
+            sends_want: Cell::new(false),
+            recvs: RefCell::new(Recvs { batch: ArrayVec::new(), failed: VecDeque::new() }),
+            recvs_want: Cell::new(false),
+            recvs_out: Cell::new(0),
+            pd: pd.0.clone(),
+            ctx: ctx.clone(),
+        };
+        core.bring_up(init)?;
+        Ok(core)
+    }
+
+    /// Takes the queue pair to the state in which it sends.
+    fn bring_up(&self, init: &QpInit) -> Result<(), Error> {
+        use ibv_qp_attr_mask as mask;
+        // SAFETY: integers only.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        attr.port_num = PORT;
+        attr.qkey = init.qkey;
+        let common = mask::IBV_QP_STATE.0;
+        let first = common | mask::IBV_QP_PKEY_INDEX.0 | mask::IBV_QP_PORT.0 | mask::IBV_QP_QKEY.0;
+        self.modify(&mut attr, first)?;
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        self.modify(&mut attr, common)?;
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        attr.rnr_retry = init.rnr_retry;
+        let rnr = if self.ctx.attr.rnr_retry { mask::IBV_QP_RNR_RETRY.0 } else { 0 };
+        self.modify(&mut attr, common | mask::IBV_QP_SQ_PSN.0 | rnr)
+    }
+
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<(), Error> {
+        // SAFETY: a live queue pair, a whole attribute.
+        match unsafe { ibv_modify_qp(self.qp.as_ptr(), attr, mask as i32) } {
+            0 => Ok(()),
+            e => Err(error("ibv_modify_qp", Errno(e))),
+        }
+    }
+
+    /// Adds a request to the session: `fill` says what it is. // HOT
+    #[inline]
+    fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&Request<'_>)) -> Result<(), PostError> {
+        let s = &mut *self.sends.borrow_mut();
+        let row = s.free.take().ok_or(PostError::Full)?;
+        s.rows[row as usize] = Sent { wr_id, op };
+        if s.session.is_empty() {
+            // SAFETY: a live queue pair without a session.
+            unsafe { ibv_wr_start(self.ex.as_ptr()) };
+            self.sends_want.set(true);
+        }
+        let request = Request(self);
+        request.begin(row);
+        fill(&request);
+        s.session.push(row);
+        if s.session.is_full() {
+            self.complete(s);
+        }
+        Ok(())
+    }
+
+    /// Accepts a request that the device would not even be asked for. It completes with `status`.
+    #[cold]
+    fn post_failed(&self, wr_id: u64, op: CqeOp, status: DevStatus) -> Result<(), PostError> {
+        let s = &mut *self.sends.borrow_mut();
+        let row = s.free.take().ok_or(PostError::Full)?;
+        s.rows[row as usize] = Sent { wr_id, op };
+        s.failed.push_back((row, status));
+        self.sends_want.set(true);
+        Ok(())
+    }
+
+    /// Ends the session. // HOT
+    #[inline]
+    fn complete(&self, s: &mut Sends) {
+        // SAFETY: a live queue pair with an open session.
+        let refused = unsafe { ibv_wr_complete(self.ex.as_ptr()) };
+        if refused != 0 {
+            self.refused(s, refused);
+        }
+        s.session.clear();
+        self.sends_want.set(!s.failed.is_empty());
+    }
+
+    /// A session is posted as a whole or not at all. All that was checked before, so this is a failing device.
+    #[cold]
+    fn refused(&self, s: &mut Sends, errno: i32) {
+        tracing::debug!(qpn = self.qpn, errno = %Errno(errno), "sends refused");
+        s.failed.extend(s.session.iter().map(|row| (*row, DevStatus::QpInternal)));
+    }
+
+    /// A send completed: what it was. `None`: it names no send that is on its way. // HOT
+    #[inline]
+    pub(super) fn sent(&self, row: u64) -> Option<Sent> {
+        let s = &mut *self.sends.borrow_mut();
+        let row = u32::try_from(row).ok().filter(|row| s.free.is_used(*row))?;
+        s.free.give(row);
+        Some(s.rows[row as usize])
+    }
+
+    /// A posted receive came back. // HOT
+    #[inline]
+    pub(super) fn received(&self) {
+        self.recvs_out.set(self.recvs_out.get().saturating_sub(1));
+    }
+
+    #[inline(always)]
+    pub(super) fn sends_want_care(&self) -> bool {
+        self.sends_want.get()
+    }
+
+    #[inline(always)]
+    pub(super) fn recvs_want_care(&self) -> bool {
+        self.recvs_want.get()
+    }
+
+    /// Ends an open session and takes sends that failed here.
+    #[cold]
+    pub(super) fn care_for_sends(&self, out: &mut [Cqe]) -> usize {
+        let s = &mut *self.sends.borrow_mut();
+        if !s.session.is_empty() {
+            self.complete(s);
+        }
+        let n = out.len().min(s.failed.len());
+        for (place, (row, status)) in out.iter_mut().zip(s.failed.drain(..n)) {
+            s.free.give(row);
+            let Sent { wr_id, op } = s.rows[row as usize];
+            *place = self.failure(wr_id, op, status);
+        }
+        self.sends_want.set(!s.failed.is_empty());
+        n
+    }
+
+    /// Posts the receives that wait and takes those that were refused.
+    #[cold]
+    pub(super) fn care_for_recvs(&self, out: &mut [Cqe]) -> usize {
+        let r = &mut *self.recvs.borrow_mut();
+        self.post_recvs(r);
+        let n = out.len().min(r.failed.len());
+        for (place, wr_id) in out.iter_mut().zip(r.failed.drain(..n)) {
+            *place = self.failure(wr_id, CqeOp::Recv, DevStatus::QpInternal);
+            self.received();
+        }
+        self.recvs_want.set(!r.failed.is_empty());
+        n
+    }
+
+    fn failure(&self, wr_id: u64, op: CqeOp, status: DevStatus) -> Cqe {
+        Cqe { wr_id, status, op, qpn: self.qpn, src_qpn: 0, len: 0, src_gid: Gid([0; 16]), imm: None }
+    }
+
+    /// Posts the receives that wait, as one list.
+    fn post_recvs(&self, r: &mut Recvs) {
+        if r.batch.is_empty() {
+            return;
+        }
+        let mut list: ArrayVec<ibv_recv_wr, BATCH> = r
+            .batch
+            .iter_mut()
+            .map(|(wr_id, sge)| ibv_recv_wr {
+                wr_id: *wr_id,
+                next: std::ptr::null_mut(),
+                sg_list: sge,
+                num_sge: 1,
+            })
+            .collect();
+        let first = list.as_mut_ptr();
+        let count = list.len();
+        for (at, wr) in list.iter_mut().enumerate().take(count - 1) {
+            wr.next = first.wrapping_add(at + 1);
+        }
+        let mut bad = std::ptr::null_mut();
+        // SAFETY: a live queue pair; the list and its pieces live through the call.
+        let refused = unsafe { ibv_post_recv(self.qp.as_ptr(), first, &mut bad) };
+        if refused != 0 {
+            tracing::debug!(qpn = self.qpn, errno = %Errno(refused), "receives refused");
+            // Those before the bad one are posted.
+            let posted = (bad as usize).wrapping_sub(first as usize) / size_of::<ibv_recv_wr>();
+            r.failed.extend(r.batch.iter().skip(posted.min(count)).map(|(wr_id, _)| *wr_id));
+        }
+        r.batch.clear();
+        self.recvs_want.set(!r.failed.is_empty());
+    }
+}
+
+impl Drop for QpCore {
+    fn drop(&mut self) {
+        if !self.sends.get_mut().session.is_empty() {
+            // SAFETY: a live queue pair with an open session.
+            unsafe { ibv_wr_abort(self.ex.as_ptr()) };
+        }
+        // SAFETY: made once, destroyed once; its completion queues outlive it.
+        unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
+    }
+}
+
+/// The request begun last in an open session.
+struct Request<'a>(&'a QpCore);
+
+impl Request<'_> {
+    #[inline(always)]
+    fn ex(&self) -> *mut ibv_qp_ex {
+        self.0.ex.as_ptr()
+    }
+
+    #[inline(always)]
+    fn begin(&self, row: u32) {
+        // SAFETY: a live queue pair in a session of this thread, so nobody reads the field now; so for those below.
+        unsafe { (*self.ex()).wr_id = row.into() };
+        // SAFETY: as above.
+        unsafe { (*self.ex()).wr_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 };
+    }
+
+    /// Immediate data are four bytes as they are, in neither byte order: so does libfabric.
+    #[inline(always)]
+    fn send(&self, imm: Option<u32>) {
+        match imm {
+            // SAFETY: in a session of a queue pair made with this operation; so for those below.
+            None => unsafe { ibv_wr_send(self.ex()) },
+            // SAFETY: as above.
+            Some(imm) => unsafe { ibv_wr_send_imm(self.ex(), imm) },
+        }
+    }
+
+    #[inline(always)]
+    fn read(&self, raddr: u64, rkey: u32) {
+        // SAFETY: as above.
+        unsafe { ibv_wr_rdma_read(self.ex(), rkey, raddr) };
+    }
+
+    #[inline(always)]
+    fn write(&self, raddr: u64, rkey: u32, imm: Option<u32>) {
+        match imm {
+            // SAFETY: as above.
+            None => unsafe { ibv_wr_rdma_write(self.ex(), rkey, raddr) },
+            // SAFETY: as above.
+            Some(imm) => unsafe { ibv_wr_rdma_write_imm(self.ex(), rkey, raddr, imm) },
+        }
+    }
+
+    #[inline(always)]
+    fn bytes(&self, bytes: &[u8]) {
+        let from = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: in a session, after an operation; the library copies the bytes and does not write to them.
+        unsafe { ibv_wr_set_inline_data(self.ex(), from, bytes.len()) };
+    }
+
+    #[inline(always)]
+    fn piece(&self, sge: &Sge) {
+        // SAFETY: in a session, after an operation; the key is checked by the device.
+        unsafe { ibv_wr_set_sge(self.ex(), sge.lkey, sge.addr as u64, sge.len) };
+    }
+
+    #[inline]
+    fn pieces(&self, sge: &[Sge]) {
+        match sge {
+            [one] => self.piece(one),
+            many => {
+                let list: ArrayVec<ibv_sge, MAX_SGE> = many.iter().map(raw).collect();
+                // SAFETY: as above; the library copies the list.
+                unsafe { ibv_wr_set_sge_list(self.ex(), list.len(), list.as_ptr()) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn to(&self, ah: *mut ibv_ah, to: &Dest<Ah>) {
+        // SAFETY: in a session, after an operation; the handle is a live one of the queue pair's domain.
+        unsafe { ibv_wr_set_ud_addr(self.ex(), ah, to.qpn.into(), to.qkey) };
+    }
+}
+
+fn raw(sge: &Sge) -> ibv_sge {
+    ibv_sge { addr: sge.addr as u64, length: sge.len, lkey: sge.lkey }
+}
+
+/// What the software device says about a bad request, so that users learn one set of texts.
+fn check(ctx: &Context, init: &QpInit) -> Result<(), OpenError> {
+    let a = &ctx.attr;
+    for (what, asked, max) in
+        [("send", init.send_depth, a.max_send_depth), ("receive", init.recv_depth, a.max_recv_depth)]
+    {
+        if !(1..=max).contains(&asked) {
+            let text = format!("{}: a {what} queue has 1 to {max} entries, not {asked}", a.name);
+            return Err(OpenError::Config(text));
+        }
+    }
+    let refuse = |text| Err(OpenError::Op(Error::InvalidParam(text)));
+    if init.kind == QpKind::Ud {
+        return refuse("the verbs backend has SRD queue pairs only");
+    }
+    if init.rnr_retry > 7 {
+        return refuse("RNR retries are 0 to 6, or 7 for ever");
+    }
+    if init.unsolicited_write_recv && !a.unsolicited_write_recv {
+        return refuse("the device has no unsolicited write receive");
+    }
+    Ok(())
+}
+
+impl Qp {
+    pub(super) fn new(core: QpCore, send_cq: Rc<CqCore>, recv_cq: Rc<CqCore>) -> Qp {
+        let core = Rc::new(core);
+        send_cq.attach_sender(&core);
+        recv_cq.attach_receiver(&core);
+        Qp { core, send_cq, recv_cq }
+    }
+
+    /// Posts RDMA, if the device has it and is asked for no more than it can.
+    #[inline]
+    fn rdma(
+        &self,
+        to: &Dest<Ah>,
+        (wr_id, op): (u64, CqeOp),
+        able: bool,
+        sge: &Sge,
+        fill: impl FnOnce(&Request<'_>),
+    ) -> Result<(), PostError> {
+        let core = &*self.core;
+        let refused = match (able, core.pd.ah(to.ah)) {
+            (false, _) => DevStatus::UnsupportedOp,
+            (_, None) => DevStatus::InvalidAh,
+            _ if sge.len > core.ctx.attr.max_rdma => DevStatus::BadLength,
+            (_, Some(ah)) => {
+                return core.post(wr_id, op, |r| {
+                    fill(r);
+                    r.piece(sge);
+                    r.to(ah, to);
+                });
+            }
+        };
+        core.post_failed(wr_id, op, refused)
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // The queues let go of it, so that it is destroyed before them.
+        self.send_cq.detach(&self.core);
+        self.recv_cq.detach(&self.core);
+    }
+}
+
+impl DevQp for Qp {
+    type Ah = Ah;
+
+    fn qpn(&self) -> u16 {
+        self.core.qpn
+    }
+
+    fn send_depth(&self) -> u32 {
+        self.core.send_depth
+    }
+
+    fn recv_depth(&self) -> u32 {
+        self.core.recv_depth
+    }
+
+    // HOT
+    #[inline]
+    fn send_inline(
+        &self,
+        to: &Dest<Ah>,
+        wr_id: u64,
+        bytes: &[u8],
+        imm: Option<u32>,
+    ) -> Result<(), PostError> {
+        let core = &*self.core;
+        if bytes.len() > core.ctx.attr.max_inline as usize {
+            return Err(PostError::Invalid("longer than the inline limit"));
+        }
+        let Some(ah) = core.pd.ah(to.ah) else {
+            return core.post_failed(wr_id, CqeOp::Send, DevStatus::InvalidAh);
+        };
+        core.post(wr_id, CqeOp::Send, |r| {
+            r.send(imm);
+            r.bytes(bytes);
+            r.to(ah, to);
+        })
+    }
+
+    // HOT
+    #[inline]
+    fn send(&self, to: &Dest<Ah>, wr_id: u64, sge: &[Sge], imm: Option<u32>) -> Result<(), PostError> {
+        let core = &*self.core;
+        if sge.len() > (core.ctx.attr.max_send_sge as usize).min(MAX_SGE) {
+            return Err(PostError::Invalid("more local pieces than the device gathers"));
+        }
+        let Some(ah) = core.pd.ah(to.ah) else {
+            return core.post_failed(wr_id, CqeOp::Send, DevStatus::InvalidAh);
+        };
+        core.post(wr_id, CqeOp::Send, |r| {
+            r.send(imm);
+            r.pieces(sge);
+            r.to(ah, to);
+        })
+    }
+
+    // HOT
+    #[inline]
+    fn recv(&self, wr_id: u64, sge: Sge) -> Result<(), PostError> {
+        let core = &*self.core;
+        let out = core.recvs_out.get();
+        if out >= core.recv_depth {
+            return Err(PostError::Full);
+        }
+        let r = &mut *core.recvs.borrow_mut();
+        r.batch.push((wr_id, raw(&sge)));
+        core.recvs_out.set(out + 1);
+        core.recvs_want.set(true);
+        if r.batch.is_full() {
+            core.post_recvs(r);
+        }
+        Ok(())
+    }
+
+    fn read(&self, to: &Dest<Ah>, wr_id: u64, sge: Sge, raddr: u64, rkey: u32) -> Result<(), PostError> {
+        let able = self.core.ctx.attr.rdma_read;
+        self.rdma(to, (wr_id, CqeOp::Read), able, &sge, |r| r.read(raddr, rkey))
+    }
+
+    fn write(
+        &self,
+        to: &Dest<Ah>,
+        wr_id: u64,
+        sge: Sge,
+        raddr: u64,
+        rkey: u32,
+        imm: Option<u32>,
+    ) -> Result<(), PostError> {
+        let able = self.core.ctx.attr.rdma_write;
+        self.rdma(to, (wr_id, CqeOp::Write), able, &sge, |r| r.write(raddr, rkey, imm))
+    }
+
+    // HOT
+    #[inline]
+    fn ring(&self) {
+        let core = &*self.core;
+        if core.sends_want.get() {
+            let s = &mut *core.sends.borrow_mut();
+            if !s.session.is_empty() {
+                core.complete(s);
+            }
+        }
+        if core.recvs_want.get() {
+            core.post_recvs(&mut core.recvs.borrow_mut());
+        }
+    }
+}

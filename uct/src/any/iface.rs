@@ -7,6 +7,21 @@ use crate::api::{
 };
 use std::os::fd::BorrowedFd;
 
+/// Something to do with an interface of whichever transport, compiled once for each.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn visit<I: api::Iface>(self, iface: I) -> Self::Out;
+}
+
+impl Iface {
+    /// Hands the interface inside to `visitor`: the choice is made once, and not again at each call.
+    pub fn visit<V: Visit>(self, visitor: V) -> V::Out {
+        each!(self, Iface(iface, _) => visitor.visit(iface))
+    }
+}
+
 impl api::Iface for Iface {
     type Md = Md;
     type Ep = Ep;

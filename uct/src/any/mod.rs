@@ -12,5 +12,6 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use iface::Visit;
 pub use kinds::{Ep, Iface, Md, Mem, Rkey};
 pub use rows::{open, resources, tables, unusable};

@@ -2,7 +2,6 @@
 //! The tests are generic over the interface, so each transport gets its own compiled loops.
 
 use ucs::config::Source;
-use uct::any::Iface as Any;
 use uct::api::Iface;
 
 use crate::fail::Failure;
@@ -34,11 +33,12 @@ pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, 
 
 /// Opens transport `tl` on device `dev` and does `job`.
 pub fn with_iface<J: Job>(tl: &str, dev: &str, source: &Source, job: J) -> Result<J::Out, Failure> {
-    match uct::any::open(tl, dev, source)? {
-        Any::Loopback(iface, _) => job.run(iface),
-        Any::Posix(iface, _) => job.run(iface),
-        Any::Efa(iface, _) => job.run(iface),
-        // In-process devices are not listed; they are opened by simulations.
-        Any::EfaInproc(iface, _) => job.run(iface),
+    struct Run<J>(J);
+    impl<J: Job> uct::any::Visit for Run<J> {
+        type Out = Result<J::Out, Failure>;
+        fn visit<I: Iface>(self, iface: I) -> Self::Out {
+            self.0.run(iface)
+        }
     }
+    uct::any::open(tl, dev, source)?.visit(Run(job))
 }

@@ -1,23 +1,37 @@
-//! Ours beside UCX, in one run: `versus` starts our `ucx-perftest` and UCX's `ucx_perftest` alternately, both
+//! Ours beside UCX or libfabric, in one run: `versus` starts our `ucx-perftest` and the other alternately, both
 //! sides pinned to the same two cores, and prints the medians and their ratio.
 //!
 //! A figure of this program is a ratio of two programs that ran within seconds of each other; the absolute
 //! numbers beside it belong to the machine of that minute.
 
+mod fabric;
 mod rows;
 mod run;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use rows::{ROWS, Row};
+use rows::{LIBFABRIC_ROWS, Row, UCX_ROWS};
+use run::{Ours, Theirs, Ucx};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs ours and UCX's ucx_perftest alternately on the same two cores and prints ratios.
+/// What ours is put beside.
+#[derive(Clone, Copy, ValueEnum)]
+enum Against {
+    /// The distribution's ucx_perftest, over shared memory
+    Ucx,
+    /// The distribution's libfabric: its EFA provider on the software EFA device
+    Libfabric,
+}
+
+/// Runs ours and another's benchmark alternately on the same two cores and prints ratios.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
+    /// What ours is put beside.
+    #[arg(long, value_enum, default_value = "ucx")]
+    against: Against,
     /// Pairs of runs; the median of each side is printed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pairs: u32,
@@ -50,8 +64,9 @@ struct Line {
     row: &'static str,
     unit: &'static str,
     ours: f64,
-    ucx: f64,
-    /// Ours over UCX's: latency below 1 is better, rate above 1 is better.
+    against: &'static str,
+    theirs: f64,
+    /// Ours over theirs: latency below 1 is better, rate above 1 is better.
     ratio: f64,
     ratio_min: f64,
     ratio_max: f64,
@@ -76,15 +91,19 @@ fn main() -> ExitCode {
 }
 
 fn versus(args: &Args) -> Result<(), run::Error> {
-    let peers = run::Peers::find(args.ours.clone(), args.ucx.clone(), args.cores, args.ucx_tls.clone())?;
+    let ours = Ours::find(args.ours.clone(), args.cores);
+    let (theirs, rows): (Box<dyn Theirs>, _) = match args.against {
+        Against::Ucx => (Box::new(Ucx::find(args.ucx.clone(), args.cores, args.ucx_tls.clone())?), UCX_ROWS),
+        Against::Libfabric => (Box::new(fabric::Libfabric::find(args.cores)?), LIBFABRIC_ROWS),
+    };
     let pairs = if args.quick { 1 } else { args.pairs };
     let scale = if args.quick { 10 } else { 1 };
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["measurement", "unit", "ours", "UCX", "ratio", "ratio of each pair", "better"]);
-    let chosen = ROWS.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
+    table.set_header(["measurement", "unit", "ours", theirs.name(), "ratio", "ratio of each pair", "better"]);
+    let chosen = rows.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
     for row in chosen {
-        let line = measure(&peers, row, pairs, scale)?;
+        let line = measure(&ours, &*theirs, row, pairs, scale)?;
         if args.json {
             println!("{}", serde_json::to_string(&line).expect("plain struct"));
             continue;
@@ -94,7 +113,7 @@ fn versus(args: &Args) -> Result<(), run::Error> {
             Cell::new(line.row),
             Cell::new(line.unit),
             number(line.ours),
-            number(line.ucx),
+            number(line.theirs),
             Cell::new(format!("{:.2}", line.ratio)).set_alignment(CellAlignment::Right),
             Cell::new(format!("{:.2} .. {:.2}", line.ratio_min, line.ratio_max)),
             Cell::new(row.metric.better()),
@@ -102,24 +121,30 @@ fn versus(args: &Args) -> Result<(), run::Error> {
     }
     if !args.json {
         println!("{table}");
-        println!("{}", peers.describe(pairs));
+        println!("Medians of {pairs} alternating pairs; {}; {}.", theirs.describe(), ours.describe());
     }
     Ok(())
 }
 
-fn measure(peers: &run::Peers, row: &'static Row, pairs: u32, scale: u64) -> Result<Line, run::Error> {
-    let mut ours = Vec::new();
-    let mut ucx = Vec::new();
+fn measure(
+    ours: &Ours,
+    theirs: &dyn Theirs,
+    row: &'static Row,
+    pairs: u32,
+    scale: u64,
+) -> Result<Line, run::Error> {
+    let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
     for _ in 0..pairs {
-        ours.push(peers.ours(row, scale)?);
-        ucx.push(peers.ucx(row, scale)?);
+        of_ours.push(theirs.ours(ours, row, scale)?);
+        of_theirs.push(theirs.run(row, scale)?);
     }
-    let ratios: Vec<f64> = ours.iter().zip(&ucx).map(|(a, b)| a / b).collect();
+    let ratios: Vec<f64> = of_ours.iter().zip(&of_theirs).map(|(a, b)| a / b).collect();
     Ok(Line {
         row: row.name,
         unit: row.metric.unit(),
-        ours: median(&ours),
-        ucx: median(&ucx),
+        ours: median(&of_ours),
+        against: theirs.name(),
+        theirs: median(&of_theirs),
         ratio: median(&ratios),
         ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         ratio_max: ratios.iter().copied().fold(0.0, f64::max),

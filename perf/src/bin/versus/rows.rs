@@ -1,4 +1,5 @@
 //! What is measured: each row is one test that both programs know by the same name and options.
+//! Pure data; `main` chooses the table, `run` and `fabric` carry a row out.
 
 /// Which number of a result is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Row {
     pub size: &'static str,
     pub iters: u64,
     pub metric: Metric,
+    /// `UCX_TLS` of ours, for ucp tests.
+    pub tls: &'static str,
 }
 
 const fn uct(
@@ -55,15 +58,29 @@ const fn uct(
     iters: u64,
     metric: Metric,
 ) -> Row {
-    Row { name, layer: Layer::Uct, test, path, size, iters, metric }
+    Row { name, layer: Layer::Uct, test, path, size, iters, metric, tls: "" }
 }
 
 const fn ucp(name: &'static str, test: &'static str, size: &'static str, iters: u64, metric: Metric) -> Row {
-    Row { name, layer: Layer::Ucp, test, path: None, size, iters, metric }
+    Row { name, layer: Layer::Ucp, test, path: None, size, iters, metric, tls: "posix,self" }
 }
 
-/// All rows, uct first.
-pub const ROWS: &[Row] = &[
+/// The same test over the software EFA device.
+const fn efa(name: &'static str, test: &'static str, size: &'static str, iters: u64, metric: Metric) -> Row {
+    Row { tls: "efa", ..ucp(name, test, size, iters, metric) }
+}
+
+/// Beside libfabric: tagged messages over one device.
+pub const LIBFABRIC_ROWS: &[Row] = &[
+    efa("tag_lat 8 B", "tag_lat", "8", 200_000, Metric::Latency),
+    efa("tag_lat 4 KiB", "tag_lat", "4096", 100_000, Metric::Latency),
+    efa("tag_rate 8 B", "tag_bw", "8", 1_000_000, Metric::Rate),
+    efa("tag_bw 64 KiB", "tag_bw", "65536", 20_000, Metric::Bandwidth),
+    efa("tag_bw 1 MiB", "tag_bw", "1048576", 2_000, Metric::Bandwidth),
+];
+
+/// Beside UCX: all rows, uct first.
+pub const UCX_ROWS: &[Row] = &[
     uct("uct am_lat short 8 B", "am_lat", Some("short"), "8", 2_000_000, Metric::Latency),
     uct("uct am_lat bcopy 4 KiB", "am_lat", Some("bcopy"), "4096", 1_000_000, Metric::Latency),
     uct("uct am_bw short 8 B", "am_bw", Some("short"), "8", 5_000_000, Metric::Rate),

@@ -19,33 +19,100 @@ pub enum Error {
     Output { program: String, line: String },
     #[error("the server of '{program}' did not listen within 10 s")]
     NoServer { program: String },
+    #[error("{0}")]
+    Compile(String),
     #[error("no free TCP port: {0}")]
     Port(std::io::Error),
 }
 
-/// The two programs and where they run.
-pub struct Peers {
-    ours: PathBuf,
-    ucx: PathBuf,
-    cores: (u32, u32),
-    ucx_tls: String,
-    ucx_version: String,
+/// A program beside which ours is put.
+pub trait Theirs {
+    /// Its name in the table.
+    fn name(&self) -> &'static str;
+    /// Its version and how it was run.
+    fn describe(&self) -> String;
+    /// One run.
+    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error>;
+    /// One run of ours to be put beside it.
+    fn ours(&self, ours: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
+        ours.run(row, scale)
+    }
 }
 
-impl Peers {
-    /// Looks for both programs and asks UCX for its version.
-    pub fn find(
-        ours: Option<PathBuf>,
-        ucx: PathBuf,
-        cores: (u32, u32),
-        ucx_tls: String,
-    ) -> Result<Self, Error> {
-        let ours = ours.unwrap_or_else(|| {
-            let mut here = std::env::current_exe().unwrap_or_default();
-            here.set_file_name("ucx-perftest");
-            here
+/// Ours, and where both run.
+pub struct Ours {
+    program: PathBuf,
+    pub cores: (u32, u32),
+}
+
+/// UCX's ucx_perftest.
+pub struct Ucx {
+    program: PathBuf,
+    cores: (u32, u32),
+    tls: String,
+    version: String,
+}
+
+/// A program beside this one.
+pub fn beside(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name(name)
+}
+
+impl Ours {
+    /// Ours, by default the one beside this program.
+    pub fn find(program: Option<PathBuf>, cores: (u32, u32)) -> Self {
+        Ours { program: program.unwrap_or_else(|| beside("ucx-perftest")), cores }
+    }
+
+    /// Where the figures were taken.
+    pub fn describe(&self) -> String {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu
+            .lines()
+            .find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')))
+            .map_or("unknown processor", |(_, m)| m.trim());
+        format!("cores {},{} of: {model}", self.cores.0, self.cores.1)
+    }
+
+    /// One run.
+    pub fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+        let mut cmd = Command::new(&self.program);
+        cmd.args(["--local", "--json", "-f", "-c", &format!("{},{}", self.cores.0, self.cores.1)]);
+        test_args(&mut cmd, row, scale);
+        if row.layer == Layer::Ucp {
+            cmd.env("UCX_TLS", row.tls);
+        }
+        json_result(&mut cmd, row.metric, "cargo build --release --bins")
+    }
+}
+
+/// Runs a program that prints a result as one JSON object.
+pub fn json_result(cmd: &mut Command, metric: Metric, hint: &'static str) -> Result<f64, Error> {
+    let program = cmd.get_program().to_string_lossy().into_owned();
+    let out = cmd.output().map_err(|source| Error::Start { program: program.clone(), source, hint })?;
+    if !out.status.success() {
+        return Err(Error::Failed {
+            program,
+            status: out.status.to_string(),
+            stderr: String::from_utf8_lossy(&out.stderr).trim().to_owned(),
         });
-        let info = ucx.with_file_name("ucx_info");
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    let line = text.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    let field = match metric {
+        Metric::Latency => &value["latency_us"]["avg"],
+        Metric::Rate => &value["msg_rate"],
+        Metric::Bandwidth => &value["bandwidth_mbs"],
+    };
+    let figure = field.as_f64().ok_or(Error::Output { program, line: line.to_owned() })?;
+    Ok(in_unit(metric, figure))
+}
+
+impl Ucx {
+    /// Asks UCX for its version.
+    pub fn find(program: PathBuf, cores: (u32, u32), tls: String) -> Result<Self, Error> {
+        let info = program.with_file_name("ucx_info");
         let out = Command::new(&info).arg("-v").output().map_err(|source| Error::Start {
             program: info.display().to_string(),
             source,
@@ -56,65 +123,28 @@ impl Peers {
             .lines()
             .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim().trim_matches('"').to_owned()))
             .unwrap_or_else(|| "of unknown version".into());
-        Ok(Peers { ours, ucx, cores, ucx_tls, ucx_version: version })
+        Ok(Ucx { program, cores, tls, version })
+    }
+}
+
+impl Theirs for Ucx {
+    fn name(&self) -> &'static str {
+        "UCX"
     }
 
-    /// How the figures were taken, in one line.
-    pub fn describe(&self, pairs: u32) -> String {
-        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpu
-            .lines()
-            .find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')))
-            .map_or("unknown processor", |(_, m)| m.trim());
-        format!(
-            "Medians of {pairs} alternating pairs; UCX {} (UCX_TLS={} for ucp); cores {},{} of: {model}.",
-            self.ucx_version, self.ucx_tls, self.cores.0, self.cores.1
-        )
+    fn describe(&self) -> String {
+        format!("UCX {} (UCX_TLS={} for ucp)", self.version, self.tls)
     }
 
-    /// One run of ours.
-    pub fn ours(&self, row: &Row, scale: u64) -> Result<f64, Error> {
-        let mut cmd = Command::new(&self.ours);
-        cmd.args(["--local", "--json", "-f", "-c", &format!("{},{}", self.cores.0, self.cores.1)]);
-        test_args(&mut cmd, row, scale);
-        if row.layer == Layer::Ucp {
-            cmd.env("UCX_TLS", "posix,self");
-        }
-        let program = self.ours.display().to_string();
-        let out = cmd.output().map_err(|source| Error::Start {
-            program: program.clone(),
-            source,
-            hint: "cargo build --release --bins",
-        })?;
-        if !out.status.success() {
-            return Err(Error::Failed {
-                program,
-                status: out.status.to_string(),
-                stderr: String::from_utf8_lossy(&out.stderr).trim().to_owned(),
-            });
-        }
-        let text = String::from_utf8_lossy(&out.stdout);
-        let line = text.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
-        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-        let field = match row.metric {
-            Metric::Latency => &value["latency_us"]["avg"],
-            Metric::Rate => &value["msg_rate"],
-            Metric::Bandwidth => &value["bandwidth_mbs"],
-        };
-        let figure = field.as_f64().ok_or(Error::Output { program, line: line.to_owned() })?;
-        Ok(in_unit(row.metric, figure))
-    }
-
-    /// One run of UCX's.
-    pub fn ucx(&self, row: &Row, scale: u64) -> Result<f64, Error> {
-        let program = self.ucx.display().to_string();
+    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+        let program = self.program.display().to_string();
         let port = free_port()?;
         let start = |core: u32, host: Option<&str>, out: Stdio| {
-            let mut cmd = Command::new(&self.ucx);
+            let mut cmd = Command::new(&self.program);
             cmd.args(["-v", "-f", "-p", &port.to_string(), "-c", &core.to_string()]);
             test_args(&mut cmd, row, scale);
             if row.layer == Layer::Ucp {
-                cmd.env("UCX_TLS", &self.ucx_tls);
+                cmd.env("UCX_TLS", &self.tls);
             }
             cmd.args(host);
             cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());

@@ -1,0 +1,252 @@
+/*
+ * Tagged ping-pong, and windows of tagged messages that the receiver acknowledges, by libfabric's EFA provider: between this
+ * process and one that it forks, each on a core of its own. `tagged.rs` has the same loops. Started by `versus`.
+ * Prints one line of JSON. Never validates: the interop matrix does.
+ *
+ *   bench lat|bw SIZE ITERS CORE CORE
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+enum { WINDOW = 64, BATCH = 16, ADDRESS = 32 };
+
+#define MSG 0x6d736700u
+#define ACK 0x61636b00u
+
+static struct fi_info *info;
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_av *av;
+static struct fid_cq *cq;
+static struct fid_ep *ep;
+static fi_addr_t peer;
+static struct fid_mr *send_mr, *recv_mr;
+static char *send_buf, *recv_buf;
+static size_t size;
+static uint64_t sent, received; /* completions seen */
+
+static void must(long err, const char *what)
+{
+	if (err < 0) {
+		fprintf(stderr, "bench: %s: %s\n", what, fi_strerror((int)-err));
+		exit(1);
+	}
+}
+
+/* Takes in completions; at most BATCH. */
+static void poll_cq(void)
+{
+	struct fi_cq_msg_entry entries[BATCH];
+	ssize_t n = fi_cq_read(cq, entries, BATCH);
+	if (n == -FI_EAVAIL) {
+		struct fi_cq_err_entry e = { 0 };
+		fi_cq_readerr(cq, &e, 0);
+		must(-e.err, "operation");
+	}
+	if (n == -FI_EAGAIN)
+		return;
+	must(n, "fi_cq_read");
+	for (ssize_t i = 0; i < n; i++) {
+		if (entries[i].flags & FI_RECV)
+			received++;
+		else
+			sent++;
+	}
+}
+
+static void post_send(uint64_t tag)
+{
+	static struct fi_context2 context;
+	ssize_t err;
+	while ((err = fi_tsend(ep, send_buf, size, fi_mr_desc(send_mr), peer, tag, &context)) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_tsend");
+}
+
+static void post_recv(uint64_t tag, size_t slot)
+{
+	static struct fi_context2 contexts[WINDOW];
+	ssize_t err;
+	while ((err = fi_trecv(ep, recv_buf + slot * size, size, fi_mr_desc(recv_mr), FI_ADDR_UNSPEC, tag, 0,
+			       &contexts[slot])) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_trecv");
+}
+
+/* As fi_pingpong does where it can: no completion to take in. */
+static void post_short(uint64_t tag)
+{
+	ssize_t err;
+	if (size > info->tx_attr->inject_size) {
+		post_send(tag);
+		return;
+	}
+	while ((err = fi_tinject(ep, send_buf, size, peer, tag)) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_tinject");
+	sent++;
+}
+
+static void ping_pong(uint64_t iters, int first)
+{
+	uint64_t sends = sent, recvs = received;
+	for (uint64_t i = 0; i < iters; i++) {
+		if (first)
+			post_short(MSG);
+		post_recv(MSG, 0);
+		recvs++;
+		while (received < recvs)
+			poll_cq();
+		if (!first)
+			post_short(MSG);
+		sends++;
+		while (sent < sends)
+			poll_cq();
+	}
+}
+
+static size_t window(void) { return size < 65536 ? WINDOW : WINDOW / 4; }
+
+static void send_all(uint64_t iters)
+{
+	uint64_t sends = sent, recvs = received;
+	for (uint64_t left = iters; left > 0;) {
+		uint64_t n = left < window() ? left : window();
+		left -= n;
+		for (uint64_t i = 0; i < n; i++)
+			post_send(MSG);
+		post_recv(ACK, 0);
+		sends += n;
+		recvs++;
+		while (sent < sends || received < recvs)
+			poll_cq();
+	}
+}
+
+static void receive_all(uint64_t iters)
+{
+	uint64_t sends = sent, recvs = received;
+	for (uint64_t left = iters; left > 0;) {
+		uint64_t n = left < window() ? left : window();
+		left -= n;
+		for (uint64_t i = 0; i < n; i++)
+			post_recv(MSG, i);
+		recvs += n;
+		while (received < recvs)
+			poll_cq();
+		post_short(ACK);
+		sends++;
+		while (sent < sends)
+			poll_cq();
+	}
+}
+
+static void open_all(void)
+{
+	struct fi_info *hints = fi_allocinfo();
+	hints->fabric_attr->prov_name = strdup("efa");
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->caps = FI_TAGGED;
+	hints->mode = FI_CONTEXT | FI_CONTEXT2;
+	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	must(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), "no EFA endpoint");
+	fi_freeinfo(hints);
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_MSG };
+	must(fi_fabric(info->fabric_attr, &fabric, NULL), "fi_fabric");
+	must(fi_domain(fabric, info, &domain, NULL), "fi_domain");
+	must(fi_av_open(domain, &av_attr, &av, NULL), "fi_av_open");
+	must(fi_cq_open(domain, &cq_attr, &cq, NULL), "fi_cq_open");
+	must(fi_endpoint(domain, info, &ep, NULL), "fi_endpoint");
+	must(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind");
+	must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+	must(fi_enable(ep), "fi_enable");
+	send_buf = calloc(1, size + 1);
+	recv_buf = calloc(WINDOW, size + 1);
+	must(fi_mr_reg(domain, send_buf, size + 1, FI_SEND | FI_REMOTE_READ | FI_READ, 0, 1, 0, &send_mr, NULL), "fi_mr_reg");
+	must(fi_mr_reg(domain, recv_buf, WINDOW * (size + 1), FI_RECV | FI_READ | FI_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
+}
+
+static void pin(int core)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	if (sched_setaffinity(0, sizeof set, &set))
+		fprintf(stderr, "bench: cannot be pinned to core %d\n", core);
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void pass(int lat, int first, uint64_t iters)
+{
+	if (lat)
+		ping_pong(iters, first);
+	else if (first)
+		send_all(iters);
+	else
+		receive_all(iters);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 6 || (strcmp(argv[1], "lat") && strcmp(argv[1], "bw"))) {
+		fprintf(stderr, "usage: bench lat|bw SIZE ITERS CORE CORE\n");
+		return 2;
+	}
+	int lat = strcmp(argv[1], "lat") == 0;
+	size = strtoull(argv[2], NULL, 0);
+	uint64_t iters = strtoull(argv[3], NULL, 0), warm = iters / 10 + 10;
+	int line[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, line))
+		return 1;
+	pid_t child = fork(); /* before libfabric has looked at anything */
+	int first = child != 0;
+	int fd = line[first];
+	close(line[!first]);
+	pin(atoi(argv[first ? 5 : 4]));
+	open_all();
+	unsigned char mine[ADDRESS * 2], theirs[ADDRESS];
+	size_t room = sizeof mine;
+	must(fi_getname(&ep->fid, mine, &room), "fi_getname");
+	if (write(fd, mine, ADDRESS) != ADDRESS || recv(fd, theirs, ADDRESS, MSG_WAITALL) != ADDRESS)
+		return 1;
+	must(fi_av_insert(av, theirs, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+	pass(lat, first, warm);
+	double start = now();
+	pass(lat, first, iters);
+	double took = now() - start;
+	/* Nobody goes before the other has everything. */
+	char done = 1;
+	if (write(fd, &done, 1) != 1)
+		return 1;
+	while (recv(fd, &done, 1, MSG_DONTWAIT) != 1)
+		poll_cq();
+	if (first) {
+		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n",
+		       took / (double)iters / 2 * 1e6, (double)iters / took, (double)iters * (double)size / took / 1048576);
+		waitpid(child, NULL, 0);
+	}
+	return 0;
+}

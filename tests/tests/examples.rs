@@ -27,7 +27,13 @@ fn build(package: &str, name: &str) -> PathBuf {
 
 /// Runs it to its end with only these settings.
 fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
+    run_with(program, "", vars)
+}
+
+/// The same, with arguments.
+fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
+    command.args(args.split_whitespace());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("UCX_") || text.starts_with("SOFTEFA_") {
@@ -60,7 +66,11 @@ impl Drop for Spawned {
 
 /// What a run printed, if it went well.
 fn good(program: &Path, vars: &[(&str, &str)]) -> String {
-    let out = run(program, vars);
+    good_with(program, "", vars)
+}
+
+fn good_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
+    let out = run_with(program, args, vars);
     let err = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && err.is_empty(), "{}: {:?} {err}", program.display(), out.status);
     String::from_utf8(out.stdout).unwrap()
@@ -108,4 +118,163 @@ fn two_transports() {
     }
     assert_eq!(text.matches("  1000000 bytes arrived\n").count(), 2, "{text}");
     told(&program);
+}
+
+/// Arguments that cannot be are told in one line.
+fn refused(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
+    let out = run_with(program, args, vars);
+    let err = String::from_utf8(out.stderr).unwrap();
+    let name = program.file_name().unwrap().to_str().unwrap();
+    assert_eq!(err, format!("{name}: {want}\n"), "{args}");
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0), "{args}");
+}
+
+#[test]
+fn hello() {
+    let program = build("uct", "hello");
+    for wire in ["posix memory", "efa softefa0"] {
+        let tl = wire.split(' ').next().unwrap();
+        let text = good_with(&program, wire, &[]);
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        let want = [(0, 1), (1, 0)]
+            .map(|(to, from)| format!("process {to} got: hello from process {from} over {tl}"));
+        assert_eq!(lines, want);
+    }
+    told(&program);
+    refused(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, efa)");
+    refused(&program, "self memory", &[], "self reaches this process only: choose another (see ucx-info -d)");
+}
+
+#[test]
+fn put_get() {
+    let program = build("uct", "put_get");
+    for wire in ["posix memory", "efa softefa0"] {
+        let tl = wire.split(' ').next().unwrap();
+        let text = good_with(&program, wire, &[]);
+        assert_eq!(
+            text,
+            format!(
+                "32768 bytes written to process 1 and read back over {tl}: same = true\n\
+                 beyond its end: remote key does not allow this access\n"
+            )
+        );
+    }
+    told(&program);
+    refused(&program, "posix eth0", &[], "transport 'posix' has no device 'eth0' (there are: memory)");
+}
+
+#[test]
+fn pgas() {
+    let program = build("uct", "pgas");
+    for size in ["", "2", "5", "13"] {
+        let text = good_with(&program, size, &[]);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(text.lines().all(|l| l.ends_with(": true")), "{text}");
+    }
+    told(&program);
+    refused(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
+    refused(
+        &program,
+        "2 efa softefa0",
+        &[],
+        "efa/softefa0 lacks PUT_SHORT, GET_SHORT, ATOMIC (see ucx-info -d)",
+    );
+}
+
+#[test]
+fn ping_pong() {
+    let program = build("ucp", "ping_pong");
+    for (wire, args, want) in [
+        ("posix", "", "10000 round trips of 8 bytes over posix: "),
+        ("efa", "0 10", "10 round trips of 0 bytes over efa: "),
+        ("efa", "300000 10", "10 round trips of 300000 bytes over efa: "),
+    ] {
+        let text = good_with(&program, args, &[("UCX_TLS", wire)]);
+        assert!(text.starts_with(want) && text.ends_with(" us each way\n"), "{text}");
+    }
+    told(&program);
+    refused(&program, "many", &[], "expected [SIZE [ROUNDS]], such as 8 10000");
+}
+
+#[test]
+fn mpi() {
+    let program = build("ucp", "mpi");
+    for (wire, size, reorder) in [("posix", "", "0"), ("efa", "2", "0"), ("efa", "5", "0.3")] {
+        let text = good_with(&program, size, &[("UCX_TLS", wire), ("SOFTEFA_REORDER", reorder)]);
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(text.lines().all(|l| l.ends_with(&format!(": good, over {wire}"))), "{text}");
+    }
+    told(&program);
+    refused(&program, "1", &[], "'1' is not a number of processes from 2 to 64");
+}
+
+/// A process of a family that is killed ends it: nobody is left waiting for ever.
+#[test]
+fn a_family_ends_with_its_members() {
+    let program = build("uct", "pgas");
+    let mut command = Command::new(&program);
+    command.arg("16").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut first = Spawned(command.spawn().unwrap());
+    let pid = first.0.id();
+    let until = Instant::now() + PATIENCE;
+    let children = loop {
+        let children = children_of(pid);
+        if children.len() == 16 || first.0.try_wait().unwrap().is_some() {
+            break children;
+        }
+        assert!(Instant::now() < until);
+    };
+    // If it was too fast for us there is nobody to kill, and nothing to see.
+    let Some(victim) = children.get(3) else { return };
+    let _ = Command::new("kill").args(["-9", &victim.to_string()]).output().unwrap();
+    while first.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "the family hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    while children.iter().any(|pid| is_running(*pid)) {
+        assert!(Instant::now() < until, "a member is left behind");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    Some((words.next()?.chars().next()?, words.next()?.parse().ok()?))
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|p| stat(*p).is_some_and(|(_, parent)| parent == pid)).collect()
+}
+
+fn is_running(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Every command of the page works as it stands there, and no example is missing from it.
+#[test]
+fn the_page_of_examples_tells_the_truth() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = std::fs::read_to_string(root.join("docs/examples.md")).unwrap();
+    let mut named = Vec::new();
+    for line in page.lines().filter(|l| l.starts_with("cargo run ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["cargo", "run", "-p", package, "--example", name, ref rest @ ..] = words[..] else {
+            panic!("not a command of an example: {line}")
+        };
+        let args = rest.strip_prefix(&["--"]).unwrap_or(rest).join(" ");
+        good_with(&build(package, name), &args, &[]);
+        named.push(name.to_owned());
+    }
+    for package in ["uct", "ucp"] {
+        for entry in std::fs::read_dir(root.join(package).join("examples")).unwrap().flatten() {
+            let name = entry.path().file_stem().unwrap().to_str().unwrap().to_owned();
+            let is_example = entry.path().is_file() || entry.path().join("main.rs").exists();
+            let known = named.contains(&name) || page.contains(&format!("`{name}`"));
+            assert!(!is_example || known, "{name} is not on the page");
+        }
+    }
 }

@@ -1,0 +1,226 @@
+//! How MPI's matching and progress map to this library: the mapping of the OpenFabrics tutorial, in two hundred lines.
+//!
+//! | MPI | here |
+//! |---|---|
+//! | communicator, source and tag of a message | 64 bits of tag, see [`bits`] |
+//! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | bits that the receive's mask leaves out |
+//! | `MPI_Send` of a short message | `tag_send_now`: gone when the call returns, nothing to wait for |
+//! | `MPI_Isend`, `MPI_Irecv` | `tag_send`, `tag_recv`; the request owns its buffer and gives it back |
+//! | `MPI_Ssend` | `tag_send_sync`: ends when the receiver has matched it |
+//! | `MPI_Iprobe`, `MPI_Mprobe`, `MPI_Mrecv` | `probe`, `mprobe`, `Message::recv` |
+//! | progress | every call that waits progresses everything of the worker, not only what it waits for |
+//!
+//! Messages of one sender that match the same receive are taken in the order in which they were sent: the engine
+//! promises it, so nothing is done here.
+
+use std::error::Error;
+use std::rc::Rc;
+
+use ucp::{Address, Context, Ep, EpParams, Match, RecvRequest, SendRequest, Worker};
+
+use crate::family::Family;
+
+/// Whose message a receive takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// Anybody's of the communicator.
+    Any,
+    /// This rank's.
+    Rank(usize),
+}
+
+/// Which tag a receive takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Tag {
+    /// Any.
+    Any,
+    /// This one.
+    Is(u32),
+}
+
+/// What is known of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Its sender, as a rank of the communicator.
+    pub source: usize,
+    /// Its tag.
+    pub tag: u32,
+    /// Its length, bytes.
+    pub len: usize,
+}
+
+/// The tag of a message on the wire: communicator (16 bits), sender (16), the program's tag (32).
+mod bits {
+    use super::{Source, Status, Tag};
+
+    pub fn of(comm: u16, source: usize, tag: u32) -> u64 {
+        u64::from(comm) << 48 | (source as u64) << 32 | u64::from(tag)
+    }
+
+    /// What a receive wants: bits, and which of them count. A communicator's number always counts.
+    pub fn wanted(comm: u16, source: Source, tag: Tag) -> (u64, u64) {
+        let (source, source_mask) = match source {
+            Source::Any => (0, 0),
+            Source::Rank(rank) => (rank, 0xffff << 32),
+        };
+        let (tag, tag_mask) = match tag {
+            Tag::Any => (0, 0),
+            Tag::Is(tag) => (tag, 0xffff_ffff),
+        };
+        (of(comm, source, tag), 0xffff << 48 | source_mask | tag_mask)
+    }
+
+    pub fn status(bits: u64, len: usize) -> Status {
+        Status { source: (bits >> 32 & 0xffff) as usize, tag: bits as u32, len }
+    }
+}
+
+/// What all communicators of a process share: the worker and the ways to the others.
+struct World {
+    worker: Worker,
+    eps: Vec<Ep>,
+}
+
+/// Processes that talk among themselves: messages of one communicator never match receives of another.
+#[derive(Clone)]
+pub struct Comm {
+    world: Rc<World>,
+    id: u16,
+    /// This process's rank.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+}
+
+/// A send under way.
+pub struct Sending(SendRequest<Vec<u8>>);
+
+/// A receive under way.
+pub struct Receiving(RecvRequest<Vec<u8>>);
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// `MPI_Init`: opens a worker and learns everybody's address.
+pub fn init(family: &mut Family) -> Result<Comm> {
+    let worker = Context::new()?.worker()?;
+    let mut eps = Vec::with_capacity(family.size);
+    for address in family.gather(&worker.address().pack())? {
+        eps.push(worker.connect(&Address::unpack(&address)?, EpParams::default())?);
+    }
+    Ok(Comm { world: Rc::new(World { worker, eps }), id: 0, rank: family.rank, size: family.size })
+}
+
+impl Comm {
+    /// `MPI_Comm_dup`. Everybody calls it in the same order, so everybody gives it the same number.
+    pub fn dup(&self, id: u16) -> Comm {
+        Comm { id, ..self.clone() }
+    }
+
+    /// Transport that leads to `rank`.
+    pub fn transport(&self, rank: usize) -> &'static str {
+        self.world.eps[rank].transports()[0]
+    }
+
+    /// `MPI_Send`: the bytes may be changed when it returns.
+    pub fn send(&self, bytes: &[u8], to: usize, tag: u32) -> Result<()> {
+        let bits = bits::of(self.id, self.rank, tag);
+        match self.world.eps[to].tag_send_now(bits, bytes) {
+            Ok(()) => Ok(()),
+            // It was long, or there was no room at that moment: the request has a copy.
+            Err(request) => Ok(request.wait().0?),
+        }
+    }
+
+    /// `MPI_Isend`.
+    pub fn isend(&self, bytes: Vec<u8>, to: usize, tag: u32) -> Sending {
+        Sending(self.world.eps[to].tag_send(bits::of(self.id, self.rank, tag), bytes))
+    }
+
+    /// `MPI_Issend`: ends when the receiver has matched it.
+    pub fn issend(&self, bytes: Vec<u8>, to: usize, tag: u32) -> Sending {
+        Sending(self.world.eps[to].tag_send_sync(bits::of(self.id, self.rank, tag), bytes))
+    }
+
+    /// `MPI_Irecv` of at most `room` bytes.
+    pub fn irecv(&self, from: Source, tag: Tag, room: usize) -> Receiving {
+        let (bits, mask) = bits::wanted(self.id, from, tag);
+        Receiving(self.world.worker.tag_recv(bits, mask, Vec::with_capacity(room)))
+    }
+
+    /// `MPI_Recv`.
+    pub fn recv(&self, from: Source, tag: Tag, room: usize) -> Result<(Status, Vec<u8>)> {
+        self.irecv(from, tag, room).wait()
+    }
+
+    /// `MPI_Iprobe`: what a receive would take, left where it is.
+    pub fn iprobe(&self, from: Source, tag: Tag) -> Option<Status> {
+        let (bits, mask) = bits::wanted(self.id, from, tag);
+        self.world.worker.progress();
+        let found = self.world.worker.probe(Match::tagged(bits, mask))?;
+        Some(bits::status(found.tag, found.len as usize))
+    }
+
+    /// `MPI_Probe`.
+    pub fn probe(&self, from: Source, tag: Tag) -> Status {
+        loop {
+            if let Some(status) = self.iprobe(from, tag) {
+                return status;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// `MPI_Mprobe` and `MPI_Mrecv`: takes a message off the queue, so that no other receive can have it, then receives
+    /// it into a buffer of just its size.
+    pub fn mrecv(&self, from: Source, tag: Tag) -> Result<(Status, Vec<u8>)> {
+        let (bits, mask) = bits::wanted(self.id, from, tag);
+        loop {
+            if let Some(message) = self.world.worker.mprobe(Match::tagged(bits, mask)) {
+                let room = Vec::with_capacity(message.envelope().len as usize);
+                return Receiving(message.recv(room)).wait();
+            }
+            self.world.worker.progress();
+            std::thread::yield_now();
+        }
+    }
+
+    /// `MPI_Barrier`: log2(size) rounds of an empty message each way. Collectives talk in a communicator of their own
+    /// behind each: a program that receives from anybody, with any tag, must not find their messages.
+    pub fn barrier(&self) -> Result<()> {
+        const HIDDEN: u16 = 1 << 15;
+        let hidden = self.dup(self.id | HIDDEN);
+        for step in (0..).map(|k| 1 << k).take_while(|step| *step < self.size) {
+            let from = (self.rank + self.size - step) % self.size;
+            let heard = hidden.irecv(Source::Rank(from), Tag::Is(0), 0);
+            hidden.send(&[], (self.rank + step) % self.size, 0)?;
+            heard.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of this process is on its way any more. Part of `MPI_Finalize`.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.world.worker.flush().wait()?)
+    }
+}
+
+impl Sending {
+    /// `MPI_Test`, without the end. Progresses nothing: something else must.
+    pub fn is_done(&mut self) -> bool {
+        self.0.is_done()
+    }
+
+    /// `MPI_Wait`.
+    pub fn wait(self) -> Result<()> {
+        Ok(self.0.wait().0?)
+    }
+}
+
+impl Receiving {
+    /// `MPI_Wait`.
+    pub fn wait(self) -> Result<(Status, Vec<u8>)> {
+        let (status, bytes) = self.0.wait();
+        let status = status?;
+        Ok((bits::status(status.tag, status.len), bytes))
+    }
+}

@@ -1,0 +1,163 @@
+//! What a launcher does for a real job: starts the processes of an example, and gives each the addresses of all.
+//! Shared by the examples. Nothing here is fast, and no measured or transported byte goes through it.
+//!
+//! The first process starts the others, which are the same program again. Each has a line to the first over a socket
+//! that has no file; a process that fails, or is killed, ends the family.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::{Child, Command, ExitCode};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+/// How an example ends.
+pub type Outcome = Result<(), Box<dyn Error>>;
+
+/// Tells the program that it is a member: `SOCKET RANK SIZE`.
+const PLACE: &str = "EXAMPLE_FAMILY";
+
+/// Kinds of lines between a member and the first process.
+const VALUE: u8 = 0;
+const FAILED: u8 = 1;
+
+/// This process among its relatives.
+pub struct Family {
+    /// Its number, from 0.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    line: UnixStream,
+    from: Receiver<Vec<u8>>,
+}
+
+impl Family {
+    /// Gives everybody `mine`; answers everybody's, by rank.
+    #[allow(dead_code, reason = "some examples only need two processes")]
+    pub fn gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+        write_frame(&mut self.line, VALUE, mine)?;
+        let next = || self.from.recv().map_err(|_| "the family has ended".into());
+        (0..self.size).map(|_| next()).collect()
+    }
+}
+
+/// Runs `work` in `size` processes.
+pub fn run(size: usize, work: impl FnOnce(&mut Family) -> Outcome) -> ExitCode {
+    let name = std::env::args().next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default().to_owned();
+    let ended = match std::env::var(PLACE) {
+        Ok(place) => member(&place, work),
+        Err(_) => first(size),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{name}: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Members, ended at the latest when the first process ends.
+struct Members(Vec<Child>);
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn first(size: usize) -> Outcome {
+    let socket = format!("example-family-{}", std::process::id());
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket)?)?;
+    let program = std::env::current_exe()?;
+    let mut members = Members(Vec::new());
+    for rank in 0..size {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).env(PLACE, format!("{socket} {rank} {size}"));
+        members.0.push(command.spawn()?);
+    }
+    // A thread for each member, so that whoever speaks, or falls silent, is heard at once.
+    let (tell, heard) = channel();
+    let mut lines: Vec<Option<UnixStream>> = (0..size).map(|_| None).collect();
+    for _ in 0..size {
+        let (mut line, _) = listener.accept()?;
+        let rank = usize::from(u16::from_le_bytes(read_array(&mut line)?));
+        *lines.get_mut(rank).ok_or("a stranger is at the door")? = Some(line.try_clone()?);
+        let tell = tell.clone();
+        thread::spawn(move || while tell.send((rank, read_frame(&mut line).ok())).is_ok_and(|()| true) {});
+    }
+    let mut values: Vec<Option<Vec<u8>>> = vec![None; size];
+    let mut left = size;
+    while left > 0 {
+        match heard.recv()? {
+            (rank, Some((VALUE, value))) => values[rank] = Some(value),
+            (_, Some((_, why))) => return Err(String::from_utf8_lossy(&why).into()),
+            (rank, None) if lines[rank].take().is_some() => {
+                if !members.0[rank].wait()?.success() {
+                    return Err(format!("process {rank} of {size} ended badly").into());
+                }
+                left -= 1;
+            }
+            _ => {}
+        }
+        if values.iter().all(Option::is_some) {
+            for line in lines.iter_mut().flatten() {
+                values.iter().flatten().try_for_each(|value| write_frame(line, VALUE, value))?;
+            }
+            values.fill(None);
+        }
+    }
+    Ok(())
+}
+
+fn member(place: &str, work: impl FnOnce(&mut Family) -> Outcome) -> Outcome {
+    let words: Vec<&str> = place.split(' ').collect();
+    let [socket, rank, size] = words[..] else { return Err("no place in a family".into()) };
+    let (rank, size) = (rank.parse::<u16>()?, size.parse()?);
+    let mut line = UnixStream::connect_addr(&SocketAddr::from_abstract_name(socket)?)?;
+    line.write_all(&rank.to_le_bytes())?;
+    let (tell, from) = channel();
+    let mut reader = line.try_clone()?;
+    thread::spawn(move || {
+        while let Ok((_, value)) = read_frame(&mut reader) {
+            if tell.send(value).is_err() {
+                return;
+            }
+        }
+        // Nobody to work for.
+        std::process::exit(1);
+    });
+    let mut family = Family { rank: rank.into(), size, line, from };
+    let ended = work(&mut family);
+    if let Err(e) = &ended {
+        // The first process says it, once.
+        write_frame(&mut family.line, FAILED, e.to_string().as_bytes())?;
+        std::process::exit(1);
+    }
+    ended
+}
+
+fn write_frame(line: &mut UnixStream, kind: u8, bytes: &[u8]) -> std::io::Result<()> {
+    let mut frame = vec![kind];
+    frame.extend((bytes.len() as u32).to_le_bytes());
+    frame.extend(bytes);
+    line.write_all(&frame)
+}
+
+fn read_frame(line: &mut UnixStream) -> std::io::Result<(u8, Vec<u8>)> {
+    let [kind] = read_array(line)?;
+    let mut bytes = vec![0; u32::from_le_bytes(read_array(line)?) as usize];
+    line.read_exact(&mut bytes)?;
+    Ok((kind, bytes))
+}
+
+fn read_array<const N: usize>(line: &mut UnixStream) -> std::io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    line.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

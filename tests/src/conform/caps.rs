@@ -4,7 +4,7 @@ use super::{Pair, is_unsupported};
 use std::ptr::NonNull;
 use uct::api::{
     AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
-    Memory, Op,
+    Memory, Op, RemoteIov,
 };
 
 /// Lengths, limits and names agree with one another.
@@ -74,6 +74,19 @@ pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
     if off(Caps::GET_ZCOPY) {
         // SAFETY: as above.
         assert!(is_unsupported(unsafe { p.ab.get_zcopy(&iov, at, &rkey, Comp::None) }));
+    }
+    let remote = [RemoteIov::new(at, 1, &rkey)];
+    if off(Caps::PUT_SGL) {
+        // SAFETY: as above.
+        assert!(is_unsupported(unsafe { p.ab.put_sgl(&iov, &remote, Comp::None) }));
+    }
+    if off(Caps::GET_SGL) {
+        // SAFETY: as above.
+        assert!(is_unsupported(unsafe { p.ab.get_sgl(&iov, &remote, Comp::None) }));
+    }
+    if off(Caps::PUT_IMM) {
+        // SAFETY: as above.
+        assert!(is_unsupported(unsafe { p.ab.put_imm(&iov, at, &rkey, 1, Comp::None) }));
     }
     if off(Caps::ATOMIC) {
         let mut old = 0u64;

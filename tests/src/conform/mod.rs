@@ -9,7 +9,7 @@ pub mod mem;
 pub mod rma;
 pub mod room;
 
-use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Outcome, Refused, Sent, Sink, Source};
+use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 
 /// Two interfaces, each connected to the other; `a` and `b` may be the same one.
 pub struct Pair<I: Iface> {
@@ -34,6 +34,8 @@ pub struct Log {
     pub ams: Vec<(Vec<u8>, Source)>,
     /// Completions by token.
     pub comps: Vec<(u64, Result<(), Error>)>,
+    /// Words that came along with writes.
+    pub imms: Vec<Imm>,
     /// Failures nobody waited for.
     pub errors: Vec<(EpTag, Error)>,
 }
@@ -47,6 +49,9 @@ impl Sink for Log {
     }
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         self.errors.push((ep, error));
+    }
+    fn on_imm(&mut self, imm: Imm) {
+        self.imms.push(imm);
     }
 }
 
@@ -202,6 +207,7 @@ macro_rules! conform_suite {
                 room::flush_and_fence room::wakes_up
                 mem::allocations_are_zero_and_ours mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
+                rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
                 amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused
             );
         }

@@ -3,7 +3,7 @@
 use super::{Log, Pair, bytes, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
-use uct::api::{Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, RmaLimits};
+use uct::api::{Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, RemoteIov, RmaLimits};
 
 /// Longest transfer tried where the attribute knows no limit.
 const LONG: usize = 100_000;
@@ -170,9 +170,12 @@ pub fn nothing_outside_the_key<I: Iface>(p: &Pair<I>) {
         }
     }
     assert!(read(&t.mem, 0, LEN).iter().all(|b| *b == 0));
-    p.ab.put_short(&[], end, &t.rkey).map(drop).unwrap();
-    p.ab.put_short(&[5], end - 1, &t.rkey).map(drop).unwrap();
-    assert_eq!(read(&t.mem, LEN - 1, 1), [5]);
+    if caps.contains(Caps::PUT_SHORT) {
+        p.ab.put_short(&[], end, &t.rkey).map(drop).unwrap();
+        p.ab.put_short(&[5], end - 1, &t.rkey).map(drop).unwrap();
+        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+        assert_eq!(read(&t.mem, LEN - 1, 1), [5]);
+    }
 }
 
 /// A key for reading does not write.
@@ -191,4 +194,186 @@ pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
     if caps.contains(Caps::ATOMIC) {
         assert_eq!(p.ab.atomic_post(uct::api::AtomicOp::Add, 1u64, t.at, &t.rkey).err(), denied);
     }
+}
+
+/// A way to cut `len` bytes into blocks: (offset, block length, stride, blocks), not overlapping, in order.
+fn cuts(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
+    let mut dice = crate::dice::Dice::new(seed, 0);
+    let (mut all, mut at, mut left) = (Vec::new(), 0, len);
+    while left > 0 && all.len() < 5 {
+        let block = 1 + dice.below(40.min(left as u64)) as usize;
+        let count = 1 + dice.below(4.min((left / block) as u64)) as usize;
+        let stride = block + dice.below(3) as usize * 7;
+        all.push((at, block, stride, count));
+        at += stride * count + dice.below(9) as usize;
+        left -= block * count;
+    }
+    if left > 0 {
+        all.push((at, left, 0, 1));
+    }
+    all
+}
+
+/// The offsets of the bytes of such blocks, in order.
+fn offsets(cuts: &[(usize, usize, usize, usize)]) -> Vec<usize> {
+    let block = |at: usize, len: usize| at..at + len;
+    cuts.iter()
+        .flat_map(|&(at, len, stride, n)| (0..n).flat_map(move |k| block(at + k * stride, len)))
+        .collect()
+}
+
+/// Blocks with strides on the local side, and with scatter lists on both, put and get, against a model.
+pub fn strides_and_scatter_lists<I: Iface>(p: &Pair<I>) {
+    let caps = p.a.attr().caps;
+    const ROOM: usize = 8192;
+    let t = target(p, ROOM, Access::ALL);
+    let other = target(p, ROOM, Access::ALL);
+    let local = p.a.md().alloc(&AllocReq::new(ROOM, "local")).unwrap();
+    let (at_a, at_b) = (bytes(1, ROOM), bytes(2, ROOM));
+    for round in 0..40 {
+        let len = [0, 1, 16, 100, 333, 700][round as usize % 6];
+        let (mine, theirs) = (cuts(len, 100 + round), cuts(len, 900 + round));
+        let iov: Vec<_> = mine
+            .iter()
+            .map(|&(at, len, stride, count)| Iov {
+                addr: local.addr().wrapping_add(at),
+                len,
+                stride,
+                count,
+                mem: Some(&local),
+            })
+            .collect();
+        // Two keys take turns.
+        let remote: Vec<_> = theirs
+            .iter()
+            .enumerate()
+            .map(|(n, &(at, len, stride, count))| {
+                let t = if n % 2 == 0 { &t } else { &other };
+                RemoteIov { addr: t.at + at as u64, len, stride: stride as u64, count, rkey: &t.rkey }
+            })
+            .collect();
+        let (from, to) = (offsets(&mine), offsets(&theirs));
+        let owner: Vec<_> = (0..theirs.len()).flat_map(|n| vec![n % 2; theirs[n].1 * theirs[n].3]).collect();
+        let fresh = || {
+            write(&local, 0, &at_a);
+            write(&t.mem, 0, &at_b);
+            write(&other.mem, 0, &at_b);
+        };
+        let both = || [read(&t.mem, 0, ROOM), read(&other.mem, 0, ROOM)];
+        if caps.contains(Caps::PUT_SGL) {
+            fresh();
+            // SAFETY: `local` lives until the completion that `finish` waits for.
+            assert_eq!(p.finish(|comp| unsafe { p.ab.put_sgl(&iov, &remote, comp) }), Ok(()));
+            assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+            let mut want = [at_b.clone(), at_b.clone()];
+            for n in 0..len {
+                want[owner[n]][to[n]] = at_a[from[n]];
+            }
+            assert!(both() == want, "put_sgl, round {round}");
+        }
+        if caps.contains(Caps::GET_SGL) {
+            fresh();
+            // SAFETY: as above.
+            assert_eq!(p.finish(|comp| unsafe { p.ab.get_sgl(&iov, &remote, comp) }), Ok(()));
+            let mut want = at_a.clone();
+            for n in 0..len {
+                want[from[n]] = at_b[to[n]];
+            }
+            assert!(read(&local, 0, ROOM) == want, "get_sgl, round {round}");
+        }
+        if caps.contains(Caps::PUT_ZCOPY) {
+            fresh();
+            // SAFETY: as above.
+            assert_eq!(p.finish(|comp| unsafe { p.ab.put_zcopy(&iov, t.at + 50, &t.rkey, comp) }), Ok(()));
+            assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+            let mut want = at_b.clone();
+            for n in 0..len {
+                want[50 + n] = at_a[from[n]];
+            }
+            assert!(read(&t.mem, 0, ROOM) == want, "strided put, round {round}");
+        }
+        if caps.contains(Caps::GET_ZCOPY) {
+            fresh();
+            // SAFETY: as above.
+            assert_eq!(p.finish(|comp| unsafe { p.ab.get_zcopy(&iov, t.at + 50, &t.rkey, comp) }), Ok(()));
+            let mut want = at_a.clone();
+            for n in 0..len {
+                want[from[n]] = at_b[50 + n];
+            }
+            assert!(read(&local, 0, ROOM) == want, "strided get, round {round}");
+        }
+    }
+}
+
+/// A scatter list of which one block leaves its key does nothing at all, and one of the wrong length neither.
+pub fn scatter_lists_are_checked_whole<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::PUT_SGL) {
+        return;
+    }
+    let t = target(p, 64, Access::ALL);
+    let local = p.a.md().alloc(&AllocReq::new(64, "local")).unwrap();
+    write(&local, 0, &[9; 64]);
+    let iov = [Iov::new(local.addr(), 32, Some(&local))];
+    let piece = |at, len| RemoteIov::new(t.at + at, len, &t.rkey);
+    // SAFETY: the calls are refused.
+    let put = |remote: &[_]| unsafe { p.ab.put_sgl(&iov, remote, Comp::None) };
+    assert_eq!(put(&[piece(0, 16), piece(49, 16)]).err(), Some(Error::RemoteAccess.into()));
+    for remote in [&[piece(0, 16)][..], &[piece(0, 16), piece(16, 17)], &[]] {
+        assert!(matches!(put(remote), Err(uct::api::Refused::Failed(Error::InvalidParam(_)))));
+    }
+    let many = vec![piece(0, 1); p.a.attr().put.max_remote + 1];
+    assert!(put(&many).is_err());
+    assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+    assert_eq!(read(&t.mem, 0, 64), [0; 64]);
+}
+
+/// The word arrives once for each write, when the bytes are there, and tells who wrote how much.
+pub fn immediates_follow_their_writes<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::PUT_IMM) {
+        return;
+    }
+    const COUNT: u32 = 100;
+    let t = target(p, 64 * COUNT as usize, Access::ALL);
+    let local = p.a.md().alloc(&AllocReq::new(64, "local")).unwrap();
+    let len = |n: u32| (n as usize * 5) % 65;
+    let (mut a, mut b) = (Log::default(), Log::default());
+    for n in 0..COUNT {
+        write(&local, 0, &[n as u8 + 1; 64]);
+        let iov = [Iov::new(local.addr(), len(n), Some(&local))];
+        let iov = if len(n) > 0 { &iov[..] } else { &[] };
+        let at = t.at + 64 * u64::from(n);
+        let before = a.comps.len() + b.comps.len();
+        // SAFETY: `local` lives, and is left alone until the completion below.
+        let put = || unsafe { p.ab.put_imm(iov, at, &t.rkey, 1000 + n, Comp::Token(5)) };
+        if p.retry(&mut a, &mut b, put).unwrap() == uct::api::Sent::InProgress {
+            while a.comps.len() + b.comps.len() == before {
+                p.pump(&mut a, &mut b);
+            }
+        }
+    }
+    for _ in 0..200_000 {
+        if a.imms.len() + b.imms.len() == COUNT as usize {
+            break;
+        }
+        p.pump(&mut a, &mut b);
+    }
+    b.imms.append(&mut a.imms);
+    b.comps.append(&mut a.comps);
+    assert!(b.comps.iter().all(|comp| *comp == (5, Ok(()))), "{:?}", b.comps);
+    b.imms.sort_by_key(|imm| imm.value);
+    assert_eq!(b.imms.len(), COUNT as usize);
+    for (n, imm) in (0..COUNT).zip(&b.imms) {
+        assert_eq!((imm.value, imm.len, imm.source), (1000 + n, len(n), b.imms[0].source));
+        assert!(read(&t.mem, 64 * n as usize, len(n)).iter().all(|byte| *byte == n as u8 + 1));
+    }
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let log = seen.clone();
+    p.b.set_imm_handler(Some(Box::new(move |imm| log.borrow_mut().push(imm.value))));
+    // SAFETY: no memory is read.
+    let put = || unsafe { p.ab.put_imm(&[], t.at, &t.rkey, 7, Comp::None) };
+    p.retry(&mut a, &mut b, put).map(drop).unwrap();
+    for _ in 0..100_000 {
+        p.progress();
+    }
+    assert_eq!(*seen.borrow(), [7]);
 }

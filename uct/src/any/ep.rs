@@ -1,11 +1,11 @@
 //! Endpoint of whichever transport. Delegation only; lists of local memory are rewritten on the stack.
 
-use super::kinds::{OfKind, both, each};
+use super::kinds::{KeyOf, OfKind, both, each};
 use super::md::MIXED;
 use super::{Ep, Mem, Rkey};
 use crate::api::{
     self, AddrBuf, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused,
-    Word,
+    RemoteIov, Word,
 };
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
@@ -26,6 +26,23 @@ fn iov_of<'m, M: OfKind<'m>>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<'m, M>
                 None => None,
             };
             Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
+        })
+        .collect()
+}
+
+/// The same for remote pieces and their keys.
+fn remote_of<'k, E: KeyOf>(
+    _ep: &E,
+    remote: &[RemoteIov<'k, Rkey>],
+) -> Result<ArrayVec<RemoteIov<'k, E::Rkey>, MAX_IOV>, Refused> {
+    if remote.len() > MAX_IOV {
+        return Err(Error::TooLong { len: remote.len(), max: MAX_IOV }.into());
+    }
+    remote
+        .iter()
+        .map(|r| {
+            let rkey = E::key_of(r.rkey).ok_or(MIXED)?;
+            Ok(RemoteIov { addr: r.addr, len: r.len, stride: r.stride, count: r.count, rkey })
         })
         .collect()
 }
@@ -131,6 +148,32 @@ impl api::Ep for Ep {
             self, rkey,
             // SAFETY: the caller's promise is the same.
             (Ep(ep), Rkey(rkey)) => unsafe { ep.get_zcopy(&iov_of(iov)?, remote, rkey, comp) },
+            else Err(MIXED.into())
+        )
+    }
+
+    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Ep(ep) => unsafe { ep.put_sgl(&iov_of(iov)?, &remote_of(ep, remote)?, comp) })
+    }
+
+    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Ep(ep) => unsafe { ep.get_sgl(&iov_of(iov)?, &remote_of(ep, remote)?, comp) })
+    }
+
+    unsafe fn put_imm(
+        &self,
+        iov: &[Iov<'_, Mem>],
+        remote: u64,
+        rkey: &Rkey,
+        imm: u32,
+        comp: Comp,
+    ) -> Outcome {
+        both!(
+            self, rkey,
+            // SAFETY: the caller's promise is the same.
+            (Ep(ep), Rkey(rkey)) => unsafe { ep.put_imm(&iov_of(iov)?, remote, rkey, imm, comp) },
             else Err(MIXED.into())
         )
     }

@@ -58,6 +58,10 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.set_am_handler(id, handler))
     }
 
+    fn set_imm_handler(&self, handler: Option<api::ImmHandler>) {
+        each!(self, Iface(iface, _) => iface.set_imm_handler(handler))
+    }
+
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
         each!(self, Iface(iface, _) => iface.set_error_handler(handler))
     }

@@ -76,6 +76,23 @@ macro_rules! transports {
                 }
             }
         )+
+
+        /// The key of an endpoint's own transport inside of any key; `None` if it is of another.
+        pub(super) trait KeyOf: api::Ep {
+            fn key_of(any: &Rkey) -> Option<&Self::Rkey>;
+        }
+        $(
+            $(#[cfg($when)])?
+            impl KeyOf for EpOf<$I> {
+                fn key_of(any: &Rkey) -> Option<&Self::Rkey> {
+                    match any {
+                        Rkey::$Tl(rkey) => Some(rkey),
+                        #[allow(unreachable_patterns, reason = "when there is one transport only")]
+                        _ => None,
+                    }
+                }
+            }
+        )+
     };
 }
 

@@ -127,6 +127,20 @@ impl std::fmt::Debug for Am<'_> {
     }
 }
 
+/// A peer has written to our memory and sent a word along ([`super::Ep::put_imm`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Imm {
+    /// The word.
+    pub value: u32,
+    /// Bytes written before it came.
+    pub len: usize,
+    /// Who wrote them.
+    pub source: Source,
+}
+
+/// What is called for words that come along with writes. Rules as for [`AmHandler`].
+pub type ImmHandler = Box<dyn FnMut(Imm)>;
+
 /// A handler registered for one active message id. Called from progress only; it may send, it may not progress.
 pub type AmHandler = Box<dyn FnMut(Am<'_>)>;
 
@@ -142,4 +156,6 @@ pub trait Sink {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>);
     /// An operation nobody waits for failed on the endpoint that carries this tag.
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
+    /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
+    fn on_imm(&mut self, _imm: Imm) {}
 }

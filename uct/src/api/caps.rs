@@ -50,6 +50,12 @@ bitflags! {
         const DIRECT_PTR = 1 << 18;
         /// `flush` completion means the remote side has the data (not only that buffers are free).
         const FLUSH_REMOTE = 1 << 19;
+        /// `put_sgl`.
+        const PUT_SGL = 1 << 20;
+        /// `get_sgl`.
+        const GET_SGL = 1 << 21;
+        /// `put_imm`, and [`super::Sink::on_imm`] on the other side.
+        const PUT_IMM = 1 << 22;
     }
 }
 
@@ -67,6 +73,9 @@ pub enum Op {
     GetShort,
     GetBcopy,
     GetZcopy,
+    PutSgl,
+    GetSgl,
+    PutImm,
     AtomicPost,
     AtomicFetch,
     AtomicCswap,
@@ -95,6 +104,9 @@ impl fmt::Display for Op {
             Op::GetShort => "get_short",
             Op::GetBcopy => "get_bcopy",
             Op::GetZcopy => "get_zcopy",
+            Op::PutSgl => "put_sgl",
+            Op::GetSgl => "get_sgl",
+            Op::PutImm => "put_imm",
             Op::AtomicPost => "atomic post",
             Op::AtomicFetch => "atomic fetch",
             Op::AtomicCswap => "atomic cswap",
@@ -140,6 +152,8 @@ pub struct RmaLimits {
     pub max_zcopy: usize,
     /// Most local iov entries.
     pub max_iov: usize,
+    /// Most remote pieces of a scatter list; 0 where there are none.
+    pub max_remote: usize,
 }
 
 /// What order an interface promises between messages of one endpoint.

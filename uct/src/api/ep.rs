@@ -43,6 +43,35 @@ impl<M> Clone for Iov<'_, M> {
 }
 impl<M> Copy for Iov<'_, M> {}
 
+/// A piece of remote memory: `count` blocks of `len` bytes, `stride` bytes apart.
+#[derive(Debug)]
+pub struct RemoteIov<'k, K> {
+    /// Address of the first block, in the owner's process.
+    pub addr: u64,
+    /// Bytes in a block.
+    pub len: usize,
+    /// Distance between blocks, bytes; ignored when `count` is 1.
+    pub stride: u64,
+    /// Blocks.
+    pub count: usize,
+    /// The key that covers them.
+    pub rkey: &'k K,
+}
+
+impl<'k, K> RemoteIov<'k, K> {
+    /// One contiguous block.
+    pub fn new(addr: u64, len: usize, rkey: &'k K) -> Self {
+        RemoteIov { addr, len, stride: 0, count: 1, rkey }
+    }
+}
+
+impl<K> Clone for RemoteIov<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K> Copy for RemoteIov<'_, K> {}
+
 macro_rules! unsupported {
     ($op:ident) => {
         Err(Refused::Failed(Error::Unsupported(Op::$op)))
@@ -161,6 +190,49 @@ pub trait Ep {
         _comp: Comp,
     ) -> Outcome {
         unsupported!(GetZcopy)
+    }
+
+    /// Writes the bytes of `iov`, one after the other, to the blocks of `remote`, one after the other. Both lists have
+    /// the same number of bytes; one completion for all. A failure may leave some blocks written.
+    ///
+    /// # Safety
+    /// As for [`Ep::am_zcopy`].
+    unsafe fn put_sgl(
+        &self,
+        _iov: &[Iov<'_, Self::Mem>],
+        _remote: &[RemoteIov<'_, Self::Rkey>],
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(PutSgl)
+    }
+
+    /// Reads the blocks of `remote`, one after the other, into those of `iov`; as [`Ep::put_sgl`].
+    ///
+    /// # Safety
+    /// As for [`Ep::get_zcopy`].
+    unsafe fn get_sgl(
+        &self,
+        _iov: &[Iov<'_, Self::Mem>],
+        _remote: &[RemoteIov<'_, Self::Rkey>],
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(GetSgl)
+    }
+
+    /// As [`Ep::put_zcopy`], and when the bytes are there the owner of the memory is told the word `imm`
+    /// ([`super::Sink::on_imm`]). At most one contiguous piece; it may be empty.
+    ///
+    /// # Safety
+    /// As for [`Ep::am_zcopy`].
+    unsafe fn put_imm(
+        &self,
+        _iov: &[Iov<'_, Self::Mem>],
+        _remote: u64,
+        _rkey: &Self::Rkey,
+        _imm: u32,
+        _comp: Comp,
+    ) -> Outcome {
+        unsupported!(PutImm)
     }
 
     /// Does `op` on a remote word, without a result. [`AtomicOp::Swap`] has no post form.

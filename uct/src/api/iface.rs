@@ -46,6 +46,10 @@ pub trait Iface: Sized {
     /// Registers what [`Iface::progress`] calls for failures of operations that have no completion.
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(super::EpTag, Error)>>);
 
+    /// Registers what [`Iface::progress`] calls for words that come along with a peer's write
+    /// ([`super::Caps::PUT_IMM`]).
+    fn set_imm_handler(&self, _handler: Option<super::ImmHandler>) {}
+
     /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
     /// Answers how many there were.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;

@@ -15,11 +15,11 @@ mod outcome;
 mod pending;
 
 pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
-pub use am::{Am, AmHandler, Keep, Kept, KeptPool, Sink};
+pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{AmLimits, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource};
 pub use comp::{Comp, Completion};
-pub use ep::{Ep, EpTag, Iov};
+pub use ep::{Ep, EpTag, Iov, RemoteIov};
 pub use err::{Error, OpenError};
 pub use iface::{Events, Iface};
 pub use md::{Access, AllocMethod, AllocReq, Md, MdAttr, MemKind, Memory, Rkey};

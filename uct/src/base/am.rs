@@ -2,7 +2,7 @@
 //! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
 //! without a handler is counted and dropped.
 
-use crate::api::{Am, AmHandler, EpTag, Error, Sink};
+use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Sink};
 use std::cell::Cell;
 
 /// What an interface calls for failures that have no completion.
@@ -15,6 +15,7 @@ const IDLE: u16 = u16::MAX;
 pub struct AmTable {
     rows: Box<[Cell<Option<AmHandler>>; 256]>,
     on_error: Cell<Option<ErrorHandler>>,
+    on_imm: Cell<Option<ImmHandler>>,
     /// Id whose handler is running, or [`IDLE`].
     running: Cell<u16>,
     /// Whether that handler was replaced or removed while it ran.
@@ -27,6 +28,7 @@ impl Default for AmTable {
         AmTable {
             rows: Box::new([const { Cell::new(None) }; 256]),
             on_error: Cell::new(None),
+            on_imm: Cell::new(None),
             running: Cell::new(IDLE),
             replaced: Cell::new(false),
             dropped: Cell::new(0),
@@ -46,6 +48,11 @@ impl AmTable {
     /// Registers or removes what is told of failures without a completion.
     pub fn set_error(&self, handler: Option<ErrorHandler>) {
         self.on_error.set(handler);
+    }
+
+    /// Registers or removes what is told of words that come along with writes.
+    pub fn set_imm(&self, handler: Option<ImmHandler>) {
+        self.on_imm.set(handler);
     }
 
     /// Messages dropped for want of a handler.
@@ -76,6 +83,14 @@ impl AmTable {
         tracing::debug!(id, "active message without a handler dropped");
     }
 
+    fn imm(&self, imm: Imm) {
+        let Some(mut handler) = self.on_imm.take() else { return };
+        handler(imm);
+        // One set by the handler itself wins.
+        let set_meanwhile = self.on_imm.take();
+        self.on_imm.set(set_meanwhile.or(Some(handler)));
+    }
+
     fn report(&self, ep: EpTag, error: Error) {
         match self.on_error.take() {
             Some(mut handler) => {
@@ -102,6 +117,10 @@ impl Sink for TableSink<'_> {
 
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         self.0.report(ep, error);
+    }
+
+    fn on_imm(&mut self, imm: Imm) {
+        self.0.imm(imm);
     }
 }
 

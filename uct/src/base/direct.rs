@@ -6,7 +6,10 @@
 //! published afterwards (release) or a [`fence`] makes them visible before it.
 
 use super::{check, iov, wide};
-use crate::api::{Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, Sent, Word};
+use crate::api::{
+    Access, AtomicCaps, AtomicOp, AtomicOps, Error, Iov, Op, Outcome, Refused, RemoteIov, RmaLimits, Sent,
+    Word,
+};
 use std::ptr::NonNull;
 // Words in memory that other processes map: always the machine's atomics, in models too.
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -138,6 +141,68 @@ pub unsafe fn get_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outc
     // SAFETY: the caller vouches for the blocks; `len` bytes at `from` are inside the window.
     unsafe { iov::scatter(from, list) };
     Ok(Sent::Done)
+}
+
+/// `Ep::put_sgl`; `window` finds what a key names.
+///
+/// # Safety
+/// As for [`put_zcopy`], with the windows of all keys.
+pub unsafe fn put_sgl<M, K>(
+    list: &[Iov<'_, M>],
+    remote: &[RemoteIov<'_, K>],
+    window: impl Fn(&K) -> Result<&Window, Error>,
+) -> Outcome {
+    checked_sgl(list, remote, Access::REMOTE_WRITE, &window)?;
+    for f in iov::fragments(list, remote) {
+        let to = window(f.rkey)?.at(f.remote, f.len, Access::REMOTE_WRITE)?;
+        // SAFETY: the caller vouches for the local block; `len` bytes at `to` are inside the window.
+        unsafe { std::ptr::copy_nonoverlapping(f.addr.cast_const(), to, f.len) };
+    }
+    Ok(Sent::Done)
+}
+
+/// `Ep::get_sgl`; `window` finds what a key names.
+///
+/// # Safety
+/// As for [`get_zcopy`], with the windows of all keys.
+pub unsafe fn get_sgl<M, K>(
+    list: &[Iov<'_, M>],
+    remote: &[RemoteIov<'_, K>],
+    window: impl Fn(&K) -> Result<&Window, Error>,
+) -> Outcome {
+    checked_sgl(list, remote, Access::REMOTE_READ, &window)?;
+    for f in iov::fragments(list, remote) {
+        let from = window(f.rkey)?.at(f.remote, f.len, Access::REMOTE_READ)?;
+        // SAFETY: the caller vouches for the local block; `len` bytes at `from` are inside the window.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), f.addr, f.len) };
+    }
+    Ok(Sent::Done)
+}
+
+/// Refuses a scatter list of which any part could not be done, before any is.
+fn checked_sgl<M, K>(
+    list: &[Iov<'_, M>],
+    remote: &[RemoteIov<'_, K>],
+    need: Access,
+    window: &impl Fn(&K) -> Result<&Window, Error>,
+) -> Result<(), Refused> {
+    iov::checked_sgl_len(list, remote, MAX_IOV, usize::MAX)?;
+    for f in iov::fragments(list, remote) {
+        window(f.rkey)?.at(f.remote, f.len, need)?;
+    }
+    Ok(())
+}
+
+/// The limits of put and get on mapped memory: none but the number of pieces.
+pub fn limits() -> RmaLimits {
+    RmaLimits {
+        max_short: usize::MAX,
+        max_bcopy: usize::MAX,
+        min_zcopy: 0,
+        max_zcopy: usize::MAX,
+        max_iov: MAX_IOV,
+        max_remote: MAX_IOV,
+    }
 }
 
 /// The atomics this CPU does on memory it has mapped.

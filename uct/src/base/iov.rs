@@ -1,7 +1,7 @@
 //! Gather and scatter: between a list of local blocks and one contiguous stretch of memory.
 //! Used by zcopy of transports that move bytes with the CPU. Never reads past a block, never allocates.
 
-use crate::api::{Error, Iov, Refused};
+use crate::api::{Error, Iov, Refused, RemoteIov};
 
 /// Bytes in all blocks, if the list obeys the limits. // HOT
 #[inline]
@@ -16,6 +16,97 @@ pub fn checked_len<M>(iov: &[Iov<'_, M>], max_iov: usize, max: usize) -> Result<
     }
     super::check::fits(sum, max)?;
     Ok(sum)
+}
+
+/// Bytes in the blocks of a scatter list, if both lists obey the limits and have the same number of bytes.
+pub fn checked_sgl_len<M, K>(
+    iov: &[Iov<'_, M>],
+    remote: &[RemoteIov<'_, K>],
+    max_iov: usize,
+    max: usize,
+) -> Result<usize, Refused> {
+    let len = checked_len(iov, max_iov, max)?;
+    if remote.len() > max_iov {
+        return Err(Refused::Failed(Error::TooLong { len: remote.len(), max: max_iov }));
+    }
+    let theirs = remote.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len.checked_mul(r.count)?));
+    match theirs {
+        Some(theirs) if theirs == len => Ok(len),
+        _ => Err(Refused::Failed(Error::InvalidParam("local and remote lists differ in length"))),
+    }
+}
+
+/// A stretch that is contiguous on both sides.
+#[derive(Debug)]
+pub struct Fragment<'a, M, K> {
+    /// Local side.
+    pub addr: *mut u8,
+    /// Its registration.
+    pub mem: Option<&'a M>,
+    /// Remote side.
+    pub remote: u64,
+    /// Its key.
+    pub rkey: &'a K,
+    /// Bytes, never 0.
+    pub len: usize,
+}
+
+/// Where a walk through a list of blocks is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    piece: usize,
+    block: usize,
+    offset: usize,
+}
+
+impl Place {
+    /// Moves on by `by` bytes within the block of `len` bytes, one of `count`.
+    fn advance(&mut self, by: usize, len: usize, count: usize) {
+        self.offset += by;
+        if self.offset == len {
+            (self.offset, self.block) = (0, self.block + 1);
+            if self.block == count {
+                (self.block, self.piece) = (0, self.piece + 1);
+            }
+        }
+    }
+}
+
+/// The fragments of two lists with the same number of bytes.
+pub fn fragments<'a, M, K>(
+    iov: &'a [Iov<'a, M>],
+    remote: &'a [RemoteIov<'a, K>],
+) -> impl Iterator<Item = Fragment<'a, M, K>> {
+    let (mut here, mut there) = (Place::default(), Place::default());
+    std::iter::from_fn(move || {
+        while iov.get(here.piece).is_some_and(|p| p.total() == 0) {
+            here.piece += 1;
+        }
+        while remote.get(there.piece).is_some_and(|p| p.len * p.count == 0) {
+            there.piece += 1;
+        }
+        let (ours, theirs) = (iov.get(here.piece)?, remote.get(there.piece)?);
+        // Blocks without gaps are one block.
+        let (our_len, our_count) =
+            if ours.stride == ours.len { (ours.total(), 1) } else { (ours.len, ours.count) };
+        let (their_len, their_count) = if theirs.stride == theirs.len as u64 {
+            (theirs.len * theirs.count, 1)
+        } else {
+            (theirs.len, theirs.count)
+        };
+        let len = (our_len - here.offset).min(their_len - there.offset);
+        let skip = (there.block as u64).wrapping_mul(theirs.stride).wrapping_add(there.offset as u64);
+        let fragment = Fragment {
+            addr: ours.addr.wrapping_add(here.block.wrapping_mul(ours.stride)).wrapping_add(here.offset),
+            mem: ours.mem,
+            remote: theirs.addr.wrapping_add(skip),
+            rkey: theirs.rkey,
+            len,
+        };
+        here.advance(len, our_len, our_count);
+        there.advance(len, their_len, their_count);
+        Some(fragment)
+    })
 }
 
 /// Copies the blocks, one after the other, to `to`. // HOT
@@ -85,5 +176,33 @@ mod tests {
             checked_len(&iov, 1, usize::MAX),
             Err(Refused::Failed(Error::InvalidParam("iov length overflows")))
         );
+    }
+
+    #[test]
+    fn fragments_end_where_either_side_ends() {
+        let base = std::ptr::without_provenance_mut::<u8>(1000);
+        let iov = [
+            Iov::<()> { addr: base, len: 4, stride: 10, count: 2, mem: None },
+            Iov::new(base.wrapping_add(50), 0, None),
+            Iov::new(base.wrapping_add(100), 6, None),
+        ];
+        let keys = ['x', 'y'];
+        let remote = [
+            RemoteIov { addr: 1, len: 3, stride: 3, count: 2, rkey: &keys[0] },
+            RemoteIov { addr: 200, len: 2, stride: 5, count: 4, rkey: &keys[1] },
+        ];
+        assert_eq!(checked_sgl_len(&iov, &remote, 3, 14), Ok(14));
+        assert!(checked_sgl_len(&iov, &remote[..1], 3, 14).is_err());
+        let got: Vec<_> =
+            fragments(&iov, &remote).map(|f| (f.addr.addr() - 1000, f.remote, *f.rkey, f.len)).collect();
+        let want = [
+            (0, 1, 'x', 4),
+            (10, 5, 'x', 2),
+            (12, 200, 'y', 2),
+            (100, 205, 'y', 2),
+            (102, 210, 'y', 2),
+            (104, 215, 'y', 2),
+        ];
+        assert_eq!(got, want);
     }
 }

@@ -8,4 +8,5 @@ pub mod direct;
 pub mod iov;
 pub mod lent;
 pub mod pending;
+pub mod thunk;
 mod wide;

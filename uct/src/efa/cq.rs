@@ -4,7 +4,7 @@
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
 use super::tx::{Finished, Kind};
-use crate::api::{Am, Comp, Error, Sink, Source};
+use crate::api::{Am, Comp, Error, Imm, Sink, Source};
 use crate::base::pending::Room;
 
 impl<D: Dev> Inner<D> {
@@ -19,7 +19,8 @@ impl<D: Dev> Inner<D> {
             for cqe in &batch[..got] {
                 match cqe.op {
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
-                    CqeOp::Send | CqeOp::Read | CqeOp::Write => self.on_sent(cqe, sink),
+                    CqeOp::Send | CqeOp::Write => self.on_sent(cqe, sink),
+                    CqeOp::Read => self.on_read(cqe, sink),
                 }
             }
             if got > 0 {
@@ -48,18 +49,24 @@ impl<D: Dev> Inner<D> {
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let arrival = self.rx.arrived(cqe.wr_id);
         if cqe.status != DevStatus::Ok || cqe.len == 0 || cqe.op != CqeOp::Recv {
-            return self.on_odd_recv(cqe);
+            // The buffer goes back first: the sink may keep messages.
+            drop(arrival);
+            return self.on_odd_recv(cqe, sink);
         }
         let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
         sink.on_am(Am::new(arrival.bytes(cqe.len as usize), source, &arrival));
     }
 
-    /// An arrival that is no message: counted, and its buffer goes back.
+    /// An arrival that is no message: counted; a word that came with a write is told.
     #[cold]
-    fn on_odd_recv(&self, cqe: &Cqe) {
+    fn on_odd_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut s: Stats = self.stats.get();
+        let mut imm = None;
         match (cqe.status, cqe.op) {
-            (DevStatus::Ok, CqeOp::RecvWriteImm) => s.write_imm += 1,
+            (DevStatus::Ok, CqeOp::RecvWriteImm) => {
+                s.write_imm += 1;
+                imm = cqe.imm;
+            }
             (DevStatus::Ok, _) => s.empty += 1,
             (status, _) => {
                 s.rx_errors += 1;
@@ -67,19 +74,38 @@ impl<D: Dev> Inner<D> {
             }
         }
         self.stats.set(s);
+        if let Some(value) = imm {
+            let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+            sink.on_imm(Imm { value, len: cqe.len as usize, source });
+        }
+    }
+
+    /// A read is done; if it went into the row's buffer, somebody takes it from there before the row is free. // HOT
+    #[inline]
+    fn on_read<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+        let row = cqe.wr_id as u32;
+        let kind = self.tx.borrow().kind(row);
+        if kind == Kind::Get {
+            let unpack = self.unpacks.borrow_mut()[row as usize].take();
+            if let (Some((len, unpack)), DevStatus::Ok) = (unpack, cqe.status) {
+                // SAFETY: the row is taken until `on_sent`, and the device is done with it.
+                unpack.call(unsafe { self.bounce.bytes(row, len) });
+            }
+        }
+        self.on_sent(cqe, sink);
     }
 
     /// An operation is done. // HOT
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
-        if cqe.status != DevStatus::Ok || done.orphan {
+        if cqe.status != DevStatus::Ok || done.orphan || done.group.is_some() {
             return self.on_odd_sent(cqe.status, done, sink);
         }
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
     }
 
-    /// An operation failed, or its endpoint is gone.
+    /// An operation failed, or its endpoint is gone, or it is a part of another.
     #[cold]
     fn on_odd_sent<S: Sink>(&self, status: DevStatus, done: Finished, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
@@ -89,7 +115,15 @@ impl<D: Dev> Inner<D> {
                 self.ahs.borrow_mut().put(gid);
             }
         }
-        match (done.comp, verdict(done.kind, status)) {
+        let result = verdict(done.kind, status);
+        let (comp, result) = match done.group {
+            None => (done.comp, result),
+            Some(group) => match self.tx.borrow_mut().groups.end(group, 1, result) {
+                Some(over) => over,
+                None => return,
+            },
+        };
+        match (comp, result) {
             (Comp::None, Ok(())) => {}
             (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
             (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),

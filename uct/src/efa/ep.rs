@@ -7,8 +7,11 @@ use super::addr::RawAddr;
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::iface::{Inner, MAX_INLINE};
 use super::md::{Mem, Rkey};
+use super::rdma::Way;
 use super::tx::{Claim, EpIdx, Kind, Tx};
-use crate::api::{self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, Sent};
+use crate::api::{
+    self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
+};
 use crate::base::check::fits;
 use crate::base::iov::{checked_len, gather};
 use crate::base::pending::QueueId;
@@ -20,9 +23,9 @@ pub(super) const MAX_SGE: usize = 8;
 
 /// An endpoint to one remote queue pair.
 pub struct Ep<D: Dev> {
-    iface: Rc<Inner<D>>,
-    to: Dest<D::Ah>,
-    idx: EpIdx,
+    pub(super) iface: Rc<Inner<D>>,
+    pub(super) to: Dest<D::Ah>,
+    pub(super) idx: EpIdx,
     queue: QueueId,
 }
 
@@ -36,7 +39,7 @@ impl<D: Dev> Ep<D> {
 
     /// Room for one operation. // HOT
     #[inline(always)]
-    fn claim(&self, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
+    pub(super) fn claim(&self, kind: Kind, comp: Comp) -> Result<Claim<'_>, Refused> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
@@ -59,7 +62,7 @@ impl<D: Dev> Ep<D> {
 
     /// What became of a post; rings if it was taken. // HOT
     #[inline]
-    fn posted(&self, claim: Claim<'_>, result: Result<(), PostError>) -> Result<(), Refused> {
+    pub(super) fn posted(&self, claim: Claim<'_>, result: Result<(), PostError>) -> Result<(), Refused> {
         match result {
             Ok(()) => {
                 claim.commit();
@@ -68,17 +71,6 @@ impl<D: Dev> Ep<D> {
             }
             Err(e) => Err(post_error(e)),
         }
-    }
-
-    /// The single stretch of local memory RDMA takes, if `iov` is one.
-    #[inline]
-    fn one_piece(iov: &[Iov<'_, Mem<D>>]) -> Result<Sge, Refused> {
-        let [piece] = iov else { return Err(Error::InvalidParam("RDMA takes one local piece").into()) };
-        if piece.count != 1 && piece.stride != piece.len {
-            return Err(Error::InvalidParam("RDMA takes contiguous local memory").into());
-        }
-        let mem = piece.mem.ok_or(Error::BadLocalKey)?;
-        Ok(mem.sge(piece.addr, piece.total())?)
     }
 }
 
@@ -223,34 +215,74 @@ impl<D: Dev> api::Ep for Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        let iface = &*self.iface;
-        let max = iface.limits.write.ok_or(Error::Unsupported(Op::PutZcopy))?;
-        let len = checked_len(iov, 1, max)?;
-        let key = rkey.covering(remote, len)?;
-        if len == 0 {
-            return Ok(Sent::Done);
-        }
-        let sge = Self::one_piece(iov)?;
-        let claim = self.claim(Kind::Data, comp)?;
-        let wr_id = u64::from(claim.row());
-        self.posted(claim, iface.qp.write(&self.to, wr_id, sge, remote, key, None))?;
-        Ok(Sent::InProgress)
+    // HOT
+    #[inline]
+    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        let copy = |slot: &mut [u8]| {
+            slot.copy_from_slice(bytes);
+            bytes.len()
+        };
+        self.put_packed(Op::PutShort, bytes.len(), copy, remote, rkey)?;
+        Ok(Sent::Done)
     }
 
+    // HOT
+    #[inline]
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        max: usize,
+        pack: F,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Outcome<usize> {
+        self.put_packed(Op::PutBcopy, max, pack, remote, rkey)
+    }
+
+    // HOT
+    #[inline]
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.zcopy(Way::Put, iov, remote, rkey, comp) }
+    }
+
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        len: usize,
+        unpack: F,
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        self.get_unpacked(len, unpack, remote, rkey, comp)
+    }
+
+    // HOT
+    #[inline]
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem<D>>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        let iface = &*self.iface;
-        let max = iface.limits.read.ok_or(Error::Unsupported(Op::GetZcopy))?;
-        let len = checked_len(iov, 1, max)?;
-        let key = rkey.covering(remote, len)?;
-        if len == 0 {
-            return Ok(Sent::Done);
-        }
-        let sge = Self::one_piece(iov)?;
-        let claim = self.claim(Kind::Data, comp)?;
-        let wr_id = u64::from(claim.row());
-        self.posted(claim, iface.qp.read(&self.to, wr_id, sge, remote, key))?;
-        Ok(Sent::InProgress)
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.zcopy(Way::Get, iov, remote, rkey, comp) }
+    }
+
+    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem<D>>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.sgl(Way::Put, iov, remote, comp) }
+    }
+
+    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem<D>>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.sgl(Way::Get, iov, remote, comp) }
+    }
+
+    unsafe fn put_imm(
+        &self,
+        iov: &[Iov<'_, Mem<D>>],
+        remote: u64,
+        rkey: &Rkey,
+        imm: u32,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.write_imm(iov, remote, rkey, imm, comp) }
     }
 
     fn flush(&self, comp: Comp) -> Outcome {

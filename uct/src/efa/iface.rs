@@ -6,15 +6,17 @@ use super::ah::AhCache;
 use super::dev::{Channel, Cqe, CqeOp, Dev, DevAttr, DevCq, DevQp, DevStatus, Gid, QpInit, QpKind};
 use super::ep::Ep;
 use super::md::Md;
+use super::rdma::MAX_PIECES;
 use super::region::Region;
 use super::rx::Rx;
 use super::tx::Tx;
 use crate::api::{
     self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
-    Events, IfaceAttr, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    Events, IfaceAttr, ImmHandler, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::pending::Arbiter;
+use crate::base::thunk::Thunk;
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::BorrowedFd;
@@ -80,7 +82,7 @@ pub struct Stats {
     pub empty: u64,
     /// Receives the device ended with an error.
     pub rx_errors: u64,
-    /// Arrivals of writes with immediate, which this transport has no use for.
+    /// Arrivals of writes with immediate.
     pub write_imm: u64,
     /// Messages without a handler.
     pub no_handler: u64,
@@ -100,6 +102,8 @@ pub(super) struct Inner<D: Dev> {
     pub(super) tx: RefCell<Tx>,
     /// One buffer for each row of `tx`.
     pub(super) bounce: Region<D::Mr>,
+    /// By row: what takes the bytes of a get from the row's buffer.
+    pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
     /// Where completions are read to; borrowed for as long as a poll lasts.
     pub(super) batch: RefCell<Box<[Cqe]>>,
     pub(super) ahs: RefCell<AhCache<D>>,
@@ -112,6 +116,9 @@ pub(super) struct Inner<D: Dev> {
     events: Channel,
     pub(super) md: Md<D>,
 }
+
+/// How many bytes a get has, and what takes them.
+pub(super) type Unpack = (usize, Thunk);
 
 /// Limits of the device in the form posting needs them, bytes.
 #[derive(Clone, Copy)]
@@ -154,13 +161,15 @@ impl<D: Dev> Iface<D> {
         let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
         let limits = Limits::new(a);
         let rows = send_depth.min(qp.send_depth());
-        let bounce = Region::new(dev, md.pd(), limits.packet, rows, Access::LOCAL_READ)?;
+        let bounce =
+            Region::new(dev, md.pd(), limits.packet, rows, Access::LOCAL_READ | Access::LOCAL_WRITE)?;
         let recv_depth = recv_depth.min(qp.recv_depth());
         let rx = Rx::new(dev, md.pd(), limits.packet, recv_depth, config.rx_spare)?;
         rx.post(&qp);
         Ok(Iface {
             inner: Rc::new(Inner {
                 tx: RefCell::new(Tx::new(rows)),
+                unpacks: RefCell::new((0..rows).map(|_| None).collect()),
                 bounce,
                 rx,
                 batch: RefCell::new(vec![NO_CQE; POLL_BATCH].into()),
@@ -234,17 +243,23 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
     // A short message has at least its id and an 8-byte header.
     caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
-    caps.set(Caps::GET_ZCOPY, limits.read.is_some());
-    caps.set(Caps::PUT_ZCOPY, limits.write.is_some());
+    caps.set(Caps::GET_BCOPY | Caps::GET_ZCOPY | Caps::GET_SGL, limits.read.is_some());
+    let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
+    caps.set(put, limits.write.is_some());
     caps.set(Caps::EP_CHECK, limits.read.is_some());
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
+    // Through a buffer of the row, which has the size of a packet.
     let rma = |max: Option<usize>| {
         max.map_or_else(RmaLimits::default, |max_zcopy| RmaLimits {
+            max_short: 0,
+            max_bcopy: limits.packet.min(max_zcopy),
+            min_zcopy: 0,
             max_zcopy,
-            max_iov: 1,
-            ..RmaLimits::default()
+            max_iov: MAX_PIECES,
+            max_remote: MAX_PIECES,
         })
     };
+    let put = rma(limits.write);
     let zcopy = if limits.iov > 0 { limits.packet - 1 } else { 0 };
     IfaceAttr {
         tl: super::TL,
@@ -258,7 +273,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
             max_hdr: zcopy,
             max_iov: limits.iov,
         },
-        put: rma(limits.write),
+        put: RmaLimits { max_short: put.max_bcopy, ..put },
         get: rma(limits.read),
         atomics: AtomicCaps::default(),
         order: OrderKind::Unordered,
@@ -305,6 +320,10 @@ impl<D: Dev> api::Iface for Iface<D> {
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
         self.inner.handlers.set(id, handler);
+    }
+
+    fn set_imm_handler(&self, handler: Option<ImmHandler>) {
+        self.inner.handlers.set_imm(handler);
     }
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {

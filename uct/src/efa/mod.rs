@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`dev`] | what SRD hardware does, as a trait, and the software device |
 //! | `iface` | [`Iface`]: one queue pair, one completion queue, its buffers and attributes |
-//! | `ep` | [`Ep`]: posting |
+//! | `ep` | [`Ep`]: posting of messages |
+//! | `rdma`, `parts` | put and get; operations of several work requests |
 //! | `cq` | polling: arrivals to handlers, completions to whoever waits |
 //! | `tx`, `epoch` | what is on its way; flush and fence |
 //! | `rx`, `region` | receive buffers; registered slots |
@@ -31,6 +32,8 @@ mod ep;
 mod epoch;
 mod iface;
 mod md;
+mod parts;
+mod rdma;
 mod region;
 mod rx;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use super::dev::Gid;
 use super::epoch::Epochs;
+use super::parts::{GroupId, Groups};
 use crate::api::{Comp, EpTag, Outcome, Refused};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,12 +23,20 @@ pub(super) enum Kind {
     Data,
     /// It asked whether the peer is there: an answer of the peer is good whatever it says.
     Check,
+    /// One of several work requests of an operation; its group knows whom to tell.
+    Part,
+    /// It read into the row's buffer, for a closure to take it from there.
+    Get,
 }
 
 /// The rows of an interface.
 pub(super) struct Tx {
     rows: Box<[Row]>,
     free: FreeList,
+    /// Groups of the rows that are parts.
+    group_of: Box<[GroupId]>,
+    /// Operations of several rows.
+    pub(super) groups: Groups,
     eps: Vec<EpRow>,
     free_eps: Vec<u32>,
     /// Operations of all endpoints.
@@ -69,6 +78,8 @@ pub(super) struct Finished {
     pub(super) ep: EpIdx,
     /// Whether that endpoint is dropped: [`Tx::retire`] it.
     pub(super) orphan: bool,
+    /// Its group, if it is a part.
+    pub(super) group: Option<GroupId>,
 }
 
 /// A row taken for an operation that is not posted yet. Dropped uncommitted, it goes back.
@@ -107,6 +118,8 @@ impl Tx {
         Tx {
             rows: (0..depth).map(|_| row()).collect(),
             free: FreeList::new(depth),
+            group_of: (0..depth).map(|_| GroupId(u32::MAX)).collect(),
+            groups: Groups::default(),
             eps: Vec::new(),
             free_eps: Vec::new(),
             all: Epochs::default(),
@@ -138,7 +151,29 @@ impl Tx {
         e.epochs.finish(r.ep_epoch, &mut self.ready);
         self.all.finish(r.all_epoch, &mut self.ready);
         self.free.give(row);
-        Finished { comp, kind, ep, orphan: e.state != EpState::Live }
+        let group = if kind == Kind::Part { Some(self.group_of[row as usize]) } else { None };
+        Finished { comp, kind, ep, orphan: e.state != EpState::Live, group }
+    }
+
+    /// The row is a part of `group`.
+    pub(super) fn join(&mut self, row: u32, group: GroupId) {
+        self.group_of[row as usize] = group;
+    }
+
+    /// What is on its way in a row. // HOT
+    #[inline]
+    pub(super) fn kind(&self, row: u32) -> Kind {
+        self.rows[row as usize].kind
+    }
+
+    /// How many rows there are.
+    pub(super) fn depth(&self) -> u32 {
+        self.free.total()
+    }
+
+    /// Whether `count` operations of `ep` would get rows now.
+    pub(super) fn has_room_for(&self, ep: EpIdx, count: u32) -> bool {
+        self.would_take(ep) && self.free.total() - self.free.used() >= count
     }
 
     /// Whether a flush is over that has not been told. // HOT

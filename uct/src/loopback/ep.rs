@@ -3,7 +3,9 @@
 
 use super::iface::Inner;
 use super::{Mem, Rkey};
-use crate::api::{self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Sent, Word};
+use crate::api::{
+    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Word,
+};
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::cell::Cell;
@@ -122,6 +124,34 @@ impl api::Ep for Ep {
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_zcopy(rkey.window()?, iov, remote) }
+    }
+
+    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::put_sgl(iov, remote, Rkey::window) }
+    }
+
+    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::get_sgl(iov, remote, Rkey::window) }
+    }
+
+    unsafe fn put_imm(
+        &self,
+        iov: &[Iov<'_, Mem>],
+        remote: u64,
+        rkey: &Rkey,
+        imm: u32,
+        _comp: Comp,
+    ) -> Outcome {
+        let len = iov::checked_len(iov, 1, usize::MAX)?;
+        if !self.peer.has_room() {
+            return Err(api::Refused::NoResource);
+        }
+        // SAFETY: the caller's promise is the same.
+        let done = unsafe { direct::put_zcopy(rkey.window()?, iov, remote) }?;
+        self.peer.push_imm(api::Imm { value: imm, len, source: self.own.source() })?;
+        Ok(done)
     }
 
     fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {

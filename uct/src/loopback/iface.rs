@@ -3,8 +3,8 @@
 
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr,
-    Keep, Kept, Latency, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink, Source,
+    self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Imm,
+    ImmHandler, Keep, Kept, Latency, OpenError, OrderKind, Outcome, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -56,10 +56,9 @@ pub(super) struct Inner {
     wake: Wake,
 }
 
-struct Arrived {
-    slot: u32,
-    len: u32,
-    from: u64,
+enum Arrived {
+    Message { slot: u32, len: u32, from: u64 },
+    Imm(Imm),
 }
 
 /// Receive slots.
@@ -106,13 +105,7 @@ impl Iface {
 }
 
 fn attr(max_am: usize, depth: usize) -> IfaceAttr {
-    let rma = RmaLimits {
-        max_short: usize::MAX,
-        max_bcopy: usize::MAX,
-        min_zcopy: 0,
-        max_zcopy: usize::MAX,
-        max_iov: direct::MAX_IOV,
-    };
+    let rma = direct::limits();
     IfaceAttr {
         tl: TL,
         dev: DEV.into(),
@@ -164,15 +157,33 @@ impl Inner {
         let len = fill(unsafe { self.slots.bytes_mut(slot) });
         assert!((1..=self.attr.am.max_bcopy + 1).contains(&len), "pack wrote more than it was given");
         // The closure may have sent too: ask again.
-        let arrived = Arrived { slot, len: len as u32, from };
+        let arrived = Arrived::Message { slot, len: len as u32, from };
         if self.queue.borrow_mut().push(arrived).is_err() {
             return Err(api::Refused::NoResource);
         }
         filled.slot = None;
+        self.wake();
+        Ok(len)
+    }
+
+    /// Takes a word in that came along with a write.
+    pub(super) fn push_imm(&self, imm: Imm) -> Outcome<()> {
+        self.queue.borrow_mut().push(Arrived::Imm(imm)).map_err(|_| api::Refused::NoResource)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// This interface as a sender.
+    pub(super) fn source(&self) -> Source {
+        Source { node: self.id, port: 0 }
+    }
+
+    /// Something is in the queue: whoever sleeps on it wakes. // HOT
+    #[inline]
+    fn wake(&self) {
         if self.wake.armed.replace(false) {
             self.signal();
         }
-        Ok(len)
     }
 
     #[cold]
@@ -186,9 +197,14 @@ impl Inner {
         let mut events = 0;
         while events < max {
             let Some(arrived) = self.queue.borrow_mut().pop() else { break };
-            let delivery = Delivery { slots: &self.slots, slot: arrived.slot, kept: Cell::new(false) };
-            let packet = self.slots.bytes(arrived.slot, arrived.len as usize);
-            sink.on_am(Am::new(packet, Source { node: arrived.from, port: 0 }, &delivery));
+            match arrived {
+                Arrived::Message { slot, len, from } => {
+                    let delivery = Delivery { slots: &self.slots, slot, kept: Cell::new(false) };
+                    let packet = self.slots.bytes(slot, len as usize);
+                    sink.on_am(Am::new(packet, Source { node: from, port: 0 }, &delivery));
+                }
+                Arrived::Imm(imm) => sink.on_imm(imm),
+            }
             events += 1;
         }
         if self.pending.waiting() > 0 && events < max {
@@ -325,6 +341,10 @@ impl api::Iface for Iface {
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
         self.inner.handlers.set(id, handler);
+    }
+
+    fn set_imm_handler(&self, handler: Option<ImmHandler>) {
+        self.inner.handlers.set_imm(handler);
     }
 
     fn set_error_handler(&self, handler: Option<ErrorHandler>) {

@@ -5,7 +5,9 @@ use super::iface::Inner;
 use super::peer::{EpIdx, Peer};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
-use crate::api::{self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Sent, Word};
+use crate::api::{
+    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Word,
+};
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -155,6 +157,16 @@ impl api::Ep for Ep {
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_zcopy(rkey.window(), iov, remote) }
+    }
+
+    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::put_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
+    }
+
+    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { direct::get_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
 
     // HOT

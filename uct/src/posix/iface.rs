@@ -9,7 +9,7 @@ use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Latency,
-    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    OpenError, OrderKind, Outcome, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -109,18 +109,12 @@ impl Iface {
 
 fn attr(config: &Config) -> IfaceAttr {
     let max_am = config.seg_size as usize - 1;
-    let rma = RmaLimits {
-        max_short: usize::MAX,
-        max_bcopy: usize::MAX,
-        min_zcopy: 0,
-        max_zcopy: usize::MAX,
-        max_iov: direct::MAX_IOV,
-    };
+    let rma = direct::limits();
     IfaceAttr {
         tl: TL,
         dev: DEV.into(),
         kind: DevKind::Shm,
-        caps: Caps::all() - Caps::CONNECT_TO_EP - Caps::EVENT_SEND,
+        caps: Caps::all() - Caps::PUT_IMM - Caps::CONNECT_TO_EP - Caps::EVENT_SEND,
         am: AmLimits {
             max_short: INLINE - 1,
             max_bcopy: max_am,

@@ -8,9 +8,11 @@ use crate::api::{Access, Error};
 use crate::efa::dev::{DevMr, Gid};
 use rdma_sys::*;
 use rustc_hash::FxHashMap;
+use std::any::Any;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 use ucs::Errno;
 use ucs::mem::Mapping;
 
@@ -162,7 +164,7 @@ pub struct Mr {
     len: usize,
     lkey: u32,
     rkey: u32,
-    _memory: Option<Mapping>,
+    memory: Option<Arc<Mapping>>,
     _pd: Rc<PdCore>,
 }
 
@@ -196,7 +198,7 @@ impl Mr {
         // SAFETY: a region just made; nobody writes to it.
         let mr = unsafe { ptr.as_ref() };
         let (lkey, rkey) = (mr.lkey, mr.rkey);
-        Ok(Mr { ptr, addr, len, lkey, rkey, _memory: memory, _pd: pd.0.clone() })
+        Ok(Mr { ptr, addr, len, lkey, rkey, memory: memory.map(Arc::new), _pd: pd.0.clone() })
     }
 }
 
@@ -215,6 +217,10 @@ impl DevMr for Mr {
 
     fn rkey(&self) -> u32 {
         self.rkey
+    }
+
+    fn backing(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.memory.clone().map(|memory| memory as _)
     }
 }
 

@@ -1,0 +1,93 @@
+//! A closure in a place of fixed size: what is to be done with the bytes of a get when they are here.
+//! Kept in an operation's row by transports whose gets end later. Does not allocate unless the closure is large.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+/// Words a closure may have to lie in place.
+const WORDS: usize = 6;
+
+type Room = MaybeUninit<[usize; WORDS]>;
+
+/// A closure that is called at most once, with bytes.
+pub struct Thunk {
+    room: Room,
+    call: unsafe fn(*mut Room, &[u8]),
+    drop: unsafe fn(*mut Room),
+}
+
+impl Thunk {
+    /// Moves `f` in, or into a box if it is larger than six words. // HOT
+    #[inline]
+    pub fn new<F: FnOnce(&[u8]) + 'static>(f: F) -> Self {
+        if size_of::<F>() <= size_of::<Room>() && align_of::<F>() <= align_of::<Room>() {
+            Thunk::in_place(f, |f, bytes| f(bytes))
+        } else {
+            Thunk::in_place(Box::new(f), |f, bytes| f(bytes))
+        }
+    }
+
+    /// Moves a value in that fits; `_apply` says what to do with it, and has no size.
+    #[inline]
+    fn in_place<T: 'static, A: FnOnce(T, &[u8]) + Copy + 'static>(value: T, _apply: A) -> Self {
+        const { assert!(size_of::<A>() == 0) };
+        assert!(size_of::<T>() <= size_of::<Room>() && align_of::<T>() <= align_of::<Room>());
+        /// # Safety
+        /// `room` holds a `T`, which is gone afterwards.
+        unsafe fn call<T, A: FnOnce(T, &[u8]) + Copy>(room: *mut Room, bytes: &[u8]) {
+            // SAFETY: `A` has no size (asserted above), so any aligned address holds one.
+            let apply = unsafe { std::ptr::NonNull::<A>::dangling().as_ptr().read() };
+            // SAFETY: the caller's promise; the value is moved out.
+            let value = unsafe { room.cast::<T>().read() };
+            apply(value, bytes);
+        }
+        /// # Safety
+        /// As for `call`.
+        unsafe fn drop<T>(room: *mut Room) {
+            // SAFETY: the caller's promise.
+            unsafe { room.cast::<T>().drop_in_place() };
+        }
+        let mut room = Room::uninit();
+        // SAFETY: size and alignment fit (checked above), and the room is ours.
+        unsafe { room.as_mut_ptr().cast::<T>().write(value) };
+        Thunk { room, call: call::<T, A>, drop: drop::<T> }
+    }
+
+    /// Calls it.
+    #[inline]
+    pub fn call(self, bytes: &[u8]) {
+        let mut this = ManuallyDrop::new(self);
+        let call = this.call;
+        // SAFETY: the room holds the closure `call` was made for, and nothing drops it a second time.
+        unsafe { call(&raw mut this.room, bytes) };
+    }
+}
+
+impl Drop for Thunk {
+    fn drop(&mut self) {
+        // SAFETY: the room holds the closure `drop` was made for; `call` takes the thunk with it.
+        unsafe { (self.drop)(&raw mut self.room) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn closures_of_any_size_run_once_or_are_dropped() {
+        let seen = Rc::new(Cell::new(0));
+        let (small, large) = (seen.clone(), seen.clone());
+        let ballast = [7u64; 20];
+        Thunk::new(move |bytes: &[u8]| small.set(bytes.len())).call(&[0; 5]);
+        assert_eq!((seen.get(), Rc::strong_count(&seen)), (5, 2));
+        let thunk = Thunk::new(move |bytes: &[u8]| large.set(bytes.len() + ballast[3] as usize));
+        thunk.call(&[0; 5]);
+        assert_eq!((seen.get(), Rc::strong_count(&seen)), (12, 1));
+        let (small, large) = (seen.clone(), seen.clone());
+        drop(Thunk::new(move |_: &[u8]| small.set(1)));
+        drop(Thunk::new(move |_: &[u8]| large.set(ballast.len())));
+        assert_eq!((seen.get(), Rc::strong_count(&seen)), (12, 1));
+    }
+}

@@ -102,6 +102,17 @@ fn hello_tag() {
 }
 
 #[test]
+fn put_get() {
+    let program = build("ucp", "put_get");
+    for (wire, how) in [("posix", "in place"), ("efa", "by packets")] {
+        let text = good(&program, &[("UCX_TLS", wire)]);
+        let want = format!("parent has: 42 and a text over {wire}, written {how}, when the counter was 40\n");
+        assert_eq!(text, want);
+    }
+    told(&program);
+}
+
+#[test]
 fn async_ping() {
     let program = build("ucp", "async_ping");
     let text = good(&program, &[]);

@@ -56,3 +56,5 @@ pub mod wire;
 
 #[cfg(feature = "lanes")]
 pub use api::*;
+pub use rdm::Access;
+pub use wire::{AtomicOp, Datatype};

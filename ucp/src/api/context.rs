@@ -3,9 +3,10 @@
 
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
-use uct::api::{Caps, DevKind, Iface as _, OpenError, TlResource};
+use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
 use crate::lane::{Iface, Lane};
+use crate::rdm::rma::Order;
 use crate::rdm::{Engine, EngineConfig, Grant};
 use crate::select::Thresholds;
 use crate::wire::RawAddr;
@@ -81,7 +82,7 @@ impl Context {
             )));
         }
         let limits = Thresholds { rndv_thresh: self.config.rndv_thresh.given(), ..Thresholds::default() };
-        let mut engine = Engine::new(EngineConfig::default());
+        let mut engine = Engine::new(EngineConfig { nonce: nonce(), ..EngineConfig::default() });
         let mut lanes = Vec::with_capacity(ifaces.len());
         for iface in ifaces {
             let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
@@ -98,6 +99,9 @@ impl Context {
             // Memory that both sides map makes senders wait when it is full and loses nothing.
             if iface.attr().kind != DevKind::Net {
                 engine.set_grant(wire, Grant::Whole);
+            }
+            if iface.attr().order == OrderKind::Ordered {
+                engine.set_order(wire, Order::Kept);
             }
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
         }

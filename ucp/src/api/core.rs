@@ -109,7 +109,15 @@ impl Core {
     pub(crate) fn next_act(&mut self) -> Option<Act> {
         while let Some(out) = self.engine.take_out() {
             let act = match out {
-                Out::SendDone { user, result } | Out::OneDone { user, result } => {
+                Out::OneDone { user, result } => {
+                    let len = match self.reqs.role(SlotId::from_raw(user as u32)) {
+                        Some(Role::One(_, len)) => len,
+                        _ => 0,
+                    };
+                    let status = RecvStatus { len, ..NO_MESSAGE };
+                    self.end(user, result.map(|()| status).map_err(Error::from))
+                }
+                Out::SendDone { user, result } => {
                     self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
                 }
                 Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
@@ -182,6 +190,7 @@ impl Core {
         match self.reqs.role(id) {
             Some(Role::Send(op)) => self.engine.cancel_send(op),
             Some(Role::Recv(op)) => self.engine.cancel_recv(op),
+            Some(Role::One(op, _)) => self.engine.cancel_one(op),
             Some(Role::Flush) => self.cancel_flush(id),
             None => false,
         }

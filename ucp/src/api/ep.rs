@@ -184,6 +184,18 @@ impl Ep {
         self.state.peer
     }
 
+    /// The lane that operations to the peer take.
+    #[inline]
+    pub(crate) fn lane(&self) -> Option<LaneIdx> {
+        self.state.lanes.first().copied()
+    }
+
+    /// Why nothing can be started, if so. // HOT
+    #[inline]
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        self.state.refusal.get().map_or(Ok(()), Err)
+    }
+
     /// Transports that lead to the peer, cheapest first; messages take the first.
     pub fn transports(&self) -> Vec<&'static str> {
         let core = self.worker.core();

@@ -45,6 +45,9 @@ pub enum Error {
     /// It did not answer in the time given.
     #[error("peer did not answer in time")]
     TimedOut,
+    /// The remote key does not allow this: another range, or another kind of access.
+    #[error("remote key does not allow this access")]
+    RemoteAccess,
     /// It cannot do this: an old release, or one set up to receive in another way.
     #[error("not supported by the peer")]
     Unsupported,
@@ -64,7 +67,7 @@ impl Error {
         use Error::*;
         match self {
             Truncated { .. } | Cancelled | Invalid | Closed | NoMessage => Blame::Caller,
-            PeerGone | Unreachable | TimedOut | Unsupported => Blame::Peer,
+            PeerGone | Unreachable | TimedOut | RemoteAccess | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
         }
@@ -82,6 +85,7 @@ impl Error {
             PeerGone => Status::ConnectionReset,
             Unreachable => Status::Unreachable,
             TimedOut => Status::EndpointTimeout,
+            RemoteAccess => Status::Rejected,
             Unsupported => Status::Unsupported,
             Device(_) => Status::IoError,
             Exhausted => Status::NoMemory,

@@ -58,6 +58,9 @@ impl Core {
     pub(crate) fn start_flush(&mut self, of: Option<Rc<EpState>>, deadline: Nanos) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         let id = self.reqs.start(Role::Flush, None);
+        let peer = of.as_ref().map(|ep| ep.peer);
+        let (engine, mut wire, _) = self.split();
+        engine.acknowledge(&mut wire, peer);
         let of = of.map_or(Of::Worker, Of::Ep);
         self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, result: Ok(()) });
         Ok(id)

@@ -3,6 +3,7 @@
 
 mod address;
 mod alive;
+mod amo;
 mod buf;
 mod config;
 mod context;
@@ -14,20 +15,25 @@ mod mem;
 mod op;
 mod recv;
 mod request;
+mod rkey;
+mod rma;
 mod scope;
 mod worker;
 
 pub(crate) use address::Entry;
 pub use address::{Address, AddressError};
+pub use amo::{AtomicParams, AtomicType, FetchRequest};
 pub use buf::{IoBuf, IoBufMut};
 pub use config::Config;
 pub use context::Context;
 pub use ep::{Close, Ep, EpParams, ErrorMode, SendParams, Started};
 pub use err::{ConnectError, Error};
-pub use mem::RemoteWrite;
+pub use mem::{Mem, MemError, RemoteWrite};
 pub use op::{FlushRequest, RecvRequest, SendRequest};
 pub use recv::{ANY_TAG, EXACT, Envelope, Match, Message};
 pub use request::{Callback, RequestId};
+pub use rkey::{Rkey, RkeyError};
+pub use rma::{Means, Piece, RemotePiece, RmaParams};
 pub use scope::{Borrowed, Scope};
 pub(crate) use worker::process;
 pub use worker::{Woken, Worker};

@@ -34,6 +34,8 @@ pub struct Callback {
 pub(crate) enum Role {
     Send(OpId),
     Recv(OpId),
+    /// A one-sided operation, and its bytes.
+    One(OpId, usize),
     /// A flush or close: the worker's own, not the engine's.
     Flush,
 }

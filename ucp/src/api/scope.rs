@@ -14,7 +14,7 @@ use crate::select::Sync;
 use super::ep::{SendParams, Started};
 use super::recv::Match;
 use super::request::{Ended, RequestId};
-use super::{Ep, Error, Worker};
+use super::{Ep, Error, Rkey, RmaParams, Worker};
 
 /// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -108,6 +108,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.send(ep, bytes, &SendParams::default())
     }
 
+    /// Writes borrowed bytes to a peer's memory; ends when they may be reused.
+    pub fn put(&'scope self, ep: &Ep, bytes: &'scope [u8], remote: u64, rkey: &Rkey) -> Borrowed<'scope, ()> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let params = RmaParams::default();
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { ep.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) };
+        self.begin(started.map(without_message))
+    }
+
+    /// Reads a peer's memory into borrowed memory, as many bytes as there is room for.
+    pub fn get(
+        &'scope self,
+        ep: &Ep,
+        out: &'scope mut [u8],
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Borrowed<'scope, RecvStatus> {
+        assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
+        let params = RmaParams::default();
+        // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        self.begin(unsafe { ep.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) })
+    }
+
     /// Receives a tagged message into borrowed memory.
     pub fn tag_recv(
         &'scope self,
@@ -129,10 +152,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         assert!(ep.worker().is(self.worker), "the endpoint belongs to another worker");
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { ep.send_raw(bytes.as_ptr(), bytes.len(), params) };
-        self.begin(started.map(|started| match started {
-            Started::Done(()) => Started::Done(super::core::NO_MESSAGE),
-            Started::Running(id) => Started::Running(id),
-        }))
+        self.begin(started.map(without_message))
     }
 
     fn begin<T>(&'scope self, started: Result<Started<RecvStatus>, Error>) -> Borrowed<'scope, T> {
@@ -145,6 +165,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             }
         };
         Borrowed { worker: self.worker, state, out: PhantomData }
+    }
+}
+
+fn without_message(started: Started<()>) -> Started<RecvStatus> {
+    match started {
+        Started::Done(()) => Started::Done(super::core::NO_MESSAGE),
+        Started::Running(id) => Started::Running(id),
     }
 }
 

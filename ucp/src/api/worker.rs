@@ -24,7 +24,6 @@ use crate::select::Thresholds;
 
 use super::address::Entry;
 use super::core::Core;
-use super::mem::RemoteWrite;
 use super::op::FlushRequest;
 use super::{Address, Error, RequestId};
 use crate::rdm::RecvStatus;
@@ -215,16 +214,6 @@ impl Worker {
     /// The next thing worth telling a person: peers found and lost, packets dropped and why.
     pub fn take_event(&self) -> Option<Event> {
         self.core().engine.take_event()
-    }
-
-    /// The next write of a peer that came with data for this worker, once its bytes are in place.
-    pub fn take_remote_write(&self) -> Option<RemoteWrite> {
-        self.core().written.take()
-    }
-
-    /// Announced writes that were forgotten since nobody asked for a million of them.
-    pub fn lost_remote_writes(&self) -> u64 {
-        self.core().written.lost()
     }
 
     /// Bytes held of messages that nobody has received yet, and of packets that wait for their turn.

@@ -23,6 +23,11 @@ pub type Iface = uct::any::Iface;
 /// Its endpoints.
 pub(crate) type Ep = <Iface as uct::api::Iface>::Ep;
 
+/// Its registered memory.
+pub(crate) type Mem = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Mem;
+/// Its unpacked remote keys.
+pub(crate) type Rkey = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Rkey;
+
 /// A lane of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct LaneIdx(pub u8);

@@ -16,10 +16,10 @@ use super::amo;
 use super::ask::{OpError, Started, WireId};
 use super::io::{PeerId, Wire};
 use super::mem::{MemKey, Region};
-use super::op::one::{Ack, Atomic, Job, One, OneState, is_one};
+use super::op::one::{Ack, Atomic, Job, One, OneState, Operands, is_one};
 use super::op::{Gather, OpId};
 use super::peer::Was;
-use super::rma::{AtomicArgs, GetArgs, Order, PutArgs, RmaRow};
+use super::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RmaRow};
 use super::room::Sync;
 use super::rooms::write;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
@@ -104,8 +104,8 @@ impl Engine {
             return Started::Failed(OpError::Unknown);
         }
         let ack = if a.result.is_none() { self.ack(to, a.sync) } else { Ack::No };
-        let (op, ty, operand, compare, result) = (a.op, a.ty, a.operand, a.compare, a.result);
-        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operand, compare, result }), row, len);
+        let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
+        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), row, len);
         (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
         self.start_one(w, to, one)
     }
@@ -147,7 +147,12 @@ impl Engine {
     }
 
     /// One-sided operations (and atomics) started from now on take effect after those started before, at the target.
-    pub fn fence(&mut self, to: PeerId) {
+    /// With [`Behind::Memory`] that holds for what other ways than packets do to the target's memory afterwards, once
+    /// [`Engine::may_pass`] allows it.
+    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: Behind) {
+        if behind == Behind::Memory {
+            self.acknowledge(w, Some(to));
+        }
         let Some(peer) = self.peers.get(to) else { return };
         let busy = peer.work.as_ref().is_some_and(|work| work.ones > 0);
         if (busy || peer.was.contains(Was::QUEUED)) && !peer.was.contains(Was::FAILED) {
@@ -156,6 +161,13 @@ impl Engine {
             peer.work().sends.push_back(FENCE);
             self.list(to);
         }
+    }
+
+    /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no fence
+    /// either. // HOT
+    #[inline]
+    pub fn may_pass(&self, to: PeerId) -> bool {
+        self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::QUEUED | Was::FAILED))
     }
 
     /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.

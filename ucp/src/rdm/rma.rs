@@ -77,6 +77,15 @@ pub enum Order {
     None,
 }
 
+/// What a fence holds back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// Operations by packets: where the wire keeps order, those before need not be acknowledged.
+    Packets,
+    /// Others too.
+    Memory,
+}
+
 /// A write.
 #[derive(Clone, Copy, Debug)]
 pub struct PutArgs {
@@ -116,7 +125,8 @@ pub struct AtomicArgs {
     pub ty: Datatype,
     /// The elements; each piece a multiple of the type's size.
     pub remote: Iovs,
-    /// One operand for each element; none for [`AtomicOp::Read`].
+    /// One operand for each element; none for [`AtomicOp::Read`]. Operands and compare values of up to 32 bytes
+    /// together are copied in the call.
     pub operand: Gather,
     /// One compare value for each element, for the operations that compare; else none.
     pub compare: Gather,

@@ -67,12 +67,67 @@ pub struct Atomic {
     pub op: AtomicOp,
     /// Type of the elements.
     pub ty: Datatype,
-    /// Operands.
-    pub operand: Gather,
-    /// Compare values.
-    pub compare: Gather,
+    /// Operands, and behind them compare values.
+    pub operands: Operands,
     /// Where the old values go.
     pub result: Option<Scatter>,
+}
+
+/// The operands of an atomic, then its compare values.
+#[derive(Debug)]
+pub enum Operands {
+    /// Few bytes: copied when it was asked for.
+    Here {
+        /// Both, one behind the other.
+        bytes: [u8; Operands::FEW],
+        /// Bytes of them.
+        len: u8,
+    },
+    /// The caller's memory.
+    There(Gather, Gather),
+}
+
+impl Operands {
+    /// Bytes that are copied rather than lent.
+    pub const FEW: usize = 32;
+
+    /// Of an operation that is asked for.
+    #[inline]
+    pub fn take(operand: &Gather, compare: &Gather) -> Operands {
+        let len = operand.len().saturating_add(compare.len());
+        if len > Self::FEW {
+            return Operands::There(*operand, *compare);
+        }
+        let mut bytes = [0; Self::FEW];
+        let at = operand.copy_to(0, &mut bytes);
+        compare.copy_to(0, &mut bytes[at..]);
+        Operands::Here { bytes, len: len as u8 }
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Operands::Here { len, .. } => usize::from(*len),
+            Operands::There(operand, compare) => operand.len() + compare.len(),
+        }
+    }
+
+    /// Copies them all; answers how many bytes they are. `to` is long enough. // HOT
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        match self {
+            Operands::Here { bytes, len } => {
+                let len = usize::from(*len);
+                to[..len].copy_from_slice(&bytes[..len]);
+                len
+            }
+            Operands::There(operand, compare) => {
+                let at = operand.copy_to(0, to);
+                at + compare.copy_to(0, &mut to[at..])
+            }
+        }
+    }
 }
 
 /// One operation.

@@ -47,7 +47,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let opts = e.opts(&e.peers[to], None);
     let (datatype, op) = (what.ty.into(), what.op.into());
     let hdr = Rta { kind, msg_id, rma_iov: one.remote, datatype, op, opts };
-    let max = header_len(ty, one.remote.count(), &opts) + what.operand.len() + what.compare.len();
+    let max = header_len(ty, one.remote.count(), &opts) + what.operands.len();
     let answer = AtomRsp::LEN as u64 + one.len;
     if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
         return Push::Fail(OpError::Invalid);
@@ -55,8 +55,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let sent = w.send(to, max, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
         // [M9.1]
-        let at = at + what.operand.copy_to(0, &mut slot[at..]);
-        at + what.compare.copy_to(0, &mut slot[at..])
+        at + what.operands.copy_to(&mut slot[at..])
     });
     if let Err(refused) = e.posted(to, ty, sent) {
         return refused.into();

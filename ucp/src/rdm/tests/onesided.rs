@@ -6,7 +6,7 @@ use crate::rdm::event::Reason;
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::mem::{Access, MemKey, Region};
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::rma::{AtomicArgs, GetArgs, Order, PutArgs, RmaRow};
+use crate::rdm::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RmaRow};
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
 use crate::wire::{AtomicOp, Datatype, Features, Iovs, PktType, RmaIov, rtr, rtw};
@@ -277,10 +277,10 @@ fn fences_hold_what_comes_after() {
     net.meet(0, peer);
     let (long, flag) = (letter(1, 15_000), [7u8; 8]);
     net.put(0, peer, put_args(&long, target.iov(0, 15_000)));
-    net.nodes[0].engine.fence(peer);
+    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
     assert!(matches!(net.put(0, peer, put_args(&flag, target.iov(16_000, 8))), Started::Pending(_)));
-    net.nodes[0].engine.fence(peer);
-    net.nodes[0].engine.fence(peer);
+    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
+    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
     let mut room = [0; 8];
     net.get(0, peer, &mut room, target.iov(16_000, 8));
     loop {
@@ -292,7 +292,7 @@ fn fences_hold_what_comes_after() {
     }
     assert_eq!((net.outs(0).len(), room), (3, flag));
     // Nothing under way: nothing to hold.
-    net.nodes[0].engine.fence(peer);
+    net.at(0, |e, w| e.fence(w, peer, Behind::Packets));
     assert_eq!(net.put(0, peer, put_args(&flag, target.iov(0, 8))), Started::Done(()));
 }
 
@@ -471,7 +471,8 @@ fn job(seed: u64, order: Order) {
             Started::Failed(error) => panic!("{error}"),
         }
         if dice.one_in(8) {
-            net.nodes[me].engine.fence(peer);
+            let behind = dice.pick(&[Behind::Packets, Behind::Memory]);
+            net.at(me, |e, w| e.fence(w, peer, behind));
         }
         for _ in 0..dice.below(6) {
             net.deliver_one();

@@ -1,0 +1,383 @@
+//! Put and get: reading and writing a peer's memory, in the forms that messages have: owned buffers, borrowed slices,
+//! pointers with a callback, and without any request at all until a flush.
+//!
+//! Memory that this process has mapped is copied to and from at once; all else goes through the engine. A put ends when
+//! its bytes may be reused; it is in the target's memory at the end of a flush, or at its own end with [`Sync::Yes`].
+
+use std::ptr::NonNull;
+
+use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, Refused, Sent};
+
+use crate::lane;
+use crate::rdm::rma::Behind;
+use crate::rdm::{
+    Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
+};
+use crate::select::Sync;
+use crate::wire::{Iovs, RmaIov};
+
+use super::buf::Held;
+use super::core::{Core, NO_MESSAGE};
+use super::ep::Started;
+use super::op::{RecvRequest, SendRequest};
+use super::request::{Callback, RequestId, Role};
+use super::{Ep, Error, IoBuf, IoBufMut, Rkey, Worker};
+
+/// How a put or get of the `*_raw` kind is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RmaParams {
+    /// When a put is complete.
+    pub sync: Sync,
+    /// 64 bits for the target, which hears of the put when all bytes are in place ([`Worker::take_remote_write`]).
+    pub cq_data: Option<u64>,
+    /// Called at the end, if it does not end in the call.
+    pub done: Option<Callback>,
+}
+
+/// A piece of this process' memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// First byte.
+    pub addr: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// A piece of a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RemotePiece<'a> {
+    /// First address, in its owner's terms.
+    pub addr: u64,
+    /// Bytes.
+    pub len: usize,
+    /// Its key.
+    pub rkey: &'a Rkey,
+}
+
+/// How operations on a piece of memory are carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// This processor does it, in memory that both processes have mapped.
+    Mapped,
+    /// The peer's processor does it, asked by packets.
+    Emulated,
+}
+
+impl Means {
+    /// Whether the peer must make progress for it.
+    pub fn is_emulated(self) -> bool {
+        self == Means::Emulated
+    }
+}
+
+impl Ep {
+    /// How put and get on memory of this key are carried out.
+    pub fn means(&self, rkey: &Rkey) -> Means {
+        match self.mapped(&self.worker().core(), rkey) {
+            true => Means::Mapped,
+            false => Means::Emulated,
+        }
+    }
+
+    /// Whether the memory is mapped here, so that the lane does everything within the call.
+    #[inline]
+    fn mapped(&self, core: &Core, rkey: &Rkey) -> bool {
+        let net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
+        rkey.lane.is_some() && self.lane().is_some_and(|lane| !net(lane))
+    }
+
+    /// The lane's endpoint and key, for an operation that the lane does within the call and that nothing holds back. // HOT
+    #[inline]
+    pub(super) fn at_once<'a>(
+        &self,
+        core: &'a Core,
+        rkey: &'a Rkey,
+    ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
+        let key = rkey.lane.as_ref()?;
+        if !self.mapped(core, rkey) || !core.engine.may_pass(self.peer()) {
+            return None;
+        }
+        Some((&core.paths.get(self.peer())?.ep, key))
+    }
+
+    /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
+    /// end, and `params.done` may be called with its argument.
+    #[inline]
+    pub unsafe fn put_raw(
+        &self,
+        buf: *const u8,
+        len: usize,
+        remote: u64,
+        rkey: &Rkey,
+        params: &RmaParams,
+    ) -> Result<Started<()>, Error> {
+        self.usable()?;
+        if !rkey.covers(remote, len as u64, Access::WRITE) {
+            return Err(Error::RemoteAccess);
+        }
+        let mut core = self.worker().core();
+        if params.cq_data.is_none()
+            && let Some((ep, key)) = self.at_once(&core, rkey)
+        {
+            let iov = Iov::new(buf, len, None);
+            // SAFETY: the caller vouches for the bytes.
+            match unsafe { ep.put_zcopy(&[iov], remote, key, Comp::None) } {
+                Ok(Sent::Done) => return Ok(Started::Done(())),
+                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => return Err(Error::RemoteAccess),
+                // By packets, then.
+                _ => {}
+            }
+        }
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let local = Gather::one(unsafe { SendBuf::new(buf, len) });
+        let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
+        core.put(self, local, remote, params)
+    }
+
+    /// Writes pieces of memory, as one run of bytes, to pieces of the peer's memory: up to four on either side, of the same
+    /// total length.
+    ///
+    /// # Safety
+    /// As for [`Ep::put_raw`], for every piece.
+    pub unsafe fn put_iov_raw(
+        &self,
+        local: &[Piece],
+        remote: &[RemotePiece<'_>],
+        params: &RmaParams,
+    ) -> Result<Started<()>, Error> {
+        self.usable()?;
+        let mut gather = Gather::EMPTY;
+        for piece in local {
+            // SAFETY: the caller vouches for the bytes until the operation's end.
+            let buf = unsafe { SendBuf::new(piece.addr, piece.len) };
+            if !gather.push(buf) {
+                return Err(Error::Invalid);
+            }
+        }
+        let remote = pieces(remote, Access::WRITE)?;
+        self.worker().core().put(self, gather, remote, params)
+    }
+
+    /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid for writes, and is touched by nobody
+    /// else, until the operation's end, and `params.done` may be called with its argument.
+    #[inline]
+    pub unsafe fn get_raw(
+        &self,
+        buf: *mut u8,
+        len: usize,
+        remote: u64,
+        rkey: &Rkey,
+        params: &RmaParams,
+    ) -> Result<Started<RecvStatus>, Error> {
+        self.usable()?;
+        if !rkey.covers(remote, len as u64, Access::READ) {
+            return Err(Error::RemoteAccess);
+        }
+        let mut core = self.worker().core();
+        if let Some((ep, key)) = self.at_once(&core, rkey) {
+            let iov = Iov::new(buf, len, None);
+            // SAFETY: the caller vouches for the bytes.
+            match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {
+                Ok(Sent::Done) => return Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
+                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => return Err(Error::RemoteAccess),
+                _ => {}
+            }
+        }
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
+        let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
+        core.get(self, local, remote, params)
+    }
+
+    /// Reads pieces of the peer's memory, as one run of bytes, into pieces of memory: up to four on either side, of the same
+    /// total length.
+    ///
+    /// # Safety
+    /// As for [`Ep::get_raw`], for every piece.
+    pub unsafe fn get_iov_raw(
+        &self,
+        local: &[Piece],
+        remote: &[RemotePiece<'_>],
+        params: &RmaParams,
+    ) -> Result<Started<RecvStatus>, Error> {
+        self.usable()?;
+        let mut scatter = Scatter::EMPTY;
+        for piece in local {
+            // SAFETY: the caller vouches for the bytes until the operation's end.
+            let buf = unsafe { RecvBuf::new(piece.addr, piece.len) };
+            if !scatter.push(buf) {
+                return Err(Error::Invalid);
+            }
+        }
+        let remote = pieces(remote, Access::READ)?;
+        self.worker().core().get(self, scatter, remote, params)
+    }
+
+    /// Writes to the peer's memory. Ends when the buffer may be reused.
+    pub fn put<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey) -> SendRequest<B> {
+        self.put_with(buf, remote, rkey, &RmaParams::default())
+    }
+
+    /// Writes to the peer's memory as `params` say, but for `params.done`: who made the request is told of its end.
+    pub fn put_with<B: IoBuf>(&self, buf: B, remote: u64, rkey: &Rkey, params: &RmaParams) -> SendRequest<B> {
+        let params = &RmaParams { done: None, ..*params };
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        match unsafe { self.put_raw(at, len, remote, rkey, params) } {
+            Ok(Started::Done(())) => SendRequest::ended(Ok(()), held),
+            Ok(Started::Running(id)) => SendRequest::running(self.worker().clone(), id.0, held),
+            Err(e) => SendRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Reads from the peer's memory, as many bytes as the container has room for.
+    pub fn get<B: IoBufMut>(&self, buf: B, remote: u64, rkey: &Rkey) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        let (at, len) = held.room();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBufMut` promises that its room
+        // stays where it is meanwhile.
+        match unsafe { self.get_raw(at, len, remote, rkey, &RmaParams::default()) } {
+            Ok(Started::Done(status)) => RecvRequest::ended(Ok(status), held),
+            Ok(Started::Running(id)) => RecvRequest::running(self.worker().clone(), id.0, held),
+            Err(e) => RecvRequest::ended(Err(e), held),
+        }
+    }
+
+    /// Writes borrowed bytes and makes progress until they may be reused.
+    pub fn put_blocking(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
+        let params = RmaParams::default();
+        // SAFETY: `bytes` is borrowed until `wait_borrowed` has seen the operation's end, which it does even when a
+        // callback panics.
+        match unsafe { self.put_raw(bytes.as_ptr(), bytes.len(), remote, rkey, &params) }? {
+            Started::Done(()) => Ok(()),
+            Started::Running(id) => self.worker().wait_borrowed(id.0).map(drop),
+        }
+    }
+
+    /// Reads into borrowed memory, making progress until the bytes are there.
+    pub fn get_blocking(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Result<(), Error> {
+        let params = RmaParams::default();
+        // SAFETY: as in `put_blocking`.
+        match unsafe { self.get_raw(out.as_mut_ptr(), out.len(), remote, rkey, &params) }? {
+            Started::Done(_) => Ok(()),
+            Started::Running(id) => self.worker().wait_borrowed(id.0).map(drop),
+        }
+    }
+
+    /// Writes without a request: a flush of this endpoint or of the worker tells that it is done.
+    ///
+    /// # Safety
+    /// `buf..buf + len` stays valid and unchanged until such a flush has ended.
+    pub unsafe fn put_nbi(&self, buf: *const u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
+        // SAFETY: the caller's promise reaches further than this call's.
+        let started = unsafe { self.put_raw(buf, len, remote, rkey, &RmaParams::default()) }?;
+        if let Started::Running(id) = started {
+            self.worker().free(id);
+        }
+        Ok(())
+    }
+
+    /// Reads without a request: a flush of this endpoint or of the worker tells that the bytes are there.
+    ///
+    /// # Safety
+    /// `buf..buf + len` stays valid for writes, and is touched by nobody else, until such a flush has ended.
+    pub unsafe fn get_nbi(&self, buf: *mut u8, len: usize, remote: u64, rkey: &Rkey) -> Result<(), Error> {
+        // SAFETY: the caller's promise reaches further than this call's.
+        let started = unsafe { self.get_raw(buf, len, remote, rkey, &RmaParams::default()) }?;
+        if let Started::Running(id) = started {
+            self.worker().free(id);
+        }
+        Ok(())
+    }
+
+    /// One-sided operations to this peer that are started from now on take effect after those started before.
+    pub fn fence(&self) {
+        self.worker().core().fence(self.peer());
+    }
+}
+
+impl Worker {
+    /// One-sided operations to any peer that are started from now on take effect after those to the same peer that were
+    /// started before.
+    pub fn fence(&self) {
+        let mut core = self.core();
+        for peer in core.peers() {
+            core.fence(peer);
+        }
+    }
+}
+
+impl Core {
+    fn put(&mut self, ep: &Ep, local: Gather, remote: Iovs, p: &RmaParams) -> Result<Started<()>, Error> {
+        let (engine, mut wire, reqs) = self.split();
+        let user = u64::from(reqs.next_id()?.raw());
+        let row = RmaRow::EagerWrite;
+        let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, row, user };
+        match engine.put(&mut wire, ep.peer(), args) {
+            EngineStarted::Done(()) => Ok(Started::Done(())),
+            EngineStarted::Pending(op) => {
+                Ok(Started::Running(RequestId(reqs.start(Role::One(op, local.len()), p.done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+
+    fn get(
+        &mut self,
+        ep: &Ep,
+        local: Scatter,
+        remote: Iovs,
+        p: &RmaParams,
+    ) -> Result<Started<RecvStatus>, Error> {
+        let (engine, mut wire, reqs) = self.split();
+        let user = u64::from(reqs.next_id()?.raw());
+        let len = local.len();
+        let args = GetArgs { local, remote, row: RmaRow::ShortRead, user };
+        match engine.get(&mut wire, ep.peer(), args) {
+            EngineStarted::Done(()) => Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
+            EngineStarted::Pending(op) => {
+                Ok(Started::Running(RequestId(reqs.start(Role::One(op, len), p.done))))
+            }
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+
+    /// Behind what was started to `peer` by packets comes what is started by any way.
+    fn fence(&mut self, peer: crate::rdm::io::PeerId) {
+        if let Some(path) = self.paths.get(peer) {
+            // It only orders stores, or the lane has nothing to order.
+            let _ = path.ep.fence();
+        }
+        let (engine, mut wire, _) = self.split();
+        engine.fence(&mut wire, peer, Behind::Memory);
+    }
+
+    fn peers(&self) -> Vec<crate::rdm::io::PeerId> {
+        let mut peers: Vec<_> = self.eps.iter().filter_map(|ep| ep.upgrade()).map(|ep| ep.peer).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+}
+
+fn pieces(remote: &[RemotePiece<'_>], need: Access) -> Result<Iovs, Error> {
+    let mut list = Vec::with_capacity(remote.len());
+    for piece in remote {
+        if !piece.rkey.covers(piece.addr, piece.len as u64, need) {
+            return Err(Error::RemoteAccess);
+        }
+        list.push(RmaIov { addr: piece.addr, len: piece.len as u64, key: piece.rkey.key });
+    }
+    Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)
+}
+
+/// Where nothing goes.
+pub(super) const NOWHERE: *mut u8 = NonNull::dangling().as_ptr();

@@ -1,0 +1,293 @@
+//! Put, get and atomics between two workers of one thread on every kind of lane, with memory that is mapped and memory
+//! that only packets reach: every byte, every form of the calls, flushes and fences, keys that do not fit.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{Access, AtomicOp, AtomicType, Error, Means, Mem, Piece, RemotePiece, Rkey, RmaParams, Started};
+
+/// Sizes around every change of protocol on every lane.
+const SIZES: [usize; 16] =
+    [0, 1, 7, 8, 9, 63, 64, 500, 4000, 8164, 8192, 8876, 8900, 20_000, 65_537, 1_000_000];
+const LEN: usize = 1 << 20;
+
+/// A pair, and memory of its second worker.
+struct Target {
+    pair: Pair,
+    mem: Mem,
+    rkey: Rkey,
+    /// Behind `mem` if that was not allocated: kept, not looked at.
+    _own: Option<Box<[u64]>>,
+}
+
+impl Target {
+    /// Memory as it suits the lane.
+    fn alloc(tls: &str) -> Target {
+        let pair = Pair::on(tls);
+        let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
+        let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
+        Target { pair, mem, rkey, _own: None }
+    }
+
+    /// The same, by its packet key alone.
+    fn packets(tls: &str) -> Target {
+        let mut own = vec![0u64; LEN / 8].into_boxed_slice();
+        let pair = Pair::on(tls);
+        // SAFETY: the box is kept beside the registration and not used.
+        let mem = unsafe { pair.b.mem_map(own.as_mut_ptr().cast(), LEN, Access::all()) }.unwrap();
+        let rkey = Rkey::of_key(mem.key());
+        Target { pair, mem, rkey, _own: Some(own) }
+    }
+
+    fn at(&self, at: usize) -> u64 {
+        self.mem.addr() + at as u64
+    }
+
+    fn flush(&self) {
+        let mut flush = self.pair.ab.flush();
+        self.pair.until(|| flush.is_done());
+        flush.wait().unwrap();
+    }
+
+    fn holds(&self, at: usize, want: &[u8]) {
+        let mut got = vec![0; want.len()];
+        self.mem.read(at, &mut got);
+        assert!(got == want, "{} bytes at {at}", want.len());
+    }
+}
+
+fn all_sizes(t: &Target) {
+    for (n, len) in SIZES.into_iter().enumerate() {
+        let sent = bytes(n as u64, len);
+        let at = if len > LEN / 2 { 13 } else { n * 16 + 1 };
+        let mut put = t.pair.ab.put(sent.clone(), t.at(at), &t.rkey);
+        t.pair.until(|| put.is_done());
+        let (result, back) = put.wait();
+        assert_eq!((result, back == sent), (Ok(()), true));
+        t.flush();
+        t.holds(at, &sent);
+        let mut get = t.pair.ab.get(Vec::with_capacity(len), t.at(at), &t.rkey);
+        t.pair.until(|| get.is_done());
+        let (status, got) = get.wait();
+        assert_eq!(status.map(|s| s.len), Ok(len.max(got.capacity())));
+        assert!(got[..len] == sent[..], "read of {len} bytes differs");
+    }
+    t.pair.settle();
+    assert_eq!((t.pair.a.requests(), t.pair.b.requests()), (0, 0));
+}
+
+fn without_requests(t: &Target) {
+    let sent = bytes(5, 100_000);
+    let mut got = vec![0u8; 100_000];
+    for (n, chunk) in sent.chunks(1000).enumerate() {
+        // SAFETY: `sent` is not touched before the flush has ended.
+        unsafe { t.pair.ab.put_nbi(chunk.as_ptr(), chunk.len(), t.at(n * 1000), &t.rkey) }.unwrap();
+    }
+    t.pair.ab.fence();
+    // SAFETY: `got` is not touched before the flush has ended.
+    unsafe { t.pair.ab.get_nbi(got.as_mut_ptr(), got.len(), t.at(0), &t.rkey) }.unwrap();
+    let mut flush = t.pair.a.flush();
+    t.pair.until(|| flush.is_done());
+    flush.wait().unwrap();
+    assert!(got == sent);
+    t.holds(0, &sent);
+}
+
+fn pieces(t: &Target) {
+    let mut sent = bytes(6, 9000);
+    let (remote, params) = (
+        [
+            RemotePiece { addr: t.at(0), len: 8000, rkey: &t.rkey },
+            RemotePiece { addr: t.at(20_000), len: 1000, rkey: &t.rkey },
+        ],
+        RmaParams { cq_data: Some(99), ..RmaParams::default() },
+    );
+    let base = sent.as_mut_ptr();
+    let local = [Piece { addr: base, len: 10 }, Piece { addr: base.wrapping_add(10), len: 8990 }];
+    // SAFETY: `sent` lives, unchanged, until the flush has ended.
+    let started = unsafe { t.pair.ab.put_iov_raw(&local, &remote, &params) }.unwrap();
+    if let Started::Running(id) = started {
+        t.pair.a.free(id);
+    }
+    let mut heard = None;
+    t.pair.until(|| {
+        heard = heard.or(t.pair.b.take_remote_write());
+        heard.is_some()
+    });
+    let heard = heard.unwrap();
+    assert_eq!((heard.len, heard.cq_data, heard.from), (9000, 99, t.pair.ba.peer()));
+    t.flush();
+    t.holds(0, &sent[..8000]);
+    t.holds(20_000, &sent[8000..]);
+    let mut got = vec![0u8; 9000];
+    let base = got.as_mut_ptr();
+    let local = [Piece { addr: base, len: 1 }, Piece { addr: base.wrapping_add(1), len: 8999 }];
+    // SAFETY: `got` lives, untouched, until the operation has ended.
+    match unsafe { t.pair.ab.get_iov_raw(&local, &remote, &RmaParams::default()) }.unwrap() {
+        Started::Done(_) => {}
+        Started::Running(id) => {
+            let mut ended = None;
+            t.pair.until(|| {
+                ended = t.pair.a.test(id);
+                ended.is_some()
+            });
+            assert_eq!(ended.unwrap().map(|s| s.len), Ok(9000));
+        }
+    }
+    assert!(got == sent);
+}
+
+fn add<T: AtomicType + PartialEq + std::fmt::Debug>(t: &Target, at: usize, old: T, with: T, new: T) {
+    t.pair.ab.atomic_post(AtomicOp::Write, old, t.at(at), &t.rkey).unwrap();
+    let fetch = |op, value| {
+        let mut fetch = t.pair.ab.atomic_fetch(op, value, t.at(at), &t.rkey);
+        t.pair.until(|| fetch.is_done());
+        fetch.wait().unwrap()
+    };
+    assert_eq!(fetch(AtomicOp::Sum, with), old);
+    assert_eq!(fetch(AtomicOp::Read, with), new);
+    let mut swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, with, t.at(at), &t.rkey);
+    t.pair.until(|| swap.is_done());
+    assert_eq!(swap.wait(), Ok(new));
+    let mut swap = t.pair.ab.atomic_compare(AtomicOp::CompareSwap, new, old, t.at(at), &t.rkey);
+    t.pair.until(|| swap.is_done());
+    assert_eq!(swap.wait(), Ok(with));
+}
+
+fn atomics(t: &Target) {
+    add(t, 0, 250u8, 7, 1);
+    add(t, 2, -7i16, 9, 2);
+    add(t, 4, u32::MAX, 3, 2);
+    add(t, 8, u64::MAX, 3, 2);
+    add(t, 16, -5i64, -6, -11);
+    add(t, 32, u128::MAX - 1, 4, 2);
+    add(t, 48, 1.5f32, 2.25, 3.75);
+    add(t, 56, 1e300f64, 1e300, 2e300);
+    // Not aligned: by packets, whatever the lane.
+    add(t, 65, 40_000u32, 2, 40_002);
+    t.mem.write(800, &[0; 16]);
+    for _ in 0..100 {
+        t.pair.ab.atomic_post(AtomicOp::Sum, 2u64, t.at(800), &t.rkey).unwrap();
+        t.pair.ab.atomic_post(AtomicOp::Sum, 0.5f64, t.at(808), &t.rkey).unwrap();
+    }
+    t.flush();
+    assert_eq!((t.mem.word(800), f64::from_bits(t.mem.word(808))), (200, 50.0));
+}
+
+fn keys_that_do_not_fit(t: &Target) {
+    let read_only = t.pair.b.mem_alloc(64, Access::READ).unwrap();
+    let rkey = t.pair.ab.unpack_rkey(&read_only.pack_rkey()).unwrap();
+    let at = read_only.addr();
+    let put = |at: u64, len| t.pair.ab.put(vec![1; len], at, &rkey).wait().0;
+    assert_eq!(put(at, 1), Err(Error::RemoteAccess));
+    let get = |at: u64, len| t.pair.ab.get(vec![0; len].into_boxed_slice(), at, &rkey).wait().0;
+    assert_eq!(get(at + 1, 64).map(drop), Err(Error::RemoteAccess));
+    assert_eq!(get(at - 1, 1).map(drop), Err(Error::RemoteAccess));
+    assert_eq!(t.pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, &rkey), Err(Error::RemoteAccess));
+    assert_eq!(t.pair.ab.atomic_post(AtomicOp::BitOr, 1f64, t.at(0), &t.rkey), Err(Error::Invalid));
+    let mut get = t.pair.ab.get(vec![7; 64].into_boxed_slice(), at, &rkey);
+    t.pair.until(|| get.is_done());
+    assert_eq!(&get.wait().1[..], [0; 64]);
+    // What the target checks by itself: nobody answers, and nothing is written.
+    let wrong = Rkey::of_key(t.mem.key() ^ 1);
+    let put = t.pair.ab.put(vec![1; 8], t.at(0), &wrong);
+    put.detach();
+    t.pair.settle();
+    assert_eq!(t.pair.b.stats().rare.bad_access, 1);
+}
+
+fn blocking_and_borrowed(tls: &str) {
+    // One worker with an endpoint to itself: blocking calls progress both ends.
+    let worker = common::context(tls).worker().unwrap();
+    let ep = worker.connect(&worker.address(), ucp::EpParams::default()).unwrap();
+    let mem = worker.mem_alloc(70_000, Access::all()).unwrap();
+    let rkey = ep.unpack_rkey(&mem.pack_rkey()).unwrap();
+    let (sent, mut got, mut word) = (bytes(3, 60_000), vec![0; 60_000], [0; 8]);
+    ep.put_blocking(&sent, mem.addr() + 64, &rkey).unwrap();
+    ep.flush().wait().unwrap();
+    ep.get_blocking(&mut got, mem.addr() + 64, &rkey).unwrap();
+    assert!(got == sent);
+    worker.scope(|s| {
+        let put = s.put(&ep, &sent[..8], mem.addr(), &rkey);
+        put.wait().unwrap();
+        ep.fence();
+        assert_eq!(s.get(&ep, &mut word, mem.addr(), &rkey).wait().map(|s| s.len), Ok(8));
+    });
+    assert_eq!(word, sent[..8]);
+    ep.put_blocking(&5u64.to_le_bytes(), mem.addr(), &rkey).unwrap();
+    ep.fence();
+    assert_eq!(ep.atomic_fetch_blocking(AtomicOp::Prod, 7u64, mem.addr(), &rkey), Ok(5));
+    assert_eq!(ep.atomic_compare_blocking(AtomicOp::CompareSwapGt, 36u64, 1, mem.addr(), &rkey), Ok(35));
+    assert_eq!(mem.word(0), 1);
+}
+
+macro_rules! on_lanes {
+    ($($lane:ident)*) => {$(
+        mod $lane {
+            use super::*;
+
+            #[test]
+            fn memory_as_it_suits_the_lane() {
+                let t = Target::alloc(stringify!($lane).trim_end_matches('_'));
+                all_sizes(&t);
+                without_requests(&t);
+                pieces(&t);
+                atomics(&t);
+                keys_that_do_not_fit(&t);
+            }
+
+            #[test]
+            fn memory_by_packets() {
+                let t = Target::packets(stringify!($lane).trim_end_matches('_'));
+                assert_eq!(t.pair.ab.means(&t.rkey), Means::Emulated);
+                all_sizes(&t);
+                without_requests(&t);
+                pieces(&t);
+                atomics(&t);
+                keys_that_do_not_fit(&t);
+            }
+
+            #[test]
+            fn blocking() {
+                blocking_and_borrowed(stringify!($lane).trim_end_matches('_'));
+            }
+        }
+    )*};
+}
+on_lanes!(self_ posix efa);
+
+#[test]
+fn mapped_memory_is_said_to_be() {
+    let t = Target::alloc("posix");
+    assert_eq!(t.pair.ab.means(&t.rkey), Means::Mapped);
+    let of = |op, ty| t.pair.ab.means_of_atomic(&t.rkey, op, ty);
+    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Uint64), Some(Means::Mapped));
+    assert_eq!(of(AtomicOp::Sum, ucp::Datatype::Double), Some(Means::Emulated));
+    assert_eq!(of(AtomicOp::BitOr, ucp::Datatype::Double), None);
+    // Nobody progresses the target: the data is there all the same.
+    t.pair.ab.put_blocking(&[9; 100], t.at(0), &t.rkey).unwrap();
+    assert_eq!(t.pair.ab.atomic_fetch_blocking(AtomicOp::Sum, 1u64, t.at(200), &t.rkey), Ok(0));
+    t.holds(0, &[9; 100]);
+    assert_eq!(t.mem.word(200), 1);
+}
+
+#[test]
+fn a_key_outlives_its_memory_harmlessly() {
+    for tls in ["posix", "self", "efa"] {
+        let t = Target::alloc(tls);
+        let Target { pair, mem, rkey, .. } = t;
+        let at = mem.addr();
+        drop(mem);
+        let by_packets = pair.ab.put(vec![1; 8], at, &Rkey::of_key(rkey_of(&rkey)));
+        by_packets.detach();
+        pair.settle();
+        assert_eq!(pair.b.stats().rare.bad_access, 1, "{tls}");
+    }
+}
+
+/// The packet key, out of the text for people: programs have no business with it.
+fn rkey_of(rkey: &Rkey) -> u64 {
+    let text = format!("{rkey:?}");
+    let hex = text.split("key: 0x").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    u64::from_str_radix(hex, 16).unwrap()
+}

@@ -102,8 +102,8 @@ fn hello_tag() {
 }
 
 #[test]
-fn put_get() {
-    let program = build("ucp", "put_get");
+fn remote_counter() {
+    let program = build("ucp", "remote_counter");
     for (wire, how) in [("posix", "in place"), ("efa", "by packets")] {
         let text = good(&program, &[("UCX_TLS", wire)]);
         let want = format!("parent has: 42 and a text over {wire}, written {how}, when the counter was 40\n");

@@ -2,8 +2,8 @@
 //! receive.
 //!
 //! ```text
-//! cargo run -p ucp --example put_get                   # both sides, as two processes
-//! UCX_TLS=efa cargo run -p ucp --example put_get       # the same over the software EFA device
+//! cargo run -p ucp --example remote_counter                 # both sides, as two processes
+//! UCX_TLS=efa cargo run -p ucp --example remote_counter     # the same over the software EFA device
 //! ```
 //!
 //! The address and the remote key travel out of band, here through the child's standard input.
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     };
     done.map_or_else(
         |e| {
-            eprintln!("put_get: {e}");
+            eprintln!("remote_counter: {e}");
             ExitCode::FAILURE
         },
         |()| ExitCode::SUCCESS,

@@ -69,3 +69,7 @@ macro_rules! on {
 }
 
 on!(loopback: "self", posix: "posix", efa: "efa", all: "all");
+
+// Through libibverbs: under `softefa run`, see `tests/run verbs`.
+#[cfg(feature = "verbs")]
+on!(verbs: "verbs");

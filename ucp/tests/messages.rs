@@ -168,7 +168,7 @@ fn dropped_sends_arrive(tls: &str) {
 }
 
 fn a_worker_sends_to_itself(tls: &str) {
-    let context = common::context(tls);
+    let context = common::context(common::ends(tls).0);
     let worker = context.worker().unwrap();
     let ep = worker.connect(&worker.address(), Default::default()).unwrap();
     for len in SIZES {
@@ -281,3 +281,7 @@ macro_rules! on {
 }
 
 on!(loopback: "self", posix: "posix", efa: "efa", all: "all");
+
+// Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+#[cfg(feature = "verbs")]
+on!(verbs: "verbs", verbs_to_soft: "verbs|soft", soft_to_verbs: "soft|verbs");

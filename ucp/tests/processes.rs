@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{bytes, context, spin};
+use common::{bytes, context, ends, spin};
 use ucp::{ANY_TAG, Address, EXACT, Ep, EpParams, Error, ErrorMode, Worker};
 
 const ROLE: &str = "UCP_TEST_ROLE";
@@ -98,8 +98,9 @@ fn exchange(worker: &Worker, ep: &Ep, side: u64) {
 }
 
 fn both_ways(tls: &str) {
-    let worker = context(tls).worker().unwrap();
-    let mut child = start("exchange", tls, &worker);
+    let (here, there) = ends(tls);
+    let worker = context(here).worker().unwrap();
+    let mut child = start("exchange", there, &worker);
     let ep = meet(&worker, ErrorMode::None);
     exchange(&worker, &ep, 0);
     // The other side may still need answers.
@@ -110,8 +111,9 @@ fn both_ways(tls: &str) {
 }
 
 fn sleeps_until_a_message_comes(tls: &str) {
-    let worker = context(tls).worker().unwrap();
-    let mut child = start("late", tls, &worker);
+    let (here, there) = ends(tls);
+    let worker = context(here).worker().unwrap();
+    let mut child = start("late", there, &worker);
     let _ep = meet(&worker, ErrorMode::None);
     let mut recv = worker.tag_recv(1, EXACT, Vec::with_capacity(16));
     let mut rests = 0;
@@ -127,8 +129,9 @@ fn sleeps_until_a_message_comes(tls: &str) {
 }
 
 fn a_killed_peer_is_an_error(tls: &str) {
-    let worker = context(tls).worker().unwrap();
-    let mut child = start("victim", tls, &worker);
+    let (here, there) = ends(tls);
+    let worker = context(here).worker().unwrap();
+    let mut child = start("victim", there, &worker);
     let told = Rc::new(Cell::new(None));
     let seen = told.clone();
     let ep = meet(&worker, ErrorMode::Peer(Box::new(move |e| seen.set(Some(e)))));
@@ -166,3 +169,7 @@ macro_rules! on {
 }
 
 on!(posix: "posix", efa: "efa");
+
+// Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+#[cfg(feature = "verbs")]
+on!(verbs: "verbs", verbs_to_soft: "verbs|soft", soft_to_verbs: "soft|verbs");

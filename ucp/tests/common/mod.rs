@@ -16,10 +16,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// On the transports of a `UCX_TLS` value.
+    /// On the transports of [`ends`].
     pub fn on(tls: &str) -> Pair {
-        let context = context(tls);
-        Pair::of(context.worker().unwrap(), context.worker().unwrap())
+        let (first, second) = ends(tls);
+        let context = context(first);
+        let b = if first == second { context.worker() } else { self::context(second).worker() };
+        Pair::of(context.worker().unwrap(), b.unwrap())
     }
 
     pub fn of(a: Worker, b: Worker) -> Pair {
@@ -42,8 +44,29 @@ impl Pair {
     }
 }
 
+/// What each end is on: `ONE|OTHER`, or one word for both. See [`context`] for the words.
+pub fn ends(tls: &str) -> (&str, &str) {
+    tls.split_once('|').unwrap_or((tls, tls))
+}
+
+/// A context on a `UCX_TLS` value, on `verbs` (`efa` on a device of libibverbs) or on `soft` (`efa` on the software
+/// device of this process).
 pub fn context(tls: &str) -> Context {
-    Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap()
+    let source = match tls {
+        "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
+        "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
+        tls => Source::empty().with("UCX_TLS", tls),
+    };
+    Context::configured(source).unwrap()
+}
+
+/// What `UCX_NET_DEVICES` names, or else the first device of libibverbs: those have a port in their names.
+fn verbs_device() -> String {
+    let found = uct::any::resources(&Source::empty()).unwrap();
+    let mut verbs = found.into_iter().map(|r| r.dev).filter(|dev| dev.contains(':'));
+    let wanted = std::env::var("UCX_NET_DEVICES").ok();
+    let device = verbs.find(|dev| wanted.as_ref().is_none_or(|name| name == dev));
+    device.expect("no EFA device in libibverbs: run this under `softefa run` (`tests/run verbs` does)")
 }
 
 /// Progress until `done`; a hang becomes a failure.

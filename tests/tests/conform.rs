@@ -3,7 +3,7 @@
 use suites::conform::Pair;
 use suites::conform_suite;
 use ucs::config::Source;
-use uct::{any, loopback, posix};
+use uct::{any, cma, loopback, posix};
 
 /// An interface of this thread, connected to itself.
 fn to_itself() -> Pair<loopback::Iface> {
@@ -24,6 +24,19 @@ conform_suite!(posix_small, || {
     let config =
         posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1, ..Default::default() };
     let open = || posix::Iface::open(&config).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(cma_two, || {
+    let open = || cma::Iface::open(&Default::default()).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(cma_by_call, || {
+    let config = cma::Config { map: false, ..Default::default() };
+    let open = || cma::Iface::open(&config).unwrap();
+    Pair::new(open(), open())
+});
+conform_suite!(any_cma, || {
+    let open = || any::open("cma", "memory", &Source::empty()).unwrap();
     Pair::new(open(), open())
 });
 conform_suite!(any_posix, || {

@@ -33,6 +33,8 @@
 pub mod any;
 pub mod api;
 pub mod base;
+#[cfg(not(loom))]
+pub mod cma;
 pub mod efa;
 pub mod loopback;
 pub mod posix;

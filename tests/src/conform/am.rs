@@ -60,6 +60,9 @@ pub fn short_iov_of_every_size<I: Iface>(p: &Pair<I>) {
 
 /// `am_bcopy`: answers the bytes packed; the buffer is as long as promised.
 pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     let max = p.a.attr().am.max_bcopy;
     each_size(p, max, |a, b, id, data| {
         let packed = p.retry(a, b, || {
@@ -75,6 +78,9 @@ pub fn bcopy_of_every_size<I: Iface>(p: &Pair<I>) {
 
 /// `am_packet`: the id is what was packed first, and a hint larger than the packet changes nothing.
 pub fn packet_brings_its_id<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     let max = p.a.attr().am.max_bcopy;
     for slack in [0, 1, 40, max] {
         each_size(p, max, |a, b, id, data| {
@@ -127,6 +133,9 @@ pub fn zcopy_of_every_size<I: Iface>(p: &Pair<I>) {
 
 /// One byte more than the limit.
 pub fn too_long_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     let am = p.a.attr().am;
     let too_long = |e: Error| assert!(matches!(e, Error::TooLong { .. }), "{e:?}");
     let (mut a, mut b) = (Log::default(), Log::default());
@@ -148,6 +157,9 @@ pub fn too_long_is_refused_and_harmless<I: Iface>(p: &Pair<I>) {
 
 /// All 256 ids.
 pub fn every_id<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     let (mut a, mut b) = (Log::default(), Log::default());
     for id in 0..=255 {
         p.retry(&mut a, &mut b, || p.ab.am_bcopy(id, |_| 0)).unwrap();
@@ -161,6 +173,9 @@ pub fn every_id<I: Iface>(p: &Pair<I>) {
 
 /// Many laps of whatever queue there is, sizes mixed.
 pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     const COUNT: u32 = 5000;
     let (mut a, mut b) = (Log::default(), Log::default());
     let max = p.a.attr().am.max_bcopy - 4;
@@ -227,6 +242,9 @@ impl Sink for Keeper {
 
 /// More kept than there are buffers: all stay as they were while others come, and buffers come back.
 pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     const COUNT: u64 = 2000;
     let mut keeper = Keeper(Vec::new());
     let (mut a, mut polls) = (Log::default(), 0);
@@ -310,6 +328,9 @@ pub fn kept_messages_go_to_other_threads<I: Iface>(p: &Pair<I>) {
 
 /// `progress` calls handlers; an id without one is dropped; a removed one is not called again.
 pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     let got = Rc::new(RefCell::new(Vec::new()));
     let sink = got.clone();
     p.b.set_am_handler(7, Some(Box::new(move |am| sink.borrow_mut().push(am.data().len()))));

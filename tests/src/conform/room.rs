@@ -32,6 +32,9 @@ fn fill<I: Iface>(p: &Pair<I>) -> usize {
 
 /// The queue fills, nothing is lost, nothing is sent by a refused call, and there is room again.
 pub fn no_resource_then_recovery<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     for _ in 0..3 {
         let sent = fill(p);
         assert!(sent > 0);
@@ -103,11 +106,15 @@ pub fn purge_gives_all_back<I: Iface>(p: &Pair<I>) {
 /// Flush completes once, by token and by handle, on the endpoint and on the interface; a fence is no barrier to it.
 pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
     let (mut a, mut b) = (Log::default(), Log::default());
-    for _ in 0..10 {
-        p.retry(&mut a, &mut b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
-    }
+    // Something to flush, where there are messages.
+    let send = |a: &mut Log, b: &mut Log| {
+        if p.a.attr().has(Caps::AM_BCOPY) {
+            p.retry(a, b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
+        }
+    };
+    (0..10).for_each(|_| send(&mut a, &mut b));
     assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
-    p.retry(&mut a, &mut b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
+    send(&mut a, &mut b);
     assert_eq!(p.finish(|comp| p.a.flush(comp)), Ok(()));
     let fired = Rc::new(Cell::new(0));
     let count = fired.clone();
@@ -115,7 +122,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
         assert_eq!(result, Ok(()));
         count.set(count.get() + 1);
     });
-    p.retry(&mut a, &mut b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
+    send(&mut a, &mut b);
     let flushed = p.retry(&mut a, &mut b, || p.ab.flush(Comp::Handle(comp.clone()))).unwrap();
     if flushed == Sent::Done {
         comp.update(Ok(()));
@@ -126,7 +133,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
     assert_eq!((fired.get(), comp.outstanding()), (1, 0));
     p.retry(&mut a, &mut b, || p.ab.fence()).map(drop).unwrap();
     p.retry(&mut a, &mut b, || p.a.fence()).map(drop).unwrap();
-    p.retry(&mut a, &mut b, || p.ab.am_bcopy(1, |_| 100)).unwrap();
+    send(&mut a, &mut b);
 }
 
 /// Armed and idle: asleep until a message comes. Not idle: told so.

@@ -24,8 +24,8 @@ const TESTS: &str = "am_lat, put_lat, add_lat, get, get_bw, fadd, swap, cswap, a
 fn names_that_mean_nothing() {
     bad("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
     bad("--local -t ucp_get", 129, &format!("-t: test 'ucp_get' is not supported yet (there are: {TESTS})"));
-    bad("--local -t am_lat -x tcp -d lo", 255, "unknown transport 'tcp' (there are: self, posix, efa)");
-    bad("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, efa)");
+    bad("--local -t am_lat -x tcp -d lo", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
+    bad("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
     bad(
         "--local -t am_lat -x posix -d eth0",
         255,
@@ -90,7 +90,7 @@ fn configuration_that_cannot_be() {
     );
     let ran = run_with("--local -t tag_lat", &[("UCX_TLS", "posix,rc")]);
     assert!(
-        ran.err.starts_with("ucx-perftest: unknown transport 'rc' (there are: self, posix, efa"),
+        ran.err.starts_with("ucx-perftest: unknown transport 'rc' (there are: self, posix, cma, efa"),
         "{}",
         ran.err
     );

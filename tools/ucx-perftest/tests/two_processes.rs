@@ -84,6 +84,11 @@ fn posix_memory() {
 }
 
 #[test]
+fn cma_memory() {
+    each("cma", "", RMA);
+}
+
+#[test]
 fn posix_tags() {
     each("posix", "", TAG);
 }

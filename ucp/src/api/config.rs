@@ -43,6 +43,8 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
     let chosen: Vec<TlResource> = found
         .iter()
         .filter(|r| tls.allows(|name| named(name, r)))
+        // One without messages (`cma`) is no lane by itself; naming it does no harm.
+        .filter(|r| r.messages)
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
         .cloned()
         .collect();
@@ -114,7 +116,13 @@ mod tests {
     use super::*;
 
     fn found() -> Vec<TlResource> {
-        let one = |tl, dev: &str, kind| TlResource { tl, dev: dev.into(), kind, about: String::new() };
+        let one = |tl, dev: &str, kind| TlResource {
+            tl,
+            dev: dev.into(),
+            kind,
+            about: String::new(),
+            messages: true,
+        };
         vec![
             one("self", "memory", DevKind::Loopback),
             one("posix", "memory", DevKind::Shm),

@@ -5,7 +5,7 @@ use crate::api;
 use crate::efa::dev::soft::{Device, Inproc, Shm};
 #[cfg(feature = "verbs")]
 use crate::efa::dev::verbs;
-use crate::{efa, loopback, posix};
+use crate::{cma, efa, loopback, posix};
 
 type MdOf<I> = <I as api::Iface>::Md;
 type EpOf<I> = <I as api::Iface>::Ep;
@@ -101,6 +101,8 @@ transports! { $:
     Loopback(loopback::Iface);
     /// `posix`: this host, through shared memory.
     Posix(posix::Iface);
+    /// `cma`: memory of other processes of this host, by system call.
+    Cma(cma::Iface);
     /// `efa` on the software device between processes of this host.
     Efa(efa::Iface<Device<Shm>>);
     /// `efa` on the software device within one process: for simulations, not listed.

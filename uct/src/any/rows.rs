@@ -3,7 +3,7 @@
 use super::Iface;
 use crate::api::{DevKind, OpenError, TlResource};
 use crate::efa::dev::{nics, soft};
-use crate::{efa, loopback, posix};
+use crate::{cma, efa, loopback, posix};
 use ucs::config::{Source, Table, TableDesc};
 
 /// How one transport is found and opened.
@@ -32,6 +32,15 @@ const ROWS: &[Row] = &[
         },
         open: |_, source| Ok(posix::Iface::open(&load(source)?)?.into()),
         tables: &[&posix::Config::DESC],
+    },
+    Row {
+        tl: cma::TL,
+        list: |_| {
+            let about = "memory of other processes of this host, by system call";
+            Ok(vec![TlResource { messages: false, ..only(cma::TL, cma::DEV, DevKind::Shm, about) }])
+        },
+        open: |_, source| Ok(cma::Iface::open(&load(source)?)?.into()),
+        tables: &[&cma::Config::DESC],
     },
     Row {
         tl: efa::TL,
@@ -123,7 +132,7 @@ pub fn tables() -> Vec<&'static TableDesc> {
 }
 
 fn only(tl: &'static str, dev: &str, kind: DevKind, about: &str) -> TlResource {
-    TlResource { tl, dev: dev.into(), kind, about: about.into() }
+    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true }
 }
 
 fn load<T: Table>(source: &Source) -> Result<T, OpenError> {

@@ -198,7 +198,7 @@ impl fmt::Display for DevKind {
 /// One transport on one device, as found on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlResource {
-    /// Transport name: `self`, `posix`, `efa`.
+    /// Transport name: `self`, `posix`, `cma`, `efa`.
     pub tl: &'static str,
     /// Device name.
     pub dev: String,
@@ -206,6 +206,8 @@ pub struct TlResource {
     pub kind: DevKind,
     /// One line for people: what stands behind the device (software device, real NIC, ...).
     pub about: String,
+    /// Whether it carries active messages; one that does not serves beside one that does.
+    pub messages: bool,
 }
 
 /// Everything an interface says about itself. Fixed for its lifetime.

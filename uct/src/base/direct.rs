@@ -17,13 +17,42 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 /// Most pieces in an iov list; the CPU does not care, a bound keeps calls short.
 pub const MAX_IOV: usize = 16;
 
+/// A stretch of the owner's address space, and what may be done with it.
+#[derive(Debug)]
+pub struct Range {
+    remote: u64,
+    len: usize,
+    access: Access,
+}
+
+impl Range {
+    /// The owner's `remote..remote + len`.
+    pub fn new(remote: u64, len: usize, access: Access) -> Self {
+        Range { remote, len, access }
+    }
+
+    /// First address, in the owner's terms, and length.
+    pub fn range(&self) -> (u64, usize) {
+        (self.remote, self.len)
+    }
+
+    /// How far into it `len` bytes at the owner's address `remote` are, if it covers them and allows `need`. // HOT
+    #[inline(always)]
+    pub fn offset(&self, remote: u64, len: usize, need: Access) -> Result<usize, Error> {
+        // An address below the range wraps to a huge offset.
+        let offset = remote.wrapping_sub(self.remote);
+        if offset > self.len as u64 || len > self.len - offset as usize || !self.access.contains(need) {
+            return Err(Error::RemoteAccess);
+        }
+        Ok(offset as usize)
+    }
+}
+
 /// A stretch of the owner's address space and where it is mapped here.
 #[derive(Debug)]
 pub struct Window {
-    remote: u64,
-    len: usize,
+    bounds: Range,
     local: *mut u8,
-    access: Access,
 }
 
 impl Window {
@@ -32,23 +61,23 @@ impl Window {
     /// # Safety
     /// `local` must be valid for reads and writes of `len` bytes as long as operations go through the window.
     pub unsafe fn new(remote: u64, len: usize, local: *mut u8, access: Access) -> Self {
-        Window { remote, len, local, access }
+        Window { bounds: Range::new(remote, len, access), local }
     }
 
     /// First address, in the owner's terms, and length.
     pub fn range(&self) -> (u64, usize) {
-        (self.remote, self.len)
+        self.bounds.range()
+    }
+
+    /// The stretch.
+    pub fn bounds(&self) -> &Range {
+        &self.bounds
     }
 
     /// Where `len` bytes at the owner's address `remote` are mapped, if the window covers them and allows `need`. // HOT
     #[inline(always)]
     pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {
-        // An address below the window wraps to a huge offset.
-        let offset = remote.wrapping_sub(self.remote);
-        if offset > self.len as u64 || len > self.len - offset as usize || !self.access.contains(need) {
-            return Err(Error::RemoteAccess);
-        }
-        Ok(self.local.wrapping_add(offset as usize))
+        Ok(self.local.wrapping_add(self.bounds.offset(remote, len, need)?))
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Rkey {
 }
 
 impl Md {
-    pub(super) fn new(porter: Arc<Porter>) -> Self {
+    pub(crate) fn new(porter: Arc<Porter>) -> Self {
         let attr = MdAttr {
             component: TL,
             can_alloc: true,
@@ -82,13 +82,11 @@ impl Md {
     }
 
     /// The mapping of a peer's file, made if no key has it yet.
-    fn map(&self, key: &PackedKey) -> Result<Rc<SharedMap>, Error> {
-        let name = Name(key.name.get());
+    pub(crate) fn map(&self, name: Name, len: usize) -> Result<Rc<SharedMap>, Error> {
         let mut mappings = self.inner.mappings.borrow_mut();
         if let Some(map) = mappings.get(&name).and_then(Weak::upgrade) {
             return Ok(map);
         }
-        let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
         let fetched = self.inner.porter.fetch(name).map_err(as_error)?;
         let map = SharedMem::from_fd(fetched.mem, len).map_err(unpack_error)?;
         mappings.retain(|_, map| map.strong_count() > 0);
@@ -154,8 +152,8 @@ impl api::Md for Md {
     fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
         let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
         let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
-        let map = self.map(&key)?;
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
+        let map = self.map(Name(key.name.get()), len)?;
         if len > map.len() {
             return Err(Error::RemoteAccess);
         }
@@ -167,6 +165,18 @@ impl api::Md for Md {
 
     fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
         rkey.window.at(remote, len, Access::empty()).ok()
+    }
+}
+
+impl Mem {
+    /// What peers call it, if they can map it.
+    pub(crate) fn name(&self) -> Option<Name> {
+        self.shared.as_ref().map(|shared| shared.export.name())
+    }
+
+    /// What it may be used for.
+    pub(crate) fn access(&self) -> Access {
+        self.access
     }
 }
 

@@ -55,7 +55,7 @@ mod md;
 #[cfg(not(loom))]
 mod peer;
 #[cfg(not(loom))]
-mod porter;
+pub(crate) mod porter;
 #[cfg(not(loom))]
 mod rx;
 #[cfg(not(loom))]

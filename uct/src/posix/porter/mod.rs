@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
-use ucs::sys::{EventFd, thread};
+use ucs::sys::{EventFd, PidFd, thread};
 
 /// Bits of an export's number in a [`Name`].
 const EXPORT_BITS: u32 = 24;
@@ -163,6 +163,11 @@ impl Porter {
         let death = self.shared.watches.watch(name.owner(), answer.door)?;
         let wake = answer.wake.map(EventFd::from_peer).transpose().map_err(|_| ConnectError::Malformed)?;
         Ok(Fetched { mem: answer.mem, wake, death })
+    }
+
+    /// Watches a process that has no porter that we know of.
+    pub fn watch(&self, process: PidFd) -> Result<Arc<Death>, Error> {
+        self.shared.watches.watch_process(process)
     }
 
     /// Whether a process that was once seen at this place still lives. Not knowing counts as alive: a wrong "alive"

@@ -6,7 +6,7 @@ use super::place::ProcKey;
 use crate::api::{ConnectError, Error};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use ucs::Errno;
 use ucs::sys::proc::start_time;
@@ -19,8 +19,14 @@ pub struct Watches {
 
 struct Book {
     epoll: Epoll,
-    by_key: Mutex<HashMap<ProcKey, Weak<Death>>>,
+    by_key: Mutex<ByKey>,
+    keyless: AtomicU64,
 }
+
+type ByKey = HashMap<ProcKey, Weak<Death>>;
+
+/// Keys of processes that have none of their own: above those that do (40 bits), below the porter's tokens.
+const KEYLESS: u64 = 1 << 48;
 
 /// What becomes readable when a process ends.
 enum Watch {
@@ -47,7 +53,13 @@ pub struct Alarm {
 impl Watches {
     /// None yet.
     pub fn new() -> Result<Watches, Errno> {
-        Ok(Watches { book: Arc::new(Book { epoll: Epoll::new()?, by_key: Mutex::default() }) })
+        Ok(Watches {
+            book: Arc::new(Book {
+                epoll: Epoll::new()?,
+                by_key: Mutex::default(),
+                keyless: AtomicU64::new(0),
+            }),
+        })
     }
 
     /// What the porter sleeps on.
@@ -68,12 +80,14 @@ impl Watches {
             // It had an answer for us a moment ago.
             Err(_) => return Err(ConnectError::Gone),
         };
-        let added = self.book.epoll.add(&watch, key.0);
-        added.map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
-        let (dead, book, alarms) = (AtomicBool::new(false), self.book.clone(), Mutex::default());
-        let death = Arc::new(Death { key, dead, watch, book, alarms });
-        by_key.insert(key, Arc::downgrade(&death));
-        Ok(death)
+        Ok(self.book.enter(&mut by_key, key, watch)?)
+    }
+
+    /// Watches a process of which no key is known.
+    pub fn watch_process(&self, process: PidFd) -> Result<Arc<Death>, Error> {
+        let mut by_key = lock(&self.book.by_key);
+        let key = ProcKey(KEYLESS + self.book.keyless.fetch_add(1, Ordering::Relaxed));
+        self.book.enter(&mut by_key, key, Watch::Process(process))
     }
 
     /// Whether a process is watched and has died.
@@ -94,6 +108,16 @@ impl Watches {
                 alarm.raise();
             }
         }
+    }
+}
+
+impl Book {
+    fn enter(self: &Arc<Self>, by_key: &mut ByKey, key: ProcKey, watch: Watch) -> Result<Arc<Death>, Error> {
+        self.epoll.add(&watch, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
+        let (dead, book, alarms) = (AtomicBool::new(false), self.clone(), Mutex::default());
+        let death = Arc::new(Death { key, dead, watch, book, alarms });
+        by_key.insert(key, Arc::downgrade(&death));
+        Ok(death)
     }
 }
 

@@ -1,0 +1,102 @@
+//! An endpoint of `cma`: put and get by the kernel, or by the CPU where the memory is mapped.
+//! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
+
+use super::iface::{Inner, Peer};
+use super::vm::{self, Way};
+use super::{Mem, Rkey};
+use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, Sent};
+use crate::base::{direct, iov};
+use std::rc::Rc;
+
+/// Why not one endpoint's key on another's.
+const NOT_ITS: Error = Error::InvalidParam("key of memory of another process");
+
+/// A connection to an interface of this host.
+pub struct Ep {
+    peer: Rc<Peer>,
+    /// Keeps the interface, and the porter that watches the peer.
+    _own: Rc<Inner>,
+}
+
+impl Ep {
+    pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
+        Ep { peer, _own: own }
+    }
+
+    /// # Safety
+    /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
+    #[inline]
+    unsafe fn transfer(
+        &self,
+        way: Way,
+        list: &[Iov<'_, Mem>],
+        remote: u64,
+        rkey: &Rkey,
+        need: Access,
+    ) -> Outcome {
+        if rkey.owner() != self.peer.key {
+            return Err(NOT_ITS.into());
+        }
+        let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
+        rkey.bounds().offset(remote, len, need)?;
+        // A pid without its process may be another's by now.
+        if self.peer.death.is_dead() {
+            return Err(Error::PeerDead.into());
+        }
+        // SAFETY: the caller vouches for the blocks, the owner's key for the remote range.
+        unsafe { vm::transfer(way, self.peer.pid, list, remote) }.map_err(Refused::Failed)?;
+        Ok(Sent::Done)
+    }
+}
+
+impl api::Ep for Ep {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn tag(&self) -> EpTag {
+        self.peer.tag.get()
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        self.peer.tag.set(tag);
+    }
+
+    fn max_bcopy(&self) -> usize {
+        0
+    }
+
+    // HOT
+    #[inline]
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        match rkey.window() {
+            // SAFETY: the caller's promise is the same.
+            Some(window) => unsafe { direct::put_zcopy(window, iov, remote) },
+            // SAFETY: the caller's promise is the same.
+            None => unsafe { self.transfer(Way::Write, iov, remote, rkey, Access::REMOTE_WRITE) },
+        }
+    }
+
+    // HOT
+    #[inline]
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        match rkey.window() {
+            // SAFETY: the caller's promise is the same.
+            Some(window) => unsafe { direct::get_zcopy(window, iov, remote) },
+            // SAFETY: the caller's promise is the same.
+            None => unsafe { self.transfer(Way::Read, iov, remote, rkey, Access::REMOTE_READ) },
+        }
+    }
+
+    fn flush(&self, _comp: Comp) -> Outcome {
+        Ok(Sent::Done)
+    }
+
+    fn fence(&self) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+
+    fn check(&self, _comp: Comp) -> Outcome {
+        if self.peer.death.look() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+    }
+}

@@ -1,0 +1,263 @@
+//! The interface of `cma`: an address, and news of peers that have died. There is nothing to receive.
+//! Opened through `any` or directly. Polling costs one load.
+
+use super::vm::{self, Way};
+use super::{DEV, Ep, Md, TL, probe};
+use crate::api::{
+    self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, EpTag, Error, IfaceAttr, Iov, Latency,
+    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+};
+use crate::base::am::{AmTable, ErrorHandler, TableSink};
+use crate::base::direct;
+use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use ucs::sys::host::HostKey;
+use ucs::sys::proc::{WatchError, start_time};
+use ucs::sys::{EventFd, PidFd, ProcId};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+ucs::config_table! {
+    /// Transport `cma`: memory of other processes of one host, by system call.
+    pub struct Config, prefix "UCX_CMA_" {
+        /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1. Without
+        /// it peers find no permission there.
+        pub let_in: bool = "y", key "LET_IN";
+        /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
+        pub map: bool = "y", key "MAP";
+    }
+}
+
+/// An interface: which process, and where it keeps its number.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Addr {
+    pid: U32,
+    reserved: U32,
+    /// Key of the process.
+    key: U64,
+    /// Address there of a word that holds the key.
+    proof: U64,
+}
+
+const _: () = assert!(size_of::<Addr>() == 24);
+
+/// An interface of `cma`. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Iface {
+    inner: Rc<Inner>,
+}
+
+pub(super) struct Inner {
+    attr: IfaceAttr,
+    md: Md,
+    host: HostKey,
+    porter: Arc<Porter>,
+    /// Read by peers as they connect: they know us by it.
+    proof: Box<u64>,
+    alarm: Arc<Alarm>,
+    handlers: AmTable,
+    eps: RefCell<Vec<Weak<Peer>>>,
+}
+
+/// A process at the other end, as one endpoint knows it.
+pub(super) struct Peer {
+    pub pid: u32,
+    pub key: ProcKey,
+    pub death: Arc<Death>,
+    pub tag: Cell<EpTag>,
+    told: Cell<bool>,
+}
+
+impl Iface {
+    /// Opens an interface, if the system permits what it does.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        if let Some(why) = probe::why_off() {
+            return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
+        }
+        if config.let_in && probe::yama_scope() == Some(1) {
+            // Whoever may send us a signal may then look at us, as everywhere without Yama.
+            if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
+                tracing::debug!("cannot let peers in: {e}");
+            }
+        }
+        let porter = Porter::at(Place::new("")?)?;
+        let wake = EventFd::new().map_err(|errno| Error::Sys { call: "eventfd", errno })?;
+        let inner = Inner {
+            attr: attr(),
+            md: Md::new(porter.clone(), config.map),
+            host: HostKey::here(),
+            proof: Box::new(porter.key().0),
+            porter,
+            alarm: Alarm::new(Arc::new(wake)),
+            handlers: AmTable::default(),
+            eps: RefCell::default(),
+        };
+        Ok(Iface { inner: Rc::new(inner) })
+    }
+
+    fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
+        let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
+        if u64::from_le_bytes(bytes) == self.inner.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
+    }
+}
+
+fn attr() -> IfaceAttr {
+    let zcopy = RmaLimits {
+        max_short: 0,
+        max_bcopy: 0,
+        min_zcopy: 0,
+        max_zcopy: isize::MAX as usize,
+        max_iov: direct::MAX_IOV,
+    };
+    IfaceAttr {
+        tl: TL,
+        dev: DEV.into(),
+        kind: DevKind::Shm,
+        caps: Caps::PUT_ZCOPY
+            | Caps::GET_ZCOPY
+            | Caps::CONNECT_TO_IFACE
+            | Caps::PEER_FAILURE
+            | Caps::EP_CHECK
+            | Caps::DIRECT_PTR
+            | Caps::FLUSH_REMOTE,
+        am: Default::default(),
+        put: zcopy,
+        get: zcopy,
+        atomics: Default::default(),
+        order: OrderKind::Ordered,
+        am_id_bits: 8,
+        device_addr_len: 8,
+        iface_addr_len: size_of::<Addr>(),
+        ep_addr_len: 0,
+        tx_depth: None,
+        // A system call, and the page tables of another process.
+        latency: Latency { fixed: 80.0, per_ep: 0.0 },
+        overhead: 400.0,
+        bandwidth: 12e9,
+        reg_cost: (20.0, 0.0),
+    }
+}
+
+/// The process of an address, if it is still that one and lets us look.
+fn prove(addr: &Addr) -> Result<PidFd, ConnectError> {
+    let pid = addr.pid.get();
+    let start = start_time(pid).map_err(|errno| Error::Sys { call: "open", errno })?;
+    let process =
+        PidFd::open(ProcId { pid, start: start.ok_or(ConnectError::Gone)? }).map_err(|e| match e {
+            WatchError::Gone { .. } => ConnectError::Gone,
+            WatchError::Os { errno, .. } if errno.is_resource() => Error::NoDescriptor.into(),
+            WatchError::Os { errno, .. } => Error::Sys { call: "pidfd_open", errno }.into(),
+        })?;
+    let mut word = 0u64;
+    let list = [Iov::<()>::new((&raw mut word).cast(), 8, None)];
+    // SAFETY: `word` is ours; at `proof` the kernel only reads, and only if the process lets us.
+    match unsafe { vm::transfer(Way::Read, pid, &list, addr.proof.get()) } {
+        Ok(()) if word == addr.key.get() => Ok(process),
+        Ok(()) | Err(Error::RemoteAccess | Error::PeerDead) => Err(ConnectError::Gone),
+        Err(Error::Unreachable) => Err(ConnectError::Permission),
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl Inner {
+    fn poll<S: Sink>(&self, sink: &mut S) -> usize {
+        if !self.alarm.is_raised() || !self.alarm.take() {
+            return 0;
+        }
+        let mut dead = Vec::new();
+        self.eps.borrow_mut().retain(|ep| {
+            let ep = ep.upgrade();
+            dead.extend(
+                ep.iter().filter(|ep| ep.death.is_dead() && !ep.told.replace(true)).map(|ep| ep.tag.get()),
+            );
+            ep.is_some()
+        });
+        for tag in &dead {
+            sink.on_ep_error(*tag, Error::PeerDead);
+        }
+        dead.len()
+    }
+}
+
+impl api::Iface for Iface {
+    type Md = Md;
+    type Ep = Ep;
+
+    fn attr(&self) -> &IfaceAttr {
+        &self.inner.attr
+    }
+
+    fn md(&self) -> &Md {
+        &self.inner.md
+    }
+
+    fn device_addr(&self) -> AddrBuf {
+        self.inner.host.0.to_le_bytes().into_iter().collect()
+    }
+
+    fn iface_addr(&self) -> AddrBuf {
+        let addr = Addr {
+            pid: ucs::sys::proc::pid().into(),
+            reserved: 0.into(),
+            key: self.inner.porter.key().0.into(),
+            proof: (std::ptr::from_ref(&*self.inner.proof).addr() as u64).into(),
+        };
+        addr.as_bytes().iter().copied().collect()
+    }
+
+    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+        self.same_host(device)?;
+        let addr = Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)?;
+        prove(&addr).map(drop)
+    }
+
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
+        self.same_host(device)?;
+        let addr = Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)?;
+        let death = self.inner.porter.watch(prove(&addr)?)?;
+        death.tell(&self.inner.alarm);
+        let peer = Rc::new(Peer {
+            pid: addr.pid.get(),
+            key: ProcKey(addr.key.get()),
+            death,
+            tag: Cell::default(),
+            told: Cell::new(false),
+        });
+        let mut eps = self.inner.eps.borrow_mut();
+        if eps.len() == eps.capacity() {
+            eps.retain(|ep| ep.strong_count() > 0);
+        }
+        eps.push(Rc::downgrade(&peer));
+        Ok(Ep::new(self.inner.clone(), peer))
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        self.inner.handlers.set(id, handler);
+    }
+
+    fn set_error_handler(&self, handler: Option<ErrorHandler>) {
+        self.inner.handlers.set_error(handler);
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&self, _max: usize, sink: &mut S) -> usize {
+        self.inner.poll(sink)
+    }
+
+    #[inline]
+    fn progress(&self, _max: usize) -> usize {
+        self.inner.poll(&mut TableSink(&self.inner.handlers))
+    }
+
+    fn flush(&self, _comp: Comp) -> Outcome {
+        Ok(Sent::Done)
+    }
+
+    fn fence(&self) -> Outcome {
+        direct::fence();
+        Ok(Sent::Done)
+    }
+}

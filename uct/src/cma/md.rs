@@ -1,0 +1,171 @@
+//! Memory of `cma`: any memory has a key, since the kernel copies to wherever its owner has it. Memory that this domain
+//! allocates is a file of the `posix` kind besides, which a peer maps when it unpacks the key, if it can.
+
+use super::TL;
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
+use crate::base::direct::{Range, Window};
+use crate::posix;
+use crate::posix::porter::{Name, Porter, ProcKey};
+use std::rc::Rc;
+use std::sync::Arc;
+use ucs::mem::SharedMap;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A remote key on its way.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct PackedKey {
+    /// Key of the owner's process: an endpoint to another one refuses it.
+    owner: U64,
+    /// What the memory is called if it can be mapped, or 0.
+    name: U64,
+    addr: U64,
+    len: U64,
+    access: U32,
+    magic: U32,
+}
+
+const KEY_LEN: usize = size_of::<PackedKey>();
+const KEY_MAGIC: u32 = u32::from_le_bytes(*b"ckey");
+const _: () = assert!(KEY_LEN == 40);
+
+/// The memory domain of `cma`. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Md {
+    attr: Rc<MdAttr>,
+    files: posix::Md,
+    owner: ProcKey,
+    /// Whether to map what can be mapped.
+    mapping: bool,
+}
+
+/// Registered memory.
+#[derive(Debug)]
+pub struct Mem(posix::Mem);
+
+/// An unpacked key.
+#[derive(Debug)]
+pub struct Rkey {
+    owner: ProcKey,
+    way: Way,
+}
+
+/// How its memory is reached.
+#[derive(Debug)]
+enum Way {
+    /// By the kernel.
+    Call(Range),
+    /// It is mapped here.
+    Map(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<SharedMap>),
+}
+
+impl Md {
+    pub(super) fn new(porter: Arc<Porter>, mapping: bool) -> Self {
+        let owner = porter.key();
+        let files = posix::Md::new(porter);
+        let attr = MdAttr { component: TL, rkey_len: KEY_LEN, ..api::Md::attr(&files).clone() };
+        Md { attr: Rc::new(attr), files, owner, mapping }
+    }
+}
+
+impl api::Md for Md {
+    type Mem = Mem;
+    type Rkey = Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        &self.attr
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        self.files.alloc(req).map(Mem)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.files.register(addr, len, access) }.map(Mem)
+    }
+
+    fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        let key = PackedKey {
+            owner: self.owner.0.into(),
+            name: mem.0.name().map_or(0, |name| name.0).into(),
+            addr: (mem.addr().addr() as u64).into(),
+            len: (mem.len() as u64).into(),
+            access: mem.0.access().bits().into(),
+            magic: KEY_MAGIC.into(),
+        };
+        Ok(key.as_bytes().iter().copied().collect())
+    }
+
+    fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
+        let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
+        let (owner, addr) = (ProcKey(key.owner.get()), key.addr.get());
+        let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
+        let access = Access::from_bits_truncate(key.access.get());
+        let map = match key.name.get() {
+            0 => None,
+            _ if !self.mapping => None,
+            // Where it cannot be mapped (another network namespace, no descriptor left) the kernel copies.
+            name => self.files.map(Name(name), len).ok().filter(|map| len <= map.len()),
+        };
+        let way = match map {
+            Some(map) => {
+                // SAFETY: `len` bytes are mapped (just checked) as long as `map`, which lives in the same key.
+                Way::Map(unsafe { Window::new(addr, len, map.as_ptr(), access) }, map)
+            }
+            None => Way::Call(Range::new(addr, len, access)),
+        };
+        Ok(Rkey { owner, way })
+    }
+
+    fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
+        rkey.window()?.at(remote, len, Access::empty()).ok()
+    }
+}
+
+impl api::Memory for Mem {
+    fn addr(&self) -> *mut u8 {
+        self.0.addr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn method(&self) -> Option<AllocMethod> {
+        self.0.method()
+    }
+}
+
+impl Rkey {
+    /// The process whose memory it names.
+    pub(super) fn owner(&self) -> ProcKey {
+        self.owner
+    }
+
+    /// The memory, if it is mapped here. // HOT
+    #[inline(always)]
+    pub(super) fn window(&self) -> Option<&Window> {
+        match &self.way {
+            Way::Map(window, _) => Some(window),
+            Way::Call(_) => None,
+        }
+    }
+
+    /// The memory in its owner's terms. // HOT
+    #[inline(always)]
+    pub(super) fn bounds(&self) -> &Range {
+        match &self.way {
+            Way::Map(window, _) => window.bounds(),
+            Way::Call(range) => range,
+        }
+    }
+}
+
+impl api::Rkey for Rkey {
+    fn range(&self) -> (u64, usize) {
+        self.bounds().range()
+    }
+}

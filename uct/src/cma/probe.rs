@@ -1,0 +1,86 @@
+//! Whether this process may use the system calls at all, and if not, who forbids it and what to do about it.
+//! Called when an interface opens. Tries, and then reads what the system says about itself; changes nothing.
+
+use super::vm::{self, Way};
+use crate::api::{Error, Iov};
+use std::fs;
+use ucs::Errno;
+
+/// Linux' number of the capability that overrides the rules of ptrace.
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// Why the transport cannot be used here, in words for people; `None` if nothing speaks against it. A particular peer may
+/// still be out of reach: another user's, or one in another pid namespace. Connecting tells.
+pub fn why_off() -> Option<String> {
+    let (from, mut to) = (0x5eed_u64, 0u64);
+    let list = [Iov::<()>::new((&raw mut to).cast(), 8, None)];
+    // SAFETY: both words are this function's own; `to` is looked at after the call only.
+    let tried =
+        unsafe { vm::transfer(Way::Read, std::process::id(), &list, (&raw const from).addr() as u64) };
+    match tried {
+        Ok(()) if to == from => {}
+        Err(Error::Unreachable) => {
+            return Some(
+                "the system call process_vm_readv is forbidden here (by the container's seccomp profile? run it with \
+                 --cap-add=SYS_PTRACE, or another profile)"
+                    .into(),
+            );
+        }
+        Err(Error::Sys { errno: Errno(libc::ENOSYS), .. }) => {
+            return Some(
+                "this kernel has no process_vm_readv (CONFIG_CROSS_MEMORY_ATTACH), or hides it".into(),
+            );
+        }
+        Err(e) => return Some(format!("process_vm_readv does not work here: {e}")),
+        Ok(()) => return Some("process_vm_readv gives wrong bytes here".into()),
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    forbidden(yama_scope(), capabilities(&status))
+}
+
+/// What Yama's rule means for processes that are not each other's parents.
+fn forbidden(scope: Option<u32>, capabilities: u64) -> Option<String> {
+    match scope {
+        // With 1 a process may let others in, which an interface does as it opens (`UCX_CMA_LET_IN`).
+        None | Some(0 | 1) => None,
+        Some(2) if capabilities & 1 << CAP_SYS_PTRACE != 0 => None,
+        Some(scope) => Some(format!(
+            "/proc/sys/kernel/yama/ptrace_scope is {scope}: processes may not read each other's memory \
+             ({}set it to 0 or 1)",
+            if scope == 2 { "give them CAP_SYS_PTRACE, or " } else { "" }
+        )),
+    }
+}
+
+/// Yama's rule; `None` where there is no Yama.
+pub fn yama_scope() -> Option<u32> {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+/// The effective capabilities, from the text of `/proc/PID/status`.
+fn capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_is_read_and_told() {
+        assert_eq!(forbidden(None, 0), None);
+        assert_eq!(forbidden(Some(1), 0), None);
+        assert_eq!(forbidden(Some(2), 1 << CAP_SYS_PTRACE), None);
+        let text = forbidden(Some(2), 0).unwrap();
+        assert!(text.contains("ptrace_scope is 2") && text.contains("CAP_SYS_PTRACE"), "{text}");
+        let text = forbidden(Some(3), u64::MAX).unwrap();
+        assert!(text.contains("ptrace_scope is 3") && !text.contains("CAP_SYS_PTRACE"), "{text}");
+    }
+
+    #[test]
+    fn capabilities_are_found() {
+        assert_eq!(capabilities("Name:\tx\nCapInh:\t1\nCapEff:\t00000000a80425fb\n"), 0xa804_25fb);
+        assert_eq!(capabilities(""), 0);
+    }
+}

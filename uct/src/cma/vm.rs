@@ -1,0 +1,157 @@
+//! `process_vm_readv` and `process_vm_writev` over lists of local blocks. Called by `ep.rs`, `iface.rs` and `probe.rs`.
+//! The kernel checks every address on either side; nothing here looks behind a pointer. All is done at return.
+
+use crate::api::{Error, Iov};
+use arrayvec::ArrayVec;
+use ucs::Errno;
+
+/// Local blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
+const BATCH: usize = 64;
+/// Bytes of one system call; the kernel stops short of 2 GiB.
+const MOST: usize = 1 << 30;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From the other process into the blocks.
+    Read,
+    /// From the blocks into the other process.
+    Write,
+}
+
+/// Moves the bytes of the blocks from or to `remote` of process `pid`. // HOT
+///
+/// # Safety
+/// The blocks must be valid for reads, or for writes by nobody else if the way is [`Way::Read`]; and what is at `remote`
+/// must be the peer's to give: it has named it in a key, or it is ours and nobody looks.
+pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) -> Result<(), Error> {
+    let mut blocks = list.iter().flat_map(|piece| {
+        (0..piece.count).map(|block| (piece.addr.wrapping_add(block * piece.stride), piece.len))
+    });
+    let mut rest = None;
+    let mut at = remote;
+    loop {
+        let mut batch = ArrayVec::<libc::iovec, BATCH>::new();
+        let mut sum = 0;
+        while sum < MOST && !batch.is_full() {
+            let Some((addr, len)) = rest.take().or_else(|| blocks.next()) else { break };
+            let now = usize::min(len, MOST - sum);
+            if now > 0 {
+                batch.push(libc::iovec { iov_base: addr.cast(), iov_len: now });
+                sum += now;
+            }
+            if now < len {
+                rest = Some((addr.wrapping_add(now), len - now));
+            }
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { whole(way, pid, &mut batch, at, sum)? };
+        at = at.wrapping_add(sum as u64);
+    }
+}
+
+/// One batch, in as many calls as the kernel wants.
+///
+/// # Safety
+/// As [`transfer`].
+unsafe fn whole(way: Way, pid: u32, batch: &mut [libc::iovec], at: u64, len: usize) -> Result<(), Error> {
+    let (mut batch, mut at, mut len) = (batch, at, len);
+    loop {
+        // SAFETY: the caller's promise is the same.
+        let done = unsafe { call(way, pid, batch, at, len)? };
+        if done >= len {
+            return Ok(());
+        }
+        // A page of the other process could not be reached, or a signal came: what is left says which.
+        at = at.wrapping_add(done as u64);
+        len -= done;
+        let mut skip = done;
+        while skip >= batch[0].iov_len {
+            skip -= batch[0].iov_len;
+            batch = &mut batch[1..];
+        }
+        batch[0].iov_base = batch[0].iov_base.cast::<u8>().wrapping_add(skip).cast();
+        batch[0].iov_len -= skip;
+    }
+}
+
+/// # Safety
+/// As [`transfer`].
+unsafe fn call(way: Way, pid: u32, batch: &[libc::iovec], at: u64, len: usize) -> Result<usize, Error> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| Error::PeerDead)?;
+    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len };
+    let (list, count) = (batch.as_ptr(), batch.len() as libc::c_ulong);
+    let done = match way {
+        // SAFETY: the caller vouches for the blocks; the kernel checks them and the remote range.
+        Way::Read => unsafe { libc::process_vm_readv(pid, list, count, &remote, 1, 0) },
+        // SAFETY: as above.
+        Way::Write => unsafe { libc::process_vm_writev(pid, list, count, &remote, 1, 0) },
+    };
+    match usize::try_from(done) {
+        Ok(0) => Err(Error::RemoteAccess),
+        Ok(done) => Ok(done),
+        Err(_) => Err(failure(Errno::last_os())),
+    }
+}
+
+/// What the kernel's refusal means.
+#[cold]
+fn failure(errno: Errno) -> Error {
+    match errno {
+        Errno(libc::ESRCH) => Error::PeerDead,
+        Errno(libc::EPERM) => Error::Unreachable,
+        Errno(libc::EFAULT) => Error::RemoteAccess,
+        Errno(libc::ENOMEM) => Error::NoMemory,
+        errno => Error::Sys { call: "process_vm", errno },
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn go(way: Way, list: &[Iov<'_, ()>], remote: *const u8) -> Result<(), Error> {
+        // SAFETY: the tests own both sides and look at neither meanwhile.
+        unsafe { transfer(way, std::process::id(), list, remote.addr() as u64) }
+    }
+
+    #[test]
+    fn many_blocks_go_in_batches() {
+        let mut far = vec![0u8; 3000];
+        let near: Vec<u8> = (0..6000).map(|i| i as u8).collect();
+        // 300 blocks of 10, every other 10 bytes left out, and empty ones between.
+        let blocks = Iov { addr: near.as_ptr().cast_mut(), len: 10, stride: 20, count: 290, mem: None };
+        let empty = Iov::new(near.as_ptr(), 0, None);
+        let tail = Iov { addr: near[5800..].as_ptr().cast_mut(), len: 10, stride: 20, count: 10, mem: None };
+        go(Way::Write, &[empty, blocks, empty, tail], far.as_mut_ptr()).unwrap();
+        for (i, byte) in far.iter().enumerate() {
+            assert_eq!(*byte, near[i / 10 * 20 + i % 10], "{i}");
+        }
+        let mut back = vec![0u8; 3000];
+        let list = [Iov { addr: back.as_mut_ptr(), len: 1, stride: 1, count: 3000, mem: None }];
+        go(Way::Read, &list, far.as_ptr()).unwrap();
+        assert_eq!(back, far);
+        assert_eq!(go(Way::Read, &[empty], std::ptr::null()), Ok(()));
+    }
+
+    #[test]
+    fn a_hole_is_an_error_and_no_signal() {
+        let map = ucs::mem::Mapping::new(1 << 16, Default::default()).unwrap();
+        let hole = map.as_ptr().wrapping_add(1 << 15);
+        // SAFETY: half of a mapping of the test's own, unused, and never touched again by this process.
+        unsafe { rustix::mm::mprotect(hole.cast(), 1 << 15, rustix::mm::MprotectFlags::empty()) }.unwrap();
+        let mut near = vec![7u8; 1 << 16];
+        let list = [Iov::new(near.as_mut_ptr(), 1 << 16, None)];
+        assert_eq!(go(Way::Write, &list, map.as_ptr()), Err(Error::RemoteAccess));
+        assert_eq!(go(Way::Read, &list, hole), Err(Error::RemoteAccess));
+        // SAFETY: the first half is still mapped, and written by the kernel before it met the hole.
+        assert_eq!(unsafe { hole.wrapping_sub(1).read_volatile() }, 7);
+        let one = [Iov::new(near.as_mut_ptr(), 1, None)];
+        // SAFETY: no process has this id, so nothing is touched.
+        let gone = unsafe { transfer::<()>(Way::Write, (1 << 22) + 1, &one, 4096) };
+        assert_eq!(gone, Err(Error::PeerDead));
+    }
+}

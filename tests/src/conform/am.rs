@@ -287,6 +287,9 @@ pub fn kept_messages_stay<I: Iface>(p: &Pair<I>) {
 
 /// Kept messages are read and given back by another thread while more arrive and are kept.
 pub fn kept_messages_go_to_other_threads<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
     const COUNT: u64 = 3000;
     let len = |n: u64| (n as usize * 7) % 300.min(p.a.attr().am.max_bcopy - 8) + 8;
     let (to, from) = std::sync::mpsc::sync_channel::<Kept>(16);

@@ -111,6 +111,7 @@ fn attr() -> IfaceAttr {
         min_zcopy: 0,
         max_zcopy: isize::MAX as usize,
         max_iov: direct::MAX_IOV,
+        max_remote: 0,
     };
     IfaceAttr {
         tl: TL,

@@ -242,8 +242,8 @@ mod tests {
             "#         Device: memory",
             "#           Type: loopback",
             "#      capabilities:",
-            "#           atomic_add: 32, 64 bit",
-            "#         atomic_cswap: 32, 64 bit",
+            "#           atomic_add: 8, 16, 32, 64, 128 bit",
+            "#         atomic_cswap: 8, 16, 32, 64, 128 bit",
             "#           connection: to iface",
             "#        iface address: 8 bytes",
         ] {

@@ -1,24 +1,45 @@
 //! ucx-info: what this build is, how it is configured, which transports and devices it finds, and which protocol each
-//! message size takes and why. Letters and layout are those of `ucx_info`. Measures nothing, changes nothing.
+//! message size takes and why; what the machine is like, and what it lacks. Letters and layout are those of `ucx_info`.
+//! Changes nothing; only `-s` measures, for a tenth of a second.
 
 mod config;
 mod devices;
+mod doctor;
 mod protocols;
+mod sizes;
+mod system;
 mod version;
+mod workers;
 
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
 use tools_common::settings;
 
-/// Shows version, configuration, devices and protocol choice.
+/// What can be asked for.
+const WHAT: [&str; 10] =
+    ["version", "build", "system", "types", "config", "devices", "context", "worker", "endpoint", "doctor"];
+
+/// Shows version, machine, configuration, devices and protocol choice; says what is missing or slow.
 #[derive(Parser)]
 #[command(name = "ucx-info", disable_version_flag = true)]
-#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["version", "config", "devices", "endpoint"])))]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(WHAT)))]
 struct Args {
     /// Version
     #[arg(short)]
     version: bool,
+
+    /// How it was built
+    #[arg(short)]
+    build: bool,
+
+    /// The machine, and how fast it copies memory
+    #[arg(short)]
+    system: bool,
+
+    /// Sizes of types and of packet headers
+    #[arg(short = 'y')]
+    types: bool,
 
     /// Configuration: every variable with its value, origin, default, unit and meaning
     #[arg(short)]
@@ -28,9 +49,21 @@ struct Args {
     #[arg(short)]
     devices: bool,
 
+    /// Transports that a context chooses
+    #[arg(short = 'p')]
+    context: bool,
+
+    /// A worker: its interfaces and its address
+    #[arg(short)]
+    worker: bool,
+
     /// Protocol by size between two workers, and why
     #[arg(short)]
     endpoint: bool,
+
+    /// What is missing or slow on this machine, and what to do; exit status 1 if something does not work
+    #[arg(long)]
+    doctor: bool,
 
     /// With -c: only NAME=value lines
     #[arg(long, requires = "config")]
@@ -55,6 +88,8 @@ struct Args {
 
 /// Exit status for wrong arguments or configuration.
 const USAGE: u8 = 2;
+/// Exit status of `--doctor` when something does not work.
+const ILL: u8 = 1;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -66,7 +101,7 @@ fn main() -> ExitCode {
         Err(e) => return refuse(&first_line(&e), USAGE),
     };
     match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(text) => refuse(&text, USAGE),
     }
 }
@@ -79,13 +114,14 @@ fn refuse(text: &str, status: u8) -> ExitCode {
 fn first_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
-        return "say what to show: -v, -c, -d or -e (see ucx-info -h)".into();
+        return "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)".into();
     }
     let line = text.lines().next().unwrap_or_default();
     format!("{} (see ucx-info -h)", line.strip_prefix("error: ").unwrap_or(line))
 }
 
-fn run(args: &Args) -> Result<(), String> {
+fn run(args: &Args) -> Result<ExitCode, String> {
+    let mut status = ExitCode::SUCCESS;
     let mut all = serde_json::Map::new();
     let mut show = |name: &str, text: String, json: serde_json::Value| {
         if args.json {
@@ -98,7 +134,26 @@ fn run(args: &Args) -> Result<(), String> {
         let v = version::Version::new();
         show("version", v.to_string(), json(&v));
     }
-    if args.config || args.devices || args.endpoint {
+    if args.build {
+        let b = version::Build::new();
+        show("build", b.to_string(), json(&b));
+    }
+    if args.system {
+        let system = system::look();
+        show("system", system.to_string(), json(&system));
+    }
+    if args.types {
+        let all = sizes::all();
+        show("types", sizes::text(&all), json(&all));
+    }
+    if args.doctor {
+        let all = doctor::examine(settings::load().map_err(|e| e.to_string()));
+        show("doctor", doctor::text(&all), json(&all));
+        if doctor::is_ill(&all) {
+            status = ExitCode::from(ILL);
+        }
+    }
+    if args.config || args.devices || args.context || args.worker || args.endpoint {
         let source = settings::load().map_err(|e| e.to_string())?;
         if args.config {
             let how = match (args.plain, args.comment) {
@@ -113,6 +168,14 @@ fn run(args: &Args) -> Result<(), String> {
             let found = devices::find(&source, args.transport.as_deref())?;
             show("devices", devices::text(&found), json(&found));
         }
+        if args.context {
+            let chosen = workers::context(&source)?;
+            show("context", chosen.to_string(), json(&chosen));
+        }
+        if args.worker {
+            let worker = workers::worker(&source)?;
+            show("worker", worker.to_string(), json(&worker));
+        }
         if args.endpoint {
             let found = protocols::find(&source)?;
             show("endpoints", protocols::text(&found), json(&found));
@@ -121,7 +184,7 @@ fn run(args: &Args) -> Result<(), String> {
     if args.json {
         tools_common::out::line(serde_json::Value::Object(all).to_string());
     }
-    Ok(())
+    Ok(status)
 }
 
 fn json<T: serde::Serialize>(value: &T) -> serde_json::Value {

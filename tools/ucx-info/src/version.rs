@@ -1,4 +1,4 @@
-//! `-v`: version of this build and of what it speaks.
+//! `-v`: version of this build and of what it speaks; `-b`: how it was built.
 
 use serde::Serialize;
 
@@ -28,5 +28,31 @@ impl std::fmt::Display for Version {
         writeln!(f, "# Version {}", self.version)?;
         writeln!(f, "# Wire protocol: {}", self.wire_protocol)?;
         writeln!(f, "# Built for: {}, {}", self.target, self.build)
+    }
+}
+
+/// What `-b` shows: name and value, in order.
+#[derive(Serialize)]
+pub struct Build(Vec<(&'static str, &'static str)>);
+
+impl Build {
+    /// This build's.
+    pub fn new() -> Build {
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        Build(vec![
+            ("debug assertions", yes(cfg!(debug_assertions))),
+            ("EFA hardware (feature verbs)", yes(cfg!(feature = "verbs"))),
+            ("software EFA device", "yes"),
+            ("endian", if cfg!(target_endian = "little") { "little" } else { "big" }),
+            ("pointer width", if cfg!(target_pointer_width = "64") { "64" } else { "32" }),
+            ("AVX2 for all code", yes(cfg!(target_feature = "avx2"))),
+            ("panics", if cfg!(panic = "unwind") { "unwind" } else { "abort" }),
+        ])
+    }
+}
+
+impl std::fmt::Display for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|(name, value)| writeln!(f, "# {name}: {value}"))
     }
 }

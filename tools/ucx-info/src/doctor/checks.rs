@@ -1,0 +1,301 @@
+//! The checks: each looks at one thing and says what it found, and what to do if that is missing or slow.
+
+use tools_common::units::short_bytes;
+use ucs::config::Source;
+use ucs::mem::SharedMem;
+use ucs::sys::topo;
+
+use super::Finding;
+use super::machine::Machine;
+
+/// Checks of the machine and of this process's limits.
+pub fn machine(m: &Machine) -> Vec<Finding> {
+    let all = [
+        build,
+        cores,
+        governor,
+        clock,
+        load,
+        numa,
+        kernel,
+        memory,
+        memory_files,
+        file_size,
+        descriptors,
+        memlock,
+        huge_pages,
+        dev_shm,
+        ptrace,
+        hardware,
+        launcher,
+    ];
+    all.iter().filter_map(|check| check(m)).collect()
+}
+
+fn build(m: &Machine) -> Option<Finding> {
+    Some(match m.is_debug {
+        false => Finding::good("build", "release"),
+        true => Finding::slow("build", "debug", "measure with a release build: cargo build --release"),
+    })
+}
+
+fn cores(m: &Machine) -> Option<Finding> {
+    let found = format!("this process may run on {} ({})", m.cpus.len(), m.cpus);
+    let cpus = m.cpus.as_slice();
+    let apart = cpus.iter().skip(1).any(|cpu| !topo::same_core(cpus[0], *cpu));
+    Some(match (cpus.len(), apart) {
+        (0 | 1, _) => Finding::slow(
+            "cores",
+            found,
+            "two processes that poll share one core: allow two (taskset, --cpus of the container)",
+        ),
+        (_, false) => Finding::slow(
+            "cores",
+            format!("{found}, threads of one core"),
+            "measure on a machine with two cores",
+        ),
+        _ => Finding::good("cores", found),
+    })
+}
+
+fn governor(m: &Machine) -> Option<Finding> {
+    let of = |cpu: &usize| m.text(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"));
+    let mut all: Vec<String> = m.cpus.as_slice().iter().filter_map(of).collect();
+    all.sort();
+    all.dedup();
+    Some(match all.iter().find(|g| *g != "performance") {
+        _ if all.is_empty() => {
+            Finding::good("cpu governor", "none to choose (virtual machine, or fixed frequency)")
+        }
+        None => Finding::good("cpu governor", "performance"),
+        Some(_) => Finding::slow(
+            "cpu governor",
+            all.join(", "),
+            "clocks change while you measure: cpupower frequency-set -g performance",
+        ),
+    })
+}
+
+fn clock(m: &Machine) -> Option<Finding> {
+    let source = m.text("/sys/devices/system/clocksource/clocksource0/current_clocksource")?;
+    Some(match source.as_str() {
+        "tsc" | "kvm-clock" | "arch_sys_counter" | "hyperv_clocksource_tsc_page" => {
+            Finding::good("clock", source)
+        }
+        _ => Finding::slow(
+            "clock",
+            source,
+            "reading the time is a system call: boot with clocksource=tsc if it is stable",
+        ),
+    })
+}
+
+fn load(m: &Machine) -> Option<Finding> {
+    let text = m.text("/proc/loadavg")?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    let found = format!("{load} processes want to run");
+    let room = (m.cpus.len() as f64 - 1.5).max(0.5);
+    Some(if load <= room {
+        Finding::good("load", found)
+    } else {
+        Finding::slow(
+            "load",
+            found,
+            "others take cores away: figures scatter; compare medians of several runs",
+        )
+    })
+}
+
+fn numa(m: &Machine) -> Option<Finding> {
+    let nodes = m.names("/sys/devices/system/node").iter().filter(|n| is_numbered(n, "node")).count();
+    let balancing = m.number("/proc/sys/kernel/numa_balancing").unwrap_or(0);
+    Some(match (nodes, balancing) {
+        (0 | 1, _) => Finding::good("numa", "one node"),
+        (n, 0) => Finding::good("numa", format!("{n} nodes, balancing off")),
+        (n, _) => Finding::slow(
+            "numa",
+            format!("{n} nodes, balancing on"),
+            "the kernel moves pages under the transports: sysctl kernel.numa_balancing=0",
+        ),
+    })
+}
+
+fn kernel(m: &Machine) -> Option<Finding> {
+    let text = m.text("/proc/sys/kernel/osrelease")?;
+    let mut numbers = text.split(['.', '-']).map_while(|n| n.parse::<u32>().ok());
+    let version = (numbers.next()?, numbers.next()?);
+    Some(match version {
+        (5, 3..) | (6.., _) => Finding::good("kernel", text),
+        _ => {
+            Finding::bad("kernel", text, "Linux 5.3 is the oldest that can watch a peer process (pidfd_open)")
+        }
+    })
+}
+
+fn memory(m: &Machine) -> Option<Finding> {
+    let free = m.memory?;
+    let found = format!("{} available", short(free));
+    Some(if free >= 256 << 20 {
+        Finding::good("memory", found)
+    } else {
+        Finding::bad(
+            "memory",
+            found,
+            "free some, or raise the container's limit: segments of shared memory are checked against it",
+        )
+    })
+}
+
+fn memory_files(_: &Machine) -> Option<Finding> {
+    Some(match SharedMem::create("ucx-info doctor", 4096, Default::default()) {
+        Ok(_) => Finding::good("memory files", "memfd_create and sealing work"),
+        Err(e) => Finding::bad("memory files", e.to_string(), "posix and the software EFA device need them"),
+    })
+}
+
+fn file_size(m: &Machine) -> Option<Finding> {
+    Some(match m.file_size {
+        None => Finding::good("file size", "unlimited"),
+        Some(n) if n >= 1 << 30 => Finding::good("file size", format!("up to {}", short(n))),
+        Some(n) => Finding::bad(
+            "file size",
+            format!("files may have {}", short(n)),
+            "it bounds shared memory too: ulimit -f unlimited",
+        ),
+    })
+}
+
+fn descriptors(m: &Machine) -> Option<Finding> {
+    Some(match m.files {
+        None => Finding::good("descriptors", "unlimited"),
+        Some(n) if n >= 1024 => Finding::good("descriptors", format!("up to {n}")),
+        Some(n) => Finding::slow(
+            "descriptors",
+            format!("up to {n}"),
+            "each peer takes some: ulimit -n 65536 for many peers",
+        ),
+    })
+}
+
+fn memlock(m: &Machine) -> Option<Finding> {
+    Some(match m.memlock {
+        None => Finding::good("locked memory", "unlimited"),
+        Some(n) if n >= 64 << 20 => Finding::good("locked memory", format!("up to {}", short(n))),
+        Some(n) => Finding::slow(
+            "locked memory",
+            format!("up to {}", short(n)),
+            "EFA hardware pins what is registered: ulimit -l unlimited (shared memory and the software device pin nothing)",
+        ),
+    })
+}
+
+fn huge_pages(m: &Machine) -> Option<Finding> {
+    let size = m.meminfo("Hugepagesize").map_or(0, |kb| kb << 10);
+    let free = m.meminfo("HugePages_Free").unwrap_or(0);
+    let thp = m.text("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let thp = thp
+        .split_once('[')
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map_or("none", |(word, _)| word)
+        .to_owned();
+    let found = format!("{free} of {} reserved and free; transparent: {thp}", short(size));
+    Some(if free > 0 || thp == "always" || thp == "madvise" {
+        Finding::good("huge pages", found)
+    } else {
+        let advice = "large buffers miss the TLB: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+        Finding::slow("huge pages", found, advice)
+    })
+}
+
+fn dev_shm(m: &Machine) -> Option<Finding> {
+    // Nothing here puts files there; other libraries on the machine do.
+    let free = m.dev_shm.map_or("not there".into(), |n| format!("{} free", short(n)));
+    Some(Finding::good("/dev/shm", format!("{free}; not used by this library")))
+}
+
+fn ptrace(m: &Machine) -> Option<Finding> {
+    let scope = m.number("/proc/sys/kernel/yama/ptrace_scope").unwrap_or(0);
+    Some(match scope {
+        0 => Finding::good("ptrace scope", "0: processes of one user may read each other's memory"),
+        n => Finding::slow(
+            "ptrace scope",
+            format!("{n}: a process may not read another's memory by system call"),
+            "long messages are copied through the segment instead of once (CMA): sysctl kernel.yama.ptrace_scope=0",
+        ),
+    })
+}
+
+fn hardware(m: &Machine) -> Option<Finding> {
+    let nics: Vec<String> = m
+        .names("/sys/class/infiniband")
+        .into_iter()
+        .filter(|n| n.starts_with("rdmap") || n.starts_with("efa_"))
+        .collect();
+    let nodes = m.names("/dev/infiniband").iter().filter(|n| is_numbered(n, "uverbs")).count();
+    Some(match (nics.len(), nodes) {
+        (0, _) => Finding::good("EFA hardware", "none; the software device stands in"),
+        (_, 0) => Finding::bad(
+            "EFA hardware",
+            format!("{}, but no /dev/infiniband/uverbs*", nics.join(", ")),
+            "give the container the device files (--device /dev/infiniband/uverbs0)",
+        ),
+        _ => Finding::good("EFA hardware", nics.join(", ")),
+    })
+}
+
+fn launcher(m: &Machine) -> Option<Finding> {
+    let found = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/local/lib",
+    ]
+    .iter()
+    .find(|dir| m.names(dir).iter().any(|n| n.starts_with("libpmix.so")));
+    Some(match found {
+        Some(dir) => Finding::good("launcher", format!("libpmix in {dir}")),
+        None => Finding::good(
+            "launcher",
+            "no libpmix where it usually is: mpirun and srun need it, nothing else does",
+        ),
+    })
+}
+
+/// Each transport on each device, opened once.
+pub fn transports(source: &Source) -> Vec<Finding> {
+    let all = match uct::any::resources(source) {
+        Ok(all) => all,
+        Err(e) => return vec![Finding::bad("transports", e.to_string(), "none can be used")],
+    };
+    all.iter()
+        .map(|r| {
+            let name = format!("{}/{}", r.tl, r.dev);
+            match uct::any::open(r.tl, &r.dev, source) {
+                Ok(_) => Finding::good("transport", format!("{name} opens")),
+                Err(e) => Finding::bad(
+                    "transport",
+                    format!("{name}: {e}"),
+                    "what the line says; UCX_TLS leaves it out",
+                ),
+            }
+        })
+        .collect()
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A size for people, rounded down to three digits.
+fn short(bytes: u64) -> String {
+    let unit = bytes.checked_ilog2().map_or(0, |bits| bits / 10 * 10);
+    let exact = short_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+    match unit {
+        0 => exact,
+        _ => short_bytes(((bytes >> unit) as usize) << unit),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+use super::super::Verdict;
+use super::*;
+use std::fs;
+use ucs::sys::CpuSet;
+
+/// A machine of files, removed at the end.
+struct Fake(Machine);
+
+impl Fake {
+    fn new(name: &str, files: &[(&str, &str)]) -> Fake {
+        let root = std::env::temp_dir().join(format!("ucx-info-doctor-{}-{name}", std::process::id()));
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+        let m = Machine {
+            root,
+            cpus: CpuSet::parse("0-3").unwrap(),
+            files: Some(1024),
+            memlock: None,
+            file_size: None,
+            memory: Some(1 << 34),
+            dev_shm: Some(1 << 30),
+            is_debug: false,
+        };
+        Fake(m)
+    }
+
+    fn find(&self, check: &str) -> Finding {
+        let all = machine(&self.0);
+        all.into_iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no check of {check}"))
+    }
+
+    fn is(&self, check: &str, verdict: Verdict, words: &str) {
+        let f = self.find(check);
+        assert_eq!(f.verdict, verdict, "{f:?}");
+        assert!(f.found.contains(words) || f.advice.contains(words), "{f:?}");
+        assert_eq!(f.advice.is_empty(), verdict == Verdict::Good, "{f:?}");
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0.root);
+    }
+}
+
+#[test]
+fn a_good_machine_has_nothing_to_do() {
+    let m = Fake::new(
+        "good",
+        &[
+            ("proc/sys/kernel/osrelease", "6.1.0-18-amd64"),
+            ("proc/sys/kernel/yama/ptrace_scope", "0"),
+            ("proc/loadavg", "0.10 0.2 0.3 1/100 42"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never"),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc"),
+            ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+        ],
+    );
+    for f in machine(&m.0) {
+        // Cores and memory files are this machine's own.
+        if f.check != "cores" && f.check != "memory files" {
+            assert_eq!((f.verdict, f.advice.as_str()), (Verdict::Good, ""), "{f:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_slow_is_said_with_its_remedy() {
+    let mut m = Fake::new(
+        "slow",
+        &[
+            ("proc/sys/kernel/yama/ptrace_scope", "1"),
+            ("proc/sys/kernel/numa_balancing", "1"),
+            ("proc/loadavg", "7.50 0 0 1/1 1"),
+            ("proc/meminfo", "HugePages_Free:        0\nHugepagesize:       2048 kB"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
+            ("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
+            ("sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave"),
+            ("sys/devices/system/node/node0/cpulist", "0-1"),
+            ("sys/devices/system/node/node1/cpulist", "2-3"),
+            ("sys/devices/system/node/possible", "0-1"),
+        ],
+    );
+    m.0.files = Some(256);
+    m.0.memlock = Some(65536);
+    m.0.is_debug = true;
+    m.is("ptrace scope", Verdict::Slow, "ptrace_scope=0");
+    m.is("numa", Verdict::Slow, "2 nodes, balancing on");
+    m.is("load", Verdict::Slow, "7.5 processes");
+    m.is("huge pages", Verdict::Slow, "0 of 2M reserved and free; transparent: never");
+    m.is("clock", Verdict::Slow, "hpet");
+    m.is("cpu governor", Verdict::Slow, "powersave");
+    m.is("descriptors", Verdict::Slow, "ulimit -n");
+    m.is("locked memory", Verdict::Slow, "up to 64K");
+    m.is("build", Verdict::Slow, "--release");
+    m.0.cpus = CpuSet::parse("0").unwrap();
+    m.is("cores", Verdict::Slow, "this process may run on 1 (0)");
+}
+
+#[test]
+fn what_is_missing_is_bad() {
+    let mut m = Fake::new(
+        "bad",
+        &[("proc/sys/kernel/osrelease", "4.18.0-305.el8"), ("sys/class/infiniband/rdmap0s6/node_guid", "0")],
+    );
+    m.0.memory = Some(100 << 20);
+    m.0.file_size = Some(51200);
+    m.is("kernel", Verdict::Bad, "Linux 5.3");
+    m.is("memory", Verdict::Bad, "100M available");
+    m.is("file size", Verdict::Bad, "ulimit -f");
+    m.is("EFA hardware", Verdict::Bad, "rdmap0s6, but no /dev/infiniband/uverbs*");
+}
+
+#[test]
+fn a_transport_that_does_not_open_says_why() {
+    let all = transports(&Source::empty().with("UCX_POSIX_FIFO_SIZE", "lots"));
+    let posix = all.iter().find(|f| f.found.starts_with("posix/memory")).unwrap();
+    assert_eq!(posix.verdict, Verdict::Bad);
+    assert!(posix.found.contains("UCX_POSIX_FIFO_SIZE=lots"), "{posix:?}");
+    assert!(all.iter().any(|f| f.found == "self/memory opens" && f.verdict == Verdict::Good));
+}
+
+#[test]
+fn sizes_are_short() {
+    assert_eq!([0, 100, 65536, 65537, (5 << 30) + 17].map(short), ["0", "100", "64K", "64K", "5G"]);
+}

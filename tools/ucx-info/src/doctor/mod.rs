@@ -1,0 +1,100 @@
+//! `--doctor`: what of this machine is missing or slow for the transports, and what to do about it. Looks at files of
+//! the system and limits of this process, and opens each transport once. Changes nothing and needs no privilege.
+
+mod checks;
+mod machine;
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use ucs::config::Source;
+
+use machine::Machine;
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// It works, and could work better.
+    Slow,
+    /// Something does not work.
+    Bad,
+}
+
+/// One check.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    check: &'static str,
+    verdict: Verdict,
+    /// What is there.
+    found: String,
+    /// What to do, and what for. Empty if it is good.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    advice: String,
+}
+
+impl Finding {
+    fn good(check: &'static str, found: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Good, found: found.into(), advice: String::new() }
+    }
+
+    fn slow(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Slow, found: found.into(), advice: advice.into() }
+    }
+
+    fn bad(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Bad, found: found.into(), advice: advice.into() }
+    }
+}
+
+/// Looks at everything. `config` is how reading the configuration went.
+pub fn examine(config: Result<Source, String>) -> Vec<Finding> {
+    let machine = Machine::here();
+    let mut all = checks::machine(&machine);
+    match config {
+        Ok(source) => {
+            all.push(Finding::good(
+                "configuration",
+                "every UCX_* and SOFTEFA_* key is known and has a good value",
+            ));
+            all.extend(checks::transports(&source));
+        }
+        Err(why) => {
+            all.push(Finding::bad("configuration", why, "correct or unset it: no program starts with it"));
+            all.extend(checks::transports(&Source::empty()));
+        }
+    }
+    all
+}
+
+/// Whether anything does not work.
+pub fn is_ill(all: &[Finding]) -> bool {
+    all.iter().any(|f| f.verdict == Verdict::Bad)
+}
+
+/// The findings as text.
+pub fn text(all: &[Finding]) -> String {
+    let mut out = String::new();
+    for f in all {
+        let mark = match f.verdict {
+            Verdict::Good => "good",
+            Verdict::Slow => "SLOW",
+            Verdict::Bad => "BAD ",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# {mark}  {:<16} {}", f.check, f.found);
+        if !f.advice.is_empty() {
+            let _ = writeln!(out, "#       {:<16} -> {}", "", f.advice);
+        }
+    }
+    let count = |verdict| all.iter().filter(|f| f.verdict == verdict).count();
+    let (slow, bad) = (count(Verdict::Slow), count(Verdict::Bad));
+    let _ = match (slow, bad) {
+        (0, 0) => writeln!(out, "#\n# Nothing is missing."),
+        _ => writeln!(out, "#\n# {bad} missing or broken, {slow} slower than need be."),
+    };
+    out
+}

@@ -1,0 +1,127 @@
+//! `-s`: the machine: processor, caches, memory, nodes, kernel, and how fast memory is copied. The copies take a tenth
+//! of a second; nothing else here measures anything.
+
+use std::fmt::Write as _;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tools_common::cycles;
+use tools_common::units::short_bytes;
+use ucs::sys::topo::{self, Cache};
+use ucs::sys::{CpuSet, cpu, host};
+
+/// The machine.
+#[derive(Serialize)]
+pub struct System {
+    host: String,
+    kernel: String,
+    cpu_model: String,
+    /// Cpus that this process may use.
+    cpus: String,
+    /// Counts of the cheapest clock a second.
+    timer_hz: f64,
+    page_size: usize,
+    memory_available: Option<u64>,
+    caches: Vec<Cache>,
+    numa_nodes: Vec<Node>,
+    copies: Vec<Copy>,
+}
+
+/// Cpus of one node.
+#[derive(Serialize)]
+struct Node {
+    node: u32,
+    cpus: String,
+}
+
+/// Copying blocks of one size from and to the caches they fit in.
+#[derive(Serialize)]
+struct Copy {
+    bytes: usize,
+    /// 2^20 bytes a second.
+    mb_per_sec: f64,
+}
+
+/// Looks at it.
+pub fn look() -> System {
+    System {
+        host: host::hostname(),
+        kernel: host::kernel(),
+        cpu_model: topo::cpu_model(),
+        cpus: CpuSet::allowed().unwrap_or_default().to_string(),
+        timer_hz: timer(),
+        page_size: rustix::param::page_size(),
+        memory_available: ucs::mem::avail::available(),
+        caches: topo::caches(cpu::current()),
+        numa_nodes: topo::numa_nodes()
+            .into_iter()
+            .map(|(node, cpus)| Node { node, cpus: cpus.to_string() })
+            .collect(),
+        copies: [4 << 10, 64 << 10, 1 << 20, 16 << 20].map(copy).into(),
+    }
+}
+
+fn timer() -> f64 {
+    let (begun, counts) = (Instant::now(), cycles::now());
+    std::thread::sleep(Duration::from_millis(10));
+    let counts = cycles::now().wrapping_sub(counts);
+    counts as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// The best of several rounds: what others take away is not the memory's.
+fn copy(bytes: usize) -> Copy {
+    let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let rounds = ((16 << 20) / bytes).max(1);
+    let best = (0..4)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..rounds {
+                black_box(&mut to).copy_from_slice(black_box(&from));
+            }
+            begun.elapsed().as_secs_f64()
+        })
+        .fold(f64::INFINITY, f64::min);
+    Copy { bytes, mb_per_sec: (bytes * rounds) as f64 / best / 1048576.0 }
+}
+
+impl std::fmt::Display for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let size = |n: u64| short_bytes(usize::try_from(n).unwrap_or(usize::MAX));
+        let mut out = String::new();
+        writeln!(out, "# Host: {}", self.host)?;
+        writeln!(out, "# Kernel: {}", self.kernel)?;
+        writeln!(out, "# CPU model: {}", self.cpu_model)?;
+        writeln!(out, "# CPUs of this process: {}", self.cpus)?;
+        writeln!(out, "# Timer frequency: {:.3} MHz", self.timer_hz / 1e6)?;
+        writeln!(out, "# Page size: {}", size(self.page_size as u64))?;
+        if let Some(free) = self.memory_available {
+            writeln!(out, "# Memory available: {}M", free >> 20)?;
+        }
+        for c in &self.caches {
+            writeln!(out, "# Cache: level {} {} {}, cpus {}", c.level, c.kind, size(c.bytes), c.shared_by)?;
+        }
+        for n in &self.numa_nodes {
+            writeln!(out, "# NUMA node {}: cpus {}", n.node, n.cpus)?;
+        }
+        writeln!(out, "# Memory copy bandwidth:")?;
+        for c in &self.copies {
+            writeln!(out, "# {:>12}: {:.2} MB/sec", short_bytes(c.bytes), c.mb_per_sec)?;
+        }
+        f.write_str(&out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_says_something() {
+        let system = look();
+        assert!(system.timer_hz > 1e6 && system.copies.iter().all(|c| c.mb_per_sec > 1.0));
+        let text = system.to_string();
+        assert!(text.lines().all(|l| l.starts_with("# ") && l.contains(':')), "{text}");
+        assert!(text.contains("# CPUs of this process: "), "{text}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The program as a user runs it: what each letter prints, as text and as JSON, and what it says of bad input.
+
+use std::process::{Command, Output};
+
+fn run(line: &str, vars: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ucx-info"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("UCX_") || text.starts_with("SOFTEFA_") {
+            command.env_remove(&name);
+        }
+    }
+    command.args(line.split_whitespace()).envs(vars.iter().copied()).output().unwrap()
+}
+
+fn good(line: &str) -> String {
+    let out = run(line, &[]);
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && err.is_empty(), "{line}: {:?} {err}", out.status);
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn bad(line: &str, vars: &[(&str, &str)], want: &str) {
+    let out = run(line, vars);
+    assert_eq!(String::from_utf8(out.stderr).unwrap(), format!("ucx-info: {want}\n"), "{line}");
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{line}");
+}
+
+#[test]
+fn every_letter_prints_and_every_letter_has_its_key() {
+    let letters = [
+        ("-v", "version", "# Wire protocol: EFA RDM v4"),
+        ("-b", "build", "# software EFA device: yes"),
+        ("-s", "system", "# Memory copy bandwidth:"),
+        ("-y", "types", "# wire control packet"),
+        ("-c", "config", "UCX_TLS=all"),
+        ("-d", "devices", "#      Transport: posix"),
+        ("-p", "context", "#          transports: self/memory, posix/memory, efa/softefa0"),
+        ("-w", "worker", "#             lane[0]: posix/memory"),
+        ("-e", "endpoints", "# UCP endpoint"),
+    ];
+    for (letter, key, line) in letters {
+        let text = good(letter);
+        assert!(text.lines().any(|l| l == line), "{letter}: {text}");
+        assert!(
+            text.lines().all(|l| l.starts_with('#') || l.is_empty() || letter == "-c"),
+            "{letter}: {text}"
+        );
+        let value: serde_json::Value = serde_json::from_str(&good(&format!("{letter} --json"))).unwrap();
+        let object = value.as_object().unwrap();
+        assert_eq!(object.keys().collect::<Vec<_>>(), [key]);
+        assert!(!object[key].is_null());
+    }
+    let all = good("-v -b -s -y -c -d -p -w -e --json");
+    assert_eq!(all.lines().count(), 1);
+    let value: serde_json::Value = serde_json::from_str(&all).unwrap();
+    assert_eq!(value.as_object().unwrap().len(), letters.len());
+}
+
+#[test]
+fn the_doctor_tells_and_its_status_too() {
+    let out = run("--doctor", &[]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    // What machine this is we do not know; that transports open here other tests say.
+    let ill = text.lines().any(|l| l.starts_with("# BAD "));
+    assert_eq!(out.status.code(), Some(i32::from(ill)), "{text}");
+    for check in ["cores", "kernel", "memory files", "descriptors", "huge pages", "configuration"] {
+        assert!(text.lines().any(|l| l.contains(&format!("  {check} "))), "{check}: {text}");
+    }
+    assert!(text.contains("posix/memory opens"), "{text}");
+
+    let out = run("--doctor --json", &[("UCX_POSIX_FIFO_SIZE", "lots")]);
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let findings = value["doctor"].as_array().unwrap();
+    let config = findings.iter().find(|f| f["check"] == "configuration").unwrap();
+    assert_eq!(config["verdict"], "bad");
+    assert!(
+        config["found"].as_str().unwrap().starts_with("UCX_POSIX_FIFO_SIZE=lots (environment): "),
+        "{config}"
+    );
+}
+
+#[test]
+fn configuration_can_be_read_back() {
+    let text = good("-c --plain");
+    assert!(text.lines().all(|l| l.split_once('=').is_some()), "{text}");
+    let vars: Vec<(&str, &str)> = text.lines().map(|l| l.split_once('=').unwrap()).collect();
+    let again = run("-c --plain", &vars);
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
+    // Only what was changed, as lines to keep.
+    let out = run("-c -C", &[("UCX_LOG_LEVEL", "error")]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let set: Vec<&str> = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
+    assert_eq!(set, ["UCX_LOG_LEVEL=error"]);
+}
+
+#[test]
+fn what_is_wrong_is_one_line() {
+    let nothing = "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)";
+    bad("", &[], nothing);
+    bad("--json", &[], nothing);
+    bad("-d -t foo", &[], "unknown transport 'foo' (there are: self, posix, efa)");
+    bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
+    bad(
+        "-c",
+        &[("UCX_FOO", "1")],
+        "unknown configuration key UCX_FOO (environment): see `ucx-info -c` for the keys there are",
+    );
+    for letter in ["-p", "-w", "-e"] {
+        let out = run(letter, &[("UCX_TLS", "rc")]);
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert!(err.starts_with("ucx-info: unknown transport 'rc' (there are: "), "{err}");
+        assert_eq!((err.lines().count(), out.status.code()), (1, Some(2)), "{err}");
+    }
+}
+
+/// Every command of the page does something, and no letter is missing from it.
+#[test]
+fn the_page_tells_the_truth() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/info.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut commands = Vec::new();
+    for line in page.lines().filter(|l| l.starts_with("ucx-info ")) {
+        let words = line.split('#').next().unwrap().trim().strip_prefix("ucx-info ").unwrap();
+        let out = run(words, &[]);
+        assert!(out.status.code() != Some(2) && !out.stdout.is_empty(), "{words}");
+        commands.push(words.to_owned());
+    }
+    for letter in ["-v", "-b", "-s", "-y", "-c", "-d", "-p", "-w", "-e", "--doctor"] {
+        assert!(commands.iter().any(|c| c == letter), "{letter} is not on the page");
+    }
+}

@@ -4,10 +4,11 @@ use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-#[test]
-fn the_send_queue_is_finite_and_recovers() {
+on_every_net!(the_send_queue_is_finite_and_recovers a_receiver_without_receives_is_retried_for_ever_or_reported a_dead_peer_is_an_error_of_each_operation pending_operations_go_out_when_there_is_room a_peer_that_went_away_is_dead_for_messages_and_for_checks);
+
+fn the_send_queue_is_finite_and_recovers<N: Net>() {
     let config = Config { tx_queue_len: 8, ..Config::default() };
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &Config::default());
+    let (net, mut a, mut b) = pair_on::<N>(&config, &Config::default());
     let ep = a.ep_to(&b);
     for round in 0..10u64 {
         for n in 0..8 {
@@ -15,7 +16,7 @@ fn the_send_queue_is_finite_and_recovers() {
         }
         assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
         assert_eq!(ep.am_packet(100, |_| panic!("no room, no packing")), Err(Refused::NoResource));
-        settle(&fabric, &mut a, &mut b);
+        settle(&net, &mut a, &mut b);
     }
     let mut seen: Vec<u64> =
         b.log.ams.iter().map(|(_, p)| u64::from_le_bytes(p[1..9].try_into().unwrap())).collect();
@@ -23,26 +24,25 @@ fn the_send_queue_is_finite_and_recovers() {
     assert_eq!(seen, (0..80).collect::<Vec<_>>());
 }
 
-#[test]
-fn a_receiver_without_receives_is_retried_for_ever_or_reported() {
+fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
     let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
     let patient = Config::default();
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &patient, &tiny);
+    let (net, mut a, mut b) = pair_on::<N>(&patient, &tiny);
     let ep = a.ep_to(&b);
     for n in 0..50 {
         assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
     }
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!((b.log.ams.len(), a.log.errors.len()), (50, 0));
 
     let hasty = Config { rnr_retry: 0, ..Config::default() };
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &hasty, &tiny);
+    let (net, mut a, mut b) = pair_on::<N>(&hasty, &tiny);
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(77));
     for n in 0..50 {
         assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
     }
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert!(!a.log.errors.is_empty());
     assert!(a.log.errors.iter().all(|e| *e == (EpTag(77), Error::NotReady)));
     assert_eq!(b.log.ams.len() + a.log.errors.len(), 50, "each arrived or was reported");
@@ -94,9 +94,8 @@ fn a_rough_network_loses_nothing_and_flushes_mean_what_they_say() {
     }
 }
 
-#[test]
-fn a_dead_peer_is_an_error_of_each_operation() {
-    let (fabric, mut a, b) = quiet_pair();
+fn a_dead_peer_is_an_error_of_each_operation<N: Net>() {
+    let (net, mut a, b) = quiet_pair::<N>();
     let ep = a.ep_to(&b);
     ep.set_tag(EpTag(5));
     let mem = alloc(&a, 100, 0);
@@ -109,11 +108,27 @@ fn a_dead_peer_is_an_error_of_each_operation() {
     assert_eq!(ep.flush(Comp::Token(11)), Ok(Sent::InProgress));
     for _ in 0..100 {
         a.poll();
-        fabric.advance(10_000);
+        net.pass();
     }
     assert_eq!(a.log.errors, [(EpTag(5), Error::PeerDead)]);
     a.log.comps.sort_by_key(|c| c.0);
     assert_eq!(a.log.comps, [(9, Err(Error::PeerDead)), (10, Err(Error::PeerDead)), (11, Ok(()))]);
+}
+
+fn a_peer_that_went_away_is_dead_for_messages_and_for_checks<N: Net>() {
+    let (net, mut a, mut b) = quiet_pair::<N>();
+    let ep = a.ep_to(&b);
+    assert_eq!(ep.check(Comp::Token(1)), Ok(Sent::InProgress));
+    settle(&net, &mut a, &mut b);
+    drop(b);
+    assert_eq!(ep.check(Comp::Token(2)), Ok(Sent::InProgress));
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    for _ in 0..100 {
+        a.poll();
+        net.pass();
+    }
+    assert_eq!(a.log.comps, [(1, Ok(())), (2, Err(Error::PeerDead))]);
+    assert_eq!(a.log.errors, [(EpTag(0), Error::PeerDead)]);
 }
 
 #[test]
@@ -135,10 +150,9 @@ fn a_fence_holds_operations_back_until_all_before_are_done() {
     assert_eq!(b.log.ams.len(), 4);
 }
 
-#[test]
-fn pending_operations_go_out_when_there_is_room() {
+fn pending_operations_go_out_when_there_is_room<N: Net>() {
     let config = Config { tx_queue_len: 2, ..Config::default() };
-    let (fabric, mut a, mut b) = pair(FaultPlan::NONE, &config, &Config::default());
+    let (net, mut a, mut b) = pair_on::<N>(&config, &Config::default());
     let ep = Rc::new(a.ep_to(&b));
     assert_eq!(ep.pending_add(Box::new(|| panic!("there is room"))), Ok(PendingQueued::Busy));
     while ep.am_short(1, 100, &[]).is_ok() {}
@@ -150,7 +164,7 @@ fn pending_operations_go_out_when_there_is_room() {
         };
         assert_eq!(ep.pending_add(Box::new(op)), Ok(PendingQueued::Queued));
     }
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!(b.log.ams.len(), 12);
     while ep.am_short(1, 100, &[]).is_ok() {}
     let tried = Rc::new(Cell::new(false));
@@ -161,7 +175,7 @@ fn pending_operations_go_out_when_there_is_room() {
     }));
     let mut purged = 0;
     ep.pending_purge(&mut |_| purged += 1);
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!((purged, tried.get()), (1, false));
 }
 
@@ -199,10 +213,10 @@ fn random_run(seed: u64) -> Vec<u64> {
         rx_spare: die(4) as u32,
         rnr_retry: 7,
     };
-    let mut sides: Vec<Side> = (1..4).map(|iid| Side::open(&fabric, iid, &config)).collect();
-    let eps: Vec<Vec<Ep<Dev>>> =
+    let mut sides: Vec<Side<Simulated>> = (1..4).map(|iid| Side::open(&fabric, iid, &config)).collect();
+    let eps: Vec<Vec<Ep<Simulated>>> =
         sides.iter().map(|from| sides.iter().map(|to| from.ep_to(to)).collect()).collect();
-    let mems: Vec<Mem<Dev>> = sides.iter().map(|s| alloc(s, 6000, 0)).collect();
+    let mems: Vec<Mem<Simulated>> = sides.iter().map(|s| alloc(s, 6000, 0)).collect();
     let mut sent = [0u64; 9];
     let mut comps = [0usize; 3];
     for n in 0..600u64 {

@@ -1,10 +1,12 @@
 //! Put, get and check: bounds, rights, and what the peer's device says.
 
 use super::*;
+use ucs::mem::{MapOpts, Mapping};
 
-#[test]
-fn rdma_moves_bytes_within_bounds_only() {
-    let (fabric, mut a, mut b) = quiet_pair();
+on_every_net!(rdma_moves_bytes_within_bounds_only a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device check_answers_for_strangers_too rdma_reaches_memory_of_the_device_and_memory_of_the_caller);
+
+fn rdma_moves_bytes_within_bounds_only<N: Net>() {
+    let (net, mut a, mut b) = quiet_pair::<N>();
     let ep = a.ep_to(&b);
     let (local, remote) = (alloc(&a, 3000, 0xaa), alloc(&b, 2000, 0xbb));
     let rkey = rkey_of(&b, &remote, &a);
@@ -16,16 +18,16 @@ fn rdma_moves_bytes_within_bounds_only() {
     let get = |at: usize, len, from, comp| unsafe { ep.get_zcopy(&piece(at, len), from, &rkey, comp) };
 
     assert_eq!(put(0, 100, base, Comp::Token(1)), Ok(Sent::InProgress));
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!(a.log.comps, [(1, Err(Error::Device(14)))], "b has no endpoint to a yet");
     let _back = b.ep_to(&a);
 
     a.log.comps.clear();
     assert_eq!(put(0, 1500, base + 500, Comp::Token(2)), Ok(Sent::InProgress));
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!(read(&remote), [vec![0xbb; 500], vec![0xaa; 1500]].concat());
     assert_eq!(get(1000, 2000, base, Comp::Token(3)), Ok(Sent::InProgress));
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!(read(&local), [vec![0xaa; 1000], vec![0xbb; 500], vec![0xaa; 1500]].concat());
     assert_eq!(a.log.comps, [(2, Ok(())), (3, Ok(()))]);
 
@@ -41,9 +43,8 @@ fn rdma_moves_bytes_within_bounds_only() {
     assert_eq!(answer, Err(Error::BadLocalKey.into()));
 }
 
-#[test]
-fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device() {
-    let (fabric, mut a, mut b) = quiet_pair();
+fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device<N: Net>() {
+    let (net, mut a, mut b) = quiet_pair::<N>();
     let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
     let local = alloc(&a, 64, 1);
     let read_only = AllocReq { access: Access::LOCAL_WRITE | Access::REMOTE_READ, ..AllocReq::new(64, "ro") };
@@ -59,21 +60,48 @@ fn a_key_without_the_right_or_of_dead_memory_is_refused_by_the_peers_device() {
     let _ = unsafe { ep.put_zcopy(&iov, gone_addr, &gone_key, Comp::Token(2)) };
     // SAFETY: as above.
     let _ = unsafe { ep.get_zcopy(&iov, gone_addr, &gone_key, Comp::Token(3)) };
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     a.log.comps.sort_by_key(|c| c.0);
     let refused = Err(Error::RemoteAccess);
     assert_eq!(a.log.comps, [(1, refused), (2, refused), (3, refused)]);
     assert_eq!(read(&guarded), [0; 64]);
 }
 
-#[test]
-fn check_answers_for_strangers_too() {
-    let (fabric, mut a, mut b) = quiet_pair();
+fn check_answers_for_strangers_too<N: Net>() {
+    let (net, mut a, mut b) = quiet_pair::<N>();
     let ep = a.ep_to(&b);
     assert_eq!(ep.check(Comp::Token(1)), Ok(Sent::InProgress));
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     let _back = b.ep_to(&a);
     assert_eq!(ep.check(Comp::Token(2)), Ok(Sent::InProgress));
-    settle(&fabric, &mut a, &mut b);
+    settle(&net, &mut a, &mut b);
     assert_eq!(a.log.comps, [(1, Ok(())), (2, Ok(()))]);
+}
+
+fn rdma_reaches_memory_of_the_device_and_memory_of_the_caller<N: Net>() {
+    let (net, mut a, mut b) = quiet_pair::<N>();
+    let (ep, _back) = (a.ep_to(&b), b.ep_to(&a));
+    let local = alloc(&a, 100_000, 7);
+    let map = Mapping::new(100_000, MapOpts::default()).unwrap();
+    // SAFETY: the mapping outlives the registration, and is looked at only when no operation is on its way.
+    let own = unsafe { b.iface.md().register(map.as_ptr(), 100_000, Access::ALL) }.unwrap();
+    let given = alloc(&b, 100_000, 0);
+    for remote in [&own, &given] {
+        let rkey = rkey_of(&b, remote, &a);
+        let base = remote.addr() as u64;
+        let iov = [Iov::new(local.addr(), 60_000, Some(&local))];
+        // SAFETY: `local` lives to the end of the test and is not written.
+        let sent = unsafe { ep.put_zcopy(&iov, base + 40_000, &rkey, Comp::Token(1)) };
+        assert_eq!(sent, Ok(Sent::InProgress));
+        settle(&net, &mut a, &mut b);
+        let back = alloc(&a, 100_000, 1);
+        let iov = [Iov::new(back.addr(), 100_000, Some(&back))];
+        // SAFETY: `back` lives until the operation is done.
+        let sent = unsafe { ep.get_zcopy(&iov, base, &rkey, Comp::Token(2)) };
+        assert_eq!(sent, Ok(Sent::InProgress));
+        settle(&net, &mut a, &mut b);
+        assert_eq!(std::mem::take(&mut a.log.comps), [(1, Ok(())), (2, Ok(()))]);
+        assert!(read(&back) == [vec![0; 40_000], vec![7; 60_000]].concat());
+    }
+    assert_eq!(a.log.errors, []);
 }

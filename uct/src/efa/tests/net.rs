@@ -1,0 +1,130 @@
+//! The networks that tests run on: two hosts, and time. A test that asks for nothing but that is written once and run on
+//! every one of them ([`on_every_net`]); one that plans faults or delays takes the in-process link.
+
+use crate::efa::dev::Dev;
+use crate::efa::dev::soft::{self, Fabric, FaultPlan, Inproc, Profile, Shm, open_shm};
+#[cfg(feature = "verbs")]
+use crate::efa::dev::verbs;
+use std::time::Duration;
+use ucs::config::Source;
+
+/// Two hosts.
+pub trait Net {
+    /// Device of the first.
+    type A: Dev;
+    /// Device of the second.
+    type B: Dev;
+    /// A network on which nothing goes wrong.
+    fn new() -> Self;
+    /// Opens the first host's device.
+    fn a(&self) -> Self::A;
+    /// Opens the second host's device.
+    fn b(&self) -> Self::B;
+    /// Some time goes by.
+    fn pass(&self);
+}
+
+/// One thread, virtual time.
+impl Net for Fabric {
+    type A = soft::Device<Inproc>;
+    type B = soft::Device<Inproc>;
+
+    fn new() -> Self {
+        Fabric::new(7, FaultPlan::NONE)
+    }
+
+    fn a(&self) -> Self::A {
+        self.open(0xa, Profile::default()).unwrap()
+    }
+
+    fn b(&self) -> Self::B {
+        self.open(0xb, Profile::default()).unwrap()
+    }
+
+    fn pass(&self) {
+        self.advance(10_000);
+    }
+}
+
+/// A kind of device of this machine.
+pub trait Kind {
+    /// What opening gives.
+    type Dev: Dev;
+    /// Opens the first device of the kind.
+    fn open() -> Self::Dev;
+}
+
+/// The software device between processes, used directly.
+pub struct Native;
+
+impl Kind for Native {
+    type Dev = soft::Device<Shm>;
+
+    fn open() -> Self::Dev {
+        open_shm(&Source::empty(), "softefa0").unwrap()
+    }
+}
+
+/// A device of libibverbs.
+#[cfg(feature = "verbs")]
+pub struct Verbs;
+
+#[cfg(feature = "verbs")]
+impl Kind for Verbs {
+    type Dev = verbs::Device;
+
+    fn open() -> Self::Dev {
+        let found = verbs::list();
+        let first = found.first().expect("no EFA device in libibverbs: run this under `softefa run`");
+        verbs::open(&first.name).unwrap()
+    }
+}
+
+/// Two devices of this machine, real time.
+pub struct Real<A, B>(std::marker::PhantomData<(A, B)>);
+
+impl<A: Kind, B: Kind> Net for Real<A, B> {
+    type A = A::Dev;
+    type B = B::Dev;
+
+    fn new() -> Self {
+        Real(std::marker::PhantomData)
+    }
+
+    fn a(&self) -> A::Dev {
+        A::open()
+    }
+
+    fn b(&self) -> B::Dev {
+        B::open()
+    }
+
+    /// Long enough, a few times over, for a device to try again at a receiver that was not ready.
+    fn pass(&self) {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// Runs generic tests on every network: `on_every_net!(name name ...)` makes a module of tests for each.
+macro_rules! on_every_net {
+    ($($test:ident)+) => {
+        on_every_net!(@ inproc Fabric: $($test)+);
+        on_every_net!(@ native Real<Native, Native>: $($test)+);
+        #[cfg(feature = "verbs")]
+        on_every_net!(@ verbs Real<Verbs, Verbs>: $($test)+);
+        #[cfg(feature = "verbs")]
+        on_every_net!(@ verbs_to_native Real<Verbs, Native>: $($test)+);
+        #[cfg(feature = "verbs")]
+        on_every_net!(@ native_to_verbs Real<Native, Verbs>: $($test)+);
+    };
+    (@ $name:ident $net:ty: $($test:ident)+) => {
+        mod $name {
+            #[allow(unused_imports, reason = "each network needs its part")]
+            use crate::efa::tests::net::*;
+            #[allow(unused_imports, reason = "as above")]
+            use crate::efa::dev::soft::Fabric;
+            $(#[test] fn $test() { super::$test::<$net>(); })+
+        }
+    };
+}
+pub(super) use on_every_net;

@@ -90,22 +90,17 @@ tests! {
     TagBw, "tag_bw", Ucp, Stream, 32, "overhead", "tag match bandwidth";
     TagSyncLat, "tag_sync_lat", Ucp, PingPong, 1, "latency", "tag sync match latency";
     TagSyncBw, "tag_sync_bw", Ucp, Stream, 32, "overhead", "tag sync match bandwidth";
+    UcpPutLat, "ucp_put_lat", Ucp, PingPong, 1, "latency", "put latency";
+    UcpPutBw, "ucp_put_bw", Ucp, Stream, 32, "overhead", "put bandwidth";
+    UcpGet, "ucp_get", Ucp, Stream, 1, "latency", "get latency / bandwidth / message rate";
+    UcpAdd, "ucp_add", Ucp, Stream, 32, "overhead", "atomic add bandwidth / message rate";
+    UcpFadd, "ucp_fadd", Ucp, Stream, 1, "latency", "atomic fetch-and-add latency / rate";
+    UcpSwap, "ucp_swap", Ucp, Stream, 1, "latency", "atomic swap latency / rate";
+    UcpCswap, "ucp_cswap", Ucp, Stream, 1, "latency", "atomic compare-and-swap latency / rate";
 }
 
 /// Tests of `ucx_perftest` that are not here yet: told apart from typing errors.
-const LATER: &[&str] = &[
-    "ucp_put_lat",
-    "ucp_put_bw",
-    "ucp_get",
-    "ucp_add",
-    "ucp_fadd",
-    "ucp_swap",
-    "ucp_cswap",
-    "stream_bw",
-    "stream_lat",
-    "ucp_am_lat",
-    "ucp_am_bw",
-];
+const LATER: &[&str] = &["stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"];
 
 impl Test {
     /// The test of that name.
@@ -121,6 +116,13 @@ impl Test {
     /// Whether messages are atomic operations on a word.
     pub fn is_atomic(self) -> bool {
         matches!(self, Test::AddLat | Test::Fadd | Test::Swap | Test::Cswap | Test::AddMr)
+            || matches!(self, Test::UcpAdd | Test::UcpFadd | Test::UcpSwap | Test::UcpCswap)
+    }
+
+    /// Whether it is a high-level test of one-sided operations.
+    pub fn is_ucp_rma(self) -> bool {
+        use Test::*;
+        matches!(self, UcpPutLat | UcpPutBw | UcpGet | UcpAdd | UcpFadd | UcpSwap | UcpCswap)
     }
 }
 
@@ -268,7 +270,8 @@ impl Spec {
         if self.test.is_atomic() && size != 4 && size != 8 {
             return wrong(format!("-s {size}: {test} works on words of 4 or 8 bytes"));
         }
-        if size == 0 && matches!(self.test, Test::PutLat | Test::PutBw | Test::Get | Test::GetBw) {
+        let to_memory = matches!(self.test, Test::PutLat | Test::PutBw | Test::Get | Test::GetBw);
+        if size == 0 && (to_memory || self.test.is_ucp_rma()) {
             return wrong(format!("-s 0: {test} needs at least 1 byte"));
         }
         if self.iters == 0 {
@@ -291,7 +294,10 @@ impl Spec {
             }
             _ => {}
         }
-        if self.test.is_atomic() && self.layout.is_some_and(|l| l != Layout::Short) {
+        if self.test.layer() == Layer::Uct
+            && self.test.is_atomic()
+            && self.layout.is_some_and(|l| l != Layout::Short)
+        {
             return wrong(format!("-D: {test} passes its word in the call (short)"));
         }
         if self.layout == Some(Layout::ShortIov)

@@ -72,6 +72,19 @@ const TAG: &[&str] = &[
     "tag_sync_bw -s 100",
 ];
 
+const ONE_SIDED: &[&str] = &[
+    "ucp_put_lat",
+    "ucp_put_lat -s 20k",
+    "ucp_put_bw -s 9000",
+    "ucp_put_bw -s 200k -O 4",
+    "ucp_get -s 100",
+    "ucp_get -s 200k -O 8",
+    "ucp_add",
+    "ucp_fadd -s 4",
+    "ucp_swap",
+    "ucp_cswap",
+];
+
 #[test]
 fn posix_messages() {
     each("posix", "-d memory", AM);
@@ -109,13 +122,19 @@ fn efa_tags() {
 }
 
 #[test]
+fn one_sided() {
+    each("posix", "", ONE_SIDED);
+    each("efa", "", ONE_SIDED);
+}
+
+#[test]
 fn one_process_with_itself() {
     for tl in ["self", "posix"] {
         for test in AM.iter().chain(RMA).chain(SHM_ONLY) {
             good(&format!("-l --validate -n 200 -w 10 -x {tl} -t {test}"));
         }
     }
-    for test in TAG {
+    for test in TAG.iter().chain(ONE_SIDED) {
         good(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
     }
 }

@@ -8,7 +8,7 @@ use ucp::select::Sync;
 use ucp::{EXACT, Ep, Match, Worker};
 
 use super::ring::{Buffers, Ring};
-use super::{connect, open, path};
+use super::{connect, open, tag_path};
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
@@ -42,7 +42,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let connected: Result<Vec<Option<Ep>>, Failure> = all.iter().enumerate().map(one).collect();
     link.gather_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())))?;
     let eps = connected?;
-    let path = eps.iter().flatten().next().map(|ep| path(spec, &worker, ep)).unwrap_or_default();
+    let path = eps.iter().flatten().next().map(|ep| tag_path(spec, &worker, ep)).unwrap_or_default();
     let others = || (0..size).filter(|n| *n != me);
     let (targets, sources): (Vec<usize>, Vec<usize>) = match (spec.pattern, me) {
         (Pattern::Incast, 0) => (Vec::new(), others().collect()),

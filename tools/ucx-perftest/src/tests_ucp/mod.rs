@@ -1,8 +1,9 @@
-//! High-level tests: tag matching over whatever transports `UCX_TLS` (or `-x`) leaves.
+//! High-level tests: tag matching and one-sided operations over whatever transports `UCX_TLS` (or `-x`) leaves.
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
 mod many;
 mod ring;
+mod rma;
 mod tag;
 
 use tools_common::boot::Blob;
@@ -30,7 +31,10 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let connected = connect(spec, &worker, &theirs);
     link.exchange_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())))?;
     let ep = connected?;
-    let path = path(spec, &worker, &ep);
+    if spec.test.is_ucp_rma() {
+        return run_rma(spec, worker, &ep, link, report);
+    }
+    let path = tag_path(spec, &worker, &ep);
     let rank = report.rank();
     let side = link.side();
     let mut show = |meter: &mut Meter| {
@@ -48,6 +52,33 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let (reading, hist) = (scale(spec, tag.meter.read(rank)), report.histogram(spec, &tag.meter));
     let done = Done::new(spec, path, reading, hist);
     tag.wait.barrier(&tag.worker)?;
+    Ok(done)
+}
+
+fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+    let target = rma::target(spec, &worker);
+    let mine = target.as_ref().map(|mem| (mem.addr(), Blob(mem.pack_rkey())));
+    let (addr, packed) = link.exchange_result(mine.map_err(|e| Failure::Cannot(e.to_string())))?;
+    let target = target?;
+    let rkey = ep.unpack_rkey(&packed.0).map_err(|e| Failure::Run(e.to_string()))?;
+    let path = path(&worker, ep, rma::data_path(spec, ep, &rkey));
+    let (rank, side) = (report.rank(), link.side());
+    let mut show = |meter: &mut Meter| {
+        let reading = meter.read(rank);
+        if side.is_active() {
+            report.progress(spec, scale(spec, reading));
+        }
+    };
+    let (wait, meter, remote) = (Waiter::new(link, ep), Meter::new(), rma::Remote { addr, rkey });
+    let (remote, target, show) = (&remote, &target, &mut show);
+    let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, meter, show };
+    if spec.warmup > 0 {
+        rma.measure(spec.warmup)?;
+    }
+    rma.measure(spec.iters)?;
+    let (reading, hist) = (scale(spec, rma.meter.read(rank)), report.histogram(spec, &rma.meter));
+    let done = Done::new(spec, path, reading, hist);
+    rma.wait.barrier(&rma.worker)?;
     Ok(done)
 }
 
@@ -73,17 +104,21 @@ fn connect(spec: &Spec, worker: &Worker, theirs: &Blob) -> Result<Ep, Failure> {
     worker.connect(&address, EpParams { errors }).map_err(|e| Failure::Run(format!("cannot connect: {e}")))
 }
 
-/// The lane that messages take, and the protocol that this size takes on it.
-fn path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
-    let sync = match spec.test {
+fn sync(spec: &Spec) -> Sync {
+    match spec.test {
         Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
         _ => Sync::No,
-    };
+    }
+}
+
+/// The lane that messages take, and the protocol that this size takes on it.
+fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
+    path(worker, ep, ep.table(Kind::Tagged, sync(spec)).pick(spec.size()).name())
+}
+
+/// The lane that operations take, and how they go on it.
+fn path(worker: &Worker, ep: &Ep, data_path: &str) -> Path {
     let transport = ep.transports().first().copied().unwrap_or_default();
     let device = worker.lanes().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);
-    Path {
-        transport: transport.into(),
-        device: device.unwrap_or_default(),
-        data_path: ep.table(Kind::Tagged, sync).pick(spec.size()).name().into(),
-    }
+    Path { transport: transport.into(), device: device.unwrap_or_default(), data_path: data_path.into() }
 }

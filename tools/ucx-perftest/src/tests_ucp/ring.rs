@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{Ep, Match, RequestId, SendParams, Started, Worker};
+use ucp::{AtomicParams, Ep, Match, RequestId, Rkey, RmaParams, SendParams, Started, Worker};
 
 use crate::fail::Failure;
 use crate::link::Link;
@@ -120,6 +120,52 @@ impl Ring {
         let at = self.at(slot);
         // SAFETY: as in `recv`.
         let started = unsafe { message.recv_raw(at, self.size, None) };
+        self.begun(slot, started)
+    }
+
+    /// Puts an idle buffer to a peer's memory. HOT
+    #[inline(always)]
+    pub fn put(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let at = self.at(slot);
+        // SAFETY: as in `send`.
+        let started = unsafe { ep.put_raw(at, self.size, remote, rkey, &RmaParams::default()) };
+        self.slots[slot] = match started.map_err(failed)? {
+            Started::Done(()) => Slot::Ended(None),
+            Started::Running(id) => Slot::Running(id),
+        };
+        Ok(())
+    }
+
+    /// Gets a peer's memory into an idle buffer. HOT
+    #[inline(always)]
+    pub fn get(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let at = self.at(slot);
+        // SAFETY: as in `recv`.
+        let started = unsafe { ep.get_raw(at, self.size, remote, rkey, &RmaParams::default()) };
+        self.begun(slot, started)
+    }
+
+    /// Does an atomic on one element, whose operands are copied in the call; the old value, if it is to be fetched, goes
+    /// to an idle buffer. HOT
+    #[inline(always)]
+    pub fn atomic(
+        &mut self,
+        slot: usize,
+        ep: &Ep,
+        remote: u64,
+        rkey: &Rkey,
+        params: AtomicParams,
+        fetches: bool,
+    ) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        assert!(params.count == 1 && params.ty.size() == self.size);
+        let result = if fetches { self.at(slot) } else { std::ptr::null_mut() };
+        let params = AtomicParams { result, ..params };
+        // SAFETY: operands are the caller's references until the end of this call; the buffer has room for the element
+        // and is not touched while its slot is `Running`.
+        let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
         self.begun(slot, started)
     }
 

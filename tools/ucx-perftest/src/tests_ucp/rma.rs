@@ -1,0 +1,316 @@
+//! One-sided operations: ping-pong through memory, streams of puts, gets and atomics.
+//! Run by `tests_ucp` on both sides. The target is only touched by the other side's operations while a loop runs; a side
+//! that only waits makes progress, since it may be asked by packets.
+
+use tools_common::meter::Meter;
+use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
+
+use super::ring::{Buffers, Ring, Waiter};
+use crate::fail::Failure;
+use crate::link::Side;
+use crate::pattern;
+use crate::spec::{Spec, Test, Validate};
+
+/// The other side's memory.
+pub struct Remote {
+    /// First address.
+    pub addr: u64,
+    /// Key.
+    pub rkey: Rkey,
+}
+
+/// Everything a test of one-sided operations has.
+pub struct Rma<'a> {
+    /// What is measured.
+    pub spec: &'a Spec,
+    /// Which side this is.
+    pub side: Side,
+    /// The worker.
+    pub worker: Worker,
+    /// The way to the other side.
+    pub ep: &'a Ep,
+    /// The other side's memory.
+    pub remote: &'a Remote,
+    /// Our memory.
+    pub target: &'a Mem,
+    /// Waits for the other side.
+    pub wait: Waiter<'a>,
+    /// Counts iterations.
+    pub meter: Meter,
+    /// Prints the figures so far.
+    pub show: &'a mut dyn FnMut(&mut Meter),
+}
+
+/// Memory for a test.
+pub fn target(spec: &Spec, worker: &Worker) -> Result<Mem, Failure> {
+    let places = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
+    let len = spec.size().saturating_mul(places).max(64);
+    let got = worker.mem_alloc(len, Access::all());
+    got.map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of memory for peers: {e}")))
+}
+
+/// How the operations of a test are carried out, for people.
+pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
+    let means = match operation(spec.test) {
+        Some(op) => ep.means_of_atomic(rkey, op, word(spec)).unwrap_or(Means::Emulated),
+        None => ep.means(rkey),
+    };
+    if means.is_emulated() { "packets" } else { "mapped" }
+}
+
+fn operation(test: Test) -> Option<AtomicOp> {
+    match test {
+        Test::UcpAdd | Test::UcpFadd => Some(AtomicOp::Sum),
+        Test::UcpSwap => Some(AtomicOp::Write),
+        Test::UcpCswap => Some(AtomicOp::CompareSwap),
+        _ => None,
+    }
+}
+
+fn word(spec: &Spec) -> Datatype {
+    if spec.size() == 4 { Datatype::Uint32 } else { Datatype::Uint64 }
+}
+
+impl Rma<'_> {
+    /// One pass of `iters` iterations.
+    pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
+        self.target.write(0, &[0; 8]);
+        self.barrier()?;
+        self.meter.start();
+        match (self.spec.test, self.side) {
+            (Test::UcpPutLat, _) => self.put_lat(iters)?,
+            (Test::UcpPutBw, _) if self.validates() => self.put_checked(iters)?,
+            (Test::UcpGet, _) => self.get(iters)?,
+            (_, Side::Server) => {}
+            (Test::UcpPutBw, _) => self.put_bw(iters)?,
+            _ => self.atomics(iters)?,
+        }
+        self.barrier()?;
+        if operation(self.spec.test).is_some() && self.side.is_passive() && self.validates() {
+            let word =
+                if self.spec.size() == 4 { self.target.word(0) & 0xffff_ffff } else { self.target.word(0) };
+            if word != iters {
+                return Err(Failure::Corrupt(format!("the word is {word} after {iters} operations")));
+            }
+        }
+        self.barrier()
+    }
+
+    fn validates(&self) -> bool {
+        self.spec.validate == Validate::Yes
+    }
+
+    fn barrier(&mut self) -> Result<(), Failure> {
+        self.wait.barrier(&self.worker)
+    }
+
+    #[inline(always)]
+    fn tick(&mut self) {
+        self.meter.tick();
+        if self.meter.due() {
+            self.show();
+        }
+    }
+
+    #[cold]
+    fn show(&mut self) {
+        (self.show)(&mut self.meter);
+    }
+
+    fn ring(&self, slots: usize) -> Result<Ring, Failure> {
+        let buffers = if self.validates() { Buffers::Each } else { Buffers::One };
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers)?;
+        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        Ok(ring)
+    }
+
+    /// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
+    fn put_lat(&mut self, iters: u64) -> Result<(), Failure> {
+        let (size, first) = (self.spec.size(), self.side != Side::Server);
+        let mut out = self.ring(1)?;
+        let mut got = vec![0; size];
+        self.target.write(0, &got);
+        self.barrier()?;
+        self.meter.start();
+        for seq in 0..iters {
+            // Never what is there from the put before.
+            let flag = (seq % 255) as u8 + 1;
+            out.wait(0, &mut self.wait)?;
+            let bytes = out.bytes(0);
+            if self.spec.validate == Validate::Yes {
+                pattern::fill(bytes, seq + 1);
+            }
+            if size < pattern::SEQ || self.spec.validate == Validate::No {
+                bytes[size - 1] = flag;
+            }
+            let last = bytes[size - 1];
+            if first {
+                out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
+                self.tick();
+            }
+            let tail = &mut got[size - 1..];
+            loop {
+                self.target.read(size - 1, tail);
+                if tail[0] == last {
+                    break;
+                }
+                self.wait.progress(&self.worker)?;
+            }
+            if self.validates() {
+                self.await_whole(&mut got, seq + 1)?;
+            }
+            if !first {
+                out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
+                self.tick();
+            }
+        }
+        out.drain(&mut self.wait)?;
+        self.flush()
+    }
+
+    /// A wire without order may bring the last byte first. If the rest never comes, the wait ends with that error.
+    fn await_whole(&mut self, got: &mut [u8], seq: u64) -> Result<(), Failure> {
+        let size = got.len();
+        if size < pattern::SEQ {
+            return Ok(());
+        }
+        loop {
+            self.target.read(0, got);
+            if pattern::check(got, seq, size).is_ok() {
+                return Ok(());
+            }
+            self.wait.progress(&self.worker)?;
+        }
+    }
+
+    /// Puts one way, then waits until all have arrived.
+    fn put_bw(&mut self, iters: u64) -> Result<(), Failure> {
+        let window = self.spec.window as usize;
+        let mut out = self.ring(window)?;
+        self.meter.start();
+        let mut slot = 0;
+        for _ in 0..iters {
+            out.wait(slot, &mut self.wait)?;
+            out.put(slot, self.ep, self.remote.addr, &self.remote.rkey)?;
+            slot = if slot + 1 == window { 0 } else { slot + 1 };
+            self.tick();
+        }
+        out.drain(&mut self.wait)?;
+        self.flush()
+    }
+
+    /// Rounds of puts to different places; after each round the target looks at every byte.
+    fn put_checked(&mut self, iters: u64) -> Result<(), Failure> {
+        let (size, window) = (self.spec.size(), u64::from(self.spec.window));
+        let (mut out, mut got) = (self.ring(window as usize)?, vec![0; size]);
+        let mut seq = 0;
+        while seq < iters {
+            let round = window.min(iters - seq);
+            if self.side.is_active() {
+                for i in 0..round {
+                    pattern::fill(out.bytes(i as usize), seq + i);
+                    let to = self.remote.addr + i * size as u64;
+                    out.put(i as usize, self.ep, to, &self.remote.rkey)?;
+                    self.tick();
+                }
+                out.drain(&mut self.wait)?;
+                self.flush()?;
+            }
+            self.barrier()?;
+            if self.side.is_passive() {
+                for i in 0..round {
+                    self.target.read(i as usize * size, &mut got);
+                    pattern::check(&got, seq + i, size).map_err(Failure::Corrupt)?;
+                }
+            }
+            self.barrier()?;
+            seq += round;
+        }
+        Ok(())
+    }
+
+    /// Gets, as many at a time as the window allows.
+    fn get(&mut self, iters: u64) -> Result<(), Failure> {
+        let size = self.spec.size();
+        if self.side.is_passive() {
+            let mut bytes = vec![0; size];
+            pattern::fill(&mut bytes, iters);
+            self.target.write(0, &bytes);
+        }
+        self.barrier()?;
+        if !self.side.is_active() {
+            return Ok(());
+        }
+        let window = self.spec.window as usize;
+        let mut into = self.ring(window)?;
+        self.meter.start();
+        let mut slot = 0;
+        for seq in 0..iters + window as u64 {
+            let ended = into.wait(slot, &mut self.wait)?;
+            if ended.is_some() && self.validates() {
+                pattern::check(into.bytes(slot), iters, size).map_err(Failure::Corrupt)?;
+                into.bytes(slot).fill(0);
+            }
+            if seq < iters {
+                into.get(slot, self.ep, self.remote.addr, &self.remote.rkey)?;
+                if window == 1 && !self.validates() {
+                    into.wait(slot, &mut self.wait)?;
+                }
+                self.tick();
+            }
+            slot = if slot + 1 == window { 0 } else { slot + 1 };
+        }
+        Ok(())
+    }
+
+    /// Additions without a result, or fetching operations; one by one where results are checked.
+    fn atomics(&mut self, iters: u64) -> Result<(), Failure> {
+        let fetches = self.spec.test != Test::UcpAdd;
+        let window = self.spec.window as usize;
+        let mut into = self.ring(window)?;
+        let Some(op) = operation(self.spec.test) else { return Ok(()) };
+        self.meter.start();
+        let mut slot = 0;
+        for seq in 0..iters {
+            into.wait(slot, &mut self.wait)?;
+            // Each leaves the number of operations so far in the word, and finds the number before.
+            let value = if op == AtomicOp::Sum { 1 } else { seq + 1 };
+            let (value, compare) = (value.to_le_bytes(), seq.to_le_bytes());
+            let params = AtomicParams {
+                op,
+                ty: word(self.spec),
+                count: 1,
+                operand: value.as_ptr(),
+                compare: compare.as_ptr(),
+                result: std::ptr::null_mut(),
+                sync: ucp::select::Sync::No,
+                done: None,
+            };
+            into.atomic(slot, self.ep, self.remote.addr, &self.remote.rkey, params, fetches)?;
+            if self.validates() && fetches {
+                into.wait(slot, &mut self.wait)?;
+                let mut old = [0; 8];
+                old[..self.spec.size()].copy_from_slice(into.bytes(slot));
+                let old = u64::from_le_bytes(old);
+                if old != seq {
+                    let test = self.spec.test.name();
+                    return Err(Failure::Corrupt(format!("{test} {seq} fetched {old} instead of {seq}")));
+                }
+            } else if window == 1 {
+                into.wait(slot, &mut self.wait)?;
+            }
+            slot = if slot + 1 == window { 0 } else { slot + 1 };
+            self.tick();
+        }
+        into.drain(&mut self.wait)?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let mut flush = self.ep.flush();
+        while !flush.is_done() {
+            self.wait.progress(&self.worker)?;
+        }
+        flush.wait().map_err(|e| Failure::Run(format!("flush failed: {e}")))
+    }
+}

@@ -58,9 +58,10 @@ fn sizes_that_do_not_fit() {
         "-s: '8q' is not a size (a number of bytes, or with k, m, g such as 64k)",
     );
     bad(
-        "--local -t put_lat -x efa -D short",
+        "--local -t put_lat -x efa -D short -s 100k",
         255,
-        "put_lat: efa/softefa0 cannot do short of 8 bytes (it can: zcopy up to 1G)",
+        "put_lat: efa/softefa0 cannot do short of 102400 bytes (it can: short up to 8928, bcopy up to 8928, zcopy up \
+         to 1G)",
     );
     bad("--local -t fadd -x posix -s 16", 129, "-s 16: fadd works on words of 4 or 8 bytes");
     let ran = run("--local -t am_lat -x posix -s 1m");

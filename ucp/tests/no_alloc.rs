@@ -78,6 +78,24 @@ fn owned(tls: &str, len: usize) {
 }
 
 #[test]
+fn active_messages_allocate_nothing() {
+    for tls in ["self", "posix", "efa"] {
+        let pair = Pair::on(tls);
+        let seen = std::rc::Rc::new(Cell::new(0u64));
+        let count = seen.clone();
+        pair.b.set_am_handler(1, move |message| count.set(count.get() + message.header().len() as u64));
+        let mut sent = 0;
+        let count = in_steady_state(|| {
+            sent += 8;
+            let mut send = pair.ab.am_send(1, &[1; 8], "data");
+            pair.until(|| send.is_done() && seen.get() == sent);
+            assert_eq!(send.wait().0, Ok(()));
+        });
+        assert_eq!(count, 0, "{tls}");
+    }
+}
+
+#[test]
 fn sends_and_receives_allocate_nothing() {
     for tls in ["self", "posix", "efa", "all"] {
         for len in [0, 8, 1000, 20_000, 200_000] {

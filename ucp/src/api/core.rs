@@ -20,6 +20,7 @@ use super::ep::EpState;
 use super::flush::Flush;
 use super::mem::{RemoteWrite, RemoteWrites};
 use super::request::{Act, Ended, Requests, Role};
+use super::stream::{OF_STREAM, Streams};
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub eps: Vec<Weak<EpState>>,
     pub flushes: Vec<Flush>,
     pub flushed: Vec<FlushEnd>,
+    pub streams: Streams,
     pub batch: usize,
     pub alive: Alive,
     /// Writes of peers that came with data for us, until somebody asks.
@@ -52,6 +54,7 @@ impl Core {
             eps: Vec::new(),
             flushes: Vec::new(),
             flushed: Vec::new(),
+            streams: Streams::default(),
             batch,
             alive: Alive::new(keepalive, now),
             written: RemoteWrites::default(),
@@ -82,6 +85,9 @@ impl Core {
         events += self.engine.resume(&mut bound, now);
         if !self.flushes.is_empty() {
             self.poll_flushes();
+        }
+        if !self.streams.is_idle() {
+            self.serve_streams();
         }
         events
     }
@@ -120,6 +126,10 @@ impl Core {
                 Out::SendDone { user, result } => {
                     self.end(user, result.map(|()| NO_MESSAGE).map_err(Error::from))
                 }
+                Out::RecvDone { user, result } if user & OF_STREAM != 0 => {
+                    self.stream_pulled(user, result);
+                    None
+                }
                 Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
                 Out::RemoteWrite { from, len, cq_data } => {
                     self.written.push(RemoteWrite { from, len, cq_data });
@@ -129,6 +139,17 @@ impl Core {
             };
             if act.is_some() {
                 return act;
+            }
+        }
+        if self.streams.is_idle() { None } else { self.next_stream_act() }
+    }
+
+    /// Settles receives from streams until one of them has something to run.
+    #[cold]
+    fn next_stream_act(&mut self) -> Option<Act> {
+        while let Some((id, ended)) = self.streams.next_ended() {
+            if let Some(act) = self.reqs.settle(id, ended) {
+                return Some(act);
             }
         }
         None
@@ -143,6 +164,7 @@ impl Core {
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: Fault) -> Option<Act> {
         let error = Error::from(fault);
+        self.stream_failed(peer, error);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let hit: Vec<Rc<EpState>> = self
             .eps
@@ -191,6 +213,7 @@ impl Core {
             Some(Role::Send(op)) => self.engine.cancel_send(op),
             Some(Role::Recv(op)) => self.engine.cancel_recv(op),
             Some(Role::One(op, _)) => self.engine.cancel_one(op),
+            Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
             None => false,
         }

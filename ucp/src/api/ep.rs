@@ -15,9 +15,11 @@ use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Row, Sync, Table, WireCaps, explain};
 
 use super::buf::Held;
+use super::core::Core;
 use super::op::{FlushRequest, SendRequest};
 use super::request::{Callback, RequestId, Role};
 use super::{Address, ConnectError, Error, IoBuf, Worker};
+use crate::wire::Class;
 
 /// Most lanes of one endpoint.
 const MAX_LANES: usize = 4;
@@ -157,6 +159,26 @@ impl Worker {
             }
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
+        Ok(self.make_ep(&mut core, peer, lanes, params))
+    }
+
+    /// An endpoint to a peer that has introduced itself.
+    pub(crate) fn ep_to(&self, peer: PeerId) -> Option<Ep> {
+        let mut core = self.core();
+        let view = core.engine.peer_info(peer).filter(|view| view.fault.is_none())?;
+        core.paths.get(peer)?;
+        let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
+        let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
+        Some(self.make_ep(&mut core, peer, lanes, EpParams::default()))
+    }
+
+    fn make_ep(
+        &self,
+        core: &mut Core,
+        peer: PeerId,
+        lanes: ArrayVec<LaneIdx, MAX_LANES>,
+        params: EpParams,
+    ) -> Ep {
         let mtu = core.paths.get(peer).map_or(0, |path| path.mtu());
         // The header before the handshake is the longest: sizes chosen for it always fit.
         let tables = keys(mtu, PeerCaps::default()).map(|key| Table::new(&key, self.limits()));
@@ -169,7 +191,7 @@ impl Worker {
         });
         core.eps.retain(|ep| ep.strong_count() > 0);
         core.eps.push(Rc::downgrade(&state));
-        Ok(Ep { worker: self.clone(), state })
+        Ep { worker: self.clone(), state }
     }
 }
 
@@ -243,7 +265,7 @@ impl Ep {
         );
         let row = self.state.tables[table_index(kind, params.sync, cq)].pick(len);
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, len, row, params) }
+        unsafe { self.begin(buf, len, row, Class::Message, params) }
     }
 
     /// # Safety
@@ -254,6 +276,7 @@ impl Ep {
         buf: *const u8,
         len: usize,
         row: Row,
+        class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
@@ -269,7 +292,7 @@ impl Ep {
             row,
             user: u64::from(user.raw()),
         };
-        match engine.send(&mut wire, self.state.peer, args) {
+        match engine.send_class(&mut wire, self.state.peer, class, args) {
             EngineStarted::Done(()) => Ok(Started::Done(())),
             EngineStarted::Pending(op) => {
                 Ok(Started::Running(RequestId(reqs.start(Role::Send(op), params.done))))
@@ -285,7 +308,42 @@ impl Ep {
         let (at, len) = held.bytes();
         // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
         // neither move nor change meanwhile.
-        match unsafe { self.send_raw(at, len, params) } {
+        let started = unsafe { self.send_raw(at, len, params) };
+        self.owned(started, held)
+    }
+
+    /// Sends `len` bytes at `buf` as a message of one of our own classes. // HOT
+    ///
+    /// # Safety
+    /// As for [`Ep::send_raw`].
+    #[inline]
+    pub(crate) unsafe fn send_class_raw(
+        &self,
+        class: Class,
+        tag: u64,
+        buf: *const u8,
+        len: usize,
+    ) -> Result<Started<()>, Error> {
+        if let Some(error) = self.state.refusal.get() {
+            return Err(error);
+        }
+        let row = self.state.tables[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(len);
+        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        // SAFETY: this function's contract is that of `begin`.
+        unsafe { self.begin(buf, len, row, class, &params) }
+    }
+
+    /// Sends a message of one of our own classes.
+    pub(crate) fn send_class<B: IoBuf>(&self, class: Class, tag: u64, buf: B) -> SendRequest<B> {
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: as in `send`.
+        let started = unsafe { self.send_class_raw(class, tag, at, len) };
+        self.owned(started, held)
+    }
+
+    fn owned<B: IoBuf>(&self, started: Result<Started<()>, Error>, held: Held<B>) -> SendRequest<B> {
+        match started {
             Ok(Started::Done(())) => SendRequest::ended(Ok(()), held),
             Ok(Started::Running(id)) => SendRequest::running(self.worker.clone(), id.0, held),
             Err(e) => SendRequest::ended(Err(e), held),

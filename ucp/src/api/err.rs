@@ -29,6 +29,14 @@ pub enum Error {
     /// the key does not name.
     #[error("invalid arguments")]
     Invalid,
+    /// The header of an active message is longer than may be.
+    #[error("header of {len} bytes is longer than {max}")]
+    HeaderTooLong {
+        /// Its length, bytes.
+        len: usize,
+        /// The most there may be, bytes.
+        max: usize,
+    },
     /// The endpoint has been closed.
     #[error("endpoint is closed")]
     Closed,
@@ -66,7 +74,9 @@ impl Error {
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
-            Truncated { .. } | Cancelled | Invalid | Closed | NoMessage => Blame::Caller,
+            Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Closed | NoMessage => {
+                Blame::Caller
+            }
             PeerGone | Unreachable | TimedOut | RemoteAccess | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
@@ -78,6 +88,7 @@ impl Error {
         use Error::*;
         match self {
             Truncated { .. } => Status::MessageTruncated,
+            HeaderTooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
             Invalid => Status::InvalidParam,
             Closed => Status::NotConnected,

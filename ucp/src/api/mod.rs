@@ -3,6 +3,7 @@
 
 mod address;
 mod alive;
+mod am;
 mod amo;
 mod buf;
 mod config;
@@ -18,10 +19,12 @@ mod request;
 mod rkey;
 mod rma;
 mod scope;
+mod stream;
 mod worker;
 
 pub(crate) use address::Entry;
 pub use address::{Address, AddressError};
+pub use am::{AM_MAX_HEADER, AmMessage, AmProto, AmSend};
 pub use amo::{AtomicParams, AtomicType, FetchRequest};
 pub use buf::{IoBuf, IoBufMut};
 pub use config::Config;

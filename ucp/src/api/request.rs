@@ -8,6 +8,7 @@ use std::task::Waker;
 
 use ucs::coll::slots::{SlotId, Slots};
 
+use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
 
 use super::Error;
@@ -36,6 +37,8 @@ pub(crate) enum Role {
     Recv(OpId),
     /// A one-sided operation, and its bytes.
     One(OpId, usize),
+    /// A receive from the stream of this peer: the worker's own.
+    Stream(PeerId),
     /// A flush or close: the worker's own, not the engine's.
     Flush,
 }

@@ -6,7 +6,7 @@ use std::cell::{RefCell, RefMut};
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -23,6 +23,7 @@ use crate::rdm::event::Event;
 use crate::select::Thresholds;
 
 use super::address::Entry;
+use super::am::Ams;
 use super::core::Core;
 use super::op::FlushRequest;
 use super::{Address, Error, RequestId};
@@ -38,9 +39,21 @@ pub struct Worker {
 
 struct Inner {
     core: RefCell<Core>,
+    /// Dropped after the engine, which writes into its buffers.
+    ams: Ams,
     events: Option<Epoll>,
     limits: Thresholds,
     spin: u32,
+}
+
+/// A worker that is not kept by this.
+pub(crate) struct WeakWorker(Weak<Inner>);
+
+impl WeakWorker {
+    /// The worker, if there still is one.
+    pub(crate) fn upgrade(&self) -> Option<Worker> {
+        Some(Worker { inner: self.0.upgrade()? })
+    }
 }
 
 /// What a wait found.
@@ -54,12 +67,25 @@ pub enum Woken {
 
 impl Worker {
     pub(crate) fn new(core: Core, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
-        Worker { inner: Rc::new(Inner { core: RefCell::new(core), events, limits, spin }) }
+        Worker {
+            inner: Rc::new(Inner { core: RefCell::new(core), ams: Ams::default(), events, limits, spin }),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn core(&self) -> RefMut<'_, Core> {
         self.inner.core.borrow_mut()
+    }
+
+    /// What is kept for active messages.
+    #[inline]
+    pub(crate) fn ams(&self) -> &Ams {
+        &self.inner.ams
+    }
+
+    /// The worker, without keeping it.
+    pub(crate) fn downgrade(&self) -> WeakWorker {
+        WeakWorker(Rc::downgrade(&self.inner))
     }
 
     /// Whether both are the same worker.
@@ -84,11 +110,12 @@ impl Worker {
             events += 1;
             core = self.core();
         }
-        if !core.flushes.is_empty() {
-            drop(core);
+        let flushes = !core.flushes.is_empty();
+        drop(core);
+        if flushes {
             events += self.end_flushes();
         }
-        events
+        events + self.take_large_ams()
     }
 
     #[cold]

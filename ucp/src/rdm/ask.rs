@@ -6,7 +6,7 @@ use super::matching::Pattern;
 use super::op::{OpId, RecvBuf, SendBuf};
 use super::quirks::ReqHdr;
 use super::room::{Kind, Row, Sync};
-use crate::wire::{Features, RawAddr};
+use crate::wire::{Class, Features, RawAddr};
 
 /// One of the wires an engine serves: each has its own address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -71,6 +71,15 @@ pub enum RecvKind {
     },
     /// An untagged message.
     Untagged,
+    /// A message of one of our own classes.
+    Class {
+        /// Which; [`Class::Message`] stands for tagged messages.
+        class: Class,
+        /// Bits wanted,
+        tag: u64,
+        /// where this is set.
+        mask: u64,
+    },
 }
 
 impl RecvKind {
@@ -80,13 +89,14 @@ impl RecvKind {
         match self {
             RecvKind::Tagged { .. } => Kind::Tagged,
             RecvKind::Untagged => Kind::Untagged,
+            RecvKind::Class { class, .. } => Kind::of(Some(0), class),
         }
     }
 
     #[inline]
     pub(super) const fn pattern(self, from: Option<PeerId>) -> Pattern {
         match self {
-            RecvKind::Tagged { tag, mask } => Pattern { tag, mask, from },
+            RecvKind::Tagged { tag, mask } | RecvKind::Class { tag, mask, .. } => Pattern { tag, mask, from },
             RecvKind::Untagged => Pattern { from, ..Pattern::ANY },
         }
     }

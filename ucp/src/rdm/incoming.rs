@@ -125,11 +125,12 @@ impl Engine {
         Started::Pending(OpId(rx))
     }
 
-    /// The receive that gets a message with this tag from this peer: out of the queue, still in the table. // HOT
+    /// The receive that gets this message of this peer: out of the queue, still in the table. // HOT
+    // [M11.2]
     #[inline]
-    pub(super) fn take_expected(&mut self, tag: Option<u64>, from: PeerId) -> Option<SlotId> {
-        let kind = if tag.is_some() { Kind::Tagged } else { Kind::Untagged };
-        self.queues[kind as usize].expected.take(tag.unwrap_or(0), from)
+    pub(super) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
+        self.queues[kind as usize].expected.take(rtm.tag.unwrap_or(0), from)
     }
 
     /// Keeps the first packet of a message that no receive has matched.
@@ -146,7 +147,7 @@ impl Engine {
             self.drop_packet(a, Reason::NoRoom);
             return None;
         }
-        let kind = if rtm.tag.is_some() { Kind::Tagged } else { Kind::Untagged };
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
         let parts = Parts::One(at, self.hold.keep(rtm.payload));
         let id = self.unexpected.insert(Unexpected { envelope, kind, queued: None, parts, cover }).ok()?;
         let place = self.queues[kind as usize].arrived.push(envelope.tag, envelope.from, id);

@@ -87,7 +87,7 @@ pub struct Engine {
     mem: Regions,
     unexpected: Slots<Unexpected, 24>,
     /// By [`Kind`].
-    queues: [Queues; 2],
+    queues: [Queues; Kind::COUNT],
     hold: Hold,
     /// Peers with work to do, each once.
     listed: VecDeque<PeerId>,

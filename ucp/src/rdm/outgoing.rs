@@ -13,10 +13,10 @@ use super::op::OpId;
 use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
-use super::quirks::{ReqHdr, takes_untagged};
+use super::quirks::{ReqHdr, takes_classes, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
 use super::rooms::{atomic, eager, handshake, longcts, medium, read, receipt};
-use crate::wire::{Features, Opts, PktType, RawAddr};
+use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
 /// What one step for a peer came to.
 pub(super) enum Step {
@@ -33,25 +33,40 @@ impl Engine {
     /// sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+        self.send_class(w, to, Class::Message, s)
+    }
+
+    /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
+    #[inline]
+    pub fn send_class<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
         let plain = s.row == Row::Eager && s.sync == Sync::No;
+        let taken = match class {
+            Class::Message => s.tag.is_some() || takes_untagged(peer.features),
+            _ => takes_classes(peer.features),
+        };
         if plain
+            && taken
             && !peer.was.intersects(Was::QUEUED | Was::FAILED)
-            && (s.tag.is_some() || takes_untagged(peer.features))
-            && let Some(Ok(())) = eager::start(self, w, to, &s)
+            && let Some(Ok(())) = eager::start(self, w, to, class, &s)
         {
             return Started::Done(());
         }
-        self.send_queued(w, to, s)
+        self.send_queued(w, to, class, s)
     }
 
     #[inline(never)]
-    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
         let peer = &mut self.peers[to];
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(fault));
         }
-        if s.tag.is_none() && !takes_untagged(peer.features) {
+        let met = peer.was.contains(Was::MET);
+        let refused = match class {
+            Class::Message => s.tag.is_none() && !takes_untagged(peer.features),
+            _ => s.tag.is_none() || met && !takes_classes(peer.features),
+        };
+        if refused {
             return Started::Failed(OpError::Unsupported);
         }
         let row = if s.sync == Sync::Yes { s.row.with(Sync::Yes) } else { s.row };
@@ -59,6 +74,7 @@ impl Engine {
             buf: s.buf,
             user: s.user,
             tag: s.tag,
+            class,
             cq_data: s.cq_data,
             sent: 0,
             window: 0,
@@ -233,16 +249,20 @@ impl Engine {
         }
     }
 
-    /// What the peer's HANDSHAKE decides: it may refuse untagged messages, and delivery complete needs its consent.
+    /// What the peer's HANDSHAKE decides: it may refuse untagged messages, and delivery complete and our own classes need
+    /// its consent.
     /// `None`: go on.
-    // [M3.7]
+    // [M3.7] [M11.1]
     fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
         if kind == Kind::Untagged && !takes_untagged(self.peers[id].features) {
             return Some(Push::Fail(OpError::Unsupported));
         }
-        if row.sync() == Sync::No {
-            return None;
-        }
+        let needs = match (kind, row.sync()) {
+            (Kind::Tagged | Kind::Untagged, Sync::No) => return None,
+            (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
+            (_, Sync::No) => Features::CLASSES,
+            (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
+        };
         let peer = &self.peers[id];
         if !peer.was.contains(Was::MET) {
             return Some(match handshake::trigger(self, w, id) {
@@ -250,7 +270,7 @@ impl Engine {
                 Err(refused) => refused.into(),
             });
         }
-        (!peer.features.contains(Features::DELIVERY_COMPLETE)).then_some(Push::Fail(OpError::Unsupported))
+        (!peer.features.contains(needs)).then_some(Push::Fail(OpError::Unsupported))
     }
 
     /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
@@ -351,9 +371,9 @@ impl Engine {
     pub(super) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
         let own = self.own(peer);
         match peer.hdr {
-            ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, connid: None },
-            ReqHdr::Connid => Opts { raw_addr: None, cq_data, connid: Some(own.connid) },
-            ReqHdr::Bare => Opts { raw_addr: None, cq_data, connid: None },
+            ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, ..Opts::NONE },
+            ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
+            ReqHdr::Bare => Opts { cq_data, ..Opts::NONE },
         }
     }
 

@@ -7,7 +7,7 @@ use crate::wire::opt::RAW_ADDR_EMIT;
 /// What this engine truly does today. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted: runting (4) and
 /// READ_NACK (6) join the word when their rooms exist (issue 4).
 // [M3.10]
-pub const OURS: Features = Features::DELIVERY_COMPLETE.union(Features::CONNID);
+pub const OURS: Features = Features::DELIVERY_COMPLETE.union(Features::CONNID).union(Features::CLASSES);
 
 /// Which identity header a REQ packet carries (the two are never sent together).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -53,6 +53,12 @@ pub const fn takes_untagged(features: Features) -> bool {
     !features.contains(Features::USER_RECV_QP)
 }
 
+/// May messages of our own classes be sent to this peer?
+#[inline]
+pub const fn takes_classes(features: Features) -> bool {
+    features.contains(Features::CLASSES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +76,6 @@ mod tests {
     // [M3.10]
     #[test]
     fn our_word_is_what_we_do() {
-        assert_eq!(OURS.bits(), 0b1010);
+        assert_eq!(OURS.bits(), 0b1010 | 1 << 63);
     }
 }

@@ -5,15 +5,38 @@ use super::ask::OpError;
 use super::io::{PeerId, Refused};
 use super::order::{Share, Turn};
 use super::quirks::ReqHdr;
-use crate::wire::{Packet, PktType};
+use crate::wire::{Class, Packet, PktType};
 
-/// Two-sided kinds of message: they never match each other's receives.
+/// Kinds of message: they never match each other's receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {
     /// Carries a 64-bit tag; matched by tag and mask.
     Tagged,
     /// Carries none; matched in order of arrival.
     Untagged,
+    /// An active message ([`Class::Am`]). This and the following carry a tag, and are matched by it.
+    Am,
+    /// The data of one ([`Class::AmData`]).
+    AmData,
+    /// A piece of a stream ([`Class::Stream`]).
+    Stream,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+
+    /// The kind of a message with this tag and class. Without a tag there is no class. // HOT
+    #[inline(always)]
+    pub const fn of(tag: Option<u64>, class: Class) -> Kind {
+        match (tag, class) {
+            (None, _) => Kind::Untagged,
+            (Some(_), Class::Message) => Kind::Tagged,
+            (Some(_), Class::Am) => Kind::Am,
+            (Some(_), Class::AmData) => Kind::AmData,
+            (Some(_), Class::Stream) => Kind::Stream,
+        }
+    }
 }
 
 /// When a send is complete.
@@ -90,7 +113,7 @@ impl Row {
         };
         match kind {
             Kind::Untagged => untagged,
-            Kind::Tagged => untagged + 8,
+            _ => untagged + 8,
         }
     }
 

@@ -168,6 +168,43 @@ pub enum Tagged {
     Yes,
 }
 
+/// Which queue of the receiver an RTM is for. All but [`Class::Message`] are an extension of ours: sent only to peers
+/// that announce it ([`Features::CLASSES`](super::Features::CLASSES)), so that no other endpoint ever sees one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Class {
+    /// Tagged and untagged messages: the protocol's own.
+    #[default]
+    Message = 0,
+    /// Active messages; the tag holds the handler and the header's length.
+    Am = 1,
+    /// Data that an active message announced; the tag is its number.
+    AmData = 2,
+    /// A piece of a byte stream.
+    Stream = 3,
+}
+
+impl Class {
+    const SHIFT: u32 = 8;
+
+    /// The class that flags say.
+    #[inline(always)]
+    pub const fn of(flags: ReqFlags) -> Class {
+        match (flags.bits() >> Class::SHIFT) & 3 {
+            0 => Class::Message,
+            1 => Class::Am,
+            2 => Class::AmData,
+            _ => Class::Stream,
+        }
+    }
+
+    /// The flags that say the class.
+    #[inline(always)]
+    pub const fn flags(self) -> ReqFlags {
+        ReqFlags::from_bits_retain((self as u16) << Class::SHIFT)
+    }
+}
+
 bitflags! {
     /// Flags of REQ packets (RTM, RTW, RTR, RTA). Unknown bits survive.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -184,6 +221,10 @@ bitflags! {
         const RMA = 0x0010;
         /// On every RTA.
         const ATOMIC = 0x0020;
+        /// The class of an RTM, low bit (`Class`; rdm-v4 chapter 11).
+        const CLASS_LOW = 0x0100;
+        /// The class of an RTM, high bit.
+        const CLASS_HIGH = 0x0200;
         /// On the LONGCTS_RTM that answers a READ_NACK.
         const READ_NACK = 0x2000;
         /// A connid header is there.

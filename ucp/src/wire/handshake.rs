@@ -39,6 +39,9 @@ bitflags! {
         const UNSOLICITED_WRITE_RECV = 1 << 8;
         /// Knows PEER_ERROR.
         const PEER_ERROR = 1 << 9;
+        /// Knows the message classes beyond the protocol (active messages, streams). Ours: libfabric ignores unknown
+        /// bits, and counts its own from the low end.
+        const CLASSES = 1 << 63;
         const _ = !0;
     }
 }

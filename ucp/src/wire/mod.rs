@@ -18,7 +18,7 @@ pub mod rtw;
 pub mod table;
 pub mod view;
 
-pub use base::{CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, Tagged, TooManyIovs, VERSION};
+pub use base::{Class, CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, Tagged, TooManyIovs, VERSION};
 pub use handshake::{Features, Handshake, HandshakeFlags};
 pub use opt::Opts;
 pub use print::{Item, Print, items};

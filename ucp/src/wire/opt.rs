@@ -3,7 +3,7 @@
 //! Used by the builders and parsers of `rtm`, `rtw`, `rtr` and `rta`. What they mean for who the sender is,
 //! the engine decides.
 
-use super::base::{Reader, ReqFlags, put};
+use super::base::{Class, Reader, ReqFlags, put};
 use super::rawaddr::{RawAddr, RawAddrBytes};
 use super::view::{Part, Reject};
 use zerocopy::little_endian::{U32, U64};
@@ -34,11 +34,13 @@ pub struct Opts {
     pub cq_data: Option<u64>,
     /// Which life of the queue pair sends. Not together with `raw_addr`, which holds it already; accepted so.
     pub connid: Option<u32>,
+    /// Whose message it is, of an RTM. No header: two flags.
+    pub class: Class,
 }
 
 impl Opts {
     /// No optional header.
-    pub const NONE: Opts = Opts { raw_addr: None, cq_data: None, connid: None };
+    pub const NONE: Opts = Opts { raw_addr: None, cq_data: None, connid: None, class: Class::Message };
 
     /// Only a raw address.
     #[inline]
@@ -56,6 +58,12 @@ impl Opts {
     #[inline]
     pub const fn with_cq_data(self, cq_data: u64) -> Self {
         Opts { cq_data: Some(cq_data), ..self }
+    }
+
+    /// The same for another class of message.
+    #[inline(always)]
+    pub const fn of_class(self, class: Class) -> Self {
+        Opts { class, ..self }
     }
 
     /// Bytes on the wire.
@@ -83,7 +91,7 @@ impl Opts {
     /// The flags that announce these headers.
     #[inline]
     pub fn flags(&self) -> ReqFlags {
-        let mut flags = ReqFlags::empty();
+        let mut flags = self.class.flags();
         flags.set(ReqFlags::RAW_ADDR, self.raw_addr.is_some());
         flags.set(ReqFlags::CQ_DATA, self.cq_data.is_some());
         flags.set(ReqFlags::CONNID, self.connid.is_some());
@@ -111,7 +119,7 @@ impl Opts {
     // [M1.8]
     #[inline]
     pub(super) fn read(from: &mut Reader<'_>, flags: ReqFlags) -> Result<Self, Reject> {
-        let mut opts = Opts::NONE;
+        let mut opts = Opts::NONE.of_class(Class::of(flags));
         if flags.contains(ReqFlags::RAW_ADDR) {
             opts.raw_addr = Some(read_raw_addr(from)?);
         }

@@ -4,6 +4,7 @@
 use super::buf::SendBuf;
 use crate::rdm::io::PeerId;
 use crate::rdm::room::{Kind, Row};
+use crate::wire::Class;
 
 /// How far a send has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,8 @@ pub struct TxOp {
     pub user: u64,
     /// Tag of a tagged message.
     pub tag: Option<u64>,
+    /// Whose message it is.
+    pub class: Class,
     /// Data for the receiver's completion.
     pub cq_data: Option<u64>,
     /// Bytes the wire has taken.
@@ -48,9 +51,9 @@ pub struct TxOp {
 }
 
 impl TxOp {
-    /// Tagged or not.
+    /// Which queue of the receiver it is for.
     #[inline]
     pub fn kind(&self) -> Kind {
-        if self.tag.is_some() { Kind::Tagged } else { Kind::Untagged }
+        Kind::of(self.tag, self.class)
     }
 }

@@ -11,7 +11,7 @@ use crate::rdm::op::rx::Envelope;
 use crate::rdm::order::Share;
 use crate::rdm::room::{Arrival, Kind, PktRow, Push, Room, Row};
 use crate::wire::rtm::{Eager, Rtm};
-use crate::wire::{Packet, PktType};
+use crate::wire::{Class, Packet, PktType};
 
 pub(in crate::rdm) const ROWS: [PktRow; 4] = [
     row(PktType::EAGER_MSGRTM),
@@ -32,15 +32,21 @@ pub(in crate::rdm) fn start<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
+    class: Class,
     s: &SendArgs,
 ) -> Option<Result<(), Refused>> {
     let peer = &e.peers[to];
-    let kind = if s.tag.is_some() { Kind::Tagged } else { Kind::Untagged };
+    let kind = Kind::of(s.tag, class);
     let max = Row::Eager.header_len(kind, peer.hdr, s.cq_data.is_some()) + s.buf.len();
     if max > w.mtu(to) {
         return None;
     }
-    let hdr = Eager { msg_id: peer.next_tx, tag: s.tag, receipt: None, opts: e.opts(peer, s.cq_data) };
+    let hdr = Eager {
+        msg_id: peer.next_tx,
+        tag: s.tag,
+        receipt: None,
+        opts: e.opts(peer, s.cq_data).of_class(class),
+    };
     let ty = if s.tag.is_some() { PktType::EAGER_TAGRTM } else { PktType::EAGER_MSGRTM };
     let buf = s.buf;
     let posted = e.post(w, to, ty, max, |slot| {
@@ -66,7 +72,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
     let receipt = (row == Row::DcEager).then_some(id.raw());
     let msg_id = peer.next_tx;
-    let hdr = Eager { msg_id, tag, receipt, opts: e.opts(peer, op.cq_data) };
+    let hdr = Eager { msg_id, tag, receipt, opts: e.opts(peer, op.cq_data).of_class(op.class) };
     let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
     let posted = e.post(w, to, ty, max, |slot| {
@@ -87,7 +93,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtm(rtm) = a.packet else { return };
     let envelope = envelope(a.peer, rtm);
-    match e.take_expected(rtm.tag, a.peer) {
+    match e.take_expected(rtm, a.peer) {
         Some(id) => {
             let Some(mut op) = e.rx.remove(id) else { return };
             op.buf.put(0, rtm.payload);

@@ -64,7 +64,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         send_id: id.raw(),
         credit_request: e.cfg.cts_credits,
         cause: Cause::Fresh,
-        opts: e.opts(peer, op.cq_data),
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
     };
     let ty = PktType(plain.0 + tag.is_some() as u8);
     let posted = e.post(w, to, ty, header + capacity, |slot| {
@@ -128,7 +128,7 @@ fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
     let mut cover = Cover::new();
     cover.add(0, rtm.payload.len() as u64);
     let whole = cover.arrived() == msg_length;
-    match e.take_expected(rtm.tag, a.peer) {
+    match e.take_expected(rtm, a.peer) {
         None => {
             e.hold_unexpected(a, rtm, envelope, 0, cover);
         }

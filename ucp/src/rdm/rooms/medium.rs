@@ -54,7 +54,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         receipt,
         msg_length: buf.len() as u64,
         seg_offset: at_byte as u64,
-        opts: e.opts(peer, op.cq_data),
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
     };
     let plain = if receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
     let ty = PktType(plain.0 + tag.is_some() as u8);
@@ -101,7 +101,7 @@ fn on_first<W: Wire>(
     let mut cover = Cover::new();
     cover.add(seg_offset, rtm.payload.len() as u64);
     let whole = cover.arrived() == envelope.len;
-    let part = match e.take_expected(rtm.tag, a.peer) {
+    let part = match e.take_expected(rtm, a.peer) {
         Some(id) => {
             if let Some(op) = e.rx.get_mut(id) {
                 op.buf.put(seg_offset, rtm.payload);

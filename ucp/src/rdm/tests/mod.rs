@@ -1,5 +1,6 @@
 //! The engine as a whole: stages of each protocol one by one, whole conversations from seeds, hostile packets.
 
+mod classes;
 mod hostile;
 mod onesided;
 mod stages;

@@ -78,7 +78,10 @@ fn handshake_goes_once_each_way_and_is_retried() {
     net.nodes[1].jammed = false;
     net.resume(1);
     let Ok(Packet::Handshake(shake)) = wire::parse(&net.flights[0].bytes) else { panic!() };
-    assert_eq!((shake.nwords, shake.extra[0], shake.connid), (1, 0b1010, Some(1001)));
+    assert_eq!(
+        (shake.nwords, shake.extra[0], shake.connid),
+        (1, crate::rdm::quirks::OURS.bits(), Some(1001))
+    );
     assert_eq!(shake.device_version, Some(0xefa2));
     net.settle();
     (0..5).for_each(|_| {

@@ -5,7 +5,7 @@
 
 use super::hdr::*;
 use super::{Cause, Delivery, Rtm, RtmBody};
-use crate::wire::base::{Base, Iovs, PktType, Reader, ReqFlags, Tagged, VERSION};
+use crate::wire::base::{Base, Class, Iovs, PktType, Reader, ReqFlags, Tagged, VERSION};
 use crate::wire::opt::Opts;
 use crate::wire::view::{Packet, Part, Reject};
 use zerocopy::little_endian::{U32, U64};
@@ -59,7 +59,7 @@ pub fn eager_at_once(packet: &[u8]) -> Option<Rtm<'_>> {
         true => Some(from.take::<U32>(Part::Connid).ok()?.get()),
         false => None,
     };
-    let opts = Opts { connid, ..Opts::NONE };
+    let opts = Opts { connid, ..Opts::NONE }.of_class(Class::of(flags));
     Some(Rtm { ty, flags, msg_id, tag, receipt: None, opts, body: RtmBody::Eager, payload: from.rest() })
 }
 

@@ -17,7 +17,7 @@ fn raw_addrs() -> impl Strategy<Value = RawAddr> {
 
 fn opts() -> impl Strategy<Value = Opts> {
     (option::of(raw_addrs()), any::<Option<u64>>(), any::<Option<u32>>())
-        .prop_map(|(raw_addr, cq_data, connid)| Opts { raw_addr, cq_data, connid })
+        .prop_map(|(raw_addr, cq_data, connid)| Opts { raw_addr, cq_data, connid, ..Opts::NONE })
 }
 
 /// Lengths are small enough to add up.

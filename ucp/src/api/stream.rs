@@ -1,0 +1,274 @@
+//! Streams: bytes in order between two workers, without the borders of the sends that brought them.
+//! Called by programs through their endpoints; `core` calls `serve_streams` while somebody waits. Each send is a message of
+//! class `Stream` (rdm-v4, chapter 11); what a receive leaves of one is kept for the next.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::io::PeerId;
+use crate::rdm::{OpError, RecvBuf, RecvKind, RecvStatus, Started, Take};
+use crate::wire::Class;
+
+use super::buf::Held;
+use super::core::Core;
+use super::op::{RecvRequest, SendRequest};
+use super::request::{Ended, Role};
+use super::{Ep, Error, IoBuf, IoBufMut};
+
+/// In `user` of a receive that belongs to a stream; the peer is in the low half.
+pub(crate) const OF_STREAM: u64 = 1 << 63;
+
+const KIND: RecvKind = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+
+/// When a receive from a stream is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    /// With what there is, at least one byte.
+    Some,
+    /// With the buffer full.
+    Full,
+}
+
+/// A receive from a stream.
+struct Waiter {
+    id: SlotId,
+    at: *mut u8,
+    len: usize,
+    filled: usize,
+    until: Until,
+}
+
+impl Waiter {
+    fn is_served(&self) -> bool {
+        self.filled == self.len || self.filled > 0 && self.until == Until::Some
+    }
+}
+
+/// A message of the stream that is being received.
+enum Pull {
+    /// Into the first waiter's buffer: so many bytes.
+    Direct(usize),
+    /// Into a buffer of ours: so many bytes.
+    Own(Vec<u8>, usize),
+}
+
+/// The stream from one peer.
+#[derive(Default)]
+struct Stream {
+    /// Bytes of a message that no receive has taken: from `at` on.
+    left: Vec<u8>,
+    at: usize,
+    pull: Option<Pull>,
+    waiters: VecDeque<Waiter>,
+    failed: Option<Error>,
+}
+
+/// The streams of a worker.
+#[derive(Default)]
+pub(crate) struct Streams {
+    from: HashMap<PeerId, Stream, FxBuildHasher>,
+    /// Receives that are served and not settled.
+    ended: VecDeque<(SlotId, Ended)>,
+    /// Peers somebody waits for.
+    waited: Vec<PeerId>,
+}
+
+impl Streams {
+    /// Whether anything has to be looked at. // HOT
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waited.is_empty() && self.ended.is_empty()
+    }
+
+    /// The next receive to settle.
+    pub(crate) fn next_ended(&mut self) -> Option<(SlotId, Ended)> {
+        self.ended.pop_front()
+    }
+}
+
+impl Stream {
+    /// Gives what is left to those who wait, and ends the ones that are served.
+    fn hand_out(&mut self, peer: PeerId, ended: &mut VecDeque<(SlotId, Ended)>) {
+        // A buffer that a message is coming into is not touched meanwhile.
+        while !matches!(self.pull, Some(Pull::Direct(_)))
+            && let Some(waiter) = self.waiters.front_mut()
+        {
+            let left = &self.left[self.at..];
+            let n = left.len().min(waiter.len - waiter.filled);
+            // SAFETY: filled <= len, so the sum stays inside the waiter's buffer, which its request keeps.
+            let to = unsafe { waiter.at.add(waiter.filled) };
+            // SAFETY: `n` bytes are left in both; the buffer is the waiter's alone.
+            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), to, n) };
+            self.at += n;
+            waiter.filled += n;
+            if !waiter.is_served() && waiter.len > 0 {
+                break;
+            }
+            let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
+            ended.push_back((waiter.id, Ok(status)));
+            self.waiters.pop_front();
+        }
+        if self.at == self.left.len() {
+            self.left.clear();
+            self.at = 0;
+        }
+    }
+
+    /// A pull has ended.
+    fn pulled(&mut self, result: Result<(), OpError>) {
+        match (self.pull.take(), result) {
+            (_, Err(error)) => self.failed = Some(error.into()),
+            (Some(Pull::Direct(len)), Ok(())) => {
+                if let Some(waiter) = self.waiters.front_mut() {
+                    waiter.filled += len;
+                }
+            }
+            (Some(Pull::Own(mut bytes, len)), Ok(())) => {
+                // SAFETY: the engine has written `len` bytes into the vector's room, which is at least as long.
+                unsafe { bytes.set_len(len) };
+                self.left = bytes;
+                self.at = 0;
+            }
+            (None, Ok(())) => {}
+        }
+    }
+}
+
+impl Core {
+    fn start_stream_recv(
+        &mut self,
+        peer: PeerId,
+        (at, len): (*mut u8, usize),
+        until: Until,
+    ) -> Result<SlotId, Error> {
+        self.reqs.next_id()?;
+        let id = self.reqs.start(Role::Stream(peer), None);
+        let stream = self.streams.from.entry(peer).or_default();
+        stream.waiters.push_back(Waiter { id, at, len, filled: 0, until });
+        if !self.streams.waited.contains(&peer) {
+            self.streams.waited.push(peer);
+        }
+        Ok(id)
+    }
+
+    /// Serves whoever waits for a stream.
+    #[cold]
+    pub(crate) fn serve_streams(&mut self) {
+        let mut at = 0;
+        while let Some(&peer) = self.streams.waited.get(at) {
+            self.serve_stream(peer);
+            match self.streams.from.get(&peer).is_none_or(|stream| stream.waiters.is_empty()) {
+                true => drop(self.streams.waited.swap_remove(at)),
+                false => at += 1,
+            }
+        }
+    }
+
+    fn serve_stream(&mut self, peer: PeerId) {
+        loop {
+            let Some(stream) = self.streams.from.get_mut(&peer) else { return };
+            stream.hand_out(peer, &mut self.streams.ended);
+            let Some(waiter) = stream.waiters.front() else { return };
+            if stream.pull.is_some() {
+                return;
+            }
+            let Some(found) = self.engine.probe(KIND, Some(peer), Take::Yes) else {
+                if let Some(error) = stream.failed {
+                    let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
+                    self.streams.ended.extend(gone);
+                }
+                return;
+            };
+            // A length that no memory has room for ends the stream, not this process.
+            let len = usize::try_from(found.len).unwrap_or(usize::MAX);
+            let (to, pull) = if len <= waiter.len - waiter.filled {
+                // SAFETY: filled <= len, so the sum stays inside the waiter's buffer.
+                (unsafe { waiter.at.add(waiter.filled) }, Pull::Direct(len))
+            } else {
+                let mut bytes = Vec::new();
+                if bytes.try_reserve_exact(len).is_err() {
+                    stream.failed = Some(Error::Exhausted);
+                    continue;
+                }
+                (bytes.as_mut_ptr(), Pull::Own(bytes, len))
+            };
+            stream.pull = Some(pull);
+            // SAFETY: `len` bytes at `to` belong to the waiter, whose request keeps its buffer until it is settled, or
+            // to the vector in `pull`; neither is touched before the receive has ended.
+            let buf = unsafe { RecvBuf::new(to, len) };
+            let (engine, mut wire, _) = self.split();
+            let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0))
+            {
+                Started::Done(_) => Ok(()),
+                Started::Failed(error) => Err(error),
+                Started::Pending(_) => return,
+            };
+            if let Some(stream) = self.streams.from.get_mut(&peer) {
+                stream.pulled(result);
+            }
+        }
+    }
+
+    /// The receive of a stream's message has ended.
+    #[cold]
+    pub(crate) fn stream_pulled(&mut self, user: u64, result: Result<RecvStatus, OpError>) {
+        if let Some(stream) = self.streams.from.get_mut(&PeerId(user as u32)) {
+            stream.pulled(result.map(drop));
+        }
+        self.serve_streams();
+    }
+
+    /// The peer of a stream has failed: what has come can still be received.
+    #[cold]
+    pub(crate) fn stream_failed(&mut self, peer: PeerId, error: Error) {
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            stream.failed.get_or_insert(error);
+            self.serve_streams();
+        }
+    }
+
+    /// Gives a receive up that has got nothing yet.
+    pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
+        let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
+        let Some(at) = stream.waiters.iter().position(|waiter| waiter.id == id) else { return false };
+        let coming = at == 0 && matches!(stream.pull, Some(Pull::Direct(_)));
+        if coming || stream.waiters[at].filled > 0 {
+            return false;
+        }
+        stream.waiters.remove(at);
+        self.streams.ended.push_back((id, Err(Error::Cancelled)));
+        true
+    }
+}
+
+impl Ep {
+    /// Sends bytes to the peer's stream. Ends when the buffer may be reused.
+    pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+        self.send_class(Class::Stream, 0, buf)
+    }
+
+    /// Receives from the peer's stream: as many bytes as there are and fit, at least one. Receives are served in the order
+    /// in which they were started.
+    pub fn stream_recv<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.stream_recv_until(buf, Until::Some)
+    }
+
+    /// Receives from the peer's stream until the buffer is full.
+    pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
+        self.stream_recv_until(buf, Until::Full)
+    }
+
+    fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: Until) -> RecvRequest<B> {
+        let mut held = Held::new(buf);
+        // The request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
+        let room = held.room();
+        let started = self.worker().core().start_stream_recv(self.peer(), room, until);
+        match started {
+            Ok(id) => RecvRequest::running(self.worker().clone(), id, held),
+            Err(error) => RecvRequest::ended(Err(error), held),
+        }
+    }
+}

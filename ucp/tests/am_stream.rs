@@ -1,0 +1,237 @@
+//! Active messages and streams between two workers of one thread, on every kind of lane, byte for byte.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use common::{Pair, bytes};
+use ucp::{AM_MAX_HEADER, AmMessage, AmProto, Error, Worker};
+
+const SIZES: [usize; 9] = [0, 1, 8, 4000, 8100, 8192, 20_000, 65_000, 500_000];
+
+/// Keeps what comes for handler `id`.
+fn keep(worker: &Worker, id: u16) -> Rc<RefCell<Vec<AmMessage>>> {
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let to = kept.clone();
+    worker.set_am_handler(id, move |message| to.borrow_mut().push(message));
+    kept
+}
+
+fn headers_and_data_arrive(tls: &str) {
+    let pair = Pair::on(tls);
+    let kept = keep(&pair.b, 5);
+    let mut number = 0;
+    for how in [AmProto::Auto, AmProto::Eager, AmProto::Rendezvous] {
+        for header_len in [0, 3, 64, AM_MAX_HEADER] {
+            for len in SIZES {
+                number += 1;
+                let (header, data) = (bytes(number, header_len), bytes(number + 1000, len));
+                let mut send = pair.ab.am_send_by(how, 5, &header, data.clone());
+                pair.until(|| !kept.borrow().is_empty());
+                let message = kept.borrow_mut().pop().unwrap();
+                assert_eq!(
+                    (message.id(), message.header(), message.data_len()),
+                    (5, &header[..], len as u64)
+                );
+                let packed = match how {
+                    AmProto::Auto => header_len + len <= 4000,
+                    AmProto::Eager => header_len + len <= 64 << 10,
+                    AmProto::Rendezvous => false,
+                };
+                assert!(!packed || message.data().is_some(), "{how:?} {header_len} {len}");
+                if let Some(here) = message.data() {
+                    assert!(here == data, "{how:?} {header_len} {len}");
+                }
+                let mut recv = message.recv(Vec::with_capacity(len));
+                pair.until(|| recv.is_done() && send.is_done());
+                let (status, got) = recv.wait();
+                assert!(
+                    status.map(|s| s.len) == Ok(len) && got == data,
+                    "{how:?} {header_len} {len}: {status:?}"
+                );
+                let (result, back) = send.wait();
+                assert!(result == Ok(()) && back == data);
+            }
+        }
+    }
+    pair.settle();
+    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+}
+
+fn handlers_reply_and_messages_may_be_kept(tls: &str) {
+    let pair = Pair::on(tls);
+    let answers = keep(&pair.a, 9);
+    let ep: Rc<RefCell<Option<ucp::Ep>>> = Rc::default();
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let (ep_in, kept_in) = (ep.clone(), kept.clone());
+    pair.b.set_am_handler(4, move |message| {
+        let mut ep = ep_in.borrow_mut();
+        let ep = ep.get_or_insert_with(|| message.reply_ep().expect("a way back"));
+        ep.am_send(9, message.header(), Vec::new()).detach();
+        kept_in.borrow_mut().push(message);
+    });
+    // More than there are buffers posted, all kept until the end.
+    for n in 0..200u64 {
+        pair.ab.am_send(4, &n.to_le_bytes(), n.to_le_bytes().to_vec()).detach();
+    }
+    pair.until(|| answers.borrow().len() == 200);
+    let mut seen: Vec<u64> = kept
+        .borrow()
+        .iter()
+        .map(|m| {
+            assert_eq!(m.data(), Some(m.header()));
+            u64::from_le_bytes(m.header().try_into().unwrap())
+        })
+        .collect();
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..200));
+}
+
+fn early_unhandled_and_unwanted(tls: &str) {
+    let pair = Pair::on(tls);
+    // Before the first handler of the worker: it waits.
+    pair.ab.am_send(1, b"early", "data").detach();
+    pair.settle();
+    let kept = keep(&pair.b, 1);
+    pair.until(|| !kept.borrow().is_empty());
+    assert_eq!(kept.borrow()[0].header(), b"early");
+    // Without a handler: dropped; the send ends all the same, also when its data was never asked for.
+    for len in [10, 300_000] {
+        let mut send = pair.ab.am_send(2, b"?", vec![1; len]);
+        pair.until(|| send.is_done());
+        assert_eq!(send.wait().0, Ok(()));
+    }
+    let mut send = pair.ab.am_send(1, b"unwanted", vec![1; 300_000]);
+    pair.until(|| kept.borrow().len() == 2);
+    kept.borrow_mut().clear();
+    pair.until(|| send.is_done());
+    assert_eq!(send.wait().0, Ok(()));
+    // Too short a buffer; too long a header.
+    for len in [100, 100_000] {
+        let mut send = pair.ab.am_send(1, b"", vec![7; len]);
+        pair.until(|| !kept.borrow().is_empty());
+        let mut recv = kept.borrow_mut().pop().unwrap().recv(vec![0; 10].into_boxed_slice());
+        pair.until(|| recv.is_done() && send.is_done());
+        let (status, got) = recv.wait();
+        assert_eq!((status, &got[..]), (Err(Error::Truncated { len: len as u64, room: 10 }), &[7; 10][..]));
+        assert_eq!(send.wait().0, Ok(()));
+    }
+    let refused = pair.ab.am_send(1, &[0; AM_MAX_HEADER + 1], "").wait();
+    assert_eq!(refused.0, Err(Error::HeaderTooLong { len: AM_MAX_HEADER + 1, max: AM_MAX_HEADER }));
+    pair.settle();
+    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+}
+
+fn callbacks_may_use_the_worker(tls: &str) {
+    let pair = Rc::new(Pair::on(tls));
+    let left = Rc::new(Cell::new(100));
+    for (worker, to) in [(&pair.a, 0), (&pair.b, 1)] {
+        let (weak, left, handled) = (Rc::downgrade(&pair), left.clone(), worker.clone());
+        worker.set_am_handler(3, move |_| {
+            handled.progress();
+            let Some(pair) = weak.upgrade() else { return };
+            if left.replace(left.get() - 1) > 0 {
+                let ep = if to == 0 { &pair.ab } else { &pair.ba };
+                ep.am_send(3, b"", "on").detach();
+            }
+        });
+    }
+    pair.ab.am_send(3, b"", "on").detach();
+    pair.until(|| left.get() < 0);
+    pair.a.clear_am_handler(3);
+    pair.b.clear_am_handler(3);
+}
+
+fn a_stream_has_no_borders(tls: &str) {
+    let pair = Pair::on(tls);
+    let all = bytes(77, 2_000_000);
+    // Cut one way, put together another.
+    let mut cuts = [1usize, 10, 0, 5000, 8192, 70_000, 300_000, 3].into_iter().cycle();
+    let mut sends = Vec::new();
+    let mut at = 0;
+    while at < all.len() {
+        let n = cuts.next().unwrap().min(all.len() - at);
+        sends.push(pair.ab.stream_send(all[at..at + n].to_vec()));
+        at += n;
+    }
+    let mut got = Vec::new();
+    let mut rooms = [3usize, 100_000, 1, 20_000].into_iter().cycle();
+    while got.len() < all.len() {
+        let room = rooms.next().unwrap();
+        let mut recv = pair.ba.stream_recv(Vec::with_capacity(room));
+        pair.until(|| recv.is_done());
+        let (status, bytes) = recv.wait();
+        assert!(!bytes.is_empty() && status.map(|s| s.len) == Ok(bytes.len()));
+        got.extend(bytes);
+        if got.len() < all.len() {
+            let want = room.min(all.len() - got.len());
+            let mut full = pair.ba.stream_recv_full(vec![0; want].into_boxed_slice());
+            pair.until(|| full.is_done());
+            let (status, bytes) = full.wait();
+            assert_eq!(status.map(|s| s.len), Ok(want));
+            got.extend(bytes);
+        }
+    }
+    assert!(got == all);
+    pair.until(|| sends.iter_mut().all(|send| send.is_done()));
+    // Both ways, receives first, several at a time, one cancelled.
+    let mut first = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
+    let second = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
+    let mut third = pair.ab.stream_recv_full(vec![0; 4].into_boxed_slice());
+    assert!(second.cancel());
+    drop(second);
+    let send = pair.ba.stream_send("abcdefgh");
+    pair.until(|| first.is_done() && third.is_done());
+    assert_eq!((&first.wait().1[..], &third.wait().1[..]), (&b"abcd"[..], &b"efgh"[..]));
+    drop(send);
+    // A stream, messages and active messages do not mix.
+    let kept = keep(&pair.b, 0);
+    pair.ab.stream_send("stream").detach();
+    pair.ab.tag_send(0, "message").detach();
+    pair.ab.msg_send("untagged").detach();
+    pair.ab.am_send(0, b"header", "data").detach();
+    let mut messages =
+        (pair.b.tag_recv(0, 0, Vec::with_capacity(10)), pair.b.msg_recv(Vec::with_capacity(10)));
+    let mut stream = pair.ba.stream_recv(Vec::with_capacity(10));
+    pair.until(|| {
+        messages.0.is_done() && messages.1.is_done() && stream.is_done() && kept.borrow().len() == 1
+    });
+    assert_eq!((messages.0.wait().1, messages.1.wait().1), (b"message".to_vec(), b"untagged".to_vec()));
+    assert_eq!(stream.wait().1, b"stream");
+    kept.borrow_mut().clear();
+    pair.settle();
+    assert_eq!((pair.a.requests(), pair.b.requests() > 0), (0, true), "buffers stay posted");
+}
+
+fn a_failed_peer_ends_its_stream(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.ab.stream_send("last words").detach();
+    pair.settle();
+    let mut recv = pair.ba.stream_recv_full(vec![0; 10].into_boxed_slice());
+    let mut none = pair.ba.stream_recv(vec![0; 10].into_boxed_slice());
+    pair.until(|| recv.is_done());
+    assert_eq!(&recv.wait().1[..], b"last words");
+    let Pair { a, b, ab, ba } = pair;
+    let _ = ba.close(ucp::Close::Force).wait();
+    common::spin(&[&a, &b], &mut || none.is_done());
+    assert!(none.wait().0.is_err());
+    drop(ab);
+}
+
+macro_rules! on {
+    ($($name:ident: $tls:literal),+) => {$(
+        mod $name {
+            on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept early_unhandled_and_unwanted
+                callbacks_may_use_the_worker a_stream_has_no_borders a_failed_peer_ends_its_stream);
+        }
+    )+};
+    (@ $tls:literal: $($test:ident)+) => {$(
+        #[test]
+        fn $test() {
+            super::$test($tls);
+        }
+    )+};
+}
+
+on!(loopback: "self", posix: "posix", efa: "efa");

@@ -85,6 +85,14 @@ pub struct Cli {
     #[arg(long)]
     pub hist: bool,
 
+    /// Draw the results over the size, as SVG
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<std::path::PathBuf>,
+
+    /// Saved results (lines of --json) to draw too; repeatable
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    pub with: Vec<std::path::PathBuf>,
+
     /// Print no banner
     #[arg(short)]
     pub quiet: bool,

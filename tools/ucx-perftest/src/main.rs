@@ -7,7 +7,7 @@
 //! | `link`, `local`, `group`, `session` | two sides or more, and the plan between them |
 //! | `tests_uct`, `tests_ucp` | the measured loops |
 //! | `pattern`, `patience` | bytes that are checked; what a loop does while nothing happens |
-//! | `report`, `tour`, `fail` | what is printed |
+//! | `report`, `tour`, `plot`, `fail` | what is printed and drawn |
 
 mod batch;
 mod cli;
@@ -17,6 +17,7 @@ mod link;
 mod local;
 mod patience;
 mod pattern;
+mod plot;
 mod report;
 mod session;
 mod spec;
@@ -61,12 +62,27 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         return peer(cli, port, &source).map_err(|e| std::process::exit(e.status().into()));
     }
     let mut report = Report::new(cli);
+    let Some(file) = &cli.plot else { return measure(cli, &source, &mut report) };
+    let nothing = cli.test.test.is_none() && cli.batch.is_empty();
+    if !nothing {
+        measure(cli, &source, &mut report)?;
+        if report.results().is_empty() {
+            // A process that does not print: another one draws.
+            return Ok(());
+        }
+    } else if cli.local || cli.loopback || cli.host.is_some() {
+        return Err(Failure::Usage("--plot draws what -t or -b measures, and what --with names".into()));
+    }
+    plot::draw(file, &cli.with, report.results())
+}
+
+fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     if cli.local {
-        return local(cli, &source, &mut report);
+        return local(cli, source, report);
     }
     let alone = cli.host.is_none() && !cli.loopback;
     if alone && cli.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1) {
-        return launched(cli, &source, &mut report);
+        return launched(cli, source, report);
     }
     pin(cli)?;
     if cli.loopback {
@@ -75,11 +91,11 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             return Err(Failure::Usage("-T and --pattern need more than the one process of -l".into()));
         }
         let mut link = Link::loopback();
-        return session::drive(&plan.specs, &source, &mut link, &mut report, Banner::Here, drop);
+        return session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop);
     }
     match &cli.host {
-        Some(host) => client(cli, host, &source, &mut report),
-        None => server(cli, &source, &mut report),
+        Some(host) => client(cli, host, source, report),
+        None => server(cli, source, report),
     }
 }
 

@@ -8,11 +8,13 @@ use tools_common::units::grouped;
 use ucs::time::{Clock as _, Monotonic};
 
 mod hist;
+mod live;
 mod total;
 
 use crate::cli::Cli;
 use crate::spec::{Flow, Layer, Pattern, Spec, Test, Validate};
 
+use live::Live;
 pub use total::{Share, Total};
 
 const LINE: &str = "+--------------+--------------+------------------------------+---------------------+-----------------------+";
@@ -145,6 +147,9 @@ pub struct Report {
     hist: bool,
     batch: Vec<String>,
     headed: bool,
+    live: Live,
+    /// Results as JSON, if somebody wants them after the run.
+    kept: Option<Vec<String>>,
 }
 
 impl Report {
@@ -166,7 +171,15 @@ impl Report {
             hist: cli.hist,
             batch: cli.batch.iter().map(name).collect(),
             headed: false,
+            // Columns have a line a second of their own.
+            live: Live::new(cli.json || cli.csv || cli.only_final),
+            kept: cli.plot.is_some().then(Vec::new),
         }
+    }
+
+    /// The results so far, as `--json` prints them; empty unless they are kept.
+    pub fn results(&self) -> &[String] {
+        self.kept.as_deref().unwrap_or_default()
     }
 
     /// Prints nothing.
@@ -180,6 +193,8 @@ impl Report {
             hist: false,
             batch: Vec::new(),
             headed: false,
+            live: Live::default(),
+            kept: None,
         }
     }
 
@@ -252,10 +267,16 @@ impl Report {
         if self.format == Format::Columns && !self.only_final {
             out::line(self.columns("[thread 0]", spec, reading));
         }
+        self.live.show(spec, reading);
     }
 
     /// The result.
-    pub fn done(&self, done: &Done) {
+    pub fn done(&mut self, done: &Done) {
+        self.live.clear();
+        let json = || serde_json::to_string(&object(done)).expect("a result is plain data");
+        if let Some(kept) = &mut self.kept {
+            kept.push(json());
+        }
         let label = done.spec.label.as_deref();
         match self.format {
             Format::None => {}
@@ -281,10 +302,7 @@ impl Report {
                 cells.extend([f.recent_rate, f.overall_rate].map(|n| format!("{n:.0}")));
                 out::line(cells.join(","));
             }
-            Format::Json => {
-                let text = serde_json::to_string(&object(done)).expect("a result is plain data");
-                out::line(text);
-            }
+            Format::Json => out::line(json()),
         }
     }
 

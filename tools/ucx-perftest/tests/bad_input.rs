@@ -41,6 +41,8 @@ fn names_that_mean_nothing() {
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
     bad("-l -t tag_lat -c 0-x", 129, "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5");
+    bad("--plot x.svg --with /no/such/file", 129, "--with: cannot read /no/such/file: entity not found");
+    bad("--local --plot x.svg", 129, "--plot draws what -t or -b measures, and what --with names");
     let ran = run("-l -t tag_lat -c 9999");
     assert!(
         ran.err.starts_with("ucx-perftest: -c: cpu 9999 cannot be used here: this process may run on "),

@@ -215,3 +215,30 @@ fn a_histogram_has_every_iteration() {
     assert!(text.lines().nth(1).unwrap().contains(" usec "), "{text}");
     assert!(text.trim_end().lines().last().unwrap().contains("100.0000 % #"), "{text}");
 }
+
+#[test]
+fn runs_are_saved_and_drawn_together() {
+    let file = |name: &str| std::env::temp_dir().join(format!("perftest-plot-{}-{name}", std::process::id()));
+    let (saved, drawn) = (file("old.json"), file("both.svg"));
+    let old = good("--local --json -n 200 -x posix -t tag_lat -s 8..64");
+    std::fs::write(&saved, &old).unwrap();
+    let line = format!(
+        "--local -q -f -n 200 -x efa -t tag_lat -s 8..64 --plot {} --with {}",
+        drawn.display(),
+        saved.display()
+    );
+    assert_eq!(good(&line).lines().count(), 4);
+    let svg = std::fs::read_to_string(&drawn).unwrap();
+    let name = saved.file_stem().unwrap().to_str().unwrap();
+    assert!(
+        svg.contains("this run: tag_lat efa") && svg.contains(&format!("{name}: tag_lat posix")),
+        "{svg}"
+    );
+    assert_eq!(svg.matches("<circle").count(), 8);
+    // Without a test nothing is measured.
+    let again = format!("--plot {} --with {}", drawn.display(), saved.display());
+    assert_eq!(good(&again), "");
+    assert_eq!(std::fs::read_to_string(&drawn).unwrap().matches("<circle").count(), 4);
+    std::fs::remove_file(saved).unwrap();
+    std::fs::remove_file(drawn).unwrap();
+}

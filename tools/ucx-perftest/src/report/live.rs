@@ -1,0 +1,70 @@
+//! One line of standard error that is written over once a second while a measurement runs, where standard output shows
+//! nothing until its end. Only on a terminal; gone before anything else is printed.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use tools_common::meter::Reading;
+
+use crate::spec::Spec;
+
+/// The line.
+#[derive(Debug, Default)]
+pub struct Live {
+    on: bool,
+    shown: std::cell::Cell<bool>,
+}
+
+impl Live {
+    /// Shown where somebody looks, and if `wanted`.
+    pub fn new(wanted: bool) -> Live {
+        Live { on: wanted && std::io::stderr().is_terminal(), shown: Default::default() }
+    }
+
+    /// Figures so far.
+    pub fn show(&self, spec: &Spec, reading: Reading) {
+        if self.on {
+            // Nobody is there to be told that nobody reads.
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K{}", line(spec, reading));
+            self.shown.set(true);
+        }
+    }
+
+    /// Takes the line away.
+    pub fn clear(&self) {
+        if self.shown.replace(false) {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(spec: &Spec, reading: Reading) -> String {
+    let done = (reading.iters as f64 / spec.iters as f64 * 100.0).min(100.0);
+    let rate = if reading.overall > 0.0 { 1e-6 / reading.overall } else { 0.0 };
+    let label = spec.label.as_deref().map_or(String::new(), |label| format!("{label}: "));
+    format!(
+        "{label}{} of {} bytes: {done:.0} %, {:.3} usec, {rate:.3} M/s",
+        spec.test.name(),
+        spec.size(),
+        reading.overall * 1e6
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Sizes, TestArgs};
+    use crate::spec::Test;
+
+    #[test]
+    fn it_says_how_far_and_how_fast() {
+        let args = TestArgs {
+            test: Some(Test::TagLat),
+            size: Some(Sizes::Sweep(8, 16)),
+            iters: Some(1000),
+            ..TestArgs::default()
+        };
+        let spec = args.specs(None).unwrap().remove(1);
+        let reading = Reading { iters: 250, overall: 2e-6, ..Reading::default() };
+        assert_eq!(line(&spec, reading), "16: tag_lat of 16 bytes: 25 %, 2.000 usec, 0.500 M/s");
+    }
+}

@@ -24,7 +24,7 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-enum { MAX_OPS = 4096, MAX_PEERS = 64, GUARD = 64, GUARD_BYTE = 0xA5, MAX_WORDS = 32 };
+enum { MAX_OPS = 4096, MAX_PEERS = 64, MAX_REGIONS = 1024, GUARD = 64, GUARD_BYTE = 0xA5, MAX_WORDS = 32 };
 
 enum verb { SEND, RECV, PEEK, WRITE, READ, ATOMIC, FETCH, COMPARE };
 
@@ -68,7 +68,7 @@ static int n_peers;
 static struct op ops[MAX_OPS];
 static struct op *waiting[MAX_OPS]; /* not yet posted, in order */
 static int n_waiting;
-static struct region regions[64];
+static struct region regions[MAX_REGIONS];
 static int n_regions;
 static uint64_t next_key = 1;
 static bool stalled;
@@ -113,6 +113,27 @@ static void fill(unsigned char *at, size_t len, uint64_t seed)
 {
 	for (size_t i = 0; i < len; i++)
 		at[i] = (unsigned char)(mix(seed * 0x9e3779b97f4a7c15 + (i >> 3)) >> (8 * (i & 7)));
+}
+
+static const size_t type_size[] = {
+	[FI_INT8] = 1, [FI_UINT8] = 1, [FI_INT16] = 2, [FI_UINT16] = 2, [FI_INT32] = 4, [FI_UINT32] = 4,
+	[FI_INT64] = 8, [FI_UINT64] = 8, [FI_FLOAT] = 4, [FI_DOUBLE] = 8, [FI_FLOAT_COMPLEX] = 8,
+	[FI_DOUBLE_COMPLEX] = 16,
+};
+
+/* Elements of a type with small whole values: arithmetic on them is exact. The other end has the same. */
+static void fill_values(unsigned char *at, size_t len, uint64_t type, uint64_t seed)
+{
+	if (type > FI_DOUBLE_COMPLEX)
+		return;
+	for (size_t k = 0; k < len / type_size[type]; k++) {
+		uint64_t v = mix(seed * 0x9e3779b97f4a7c15 + k) % 9;
+		float f[2] = { (float)v, (float)(v % 4) };
+		double d[2] = { (double)v, (double)(v % 4) };
+		const void *from = type == FI_FLOAT || type == FI_FLOAT_COMPLEX ? (void *)f
+				   : type == FI_DOUBLE || type == FI_DOUBLE_COMPLEX ? (void *)d : (void *)&v;
+		memcpy(at + k * type_size[type], from, type_size[type]);
+	}
 }
 
 /* FNV-1a. */
@@ -544,13 +565,22 @@ static void step_peek(void)
 	start(op);
 }
 
+/* The bytes of a seed; values of a type if the step names one. */
+static void fill_step(unsigned char *at, size_t len, const char *seed)
+{
+	if (option("type"))
+		fill_values(at, len, number("type", 0), number(seed, 0));
+	else
+		fill(at, len, number(seed, 0));
+}
+
 /* What every operation towards a peer has: [to=PEER] seed= [data=] [inject] [dc]. */
 static struct op *outgoing(enum verb verb)
 {
 	struct op *op = take(verb);
 	op->len = strtoull(words[2], NULL, 0);
 	op->buf = guarded(op->len);
-	fill(op->buf, op->len, number("seed", 0));
+	fill_step(op->buf, op->len, "seed");
 	op->peer = peers[number("to", 0) % MAX_PEERS];
 	op->inject = option("inject") != NULL;
 	op->has_data = option("data") != NULL;
@@ -596,7 +626,7 @@ static void step_atomic(enum verb verb)
 	}
 	if (verb == COMPARE) {
 		op->compare = guarded(op->len);
-		fill(op->compare, op->len, number("cseed", 0));
+		fill_step(op->compare, op->len, "cseed");
 		op->compare_mr = reg(op->compare, op->len, FI_READ | FI_WRITE);
 	}
 	start(op);
@@ -606,14 +636,14 @@ static void step_atomic(enum verb verb)
 static void step_mem(void)
 {
 	struct region *r = &regions[n_regions];
-	if (n_regions == 64) {
+	if (n_regions == MAX_REGIONS) {
 		no("too many regions");
 		return;
 	}
 	snprintf(r->id, sizeof r->id, "%s", words[1]);
 	r->len = strtoull(words[2], NULL, 0);
 	r->buf = guarded(r->len);
-	fill(r->buf, r->len, number("seed", 0));
+	fill_step(r->buf, r->len, "seed");
 	r->mr = reg(r->buf, r->len, FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE);
 	if (!r->mr) {
 		free(r->buf);
@@ -622,6 +652,19 @@ static void step_mem(void)
 	}
 	n_regions++;
 	printf("ok %#" PRIx64 " %#" PRIx64 "\n", (uint64_t)(uintptr_t)r->buf, fi_mr_key(r->mr));
+}
+
+/* can write|fetch|compare op= type= */
+static void step_can(void)
+{
+	struct fi_atomic_attr attr;
+	uint64_t flags = strcmp(words[1], "fetch") == 0 ? FI_FETCH_ATOMIC
+			 : strcmp(words[1], "compare") == 0 ? FI_COMPARE_ATOMIC : 0;
+	int err = fi_query_atomic(domain, (enum fi_datatype)number("type", 0), (enum fi_op)number("op", 0), &attr, flags);
+	if (err)
+		no_fi("fi_query_atomic", err);
+	else
+		printf("ok %zu\n", attr.count);
 }
 
 static void step_look(void)
@@ -672,6 +715,8 @@ static bool step(char *line)
 		no("open comes first");
 	else if (n_words >= 2 && strcmp(name, "look") == 0)
 		step_look();
+	else if (n_words >= 2 && strcmp(name, "can") == 0)
+		step_can();
 	else if (n_words >= 2 && strcmp(name, "cancel") == 0)
 		step_cancel();
 	else if (n_words >= 2 && strcmp(name, "peek") == 0)

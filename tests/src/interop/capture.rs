@@ -49,6 +49,7 @@ struct End {
 #[derive(Deserialize, Default)]
 struct Fields {
     msg_id: Option<u64>,
+    rma_iov_count: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -110,9 +111,13 @@ impl Captures {
         if record.seen != "out" || record.status != 0 {
             return;
         }
-        match record.fields.msg_id.filter(|_| record.name.contains("RTM")) {
+        match record.fields.msg_id.filter(|_| record.name.ends_with("RTM") || record.name.ends_with("_RTA")) {
             Some(msg_id) => {
                 way.messages.entry(record.name).or_default().insert(msg_id);
+            }
+            // A write of nothing to nowhere asks for a handshake.
+            None if record.fields.rma_iov_count == Some(0) => {
+                *way.others.entry("TRIGGER".into()).or_default() += 1;
             }
             None => *way.others.entry(record.name).or_default() += 1,
         }
@@ -124,12 +129,15 @@ impl Captures {
         ways.filter_map(|way| self.ways.get(&way)).flat_map(|way| way.violations.clone()).collect()
     }
 
-    /// How many messages went from the first to the second of each of `ways`, by the packet with which they began.
-    pub fn messages(&self, ways: &[(Id, Id)]) -> BTreeMap<&str, usize> {
+    /// What went from the first to the second of each of `ways`: messages and operations, by the packet with which they
+    /// began. (Those without a message id begin with one packet.)
+    pub fn begun(&self, ways: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for way in ways.iter().filter_map(|way| self.ways.get(way)) {
-            for (name, ids) in &way.messages {
-                *all.entry(name.as_str()).or_default() += ids.len();
+            let requests = |name: &&String| ["_RTW", "_RTR"].iter().any(|end| name.ends_with(end));
+            let others = way.others.iter().filter(|(name, _)| requests(name)).map(|(name, n)| (name, *n));
+            for (name, n) in way.messages.iter().map(|(name, ids)| (name, ids.len())).chain(others) {
+                *all.entry(name.clone()).or_default() += n;
             }
         }
         all

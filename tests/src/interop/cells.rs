@@ -80,15 +80,39 @@ impl Net {
     }
 }
 
-/// What is sent in a cell, a row of the table.
+/// Whether something fits one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct What {
-    /// Subprotocol.
-    pub protocol: Protocol,
-    /// Confirmed or not.
-    pub delivery: Delivery,
-    /// Tagged or not.
-    pub kind: Kind,
+pub enum Length {
+    /// It does.
+    Short,
+    /// It goes in windows that whoever receives the bytes opens.
+    Long,
+}
+
+/// An atomic operation's packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Atomic {
+    /// Without a result.
+    Write,
+    /// Without a result, confirmed.
+    ConfirmedWrite,
+    /// With the old value.
+    Fetch,
+    /// With a compare value and the old value.
+    Compare,
+}
+
+/// What is done in a cell, a row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum What {
+    /// Messages.
+    Message(Protocol, Delivery, Kind),
+    /// Writes to the other end's memory, by packets.
+    Write(Length, Delivery),
+    /// Reads of it, by packets.
+    Read(Length),
+    /// Atomic operations on it.
+    Atomic(Atomic),
 }
 
 /// One cell of the matrix.
@@ -107,51 +131,107 @@ pub struct Cell {
 impl What {
     /// Every row.
     pub fn all() -> Vec<What> {
+        const DELIVERIES: [Delivery; 2] = [Delivery::Plain, Delivery::Complete];
         let mut all = Vec::new();
         for protocol in [Protocol::Eager, Protocol::Medium, Protocol::LongCts] {
-            for delivery in [Delivery::Plain, Delivery::Complete] {
-                for kind in [Kind::Untagged, Kind::Tagged] {
-                    all.push(What { protocol, delivery, kind });
-                }
+            for delivery in DELIVERIES {
+                all.extend(
+                    [Kind::Untagged, Kind::Tagged].map(|kind| What::Message(protocol, delivery, kind)),
+                );
             }
         }
+        for length in [Length::Short, Length::Long] {
+            all.extend(DELIVERIES.map(|delivery| What::Write(length, delivery)));
+        }
+        all.extend([Length::Short, Length::Long].map(What::Read));
+        let atomics = [Atomic::Write, Atomic::ConfirmedWrite, Atomic::Fetch, Atomic::Compare];
+        all.extend(atomics.map(What::Atomic));
         all
     }
 
-    /// Name of the packet with which such a message begins, as `efa-dump` has it.
+    /// Name of the packet with which each of them begins, as `efa-dump` has it.
     pub fn packet(self) -> String {
-        let dc = if self.delivery == Delivery::Complete { "DC_" } else { "" };
-        let name = match self.protocol {
-            Protocol::Eager => "EAGER",
-            Protocol::Medium => "MEDIUM",
-            Protocol::LongCts => "LONGCTS",
-        };
-        let kind = if self.kind == Kind::Tagged { "TAG" } else { "MSG" };
-        format!("{dc}{name}_{kind}RTM")
+        let dc = |delivery| if delivery == Delivery::Complete { "DC_" } else { "" };
+        match self {
+            What::Message(protocol, delivery, kind) => {
+                let name = match protocol {
+                    Protocol::Eager => "EAGER",
+                    Protocol::Medium => "MEDIUM",
+                    Protocol::LongCts => "LONGCTS",
+                };
+                let kind = if kind == Kind::Tagged { "TAG" } else { "MSG" };
+                format!("{}{name}_{kind}RTM", dc(delivery))
+            }
+            What::Write(Length::Short, delivery) => format!("{}EAGER_RTW", dc(delivery)),
+            What::Write(Length::Long, delivery) => format!("{}LONGCTS_RTW", dc(delivery)),
+            What::Read(Length::Short) => "SHORT_RTR".into(),
+            What::Read(Length::Long) => "LONGCTS_RTR".into(),
+            What::Atomic(Atomic::Write) => "WRITE_RTA".into(),
+            What::Atomic(Atomic::ConfirmedWrite) => "DC_WRITE_RTA".into(),
+            What::Atomic(Atomic::Fetch) => "FETCH_RTA".into(),
+            What::Atomic(Atomic::Compare) => "COMPARE_RTA".into(),
+        }
+    }
+
+    /// Whether its end has to be confirmed.
+    pub fn delivery(self) -> Delivery {
+        match self {
+            What::Message(_, delivery, _) | What::Write(_, delivery) => delivery,
+            What::Atomic(Atomic::ConfirmedWrite) => Delivery::Complete,
+            _ => Delivery::Plain,
+        }
+    }
+
+    /// A one-sided operation that changes memory without being confirmed: ours has them all confirmed, for its flush.
+    pub fn is_unconfirmed(self) -> bool {
+        matches!(self, What::Write(_, Delivery::Plain) | What::Atomic(Atomic::Write))
+    }
+
+    /// Tagged or not, if it is a message.
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            What::Message(.., kind) => Some(kind),
+            _ => None,
+        }
     }
 }
 
 impl Cell {
-    /// The largest message that `sender` sends in one packet (RDM v4 5.2 of the wire facts).
+    /// The largest that `sender` does with one packet (RDM v4 5.2 and 5.6 of the wire facts).
     pub fn eager_max(&self) -> usize {
-        let fixed = match (self.what.delivery, self.what.kind) {
-            (Delivery::Plain, Kind::Untagged) => 8,
-            (Delivery::Plain, Kind::Tagged) | (Delivery::Complete, Kind::Untagged) => 16,
-            (Delivery::Complete, Kind::Tagged) => 24,
+        let fixed = match self.what {
+            What::Message(_, Delivery::Plain, Kind::Untagged) => 8,
+            What::Message(_, Delivery::Plain, Kind::Tagged) => 16,
+            What::Message(_, Delivery::Complete, Kind::Untagged) => 16,
+            What::Message(_, Delivery::Complete, Kind::Tagged) => 24,
+            What::Write(_, Delivery::Plain) => 8 + 24,
+            What::Write(_, Delivery::Complete) => 16 + 24,
+            // It is the answer that has to fit, with room to spare.
+            What::Read(_) => return MTU - 24 - 1,
+            What::Atomic(_) => 0,
         };
-        // Ours chooses once, for the longest header. libfabric asks for a handshake before delivery complete.
-        let raw_address = self.sender == Player::Ours
-            || (self.contact == Contact::First && self.what.delivery == Delivery::Plain);
+        // For messages ours chooses once, for the longest header. What is confirmed waits for a handshake at either end.
+        let raw_address = (self.sender == Player::Ours && self.what.kind().is_some())
+            || (self.contact == Contact::First && self.what.delivery() == Delivery::Plain);
         MTU - fixed - if raw_address { 40 } else { 4 }
     }
 
-    /// Lengths of the messages of this cell: the protocol's ends, and some between.
+    /// Lengths of what is sent in this cell: the protocol's ends, and some between.
     pub fn sizes(&self) -> Vec<usize> {
         let max = self.eager_max();
-        match self.what.protocol {
-            Protocol::Eager => vec![0, 1, 8, 4096, max - 1, max],
-            Protocol::Medium => vec![max + 1, 2 * max, 30_001, MEDIUM_MAX - 1, MEDIUM_MAX],
-            Protocol::LongCts => vec![MEDIUM_MAX + 1, 100_000, 1 << 20, (1 << 20) + 7],
+        match self.what {
+            What::Message(Protocol::Eager, ..) => vec![0, 1, 8, 4096, max - 1, max],
+            What::Message(Protocol::Medium, ..) => {
+                vec![max + 1, 2 * max, 30_001, MEDIUM_MAX - 1, MEDIUM_MAX]
+            }
+            What::Message(Protocol::LongCts, ..) => {
+                vec![MEDIUM_MAX + 1, 100_000, 1 << 20, (1 << 20) + 7]
+            }
+            What::Write(Length::Short, _) | What::Read(Length::Short) => vec![0, 1, 8, 4096, max - 1, max],
+            What::Write(Length::Long, _) | What::Read(Length::Long) => {
+                vec![max + 1, 65_536, 300_001, 1 << 20]
+            }
+            What::Atomic(_) => vec![8],
         }
     }
 }
@@ -171,7 +251,7 @@ mod tests {
     #[test]
     fn packets_are_named_as_on_the_wire() {
         let names: Vec<String> = What::all().into_iter().map(What::packet).collect();
-        assert_eq!(names.len(), 12);
+        assert_eq!(names.len(), 22);
         let known: Vec<String> = (0..=255).map(|ty| ucp::wire::PktType(ty).to_string()).collect();
         for name in names {
             assert!(known.contains(&name), "{name}");

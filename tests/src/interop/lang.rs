@@ -66,6 +66,33 @@ pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     all
 }
 
+/// Elements of an atomic datatype (by its number on the wire, up to double complex) with small whole values.
+pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
+    let element = |k: u64| {
+        let v = mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(k)) % 9;
+        let (real, imaginary) = (v as u8, (v % 4) as u8);
+        match ty {
+            0 | 1 => vec![v as u8],
+            2 | 3 => (v as u16).to_le_bytes().into(),
+            4 | 5 => (v as u32).to_le_bytes().into(),
+            8 => f32::from(real).to_le_bytes().into(),
+            9 => f64::from(real).to_le_bytes().into(),
+            10 => [f32::from(real), f32::from(imaginary)].map(f32::to_le_bytes).concat(),
+            11 => [f64::from(real), f64::from(imaginary)].map(f64::to_le_bytes).concat(),
+            _ => v.to_le_bytes().into(),
+        }
+    };
+    let mut all = Vec::with_capacity(len + 16);
+    for k in 0.. {
+        if all.len() >= len {
+            break;
+        }
+        all.extend(element(k));
+    }
+    all.truncate(len);
+    all
+}
+
 /// What both ends print instead of bytes: FNV-1a.
 pub fn sum(bytes: &[u8]) -> u64 {
     let step = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
@@ -104,6 +131,13 @@ mod tests {
         assert_ne!(bytes(8, 5), bytes(8, 6));
         assert_eq!(sum(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(sum(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn values_are_small_and_of_their_type() {
+        assert_eq!(values(8, 9, 3), f64::from(values(1, 0, 3)[0]).to_le_bytes());
+        assert_eq!(values(40, 11, 3).len(), 40);
+        assert!(values(100, 1, 5).iter().all(|v| *v < 9));
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub mod cells;
 pub mod end;
 pub mod lang;
 pub mod native;
+pub mod native_rma;
+pub mod onesided;
 pub mod pair;
 pub mod report;
 pub mod run;

@@ -15,6 +15,7 @@ use ucp::{
 };
 
 use super::lang::{Line, bytes, raw_address, sum};
+use super::native_rma::{Atomic, Memories, params, target};
 
 /// What receive buffers hold before a message comes.
 const GUARD_BYTE: u8 = 0xa5;
@@ -25,12 +26,16 @@ const BUSY_ROUNDS: u32 = 64;
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
+    Write(SendRequest<Vec<u8>>),
+    Read(RecvRequest<Box<[u8]>>),
+    Atomic(Atomic),
 }
 
 /// A worker, its endpoints and what runs on it. Operations go before the worker does.
 struct Play {
     ops: Vec<(String, Op)>,
     claimed: HashMap<String, Message>,
+    memories: Memories,
     eps: Vec<Ep>,
     worker: Worker,
 }
@@ -101,6 +106,8 @@ fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
             Ok(String::new())
         }
         (_, None) => Err("open comes first".into()),
+        ("mem", Some(play)) => play.memories.add(&play.worker, line),
+        ("look", Some(play)) => play.memories.look(line),
         (_, Some(play)) => play.step(name, line).map(|()| String::new()),
     }
 }
@@ -124,7 +131,13 @@ fn matches(line: &Line) -> Match {
 impl Play {
     fn open() -> Result<Play, String> {
         let worker = Context::new().and_then(|context| context.worker()).map_err(|e| e.to_string())?;
-        Ok(Play { ops: Vec::new(), claimed: HashMap::new(), eps: Vec::new(), worker })
+        Ok(Play {
+            ops: Vec::new(),
+            claimed: HashMap::new(),
+            memories: Memories::default(),
+            eps: Vec::new(),
+            worker,
+        })
     }
 
     fn step(&mut self, name: &str, line: &Line) -> Result<(), String> {
@@ -157,8 +170,24 @@ impl Play {
                     done: None,
                 };
                 let message = bytes(length(line)?, line.number("seed").unwrap_or(0));
-                let request = self.ep(line.number("to").unwrap_or(0))?.send(message, &params);
+                let request = self.to(line)?.send(message, &params);
                 self.ops.push((id(line)?, Op::Send(request)));
+            }
+            "write" => {
+                let (remote, rkey) = target(line)?;
+                let out = bytes(length(line)?, line.number("seed").unwrap_or(0));
+                let request = self.to(line)?.put_with(out, remote, &rkey, &params(line));
+                self.ops.push((id(line)?, Op::Write(request)));
+            }
+            "read" => {
+                let (remote, rkey) = target(line)?;
+                let room = vec![GUARD_BYTE; length(line)?].into_boxed_slice();
+                let request = self.to(line)?.get(room, remote, &rkey);
+                self.ops.push((id(line)?, Op::Read(request)));
+            }
+            "atomic" | "fetch" | "compare" => {
+                let atomic = Atomic::start(self.to(line)?, name, line)?;
+                self.ops.push((id(line)?, Op::Atomic(atomic)));
             }
             "cancel" => {
                 let id = id(line)?;
@@ -173,6 +202,11 @@ impl Play {
 
     fn ep(&self, nth: u64) -> Result<&Ep, String> {
         self.eps.get(nth as usize).ok_or_else(|| "no such peer".into())
+    }
+
+    /// The peer a step is for.
+    fn to(&self, line: &Line) -> Result<&Ep, String> {
+        self.ep(line.number("to").unwrap_or(0))
     }
 
     fn peek(&mut self, line: &Line) -> Result<(), String> {
@@ -211,6 +245,20 @@ impl Play {
                     Ok((Err(e), _)) => say(&failure(&id, "send", e)),
                     Err(request) => self.ops.push((id, Op::Send(request))),
                 },
+                Op::Write(request) => match request.test() {
+                    Ok((Ok(()), _)) => say(&format!("done {id} write")),
+                    Ok((Err(e), _)) => say(&failure(&id, "write", e)),
+                    Err(request) => self.ops.push((id, Op::Write(request))),
+                },
+                Op::Read(request) => match request.test() {
+                    Ok((Ok(_), buf)) => say(&format!("done {id} read sum={:016x}", sum(&buf))),
+                    Ok((Err(e), _)) => say(&failure(&id, "read", e)),
+                    Err(request) => self.ops.push((id, Op::Read(request))),
+                },
+                Op::Atomic(atomic) => match atomic.ended(&id, &self.worker) {
+                    Some(line) => say(&line),
+                    None => self.ops.push((id, Op::Atomic(atomic))),
+                },
                 Op::Recv(request) => match request.test() {
                     Ok((Ok(status), buf)) => say(&self.received(&id, &status, &buf)),
                     Ok((Err(e), buf)) => {
@@ -219,6 +267,10 @@ impl Play {
                     Err(request) => self.ops.push((id, Op::Recv(request))),
                 },
             }
+        }
+        while let Some(write) = self.worker.take_remote_write() {
+            let (len, from) = (write.len, self.source(write.from));
+            say(&format!("done - remote len={len} data={:#x} from={from}", write.cq_data));
         }
         while let Some(event) = self.worker.take_event() {
             if matches!(event, ucp::rdm::event::Event::Dropped { .. }) {

@@ -1,6 +1,7 @@
 //! Two ends that play together: one process of ours, one of libfabric. They meet, exchange messages, part, meet again.
 //! Used by `run` and `scenes`. Never judges more than one message: that it came whole, once, from the right sender.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct Pair {
     settings: Vec<(String, String)>,
     nth: u64,
     met: Vec<(Id, Id)>,
+    /// What came of each computation so far, to be held against the other end's.
+    pub computed: HashMap<String, String>,
     addresses: [String; 2],
 }
 
@@ -77,6 +80,7 @@ impl Pair {
             settings: all,
             nth: 0,
             met: Vec::new(),
+            computed: HashMap::new(),
             addresses: [String::new(), String::new()],
         };
         pair.restart(Player::Libfabric)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::cells::{Cell, Contact, Delivery, Kind, Net, Protocol, What};
+use super::cells::{Atomic, Cell, Contact, Delivery, Kind, Length, Net, Protocol, What};
 use super::end::Player;
 use super::run::Outcome;
 use super::scenes::{Scene, Verdict};
@@ -58,10 +58,10 @@ impl Report {
             .into_iter()
             .flat_map(|who| [Contact::First, Contact::After].map(|contact| (who, contact)))
             .collect();
-        let mut text = String::from("| message |");
+        let mut text = String::from("| what |");
         for (who, contact) in &columns {
             let contact = if *contact == Contact::First { "first contact" } else { "after handshake" };
-            let _ = write!(text, " {} sends, {contact} |", who.name());
+            let _ = write!(text, " {} begins, {contact} |", who.name());
         }
         let _ = write!(text, "\n|---|{}\n", "---|".repeat(columns.len()));
         for what in What::all() {
@@ -70,16 +70,15 @@ impl Report {
             }
             let _ = write!(text, "| {} |", title(what));
             for (sender, contact) in &columns {
-                let words = Net::ALL.map(|net| {
+                let outcomes = Net::ALL.map(|net| {
                     let cell = Cell { what, sender: *sender, contact: *contact, net };
-                    let name = net.name();
-                    match self.cells.get(&cell) {
-                        Some(Ok(n)) => format!("{name} {n}"),
-                        Some(Err(_)) => format!("{name} **FAILED**"),
-                        None => format!("{name} not run"),
-                    }
+                    self.cells.get(&cell).map(|outcome| match outcome {
+                        Ok(n) => n.to_string(),
+                        Err(_) => "**FAILED**".into(),
+                    })
                 });
-                let _ = write!(text, " {} |", words.join(", "));
+                let words = outcomes.map(|word| word.unwrap_or_default()).join(" · ");
+                let _ = write!(text, " {} |", words.trim_matches([' ', '·']));
             }
             text.push('\n');
         }
@@ -110,14 +109,26 @@ impl Report {
 }
 
 fn title(what: What) -> String {
-    let protocol = match what.protocol {
-        Protocol::Eager => "eager",
-        Protocol::Medium => "medium",
-        Protocol::LongCts => "long-CTS",
-    };
-    let delivery = if what.delivery == Delivery::Complete { ", delivery complete" } else { "" };
-    let kind = if what.kind == Kind::Tagged { "tagged" } else { "untagged" };
-    format!("{protocol}, {kind}{delivery}")
+    let confirmed = |delivery| if delivery == Delivery::Complete { ", delivery complete" } else { "" };
+    match what {
+        What::Message(protocol, delivery, kind) => {
+            let protocol = match protocol {
+                Protocol::Eager => "eager",
+                Protocol::Medium => "medium",
+                Protocol::LongCts => "long-CTS",
+            };
+            let kind = if kind == Kind::Tagged { "tagged" } else { "untagged" };
+            format!("{protocol}, {kind}{}", confirmed(delivery))
+        }
+        What::Write(Length::Short, delivery) => format!("write, eager{}", confirmed(delivery)),
+        What::Write(Length::Long, delivery) => format!("write, long-CTS{}", confirmed(delivery)),
+        What::Read(Length::Short) => "read, short".into(),
+        What::Read(Length::Long) => "read, long-CTS".into(),
+        What::Atomic(Atomic::Write) => "atomic".into(),
+        What::Atomic(Atomic::ConfirmedWrite) => "atomic, delivery complete".into(),
+        What::Atomic(Atomic::Fetch) => "fetching atomic".into(),
+        What::Atomic(Atomic::Compare) => "comparing atomic".into(),
+    }
 }
 
 /// Line before the tables in the page.

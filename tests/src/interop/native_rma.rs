@@ -1,0 +1,122 @@
+//! The native end's one-sided half: memory for the other end, writes, reads and atomic operations on the other end's.
+//! Used by `native`. Keeps buffers for ever: the process ends with its script.
+
+use ucp::{
+    Access, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, RequestId, Rkey, RmaParams, Started, Worker,
+};
+
+use super::lang::{Line, bytes, sum, values};
+
+/// Memory that the other end may reach, by name.
+#[derive(Default)]
+pub struct Memories(Vec<(String, Mem)>);
+
+impl Memories {
+    /// `mem ID LEN seed= [type=]`: answers address and key.
+    pub fn add(&mut self, worker: &Worker, line: &Line) -> Result<String, String> {
+        let (name, len) = (line.word(1).ok_or("no id")?, line.number_at(2).ok_or("no length")? as usize);
+        let mem = worker.mem_alloc(len, Access::all()).map_err(|e| e.to_string())?;
+        mem.write(0, &contents(line, len, "seed"));
+        let answer = format!("{:#x} {:#x}", mem.addr(), mem.key());
+        self.0.push((name.to_owned(), mem));
+        Ok(answer)
+    }
+
+    /// `look ID`: answers the sum of its bytes.
+    pub fn look(&self, line: &Line) -> Result<String, String> {
+        let (_, mem) =
+            self.0.iter().find(|(name, _)| Some(&**name) == line.word(1)).ok_or("no such memory")?;
+        let mut all = vec![0; mem.len()];
+        mem.read(0, &mut all);
+        Ok(format!("{:016x} ok", sum(&all)))
+    }
+}
+
+/// The bytes of a seed, or values of a type if the step names one.
+pub fn contents(line: &Line, len: usize, seed: &str) -> Vec<u8> {
+    let seed = line.number(seed).unwrap_or(0);
+    line.number("type").map_or_else(|| bytes(len, seed), |ty| values(len, ty, seed))
+}
+
+/// Where a step wants to go: address and key of the other end's memory.
+pub fn target(line: &Line) -> Result<(u64, Rkey), String> {
+    let addr = line.number("addr").ok_or("no address")?;
+    Ok((addr, Rkey::of_key(line.number("key").ok_or("no key")?)))
+}
+
+/// What a put is besides its bytes.
+pub fn params(line: &Line) -> RmaParams {
+    RmaParams { sync: sync(line), cq_data: line.number("data"), done: None }
+}
+
+/// Whether a step asks for delivery complete.
+pub fn sync(line: &Line) -> ucp::select::Sync {
+    if line.has("dc") { ucp::select::Sync::Yes } else { ucp::select::Sync::No }
+}
+
+/// An atomic operation on any number of elements.
+pub struct Atomic {
+    verb: &'static str,
+    result: *mut [u8],
+    state: Result<RequestId, Result<(), Error>>,
+}
+
+impl Atomic {
+    /// `atomic|fetch|compare ID LEN op= type= count= seed= [cseed=] addr= key= [dc]`.
+    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Atomic, String> {
+        let (remote, rkey) = target(line)?;
+        let len = line.number_at(2).ok_or("no length")? as usize;
+        let code = |key: &str| line.number(key).map(|n| n as u32).ok_or_else(|| format!("no {key}"));
+        let op = AtomicOp::try_from(code("op")?).map_err(|e| e.to_string())?;
+        let ty = Datatype::try_from(code("type")?).map_err(|e| e.to_string())?;
+        let count = code("count")? as usize;
+        if count * ty.size() != len {
+            return Err("the length is not that of the elements".into());
+        }
+        let keep = |bytes: Vec<u8>| Box::leak(bytes.into_boxed_slice());
+        let operand = keep(contents(line, len, "seed"));
+        let compare = keep(contents(line, len, "cseed"));
+        let result: *mut [u8] = keep(vec![0; if verb == "atomic" { 0 } else { len }]);
+        let verb = match verb {
+            "fetch" => "fetch",
+            "compare" => "compare",
+            _ => "atomic",
+        };
+        let params = AtomicParams {
+            op,
+            ty,
+            count,
+            operand: operand.as_ptr(),
+            compare: compare.as_ptr(),
+            result: if verb == "atomic" { std::ptr::null_mut() } else { result.cast() },
+            sync: sync(line),
+            done: None,
+        };
+        // SAFETY: the buffers are as long as the elements (checked) and live as long as the process; nobody else has
+        // them until the operation's end.
+        let state = match unsafe { ep.atomic_raw(remote, &rkey, &params) } {
+            Ok(Started::Running(id)) => Ok(id),
+            Ok(Started::Done(_)) => Err(Ok(())),
+            Err(e) => Err(Err(e)),
+        };
+        Ok(Atomic { verb, result, state })
+    }
+
+    /// Its line, if it has ended.
+    pub fn ended(&self, id: &str, worker: &Worker) -> Option<String> {
+        let result = match self.state {
+            Ok(request) => worker.test(request)?.map(drop),
+            Err(result) => result,
+        };
+        let verb = self.verb;
+        if let Err(e) = result {
+            return Some(format!("fail {id} {verb} error=other why=\"{e}\""));
+        }
+        if verb == "atomic" {
+            return Some(format!("done {id} {verb}"));
+        }
+        // SAFETY: leaked, and the operation has ended.
+        let old = unsafe { &*self.result };
+        Some(format!("done {id} {verb} sum={:016x}", sum(old)))
+    }
+}

@@ -1,0 +1,238 @@
+//! One-sided cells: writes and reads of the other end's memory, and atomic operations on it. Played by `run`.
+//! Arithmetic is judged by comparing what each end made of the same operands: libfabric's is the reference of ours.
+
+use std::time::{Duration, Instant};
+
+use super::cells::{Atomic, Cell, Delivery, Length, What};
+use super::end::{EndError, Player};
+use super::lang::{Line, bytes, sum};
+use super::pair::{Fault, Pair, wrong};
+
+/// Bytes before and behind the piece of memory that an operation is about.
+const MARGIN: usize = 32;
+/// Elements of an atomic operation on several.
+const SEVERAL: usize = 5;
+/// Numbers of the datatypes: integers of 8 to 64 bits, float, double and their complex ones.
+const TYPES: std::ops::Range<u64> = 0..12;
+
+/// Memory of the target.
+struct Memory {
+    name: String,
+    len: usize,
+    addr: u64,
+    key: u64,
+}
+
+fn memory(pair: &mut Pair, of: Player, len: usize, seed: &str) -> Result<Memory, Fault> {
+    let name = format!("m{}", pair.msg(0).nth);
+    let line = pair.end(of).step(&format!("mem {name} {len} {seed}"))?;
+    match (line.number_at(1), line.number_at(2)) {
+        (Some(addr), Some(key)) => Ok(Memory { name, len, addr, key }),
+        _ => Err(wrong(of, "no address and key", &line)),
+    }
+}
+
+fn look(pair: &mut Pair, of: Player, memory: &Memory) -> Result<Line, Fault> {
+    let line = pair.end(of).step(&format!("look {}", memory.name))?;
+    match line.word(2) {
+        Some("broken") => Err(wrong(of, "bytes behind the memory were written", &line)),
+        _ => Ok(line),
+    }
+}
+
+/// Waits until the memory has this sum; if it was confirmed already, it must have it.
+fn becomes(
+    pair: &mut Pair,
+    of: Player,
+    memory: &Memory,
+    want: &str,
+    delivery: Delivery,
+) -> Result<(), Fault> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let line = look(pair, of, memory)?;
+        if line.word(1) == Some(want) {
+            return Ok(());
+        }
+        if delivery == Delivery::Complete || Instant::now() > until {
+            let what = format!("{} bytes are not what was written", memory.len);
+            return Err(wrong(of, &what, &line));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// One operation of `len` bytes. Answers 1.
+pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
+    match cell.what {
+        What::Read(_) => read(pair, cell, &[len]),
+        What::Write(length, _) => {
+            // Data would make a write longer that just fits a packet.
+            let room = length == Length::Long || len + 8 <= cell.eager_max();
+            write(pair, cell, &[(len, room && nth % 2 == 1)])
+        }
+        // One sum of 64-bit integers.
+        _ => atomic(pair, cell, &[(if compares(cell) { 12 } else { 2 }, 7, 1)]),
+    }
+}
+
+/// Everything a cell has after the handshake: one at a time, then all at once.
+pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+    let sizes = cell.sizes();
+    match cell.what {
+        What::Atomic(_) => atomics(pair, cell),
+        _ => {
+            let mut n = 0;
+            for (nth, len) in sizes.iter().enumerate() {
+                n += one(pair, cell, *len, nth)?;
+                n += one(pair, cell, *len, nth + 1)?;
+            }
+            if let What::Read(_) = cell.what {
+                let all: Vec<usize> = sizes.into_iter().cycle().take(12).collect();
+                return Ok(n + read(pair, cell, &all)?);
+            }
+            let all: Vec<(usize, bool)> =
+                sizes.into_iter().cycle().take(12).map(|len| (len, false)).collect();
+            Ok(n + write(pair, cell, &all)?)
+        }
+    }
+}
+
+/// Writes of these lengths, some with data, all under way at a time.
+fn write(pair: &mut Pair, cell: &Cell, all: &[(usize, bool)]) -> Result<usize, Fault> {
+    let (from, to) = (cell.sender, cell.sender.other());
+    let dc = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
+    let mut begun = Vec::new();
+    for (len, with_data) in all {
+        let seed = pair.msg(0).nth;
+        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed}"))?;
+        begun.push((memory, seed, *len, *with_data));
+    }
+    for (memory, seed, len, with_data) in &begun {
+        let (addr, key) = (memory.addr + MARGIN as u64, memory.key);
+        let data = if *with_data { format!("data={:#x}", 0xda7a_0000 | seed) } else { String::new() };
+        let step =
+            format!("write w{seed} {len} seed={} addr={addr:#x} key={key:#x} {data} {dc}", seed + 1000);
+        pair.end(from).step(&step)?;
+    }
+    for (memory, seed, len, with_data) in &begun {
+        let line = pair.end(from).ended(&format!("w{seed}"))?;
+        if line.word(0) != Some("done") {
+            return Err(wrong(from, "a write failed", &line));
+        }
+        let mut want = bytes(memory.len, *seed);
+        want[MARGIN..MARGIN + len].copy_from_slice(&bytes(*len, seed + 1000));
+        becomes(pair, to, memory, &format!("{:016x}", sum(&want)), cell.what.delivery())?;
+        if *with_data {
+            let line = pair.end(to).ended("-")?;
+            if line.number("data") != Some(0xda7a_0000 | seed) {
+                return Err(wrong(to, "other data than was written with", &line));
+            }
+        }
+    }
+    Ok(all.len())
+}
+
+/// Reads of these lengths, all under way at a time.
+fn read(pair: &mut Pair, cell: &Cell, all: &[usize]) -> Result<usize, Fault> {
+    let (from, to) = (cell.sender, cell.sender.other());
+    let mut begun = Vec::new();
+    for len in all {
+        let seed = pair.msg(0).nth;
+        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed}"))?;
+        let (addr, key) = (memory.addr + MARGIN as u64, memory.key);
+        begun.push((seed, *len, format!("read g{seed} {len} addr={addr:#x} key={key:#x}")));
+    }
+    for (.., step) in &begun {
+        pair.end(from).step(step)?;
+    }
+    for (seed, len, _) in &begun {
+        let line = pair.end(from).ended(&format!("g{seed}"))?;
+        let want = sum(&bytes(len + 2 * MARGIN, *seed)[MARGIN..MARGIN + len]);
+        let good = line.word(0) == Some("done") && line.value("sum") == Some(&format!("{want:016x}"));
+        if !good || line.value("guard") == Some("broken") {
+            return Err(wrong(from, &format!("{len} bytes are not what was there"), &line));
+        }
+    }
+    Ok(all.len())
+}
+
+fn compares(cell: &Cell) -> bool {
+    cell.what == What::Atomic(Atomic::Compare)
+}
+
+/// Every operation on every datatype that both ends have, on one element and on several.
+fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+    let (verb, ops): (_, &[u64]) = match cell.what {
+        What::Atomic(Atomic::Compare) => ("compare", &[12, 13, 14, 15, 16, 17, 18]),
+        What::Atomic(Atomic::Fetch) => ("fetch", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        _ => ("write", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]),
+    };
+    let mut all = Vec::new();
+    for op in ops {
+        for ty in TYPES {
+            match pair.end(Player::Libfabric).step(&format!("can {verb} op={op} type={ty}")) {
+                Ok(_) => all.extend([1, SEVERAL].map(|count| (*op, ty, count))),
+                Err(EndError::Refused { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    atomic(pair, cell, &all)
+}
+
+/// These operations (number, datatype, elements), one after the other.
+fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usize, Fault> {
+    let (from, to) = (cell.sender, cell.sender.other());
+    let (verb, dc) = match cell.what {
+        What::Atomic(Atomic::Fetch) => ("fetch", ""),
+        What::Atomic(Atomic::Compare) => ("compare", ""),
+        What::Atomic(Atomic::ConfirmedWrite) => ("atomic", "dc"),
+        _ => ("atomic", ""),
+    };
+    for (op, ty, count) in all {
+        let len = count * [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16][*ty as usize];
+        // The same operands at both ends: the operation's own numbers are the seed.
+        let seed = op * 1000 + ty * 10 + *count as u64;
+        let memory = memory(pair, to, len, &format!("seed={seed} type={ty}"))?;
+        let (addr, key, id) = (memory.addr, memory.key, memory.name.clone());
+        let with = format!("op={op} type={ty} count={count} addr={addr:#x} key={key:#x} {dc}");
+        // One element equals its compare value; several are compared with others.
+        let compare = if *count == 1 { seed } else { seed + 2 };
+        pair.end(from).step(&format!("{verb} a{id} {len} seed={} cseed={compare} {with}", seed + 1))?;
+        let line = pair.end(from).ended(&format!("a{id}"))?;
+        if line.word(0) != Some("done") || line.value("guard") == Some("broken") {
+            return Err(wrong(from, &format!("{verb} {with} failed"), &line));
+        }
+        let old = format!("{:016x}", sum(&super::lang::values(len, *ty, seed)));
+        if verb != "atomic" && line.value("sum") != Some(&old) {
+            return Err(wrong(from, &format!("{verb} {with}: not the old value"), &line));
+        }
+        // An end may say done before the other has it.
+        if verb == "atomic" && dc.is_empty() {
+            arrive(pair, cell)?;
+        }
+        let now = look(pair, to, &memory)?.word(1).unwrap_or("").to_owned();
+        let what = format!("{verb} op={op} type={ty} count={count}");
+        let before = pair.computed.entry(what.clone()).or_insert_with(|| now.clone()).clone();
+        if before != now {
+            let line = Line::new(format!("memory becomes {now}, at the other end {before}"));
+            return Err(wrong(to, &what, &line));
+        }
+    }
+    // What each end made of it was the same; it was not nothing.
+    let sum_of_words = format!("{verb} op=2 type=7 count=1");
+    if let Some(now) = pair.computed.get(&sum_of_words) {
+        let old = format!("{:016x}", sum(&super::lang::values(8, 7, 2071)));
+        if *now == old {
+            return Err(wrong(to, "a sum changed nothing", &Line::new(sum_of_words)));
+        }
+    }
+    Ok(all.len())
+}
+
+/// Atomics are ordered with messages: behind a message that has come, all of them have.
+fn arrive(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
+    let msg = pair.msg(0);
+    pair.expected(cell.sender, &msg, 0)
+}

@@ -1,5 +1,5 @@
 //! `-d`: transports, their devices, and what an interface on each says of itself. Opens one interface on each device
-//! and closes it again; a transport that cannot be opened says why instead.
+//! and closes it again; a device that cannot be used says why instead.
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -7,6 +7,7 @@ use tools_common::units::short_bytes;
 use ucs::config::Source;
 use uct::api::{
     AtomicCaps, AtomicOps, Caps, Iface as _, IfaceAttr, Md as _, MdAttr, OpenError, OrderKind, RmaLimits,
+    TlResource,
 };
 
 /// One transport on one device.
@@ -45,18 +46,12 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
         let unknown = OpenError::UnknownTransport { name: name.into(), known: known.join(", ") };
         return Err(unknown.to_string());
     }
-    let wanted = all.into_iter().filter(|r| only.is_none_or(|name| r.tl == name));
-    Ok(wanted
+    let wanted = |r: &TlResource| only.is_none_or(|name| r.tl == name);
+    let usable = all.into_iter().filter(wanted);
+    let unusable = uct::any::unusable().into_iter().filter(|(r, _)| wanted(r));
+    Ok(usable
         .map(|r| {
-            let mut found = Found {
-                transport: r.tl,
-                device: r.dev.clone(),
-                about: r.about.clone(),
-                kind: r.kind.to_string(),
-                unusable: None,
-                memory: Vec::new(),
-                capabilities: Vec::new(),
-            };
+            let mut found = nothing_of(&r);
             match uct::any::open(r.tl, &r.dev, source) {
                 Ok(iface) => {
                     found.memory = memory(iface.md().attr(), iface.attr());
@@ -66,7 +61,21 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
             }
             found
         })
+        .chain(unusable.map(|(r, why)| Found { unusable: Some(why), ..nothing_of(&r) }))
         .collect())
+}
+
+/// A device of which nothing more is known than that it is there.
+fn nothing_of(r: &TlResource) -> Found {
+    Found {
+        transport: r.tl,
+        device: r.dev.clone(),
+        about: r.about.clone(),
+        kind: r.kind.to_string(),
+        unusable: None,
+        memory: Vec::new(),
+        capabilities: Vec::new(),
+    }
 }
 
 fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Fact> {
@@ -249,6 +258,26 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_used_says_why() {
+        let r = TlResource {
+            tl: "efa",
+            dev: "rdmap0s31:1".into(),
+            kind: uct::api::DevKind::Net,
+            about: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
+            messages: true,
+        };
+        let text = text(&[Found { unusable: Some("no driver is bound to it".into()), ..nothing_of(&r) }]);
+        for line in [
+            "#         Device: rdmap0s31:1",
+            "#          About: EFA NIC (0xefa2) at 0000:00:1f.0",
+            "# Cannot be used: no driver is bound to it",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("capabilities"), "{text}");
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn what_is_wrong_is_one_line() {
     let nothing = "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)";
     bad("", &[], nothing);
     bad("--json", &[], nothing);
-    bad("-d -t foo", &[], "unknown transport 'foo' (there are: self, posix, efa)");
+    bad("-d -t foo", &[], "unknown transport 'foo' (there are: self, posix, cma, efa)");
     bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
     bad(
         "-c",

@@ -4,6 +4,7 @@ use tools_common::units::short_bytes;
 use ucs::config::Source;
 use ucs::mem::SharedMem;
 use ucs::sys::topo;
+use uct::efa::dev::nics::{self, Nic};
 
 use super::Finding;
 use super::machine::Machine;
@@ -226,20 +227,21 @@ fn ptrace(m: &Machine) -> Option<Finding> {
 }
 
 fn hardware(m: &Machine) -> Option<Finding> {
-    let nics: Vec<String> = m
-        .names("/sys/class/infiniband")
-        .into_iter()
-        .filter(|n| n.starts_with("rdmap") || n.starts_with("efa_"))
-        .collect();
-    let nodes = m.names("/dev/infiniband").iter().filter(|n| is_numbered(n, "uverbs")).count();
-    Some(match (nics.len(), nodes) {
-        (0, _) => Finding::good("EFA hardware", "none; the software device stands in"),
-        (_, 0) => Finding::bad(
+    let nics = nics::scan(&m.root.join("sys"), &m.root.join("dev"));
+    let name = |nic: &Nic| nic.rdma.clone().unwrap_or_else(|| nic.pci.clone());
+    let names = nics.iter().map(name).collect::<Vec<_>>().join(", ");
+    let stuck = nics.iter().find_map(|nic| Some((nic, nic.obstacle.clone()?)));
+    Some(match stuck {
+        _ if nics.is_empty() => Finding::good("EFA hardware", "none; the software device stands in"),
+        Some((nic, obstacle)) => {
+            Finding::bad("EFA hardware", format!("{}: {}", name(nic), obstacle.what), obstacle.remedy)
+        }
+        None if !cfg!(feature = "verbs") => Finding::bad(
             "EFA hardware",
-            format!("{}, but no /dev/infiniband/uverbs*", nics.join(", ")),
-            "give the container the device files (--device /dev/infiniband/uverbs0)",
+            format!("{names}; not used by this build"),
+            "build with --features verbs",
         ),
-        _ => Finding::good("EFA hardware", nics.join(", ")),
+        None => Finding::good("EFA hardware", names),
     })
 }
 

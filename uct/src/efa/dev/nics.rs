@@ -17,8 +17,23 @@ pub struct Nic {
     pub part_id: u32,
     /// Name of its RDMA device, such as `rdmap0s31`, if a driver made one.
     pub rdma: Option<String>,
-    /// What keeps this process from using it, and what mends that; `None`: nothing that the kernel knows of.
-    pub problem: Option<String>,
+    /// What keeps this process from using it; `None`: nothing that the kernel knows of.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// Why a NIC cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// What is wrong.
+    pub what: String,
+    /// What mends it.
+    pub remedy: &'static str,
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.what, self.remedy)
+    }
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -40,7 +55,8 @@ pub fn nics() -> Vec<Nic> {
     scan(Path::new("/sys"), Path::new("/dev"))
 }
 
-fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
+/// The EFA functions that a sysfs and a /dev show.
+pub fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
     let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
     let mut all: Vec<Nic> = entries.flatten().filter_map(|e| look(&e.path(), dev)).collect();
     all.sort_by(|a, b| a.pci.cmp(&b.pci));
@@ -60,26 +76,28 @@ fn look(function: &Path, dev: &Path) -> Option<Nic> {
         return None;
     }
     let rdma = child(function.join("infiniband"));
-    let problem = if !function.join("driver").exists() {
-        Some("no driver is bound to it (load the `efa` kernel module)".into())
+    let obstacle = if !function.join("driver").exists() {
+        Some(("no driver is bound to it".into(), "load the `efa` kernel module"))
     } else if rdma.is_none() {
-        Some("its driver made no RDMA device (see the kernel's log)".into())
-    } else {
-        match child(function.join("infiniband_verbs")) {
-            None => Some("user space cannot reach it (load the `ib_uverbs` kernel module)".into()),
-            Some(node) => {
-                let node = dev.join("infiniband").join(node);
-                let node_is = |what| Some(format!("{} {what}", node.display()));
-                match (node.exists(), is_usable(&node)) {
-                    (false, _) => node_is("is missing (in a container, pass the device in)"),
-                    (_, false) => node_is("may not be opened by this user (see its owner, group and mode)"),
-                    _ => None,
-                }
+        Some(("its driver made no RDMA device".into(), "see the kernel's log"))
+    } else if let Some(node) = child(function.join("infiniband_verbs")) {
+        let node = dev.join("infiniband").join(node);
+        match (node.exists(), is_usable(&node)) {
+            (false, _) => {
+                Some((format!("{} is missing", node.display()), "in a container, pass the device in"))
             }
+            (_, false) => {
+                let what = format!("{} may not be opened by this user", node.display());
+                Some((what, "see its owner, group and mode"))
+            }
+            _ => None,
         }
+    } else {
+        Some(("user space cannot reach it".into(), "load the `ib_uverbs` kernel module"))
     };
+    let obstacle = obstacle.map(|(what, remedy)| Obstacle { what, remedy });
     let pci = function.file_name()?.to_str()?.to_owned();
-    Some(Nic { pci, part_id: number(&device)?, rdma, problem })
+    Some(Nic { pci, part_id: number(&device)?, rdma, obstacle })
 }
 
 #[cfg(test)]
@@ -123,21 +141,21 @@ mod tests {
         tree.put("sys/bus/pci/devices/0000:00:05.0/device", "0xec20\n");
         tree.put(&format!("{pci}/vendor"), "0x1d0f\n");
         tree.put(&format!("{pci}/device"), "0xefa2\n");
-        let problem = |has: &str| {
+        let obstacle = |has: &str| {
             let [nic] = &tree.scan()[..] else { panic!("one EFA, and a card that is none") };
             assert_eq!((&*nic.pci, nic.part_id), ("0000:00:1f.0", 0xefa2));
-            assert!(nic.problem.as_ref().is_some_and(|p| p.contains(has)), "{nic:?}");
+            assert!(nic.obstacle.as_ref().is_some_and(|o| o.to_string().contains(has)), "{nic:?}");
         };
-        problem("`efa` kernel module");
+        obstacle("`efa` kernel module");
         tree.put(&format!("{pci}/driver/x"), "");
-        problem("no RDMA device");
+        obstacle("no RDMA device");
         tree.put(&format!("{pci}/infiniband/rdmap0s31/x"), "");
-        problem("`ib_uverbs` kernel module");
+        obstacle("`ib_uverbs` kernel module");
         tree.put(&format!("{pci}/infiniband_verbs/uverbs0/x"), "");
-        problem("uverbs0 is missing");
+        obstacle("uverbs0 is missing");
         tree.put("dev/infiniband/uverbs0", "");
         let [nic] = &tree.scan()[..] else { panic!("one EFA") };
-        assert_eq!((nic.rdma.as_deref(), &nic.problem), (Some("rdmap0s31"), &None));
+        assert_eq!((nic.rdma.as_deref(), &nic.obstacle), (Some("rdmap0s31"), &None));
     }
 
     #[test]

@@ -104,14 +104,21 @@ fn what_is_slow_is_said_with_its_remedy() {
 fn what_is_missing_is_bad() {
     let mut m = Fake::new(
         "bad",
-        &[("proc/sys/kernel/osrelease", "4.18.0-305.el8"), ("sys/class/infiniband/rdmap0s6/node_guid", "0")],
+        &[
+            ("proc/sys/kernel/osrelease", "4.18.0-305.el8"),
+            ("sys/bus/pci/devices/0000:00:06.0/vendor", "0x1d0f"),
+            ("sys/bus/pci/devices/0000:00:06.0/device", "0xefa1"),
+            ("sys/bus/pci/devices/0000:00:06.0/driver/module", ""),
+            ("sys/bus/pci/devices/0000:00:06.0/infiniband/rdmap0s6/node_guid", "0"),
+            ("sys/bus/pci/devices/0000:00:06.0/infiniband_verbs/uverbs0/dev", "231:192"),
+        ],
     );
     m.0.memory = Some(100 << 20);
     m.0.file_size = Some(51200);
     m.is("kernel", Verdict::Bad, "Linux 5.3");
     m.is("memory", Verdict::Bad, "100M available");
     m.is("file size", Verdict::Bad, "ulimit -f");
-    m.is("EFA hardware", Verdict::Bad, "rdmap0s6, but no /dev/infiniband/uverbs*");
+    m.is("EFA hardware", Verdict::Bad, "dev/infiniband/uverbs0 is missing");
 }
 
 #[test]

@@ -205,7 +205,8 @@ macro_rules! conform_suite {
                 am::source_is_the_sender am::kept_messages_stay am::kept_messages_go_to_other_threads am::handlers_and_drops
                 room::no_resource_then_recovery room::pending_goes_out_in_order room::purge_gives_all_back
                 room::flush_and_fence room::wakes_up
-                mem::allocations_are_zero_and_ours mem::registration_works mem::keys_are_checked
+                mem::allocations_are_zero_and_ours mem::every_allocation_method mem::allocation_at_an_address
+                mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
                 rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
                 amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused

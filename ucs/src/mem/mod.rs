@@ -2,8 +2,12 @@
 //! Used by transports and devices for segments and buffers. Never registers memory with a device.
 
 pub mod avail;
+pub mod fixed;
 pub mod map;
 pub mod page;
 pub mod pool;
+pub mod query;
+pub mod watch;
 
+pub use fixed::FixedMap;
 pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem};

@@ -49,6 +49,10 @@ impl api::Memory for Mem {
     fn method(&self) -> Option<AllocMethod> {
         each!(self, Mem(mem) => mem.method())
     }
+
+    fn access(&self) -> Access {
+        each!(self, Mem(mem) => mem.access())
+    }
 }
 
 impl api::Rkey for Rkey {

@@ -11,7 +11,9 @@ mod md;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod together;
 
 pub use iface::Visit;
 pub use kinds::{Ep, Iface, Md, Mem, Rkey};
 pub use rows::{open, resources, tables, unusable};
+pub use together::{MemSet, order};

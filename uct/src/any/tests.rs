@@ -45,3 +45,23 @@ fn a_key_of_another_transport_is_refused() {
     let sent = unsafe { ep.am_zcopy(1, &[], &[Iov::new(bytes.as_ptr(), 1, None)], Default::default()) };
     assert_eq!((sent, one.progress(9)), (Ok(Sent::Done), 1));
 }
+
+#[test]
+fn several_domains_share_memory_in_the_right_order() {
+    let (one, two) = (by_name("self"), by_name("posix"));
+    let mds = [one.md(), two.md()];
+    assert_eq!(super::order(&mds), [1, 0], "posix gives keys for its own memory only");
+    let set = super::MemSet::alloc(&mds, &AllocReq::new(5000, "both")).unwrap();
+    let (here, there) = (set.mem(0).unwrap(), set.mem(1).unwrap());
+    assert_eq!((here.addr(), here.len(), here.method()), (there.addr(), 5000, None));
+    for (md, mem) in [(one.md(), here), (two.md(), there)] {
+        assert!(md.unpack_rkey(&md.pack_rkey(mem).unwrap()).is_ok());
+    }
+    let mut own = vec![0u8; 100];
+    // SAFETY: `own` outlives the set, and nobody looks at it meanwhile.
+    let set =
+        unsafe { super::MemSet::register(&mds, own.as_mut_ptr(), 100, crate::api::Access::ALL) }.unwrap();
+    assert!(one.md().pack_rkey(set.mem(0).unwrap()).is_ok());
+    assert!(two.md().pack_rkey(set.mem(1).unwrap()).is_err(), "not its own");
+    assert!(super::MemSet::alloc(&[], &AllocReq::new(1, "none")).is_err());
+}

@@ -2,6 +2,8 @@
 
 use super::{AddrBuf, Error, Op};
 use bitflags::bitflags;
+use std::ptr::NonNull;
+pub use ucs::mem::Fill;
 
 bitflags! {
     /// What a registration allows.
@@ -39,6 +41,8 @@ pub enum AllocMethod {
     Huge,
     /// Ordinary pages with the advice to make them huge.
     Thp,
+    /// A memory file without a name, which other processes may map.
+    Memfd,
     /// Anonymous pages.
     Mmap,
     /// The process heap.
@@ -56,6 +60,10 @@ pub struct AllocReq<'a> {
     pub access: Access,
     /// Kind of memory.
     pub kind: MemKind,
+    /// Where to put it: page aligned, and nothing may be there. `None`: anywhere.
+    pub at: Option<NonNull<u8>>,
+    /// When the pages get their memory. [`Fill::Lazy`] makes the call quick however large the memory.
+    pub fill: Fill,
     /// A name that shows in `/proc/PID/maps` where the method can carry one.
     pub name: &'a str,
 }
@@ -64,8 +72,42 @@ impl<'a> AllocReq<'a> {
     /// `len` bytes of host memory, all access, the domain's own method first.
     pub fn new(len: usize, name: &'a str) -> Self {
         const DEFAULT: &[AllocMethod] = &[AllocMethod::Md, AllocMethod::Thp, AllocMethod::Mmap];
-        AllocReq { len, methods: DEFAULT, access: Access::ALL, kind: MemKind::Host, name }
+        AllocReq {
+            len,
+            methods: DEFAULT,
+            access: Access::ALL,
+            kind: MemKind::Host,
+            at: None,
+            fill: Fill::Now,
+            name,
+        }
     }
+}
+
+/// What a program is about to do with memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Nothing special.
+    Normal,
+    /// It will be used soon: read it in.
+    WillNeed,
+    /// Make its pages huge where possible.
+    Huge,
+}
+
+/// What memory there is at an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemQuery {
+    /// Its kind.
+    pub kind: MemKind,
+    /// First byte of the mapping it lies in.
+    pub start: usize,
+    /// Bytes of that mapping.
+    pub len: usize,
+    /// Bytes in a page.
+    pub page: usize,
+    /// Whether other processes that map the same see writes.
+    pub shared: bool,
 }
 
 /// What a memory domain can do.
@@ -79,6 +121,8 @@ pub struct MdAttr {
     pub can_register: bool,
     /// Whether registrations yield a remote key.
     pub has_rkey: bool,
+    /// Whether only memory the domain has allocated itself has one.
+    pub rkey_needs_alloc: bool,
     /// Whether local zcopy needs a registration of this domain.
     pub needs_local_key: bool,
     /// Longest packed remote key, bytes.
@@ -99,6 +143,8 @@ pub trait Memory {
     }
     /// The way it was allocated, or `None` if the caller owns the memory.
     fn method(&self) -> Option<AllocMethod>;
+    /// What it is registered for.
+    fn access(&self) -> Access;
 }
 
 /// An unpacked remote key.
@@ -126,6 +172,22 @@ pub trait Md {
     /// `addr..addr + len` must stay valid for reads, and for writes if `access` has any write, until the
     /// registration is dropped; and nobody may hold a Rust reference to it while a peer may write it.
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
+
+    /// Tells the system what will be done with `len` bytes of a registration, from `offset` on. A hint: memory of a
+    /// kind that cannot be advised is left as it is.
+    fn advise(&self, mem: &Self::Mem, offset: usize, len: usize, advice: Advice) -> Result<(), Error> {
+        if offset > mem.len() || len > mem.len() - offset {
+            return Err(Error::BadLocalKey);
+        }
+        crate::base::alloc::advise(mem.addr().wrapping_add(offset), len, advice)
+    }
+
+    /// What memory there is at `addr`; reads the system's list, so not for hot paths. `None`: nothing is mapped there.
+    fn query(&self, addr: *const u8) -> Option<MemQuery> {
+        let found = ucs::mem::query::stretch_at(addr.addr())?;
+        let (start, len, page, shared) = (found.start, found.len, found.page, found.shared);
+        Some(MemQuery { kind: MemKind::Host, start, len, page, shared })
+    }
 
     /// Packs the remote key of a registration; the peer gets it out of band.
     fn pack_rkey(&self, _mem: &Self::Mem) -> Result<AddrBuf, Error> {

@@ -22,6 +22,6 @@ pub use comp::{Comp, Completion};
 pub use ep::{Ep, EpTag, Iov, RemoteIov};
 pub use err::{Error, OpenError};
 pub use iface::{Events, Iface};
-pub use md::{Access, AllocMethod, AllocReq, Md, MdAttr, MemKind, Memory, Rkey};
+pub use md::{Access, Advice, AllocMethod, AllocReq, Fill, Md, MdAttr, MemKind, MemQuery, Memory, Rkey};
 pub use outcome::{Outcome, Refused, Sent};
 pub use pending::{Pending, PendingQueued, Retry};

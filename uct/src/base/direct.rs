@@ -74,6 +74,11 @@ impl Window {
         &self.bounds
     }
 
+    /// What may be done to it.
+    pub fn access(&self) -> Access {
+        self.bounds.access
+    }
+
     /// Where `len` bytes at the owner's address `remote` are mapped, if the window covers them and allows `need`. // HOT
     #[inline(always)]
     pub fn at(&self, remote: u64, len: usize, need: Access) -> Result<*mut u8, Error> {

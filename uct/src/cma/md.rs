@@ -64,7 +64,12 @@ impl Md {
     pub(super) fn new(porter: Arc<Porter>, mapping: bool) -> Self {
         let owner = porter.key();
         let files = posix::Md::new(porter);
-        let attr = MdAttr { component: TL, rkey_len: KEY_LEN, ..api::Md::attr(&files).clone() };
+        let attr = MdAttr {
+            component: TL,
+            rkey_len: KEY_LEN,
+            rkey_needs_alloc: false,
+            ..api::Md::attr(&files).clone()
+        };
         Md { attr: Rc::new(attr), files, owner, mapping }
     }
 }
@@ -136,6 +141,10 @@ impl api::Memory for Mem {
 
     fn method(&self) -> Option<AllocMethod> {
         self.0.method()
+    }
+
+    fn access(&self) -> Access {
+        self.0.access()
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::dev::{Dev, DevMr, Sge};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, MemKind, Memory, OpenError};
+use crate::base::alloc::{self, Backing, by_methods};
 use std::rc::Rc;
-use ucs::mem::{MapOpts, Mapping, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, little_endian as le};
 
 /// A device context with one protection domain. Clones are the same domain.
@@ -27,9 +27,10 @@ impl<D: Dev> Clone for Md<D> {
 /// Registered memory.
 pub struct Mem<D: Dev> {
     mr: D::Mr,
+    access: Access,
     method: Option<AllocMethod>,
     /// Memory this object owns beside what `mr` owns; after `mr`, as it must be unmapped later.
-    _backing: Option<Mapping>,
+    _backing: Option<Backing>,
 }
 
 /// A peer's memory: its remote key and the range the key is good for.
@@ -62,6 +63,7 @@ impl<D: Dev> Md<D> {
             can_alloc: true,
             can_register: true,
             has_rkey: a.rdma_read || a.rdma_write,
+            rkey_needs_alloc: false,
             needs_local_key: true,
             rkey_len: RKEY_LEN,
             max_reg: Some(a.max_mr as usize),
@@ -88,23 +90,23 @@ impl<D: Dev> Md<D> {
         granted
     }
 
-    fn alloc_by(&self, method: AllocMethod, len: usize, access: Access) -> Result<Mem<D>, Error> {
-        let pages = match method {
-            AllocMethod::Md => {
-                let mr = self.dev().alloc_mr(self.pd(), len, access)?;
-                return Ok(Mem { mr, method: Some(method), _backing: None });
+    fn alloc_by(&self, method: AllocMethod, req: &AllocReq<'_>, access: Access) -> Result<Mem<D>, Error> {
+        if method == AllocMethod::Md {
+            if req.at.is_some() {
+                return Err(Error::Unsupported(api::Op::Alloc));
             }
-            AllocMethod::Huge => Pages::Huge2M,
-            AllocMethod::Thp => Pages::Transparent,
-            AllocMethod::Mmap => Pages::Small,
+            let mr = self.dev().alloc_mr(self.pd(), req.len, access)?;
+            return Ok(Mem { mr, access, method: Some(method), _backing: None });
+        }
+        if method == AllocMethod::Heap {
             // The device registers whole pages; the heap shares its pages with everything else.
-            AllocMethod::Heap => return Err(Error::Unsupported(api::Op::Alloc)),
-        };
-        let map = Mapping::new(len, MapOpts { pages, ..MapOpts::default() }).map_err(|_| Error::NoMemory)?;
-        // SAFETY: the mapping is valid for reads and writes until it is dropped, which is after `mr`; no reference to
+            return Err(Error::Unsupported(api::Op::Alloc));
+        }
+        let backing = alloc::backing(req, method)?;
+        // SAFETY: the memory is valid for reads and writes until it is dropped, which is after `mr`; no reference to
         // it is ever made.
-        let mr = unsafe { self.dev().reg_mr(self.pd(), map.as_ptr(), len, access) }?;
-        Ok(Mem { mr, method: Some(method), _backing: Some(map) })
+        let mr = unsafe { self.dev().reg_mr(self.pd(), backing.as_ptr(), req.len, access) }?;
+        Ok(Mem { mr, access, method: Some(method), _backing: Some(backing) })
     }
 }
 
@@ -117,28 +119,19 @@ impl<D: Dev> api::Md for Md<D> {
     }
 
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem<D>, Error> {
-        if req.len == 0 {
-            return Err(Error::InvalidParam("allocation of 0 bytes"));
-        }
         let MemKind::Host = req.kind;
         let access = self.granted(req.access);
-        let mut why = Error::InvalidParam("no allocation method given");
-        for &method in req.methods {
-            match self.alloc_by(method, req.len, access) {
-                Ok(mem) => return Ok(mem),
-                Err(e) => why = e,
-            }
-        }
-        Err(why)
+        by_methods(req, |method| self.alloc_by(method, req, access))
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem<D>, Error> {
         if len == 0 || addr.is_null() {
             return Err(Error::InvalidParam("registration of nothing"));
         }
+        let access = self.granted(access);
         // SAFETY: the caller's promise is the one the device asks for.
-        let mr = unsafe { self.dev().reg_mr(self.pd(), addr, len, self.granted(access)) }?;
-        Ok(Mem { mr, method: None, _backing: None })
+        let mr = unsafe { self.dev().reg_mr(self.pd(), addr, len, access) }?;
+        Ok(Mem { mr, access, method: None, _backing: None })
     }
 
     fn pack_rkey(&self, mem: &Mem<D>) -> Result<AddrBuf, Error> {
@@ -212,6 +205,10 @@ impl<D: Dev> Memory for Mem<D> {
 
     fn method(&self) -> Option<AllocMethod> {
         self.method
+    }
+
+    fn access(&self) -> Access {
+        self.access
     }
 }
 

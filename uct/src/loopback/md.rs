@@ -3,13 +3,13 @@
 //! after the registration is dropped, however long the key lives.
 
 use super::TL;
-use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
+use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
+use crate::base::alloc::{self, Backing, by_methods};
 use crate::base::direct::Window;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
-use ucs::mem::{MapOpts, Mapping, Pages};
 
 /// Bytes of a packed key: the registration's number.
 const RKEY_LEN: usize = 8;
@@ -39,7 +39,7 @@ pub struct Md {
 pub struct Mem {
     addr: *mut u8,
     region: Rc<Region>,
-    owned: Option<(Mapping, AllocMethod)>,
+    owned: Option<(Backing, AllocMethod)>,
 }
 
 /// An unpacked key.
@@ -56,6 +56,7 @@ impl Md {
                 can_alloc: true,
                 can_register: true,
                 has_rkey: true,
+                rkey_needs_alloc: false,
                 needs_local_key: false,
                 rkey_len: RKEY_LEN,
                 max_reg: None,
@@ -85,28 +86,16 @@ impl api::Md for Md {
     }
 
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
-        if req.len == 0 {
-            return Err(Error::InvalidParam("allocation of no bytes"));
-        }
-        let mut last = Error::Unsupported(Op::Alloc);
-        for &method in req.methods {
-            let pages = match method {
-                AllocMethod::Huge => Pages::Huge2M,
-                AllocMethod::Thp => Pages::Transparent,
-                AllocMethod::Md | AllocMethod::Mmap | AllocMethod::Heap => Pages::Small,
-            };
-            match Mapping::new(req.len, MapOpts { pages, ..MapOpts::default() }) {
-                Ok(map) => {
-                    let addr = map.as_ptr();
-                    // SAFETY: the mapping is valid for its length and lives in the same `Mem` as the region, behind
-                    // which it is dropped.
-                    let region = unsafe { self.region(addr, req.len, req.access) };
-                    return Ok(Mem { addr, region, owned: Some((map, method)) });
-                }
-                Err(_) => last = Error::NoMemory,
-            }
-        }
-        Err(last)
+        by_methods(req, |method| {
+            // Its own way is ordinary pages.
+            let how = if method == AllocMethod::Md { AllocMethod::Mmap } else { method };
+            let backing = alloc::backing(req, how)?;
+            let addr = backing.as_ptr();
+            // SAFETY: the memory is valid for its length and lives in the same `Mem` as the region, behind which it
+            // is dropped.
+            let region = unsafe { self.region(addr, req.len, req.access) };
+            Ok(Mem { addr, region, owned: Some((backing, method)) })
+        })
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
@@ -158,6 +147,10 @@ impl api::Memory for Mem {
 
     fn method(&self) -> Option<AllocMethod> {
         self.owned.as_ref().map(|(_, method)| *method)
+    }
+
+    fn access(&self) -> Access {
+        self.region.window.access()
     }
 }
 

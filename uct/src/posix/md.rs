@@ -5,12 +5,13 @@
 use super::TL;
 use super::porter::{Export, Name, Porter, as_error};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
+use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use ucs::mem::{MapOpts, MemError, Pages, SharedMap, SharedMem};
+use ucs::mem::{FixedMap, MemError, SharedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -57,6 +58,8 @@ pub struct Mem {
 struct Shared {
     export: Export,
     _map: Arc<SharedMem>,
+    /// Where it is used, if that was asked for.
+    _fixed: Option<FixedMap>,
     method: AllocMethod,
 }
 
@@ -74,6 +77,7 @@ impl Md {
             can_alloc: true,
             can_register: true,
             has_rkey: true,
+            rkey_needs_alloc: true,
             needs_local_key: false,
             rkey_len: KEY_LEN,
             max_reg: None,
@@ -105,29 +109,20 @@ impl api::Md for Md {
     }
 
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
-        if req.len == 0 {
-            return Err(Error::InvalidParam("allocation of no bytes"));
-        }
-        let mut last = Error::Unsupported(Op::Alloc);
-        for &method in req.methods {
-            let pages = match method {
-                AllocMethod::Huge => Pages::Huge2M,
-                AllocMethod::Thp => Pages::Transparent,
-                // Private pages have no name a peer could open, so these are memory files too.
-                AllocMethod::Md | AllocMethod::Mmap | AllocMethod::Heap => Pages::Small,
+        by_methods(req, |method| {
+            // Private pages have no name a peer could map, so these are memory files, whatever their pages.
+            let file =
+                SharedMem::create(req.name, req.len, alloc::map_opts(req, method)).map_err(alloc::error)?;
+            let fixed = match req.at {
+                Some(at) => Some(FixedMap::file(at, &file).map_err(alloc::error)?),
+                None => None,
             };
-            match SharedMem::create(req.name, req.len, MapOpts { pages, ..MapOpts::default() }) {
-                Ok(map) => {
-                    let (addr, map) = (map.as_ptr(), Arc::new(map));
-                    let porter = &self.inner.porter;
-                    let export = porter.export(porter.new_name(), map.clone(), None);
-                    let shared = Shared { export, _map: map, method };
-                    return Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared) });
-                }
-                Err(e) => last = alloc_error(e),
-            }
-        }
-        Err(last)
+            let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
+            let (porter, map) = (&self.inner.porter, Arc::new(file));
+            let export = porter.export(porter.new_name(), map.clone(), None);
+            let shared = Shared { export, _map: map, _fixed: fixed, method };
+            Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared) })
+        })
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
@@ -206,14 +201,9 @@ impl api::Memory for Mem {
     fn method(&self) -> Option<AllocMethod> {
         self.shared.as_ref().map(|shared| shared.method)
     }
-}
 
-fn alloc_error(e: MemError) -> Error {
-    match e {
-        MemError::Os { op, errno } => Error::Sys { call: op, errno },
-        MemError::BadLength { .. } => Error::InvalidParam("allocation is too long"),
-        MemError::Descriptors { .. } => Error::NoDescriptor,
-        _ => Error::NoMemory,
+    fn access(&self) -> Access {
+        self.access
     }
 }
 

@@ -1,0 +1,138 @@
+//! Mappings at an address the caller chose: symmetric heaps, where the same address means the same everywhere.
+//! Used by memory domains. Never replaces a mapping that is already there.
+
+use super::map::{Fill, MapOpts, MemError, Pages, SharedMem};
+use super::page::{HUGE_2M, page_size, round_up};
+use crate::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::ptr::NonNull;
+
+/// Memory at a chosen address; unmapped on drop.
+#[derive(Debug)]
+pub struct FixedMap {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; the value gives out a pointer only.
+unsafe impl Send for FixedMap {}
+// SAFETY: as above.
+unsafe impl Sync for FixedMap {}
+
+/// The length to map, if `at` is aligned for it.
+fn checked(at: NonNull<u8>, len: usize, pages: Pages) -> Result<usize, MemError> {
+    let unit = if pages == Pages::Huge2M { HUGE_2M } else { page_size() };
+    let bad = MemError::BadLength { len };
+    let len = round_up(len, unit).filter(|n| *n > 0 && *n <= isize::MAX as usize).ok_or(bad)?;
+    if !at.addr().get().is_multiple_of(unit) {
+        return Err(MemError::Os {
+            op: "mmap at an address that is not page aligned",
+            errno: Errno(libc::EINVAL),
+        });
+    }
+    Ok(len)
+}
+
+impl FixedMap {
+    /// Maps at least `len` zeroed bytes of this process alone at `at`.
+    pub fn anon(at: NonNull<u8>, len: usize, opts: MapOpts) -> Result<FixedMap, MemError> {
+        let len = checked(at, len, opts.pages)?;
+        let mut flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        if opts.pages == Pages::Huge2M {
+            flags |= MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        }
+        flags.set(MapFlags::POPULATE, opts.fill == Fill::Now && opts.pages != Pages::Transparent);
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without replacing what is there, a new mapping changes no memory that anybody uses.
+        let got = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, prot, flags) };
+        let map = FixedMap::made(at, len, got)?;
+        if opts.pages == Pages::Transparent {
+            // SAFETY: the range is the mapping just made; the advice changes no byte. A hint: its refusal is too.
+            let _ = unsafe { rustix::mm::madvise(at.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        }
+        Ok(map)
+    }
+
+    /// Maps a memory file once more, at `at`.
+    pub fn file(at: NonNull<u8>, mem: &SharedMem) -> Result<FixedMap, MemError> {
+        let len = checked(at, mem.len(), Pages::Small)?;
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE);
+        // SAFETY: as in `anon`.
+        let got = unsafe { rustix::mm::mmap(at.as_ptr().cast(), len, prot, flags, mem, 0) };
+        FixedMap::made(at, len, got)
+    }
+
+    fn made(
+        at: NonNull<u8>,
+        len: usize,
+        got: Result<*mut std::ffi::c_void, rustix::io::Errno>,
+    ) -> Result<FixedMap, MemError> {
+        let taken = MemError::Os { op: "mmap: the address is taken", errno: Errno(libc::EEXIST) };
+        match got {
+            Ok(there) if there.cast::<u8>() == at.as_ptr() => Ok(FixedMap { at, len }),
+            Ok(elsewhere) => {
+                // A kernel that does not know the flag takes the address for a wish.
+                // SAFETY: just mapped, and nobody has heard of it.
+                let _ = unsafe { rustix::mm::munmap(elsewhere, len) };
+                Err(taken)
+            }
+            Err(rustix::io::Errno::EXIST) => Err(taken),
+            Err(rustix::io::Errno::NOMEM) => Err(MemError::Exhausted {
+                what: "memory at a fixed address",
+                len,
+                errno: Errno(libc::ENOMEM),
+            }),
+            Err(e) => Err(MemError::Os { op: "mmap", errno: e.into() }),
+        }
+    }
+
+    /// First byte.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+
+    /// Length, bytes: what was asked for, rounded up to whole pages.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for FixedMap {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us, once; whoever used the pointer promised not to outlive this.
+        if let Err(e) = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) } {
+            tracing::warn!("cannot unmap {} bytes: {e}", self.len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::Mapping;
+    use super::*;
+
+    #[test]
+    fn an_address_is_kept_or_refused() {
+        let probe = Mapping::new(1 << 16, MapOpts::default()).unwrap();
+        let at = NonNull::new(probe.as_ptr()).unwrap();
+        assert!(FixedMap::anon(at, 4096, MapOpts::default()).is_err(), "taken");
+        drop(probe);
+        let map = FixedMap::anon(at, 5000, MapOpts::default()).unwrap();
+        assert_eq!((map.as_ptr(), map.len()), (at.as_ptr(), 8192));
+        // SAFETY: inside the mapping, which is ours.
+        assert_eq!(unsafe { at.as_ptr().wrapping_add(4999).read() }, 0);
+        drop(map);
+        let mem = SharedMem::create("fixed", 4096, MapOpts::default()).unwrap();
+        let twice = FixedMap::file(at, &mem).unwrap();
+        // SAFETY: inside both mappings, which are ours.
+        unsafe { twice.as_ptr().write_volatile(7) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 7);
+        let odd = at.map_addr(|a| a | std::num::NonZero::<usize>::MIN);
+        assert!(FixedMap::anon(odd, 4096, MapOpts::default()).is_err());
+    }
+}

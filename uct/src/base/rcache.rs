@@ -1,0 +1,295 @@
+//! Registrations of memory the program owns, kept for the next time it uses the same buffer.
+//! Used by protocols that are handed plain pointers. Bounded by count and bytes; the one unused for longest goes first.
+//! Never patches code and never guesses: a registration is only kept when the kernel tells us of its end
+//! ([`ucs::mem::watch`]), or when its owner has promised to tell ([`RegCache::adopt`], [`RegCache::invalidate`]).
+
+use crate::api::{Access, Error, Md, Memory};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use ucs::Errno;
+use ucs::mem::page::page_size;
+use ucs::mem::watch::{Taken, Watch};
+
+/// How much a cache may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Registrations.
+    pub count: usize,
+    /// Bytes in all of them.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { count: 4096, bytes: 1 << 30 }
+    }
+}
+
+/// How a cache learns that memory went away.
+#[derive(Debug)]
+pub enum Coherence {
+    /// The kernel tells.
+    Kernel(Watch),
+    /// Nobody does, and this is why: registrations live as long as somebody uses them and are not kept.
+    Nobody(Errno),
+}
+
+impl Coherence {
+    /// The kernel, where it can.
+    pub fn open() -> Self {
+        Watch::open().map_or_else(Coherence::Nobody, Coherence::Kernel)
+    }
+}
+
+/// What a cache did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Found.
+    pub hits: u64,
+    /// Registered anew.
+    pub misses: u64,
+    /// Dropped to make room.
+    pub evicted: u64,
+    /// Dropped since their memory went away.
+    pub invalidated: u64,
+    /// Registrations now.
+    pub count: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+struct Entry<M> {
+    mem: Rc<M>,
+    len: usize,
+    access: Access,
+    /// When it was last asked for.
+    used: u64,
+    /// Its owner holds an explicit handle: never evicted.
+    adopted: bool,
+}
+
+struct Entries<M> {
+    /// By first byte; entries do not overlap, except adopted ones.
+    at: BTreeMap<usize, Entry<M>>,
+    /// Entries that may be evicted, by last use.
+    by_use: BTreeMap<u64, usize>,
+    clock: u64,
+    stats: CacheStats,
+}
+
+/// Registrations of one memory domain.
+pub struct RegCache<D: Md> {
+    md: D,
+    limits: Limits,
+    coherence: Coherence,
+    taken: Cell<Taken>,
+    /// Explicit handles, looked up first.
+    adopted: RefCell<Entries<D::Mem>>,
+    own: RefCell<Entries<D::Mem>>,
+}
+
+impl<M> Default for Entries<M> {
+    fn default() -> Self {
+        Entries { at: BTreeMap::new(), by_use: BTreeMap::new(), clock: 0, stats: CacheStats::default() }
+    }
+}
+
+impl<M> Entries<M> {
+    /// The entry that covers the range and allows `access`.
+    fn find(&mut self, addr: usize, len: usize, access: Access) -> Option<Rc<M>> {
+        let (&start, entry) = self.at.range_mut(..=addr).next_back()?;
+        if addr - start > entry.len || len > entry.len - (addr - start) || !entry.access.contains(access) {
+            return None;
+        }
+        self.clock += 1;
+        if !entry.adopted {
+            self.by_use.remove(&entry.used);
+            self.by_use.insert(self.clock, start);
+        }
+        entry.used = self.clock;
+        Some(entry.mem.clone())
+    }
+
+    fn insert(&mut self, start: usize, mut entry: Entry<M>) {
+        self.clock += 1;
+        entry.used = self.clock;
+        if !entry.adopted {
+            self.by_use.insert(self.clock, start);
+        }
+        self.stats.count += 1;
+        self.stats.bytes += entry.len;
+        if let Some(old) = self.at.insert(start, entry) {
+            self.forget(&old);
+        }
+    }
+
+    fn forget(&mut self, entry: &Entry<M>) {
+        self.by_use.remove(&entry.used);
+        self.stats.count -= 1;
+        self.stats.bytes -= entry.len;
+    }
+
+    /// First bytes of the entries that overlap the range.
+    fn overlapping(&self, start: usize, len: usize) -> Vec<usize> {
+        let end = start.saturating_add(len);
+        let before =
+            self.at.range(..start).next_back().filter(|(at, e)| start - **at < e.len).map(|(at, _)| *at);
+        before.into_iter().chain(self.at.range(start..end).map(|(at, _)| *at)).collect()
+    }
+
+    fn remove(&mut self, start: usize) -> Option<Entry<M>> {
+        let entry = self.at.remove(&start)?;
+        self.forget(&entry);
+        Some(entry)
+    }
+}
+
+impl<D: Md> RegCache<D> {
+    /// An empty cache.
+    pub fn new(md: D, limits: Limits, coherence: Coherence) -> Self {
+        let empty = || RefCell::new(Entries::default());
+        RegCache { md, limits, coherence, taken: Cell::default(), adopted: empty(), own: empty() }
+    }
+
+    /// How it learns that memory went away.
+    pub fn coherence(&self) -> &Coherence {
+        &self.coherence
+    }
+
+    /// What it did.
+    pub fn stats(&self) -> CacheStats {
+        self.own.borrow().stats
+    }
+
+    /// A registration that covers `len` bytes at `addr` and allows `access`: an explicit handle if there is one, else
+    /// one from last time, else a new one over the whole pages.
+    ///
+    /// # Safety
+    /// As [`Md::register`], for the pages the range lies in and for as long as the result lives.
+    pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
+        self.catch_up();
+        let at = addr.addr().get();
+        if let Some(mem) = self.adopted.borrow_mut().find(at, len, access) {
+            return Ok(mem);
+        }
+        let mut own = self.own.borrow_mut();
+        if let Some(mem) = own.find(at, len, access) {
+            own.stats.hits += 1;
+            return Ok(mem);
+        }
+        own.stats.misses += 1;
+        drop(own);
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.register(addr, len, access) }
+    }
+
+    /// # Safety
+    /// As for [`RegCache::get`].
+    #[cold]
+    unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
+        let page = page_size();
+        let start = addr.addr().get() & !(page - 1);
+        let end = addr.addr().get().checked_add(len).and_then(|end| end.checked_next_multiple_of(page));
+        let len = end.ok_or(Error::InvalidParam("range leaves the address space"))? - start;
+        let first = addr.as_ptr().wrapping_sub(addr.addr().get() - start);
+        // What overlaps and was not enough goes; its users keep theirs. Its rights are taken over, so that two users of
+        // a page with different needs do not throw each other out for ever.
+        let mut access = access;
+        let old: Vec<_> = {
+            let mut own = self.own.borrow_mut();
+            let at = own.overlapping(start, len);
+            at.into_iter().filter_map(|at| own.remove(at)).collect()
+        };
+        old.iter().for_each(|entry| access |= entry.access);
+        drop(old);
+        let watched = match (&self.coherence, NonNull::new(first)) {
+            (Coherence::Kernel(watch), Some(first)) => watch.add(first, len).is_ok(),
+            _ => false,
+        };
+        let keep = watched && len <= self.limits.bytes && self.limits.count > 0;
+        if keep {
+            self.make_room(len);
+        }
+        let mem = loop {
+            // SAFETY: the caller's promise is for the whole pages.
+            match unsafe { self.md.register(first, len, access) } {
+                Ok(mem) => break Rc::new(mem),
+                // The device has no more, or the user no more memory to lock: an unused one may give way.
+                Err(e @ (Error::NoMemory | Error::Exhausted(_) | Error::Sys { .. })) => {
+                    if !self.evict_one() {
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        if keep {
+            let entry = Entry { mem: mem.clone(), len, access, used: 0, adopted: false };
+            self.own.borrow_mut().insert(start, entry);
+        }
+        Ok(mem)
+    }
+
+    /// Makes an explicit handle known: it is found first and never evicted. Its owner takes it out by
+    /// [`RegCache::disown`] before the memory goes.
+    pub fn adopt(&self, mem: Rc<D::Mem>) {
+        let (start, len, access) = (mem.addr().addr(), mem.len(), mem.access());
+        self.adopted.borrow_mut().insert(start, Entry { mem, len, access, used: 0, adopted: true });
+    }
+
+    /// Forgets an explicit handle.
+    pub fn disown(&self, mem: &D::Mem) -> Option<Rc<D::Mem>> {
+        Some(self.adopted.borrow_mut().remove(mem.addr().addr())?.mem)
+    }
+
+    /// The memory went away, or is about to: nothing of it is found any more. Operations that use it keep theirs.
+    pub fn invalidate(&self, start: usize, len: usize) {
+        let gone: Vec<_> = {
+            let mut own = self.own.borrow_mut();
+            let at = own.overlapping(start, len);
+            own.stats.invalidated += at.len() as u64;
+            at.into_iter().filter_map(|at| own.remove(at)).collect()
+        };
+        // Deregistering calls the device: outside the borrow.
+        drop(gone);
+    }
+
+    /// Drops what nobody uses.
+    pub fn shrink(&self) {
+        while self.evict_one() {}
+    }
+
+    /// Takes in what the kernel has told since last time. // HOT
+    #[inline]
+    fn catch_up(&self) {
+        if let Coherence::Kernel(watch) = &self.coherence {
+            let mut taken = self.taken.get();
+            watch.take(&mut taken, |start, len| self.invalidate(start, len));
+            self.taken.set(taken);
+        }
+    }
+
+    fn make_room(&self, len: usize) {
+        let full =
+            |s: CacheStats| s.count >= self.limits.count || s.bytes.saturating_add(len) > self.limits.bytes;
+        while full(self.stats()) && self.evict_one() {}
+    }
+
+    /// Drops the registration that was asked for longest ago and is used by nobody now.
+    fn evict_one(&self) -> bool {
+        let victim = {
+            let mut own = self.own.borrow_mut();
+            let idle = |at: &&usize| own.at.get(at).is_some_and(|e| Rc::strong_count(&e.mem) == 1);
+            let Some(&at) = own.by_use.values().find(idle) else { return false };
+            own.stats.evicted += 1;
+            own.remove(at)
+        };
+        drop(victim);
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -5,7 +5,7 @@ use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
-use crate::lane::{Iface, Lane};
+use crate::lane::{Iface, Lane, rdma};
 use crate::rdm::rma::Order;
 use crate::rdm::{Engine, EngineConfig, Grant};
 use crate::select::Thresholds;
@@ -103,6 +103,7 @@ impl Context {
             if iface.attr().order == OrderKind::Ordered {
                 engine.set_order(wire, Order::Kept);
             }
+            engine.set_rdma(wire, rdma(&iface));
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
         }
         let events = event_set(&lanes);

@@ -9,7 +9,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Monotonic, Nanos};
 use uct::api::Iface as _;
 
-use crate::lane::{Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, source};
+use crate::lane::{Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{Engine, Out, RecvStatus};
 use crate::wire::RawAddr;
@@ -25,11 +25,13 @@ use super::stream::{OF_STREAM, Streams};
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
 
-/// Everything a worker owns. Fields drop in order: nobody writes user memory once the engine is gone.
+/// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone.
 pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
+    /// After the lanes: memory is registered as long as a device may touch it.
+    pub regs: Regs,
     pub reqs: Requests,
     pub eps: Vec<Weak<EpState>>,
     pub flushes: Vec<Flush>,
@@ -50,6 +52,7 @@ impl Core {
             engine,
             paths: Paths::default(),
             lanes,
+            regs: Regs::default(),
             reqs: Requests::new(),
             eps: Vec::new(),
             flushes: Vec::new(),
@@ -66,7 +69,8 @@ impl Core {
     /// The engine, and the wire to lend it.
     #[inline(always)]
     pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_>, &mut Requests) {
-        let bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(0) };
+        let bound =
+            Bound { lanes: &self.lanes, paths: &mut self.paths, regs: &mut self.regs, receiving: LaneIdx(0) };
         (&mut self.engine, bound, &mut self.reqs)
     }
 
@@ -76,12 +80,18 @@ impl Core {
         let now = self.time();
         let mut events = 0;
         for (at, lane) in self.lanes.iter().enumerate() {
-            let bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(at as u8) };
+            let bound = Bound {
+                lanes: &self.lanes,
+                paths: &mut self.paths,
+                regs: &mut self.regs,
+                receiving: LaneIdx(at as u8),
+            };
             let mut intake =
                 Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
             events += lane.iface.poll(self.batch, &mut intake);
         }
-        let mut bound = Bound { lanes: &self.lanes, paths: &mut self.paths, receiving: LaneIdx(0) };
+        let mut bound =
+            Bound { lanes: &self.lanes, paths: &mut self.paths, regs: &mut self.regs, receiving: LaneIdx(0) };
         events += self.engine.resume(&mut bound, now);
         if !self.flushes.is_empty() {
             self.poll_flushes();

@@ -1,11 +1,15 @@
 //! The engine's window onto uct: which endpoint leads to which peer, and packets written straight into it.
 //! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
 
-use uct::api::{ConnectError, Ep as _, EpTag, Error, Iface as _, Refused as WireRefused};
+use uct::api::{
+    Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Refused as WireRefused, Sent,
+};
 
-use crate::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use crate::rdm::io::{Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use crate::rdm::{Piece, WireId};
 use crate::wire::RawAddr;
 
+use super::regs::{Regs, access};
 use super::{Ep, Lane, LaneIdx};
 
 /// The way to one peer.
@@ -57,6 +61,7 @@ impl Paths {
 pub(crate) struct Bound<'a> {
     pub lanes: &'a [Lane],
     pub paths: &'a mut Paths,
+    pub regs: &'a mut Regs,
     /// The lane whose packet the engine is looking at.
     pub receiving: LaneIdx,
 }
@@ -104,6 +109,90 @@ impl Wire for Bound<'_> {
         })?;
         self.paths.set(peer, ep);
         Ok(())
+    }
+
+    fn register(&mut self, wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
+        let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(NoReg::Refused)?;
+        let md = self.lanes[lane].iface.md();
+        // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
+        // holds no reference to it while its operation lasts.
+        let mem = unsafe { md.register(piece.ptr(), piece.len(), access(for_what)) }.map_err(no_reg)?;
+        let key = md.word_key(&mem).map_err(no_reg)?;
+        let id = self.regs.insert(LaneIdx(lane as u8), mem).ok_or(NoReg::Full)?;
+        Ok(Reg { id, key })
+    }
+
+    fn release(&mut self, reg: Reg) {
+        self.regs.remove(reg.id);
+    }
+
+    fn read(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        reg: &Reg,
+        from: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        let (path, lane, mem) = self.in_place(peer, reg)?;
+        let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
+        let iov = [Iov::new(to.ptr(), to.len(), Some(mem))];
+        // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
+        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(u64::from(token.0))) })
+    }
+
+    fn write(
+        &mut self,
+        peer: PeerId,
+        from: Piece,
+        reg: &Reg,
+        to: Remote,
+        imm: Option<u32>,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        let (path, lane, mem) = self.in_place(peer, reg)?;
+        let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, from.len() as u64).map_err(refused)?;
+        let iov = [Iov::new(from.ptr(), from.len(), Some(mem))];
+        let comp = Comp::Token(u64::from(token.0));
+        posted(match imm {
+            // SAFETY: the piece lies in a registration that the engine keeps until the completion, unchanged.
+            None => unsafe { path.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
+            // SAFETY: as above.
+            Some(imm) => unsafe { path.ep.put_imm(&iov, to.addr, &rkey, imm, comp) },
+        })
+    }
+}
+
+impl Bound<'_> {
+    /// The way to a peer, and the memory of a registration with its lane.
+    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, &super::Mem), Refused> {
+        let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
+        let (lane, mem) = self.regs.get(reg.id).ok_or(Refused::Fault(Fault::NO_RDMA))?;
+        Ok((path, &self.lanes[usize::from(lane.0)], mem))
+    }
+}
+
+/// What a wire did with a read or a write.
+fn posted(outcome: Result<Sent, WireRefused>) -> Result<Posted, Refused> {
+    match outcome {
+        Ok(Sent::Done) => Ok(Posted::Done),
+        Ok(Sent::InProgress) => Ok(Posted::Pending),
+        Err(WireRefused::NoResource) => Err(Refused::Full),
+        Err(WireRefused::Failed(e)) => Err(refused(e)),
+    }
+}
+
+#[cold]
+fn refused(e: Error) -> Refused {
+    Refused::Fault(fault_of(e))
+}
+
+/// Why memory was not registered.
+#[cold]
+fn no_reg(e: Error) -> NoReg {
+    match e {
+        Error::Exhausted(_) | Error::NoMemory | Error::NoDescriptor => NoReg::Full,
+        _ => NoReg::Refused,
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod bind;
 mod pack;
+mod regs;
 mod rx;
 mod wireup;
 
@@ -15,6 +16,7 @@ use crate::rdm::WireId;
 
 pub(crate) use bind::{Bound, Paths, fault_of};
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
+pub(crate) use regs::{Regs, rdma};
 pub(crate) use rx::{FlushEnd, Intake, comp_of_flush};
 pub(crate) use wireup::{Route, routes};
 

@@ -3,6 +3,10 @@
 //! Implemented by `lane::bind` over real transports and by the test pair over queues. Nothing here names a
 //! transport.
 
+use bitflags::bitflags;
+
+use super::ask::WireId;
+use super::op::Piece;
 use crate::wire::RawAddr;
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
@@ -18,7 +22,7 @@ pub struct Source {
     pub port: u32,
 }
 
-/// A number the engine gives a packet whose fate it wants to know; comes back in `Engine::on_sent`.
+/// A number the engine gives a packet, read or write whose fate it wants to know; comes back in `Engine::on_sent`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TxToken(pub u32);
 
@@ -59,7 +63,77 @@ pub enum Fault {
     Device(u8),
 }
 
+impl Fault {
+    /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
+    pub const NO_RDMA: Fault = Fault::Device(18);
+
+    /// Whether it is the peer that failed, not one operation.
+    pub const fn of_peer(self) -> bool {
+        matches!(self, Fault::Gone | Fault::Unreachable)
+    }
+}
+
+/// What a wire can do beside packets: told to the engine once, by `Engine::set_rdma`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Rdma {
+    /// Longest RDMA read, bytes; 0 if there is none.
+    pub read: u64,
+    /// Longest RDMA write, bytes; 0 if there is none.
+    pub write: u64,
+    /// Whether a write may carry 32 bits for the target's completion.
+    pub write_imm: bool,
+}
+
+impl Rdma {
+    /// Packets only.
+    pub const NONE: Rdma = Rdma { read: 0, write: 0, write_imm: false };
+}
+
+bitflags! {
+    /// What a registration is for. Our own device may always read it.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    pub struct Use: u8 {
+        /// Our reads write to it.
+        const LOCAL_WRITE = 1;
+        /// Peers read it.
+        const REMOTE_READ = 2;
+        /// Peers write it.
+        const REMOTE_WRITE = 4;
+    }
+}
+
+/// A registration: made by [`Wire::register`], ended by [`Wire::release`], once.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a registration has to be released"]
+pub struct Reg {
+    /// The wire's name for it.
+    pub id: u32,
+    /// What peers name it by: in RDM v4 the device's remote key.
+    pub key: u64,
+}
+
+/// Why nothing was registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoReg {
+    /// Too many registrations, or too much memory, for now.
+    Full,
+    /// Not this memory, not for this use, or not on this wire.
+    Refused,
+}
+
+/// Memory of a peer, by an address and a key that it has told us: a claim, which its device checks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// First byte.
+    pub addr: u64,
+    /// The key.
+    pub key: u64,
+}
+
 /// A wire, or several, as the engine sees them.
+///
+/// The engine keeps memory that it registers, reads to or writes from in place until the registration is released,
+/// which it does only when none of its reads and writes is under way.
 pub trait Wire {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
@@ -77,4 +151,40 @@ pub trait Wire {
 
     /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault>;
+
+    /// Registers local memory on a wire.
+    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
+        Err(NoReg::Refused)
+    }
+
+    /// Ends a registration: from now on no device touches the memory.
+    fn release(&mut self, _reg: Reg) {}
+
+    /// Reads as many bytes of a peer's memory as `to` has, which lies in `reg`, without the peer's code. At most
+    /// [`Rdma::read`] bytes, at least one. [`Posted::Pending`]: `on_sent` tells the end. A fault in the answer is this
+    /// operation's.
+    fn read(
+        &mut self,
+        _peer: PeerId,
+        _to: Piece,
+        _reg: &Reg,
+        _from: Remote,
+        _token: TxToken,
+    ) -> Result<Posted, Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// Writes bytes of ours, which lie in `reg`, to a peer's memory, without the peer's code; with `imm`, the peer gets
+    /// a completion with these 32 bits. At most [`Rdma::write`] bytes, at least one. Ends as [`Wire::read`] does.
+    fn write(
+        &mut self,
+        _peer: PeerId,
+        _from: Piece,
+        _reg: &Reg,
+        _to: Remote,
+        _imm: Option<u32>,
+        _token: TxToken,
+    ) -> Result<Posted, Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
 }

@@ -54,7 +54,7 @@ use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
-use io::{PeerId, Source, Wire};
+use io::{PeerId, Rdma, Source, Wire};
 use mem::Regions;
 use op::one::Ones;
 use op::rx::{Inflow, RxOp, Unexpected};
@@ -69,7 +69,7 @@ use rooms::{atomic, eager, handshake, longcts, medium, read, receipt, write};
 pub use ask::*;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
-pub use op::{Gather, OpId, RecvBuf, Scatter, SendBuf};
+pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RmaRow};
 pub use room::{Kind, Row, Sync};
 pub use stats::RdmStats;
@@ -108,6 +108,7 @@ struct OwnWire {
     me: RawAddr,
     grant: Grant,
     order: Order,
+    rdma: Rdma,
 }
 
 impl Engine {
@@ -138,13 +139,18 @@ impl Engine {
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        self.wires.push(OwnWire { me, grant: Grant::Window, order: Order::None });
+        self.wires.push(OwnWire { me, grant: Grant::Window, order: Order::None, rdma: Rdma::NONE });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 
     /// Says how much senders on `wire` may be granted at once; [`Grant::Window`] unless said.
     pub fn set_grant(&mut self, wire: WireId, grant: Grant) {
         self.wires[usize::from(wire.0)].grant = grant;
+    }
+
+    /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first packet.
+    pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
+        self.wires[usize::from(wire.0)].rdma = rdma;
     }
 
     /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT

@@ -56,6 +56,8 @@ bitflags! {
         const GET_SGL = 1 << 21;
         /// `put_imm`, and [`super::Sink::on_imm`] on the other side.
         const PUT_IMM = 1 << 22;
+        /// A remote key is one word: [`super::Md::word_key`] and [`super::Md::rkey_of_word`] are there.
+        const WORD_KEY = 1 << 23;
     }
 }
 

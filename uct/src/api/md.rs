@@ -199,6 +199,18 @@ pub trait Md {
         Err(Error::Unsupported(Op::RemoteKey))
     }
 
+    /// The remote key of a registration as one word, which is how EFA RDM v4 carries it in its iovs. Only with
+    /// [`super::Caps::WORD_KEY`].
+    fn word_key(&self, _mem: &Self::Mem) -> Result<u64, Error> {
+        Err(Error::Unsupported(Op::RemoteKey))
+    }
+
+    /// The `len` bytes at `addr` of a peer that named them by such a word. A claim, which the peer's device checks at
+    /// each use.
+    fn rkey_of_word(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
+        Err(Error::Unsupported(Op::RemoteKey))
+    }
+
     /// A pointer to `len` bytes of the peer's memory at `remote`, where the transport maps it. Valid while the
     /// key lives. Bytes may change under the reader: use raw copies or atomics, no references.
     fn direct_ptr(&self, _rkey: &Self::Rkey, _remote: u64, _len: usize) -> Option<*mut u8> {

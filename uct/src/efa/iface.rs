@@ -243,6 +243,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
     // A short message has at least its id and an 8-byte header.
     caps.set(Caps::AM_SHORT, limits.inline > 8);
     caps.set(Caps::AM_ZCOPY, limits.iov > 0);
+    caps.set(Caps::WORD_KEY, limits.read.is_some() || limits.write.is_some());
     caps.set(Caps::GET_BCOPY | Caps::GET_ZCOPY | Caps::GET_SGL, limits.read.is_some());
     let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
     caps.set(put, limits.write.is_some());

@@ -149,17 +149,27 @@ impl<D: Dev> api::Md for Md<D> {
     fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
         Rkey::parse(packed)
     }
+
+    fn word_key(&self, mem: &Mem<D>) -> Result<u64, Error> {
+        Ok(mem.mr.rkey().into())
+    }
+
+    fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+        let bad = Error::InvalidParam("not a remote key of the efa transport");
+        Rkey::new(addr, len, u32::try_from(key).map_err(|_| bad)?).ok_or(bad)
+    }
 }
 
 impl Rkey {
     fn parse(packed: &[u8]) -> Result<Self, Error> {
         let bad = Error::InvalidParam("not a remote key of the efa transport");
         let p = PackedRkey::ref_from_bytes(packed).map_err(|_| bad)?;
-        let (addr, len) = (p.addr.get(), p.len.get());
-        if len == 0 || addr.checked_add(len - 1).is_none() || usize::try_from(len).is_err() {
-            return Err(bad);
-        }
-        Ok(Rkey { addr, len, key: p.key.get() })
+        Rkey::new(p.addr.get(), p.len.get(), p.key.get()).ok_or(bad)
+    }
+
+    fn new(addr: u64, len: u64, key: u32) -> Option<Self> {
+        addr.checked_add(len.checked_sub(1)?)?;
+        usize::try_from(len).is_ok().then_some(Rkey { addr, len, key })
     }
 
     /// The device's key, if `remote..remote + len` lies in the range. // HOT

@@ -20,6 +20,50 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     }
 }
 
+/// Bytes lent to the wire, to be registered, read to or written from in place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+impl Piece {
+    /// The `len` bytes at `ptr`; `None` if `ptr` is null.
+    ///
+    /// # Safety
+    /// They stay valid for what they are registered for, until the registration is released or the wire is gone.
+    pub unsafe fn new(ptr: *mut u8, len: usize) -> Option<Piece> {
+        Some(Piece { ptr: NonNull::new(ptr)?, len })
+    }
+
+    /// First byte.
+    #[inline]
+    pub const fn ptr(self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// No bytes at all.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The piece of it from `at` on, of at most `len` bytes.
+    #[inline]
+    pub fn part(self, at: usize, len: usize) -> Piece {
+        let at = at.min(self.len);
+        let len = len.min(self.len - at);
+        // SAFETY: at <= self.len, so the sum lies inside the bytes of `new`, or one past them.
+        Piece { ptr: unsafe { self.ptr.add(at) }, len }
+    }
+}
+
 /// Bytes a send reads from.
 #[derive(Clone, Copy, Debug)]
 pub struct SendBuf {
@@ -39,7 +83,7 @@ impl SendBuf {
     ///
     /// # Safety
     /// They stay readable and unchanged, from any thread, until the operation they are given to is over: its call
-    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `Out` was taken, or the engine is dropped.
+    /// answered `Done` or `Failed`, or `cancel_send` answered true, or its `Out` was taken, or the engine and its wires are dropped.
     /// If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
@@ -59,6 +103,12 @@ impl SendBuf {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it.
+    #[inline]
+    pub const fn piece(&self) -> Piece {
+        Piece { ptr: self.ptr, len: self.len }
     }
 
     /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
@@ -97,7 +147,7 @@ impl RecvBuf {
     /// # Safety
     /// They stay writable, from any thread, and nobody but other receives of the engine writes them, and nobody reads
     /// them, until the operation they are given to is over: its call answered `Done` or `Failed`, or its `Out` was
-    /// taken, or the engine is dropped. If `len` is 0, `ptr` may be anything.
+    /// taken, or the engine and its wires are dropped. If `len` is 0, `ptr` may be anything.
     #[inline]
     pub unsafe fn new(ptr: *mut u8, len: usize) -> RecvBuf {
         match NonNull::new(ptr) {
@@ -116,6 +166,12 @@ impl RecvBuf {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it.
+    #[inline]
+    pub const fn piece(&self) -> Piece {
+        Piece { ptr: self.ptr, len: self.len }
     }
 
     /// Writes `from` at offset `at`; what lies behind the end is dropped. // HOT

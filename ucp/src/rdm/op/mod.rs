@@ -10,6 +10,6 @@ pub mod rx;
 pub mod table;
 pub mod tx;
 
-pub use buf::{RecvBuf, SendBuf};
+pub use buf::{Piece, RecvBuf, SendBuf};
 pub use pieces::{Gather, Scatter, stretch};
 pub use table::OpId;

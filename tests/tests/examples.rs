@@ -95,10 +95,7 @@ fn hello_tag() {
         assert!(text.ends_with(&format!(" over {wire}\n")), "{text}");
     }
     told(&program);
-    let out = run(&program, &[("UCX_TLS", "rc")]);
-    let err = String::from_utf8(out.stderr).unwrap();
-    assert!(err.starts_with("hello_tag: unknown transport 'rc' (there are: self, posix, efa"), "{err}");
-    assert_eq!((err.lines().count(), out.status.code()), (1, Some(1)), "{err}");
+    begins(&program, "", &[("UCX_TLS", "rc")], "unknown transport 'rc' (there are: self, posix, ");
 }
 
 #[test]
@@ -131,13 +128,24 @@ fn two_transports() {
     told(&program);
 }
 
-/// Arguments that cannot be are told in one line.
+/// What cannot be is told in just this line.
 fn refused(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
+    assert_eq!(refusal(program, args, vars), format!("{want}\n"), "{args}");
+}
+
+/// What cannot be is told in one line that begins so.
+fn begins(program: &Path, args: &str, vars: &[(&str, &str)], want: &str) {
+    let line = refusal(program, args, vars);
+    assert!(line.starts_with(want) && line.lines().count() == 1, "{args}: {line}");
+}
+
+/// What a run that must fail says, without the program's name.
+fn refusal(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
     let out = run_with(program, args, vars);
     let err = String::from_utf8(out.stderr).unwrap();
     let name = program.file_name().unwrap().to_str().unwrap();
-    assert_eq!(err, format!("{name}: {want}\n"), "{args}");
-    assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0), "{args}");
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0), "{args}: {err}");
+    err.strip_prefix(&format!("{name}: ")).unwrap_or_else(|| panic!("{err}")).to_owned()
 }
 
 #[test]
@@ -153,7 +161,7 @@ fn hello() {
         assert_eq!(lines, want);
     }
     told(&program);
-    refused(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, efa)");
+    begins(&program, "tcp lo", &[], "unknown transport 'tcp' (there are: self, posix, ");
     refused(&program, "self memory", &[], "self reaches this process only: choose another (see ucx-info -d)");
 }
 
@@ -185,12 +193,7 @@ fn pgas() {
     }
     told(&program);
     refused(&program, "65", &[], "'65' is not a number of processes from 2 to 64");
-    refused(
-        &program,
-        "2 efa softefa0",
-        &[],
-        "efa/softefa0 lacks PUT_SHORT, GET_SHORT, ATOMIC (see ucx-info -d)",
-    );
+    begins(&program, "2 efa softefa0", &[], "efa/softefa0 lacks ");
 }
 
 #[test]

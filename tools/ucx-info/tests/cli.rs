@@ -35,13 +35,13 @@ fn every_letter_prints_and_every_letter_has_its_key() {
         ("-y", "types", "# wire control packet"),
         ("-c", "config", "UCX_TLS=all"),
         ("-d", "devices", "#      Transport: posix"),
-        ("-p", "context", "#          transports: self/memory, posix/memory, efa/softefa0"),
+        ("-p", "context", "#          transports: self/memory, posix/memory"),
         ("-w", "worker", "#             lane[0]: posix/memory"),
         ("-e", "endpoints", "# UCP endpoint"),
     ];
     for (letter, key, line) in letters {
         let text = good(letter);
-        assert!(text.lines().any(|l| l == line), "{letter}: {text}");
+        assert!(text.lines().any(|l| l.starts_with(line)), "{letter}: {text}");
         assert!(
             text.lines().all(|l| l.starts_with('#') || l.is_empty() || letter == "-c"),
             "{letter}: {text}"
@@ -100,17 +100,16 @@ fn what_is_wrong_is_one_line() {
     let nothing = "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)";
     bad("", &[], nothing);
     bad("--json", &[], nothing);
-    bad("-d -t foo", &[], "unknown transport 'foo' (there are: self, posix, cma, efa)");
     bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
     bad(
         "-c",
         &[("UCX_FOO", "1")],
         "unknown configuration key UCX_FOO (environment): see `ucx-info -c` for the keys there are",
     );
-    for letter in ["-p", "-w", "-e"] {
-        let out = run(letter, &[("UCX_TLS", "rc")]);
+    for (line, tls) in [("-p", "rc"), ("-w", "rc"), ("-e", "rc"), ("-d -t rc", "all")] {
+        let out = run(line, &[("UCX_TLS", tls)]);
         let err = String::from_utf8(out.stderr).unwrap();
-        assert!(err.starts_with("ucx-info: unknown transport 'rc' (there are: "), "{err}");
+        assert!(err.starts_with("ucx-info: unknown transport 'rc' (there are: self, posix, "), "{err}");
         assert_eq!((err.lines().count(), out.status.code()), (1, Some(2)), "{err}");
     }
 }

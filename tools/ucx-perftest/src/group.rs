@@ -49,15 +49,27 @@ pub fn share(seats: u32) -> Cores {
     }
 }
 
+/// A hub at work.
+#[must_use = "a process that ends takes its hub along, before others have heard the last of it"]
+pub struct Working(thread::JoinHandle<()>);
+
 /// Starts a hub for a group behind `listener`. It ends by itself when the seats do.
 pub fn hub(
     listener: Listener,
     seats: u32,
     still: impl FnMut() -> Result<(), BootError> + Send + 'static,
-) -> Result<(), Failure> {
+) -> Result<Working, Failure> {
     let work = move || drop(Hub::new(listener, seats).serve(still));
     let started = thread::Builder::new().name("hub".into()).spawn(work);
-    started.map(drop).map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))
+    started.map(Working).map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))
+}
+
+impl Working {
+    /// Waits until all seats have left, after this process's have.
+    pub fn finish(self) {
+        // A hub that panicked has said so.
+        let _ = self.0.join();
+    }
 }
 
 /// Takes this process's seats and works through the plan. The group's last seat prints by `report`; `plan` is what it

@@ -10,7 +10,7 @@ use tools_common::boot::{Boot, BootError, Listener};
 use ucs::sys::{CpuSet, cpu};
 
 use crate::fail::Failure;
-use crate::group::{self, Place};
+use crate::group::{self, Place, Working};
 use crate::link::{Cores, Link, Side};
 
 /// This program's name in errors of the out-of-band line.
@@ -50,7 +50,11 @@ fn spawn(args: &[String]) -> Result<Child, Failure> {
 }
 
 /// Starts the other processes of a group, and its hub. This process is the last.
-pub fn start_group(procs: u32, threads: u32, asked: Option<&CpuSet>) -> Result<(Place, Peers), Failure> {
+pub fn start_group(
+    procs: u32,
+    threads: u32,
+    asked: Option<&CpuSet>,
+) -> Result<(Place, Working, Peers), Failure> {
     let pins = asked.cloned().map_or_else(CpuSet::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
     let seats = procs * threads;
@@ -74,13 +78,13 @@ pub fn start_group(procs: u32, threads: u32, asked: Option<&CpuSet>) -> Result<(
         peers.lock().unwrap_or_else(|e| e.into_inner()).push(Peer(child));
     }
     let watched = Arc::downgrade(&peers);
-    group::hub(listener, seats, move || {
+    let hub = group::hub(listener, seats, move || {
         let Some(peers) = watched.upgrade() else { return Err(BootError::Gone) };
         let mut peers = peers.lock().unwrap_or_else(|e| e.into_inner());
         let ended = peers.iter_mut().any(|peer| matches!(peer.0.try_wait(), Ok(Some(_))));
         if ended { Err(BootError::Gone) } else { Ok(()) }
     })?;
-    Ok((place, peers))
+    Ok((place, hub, peers))
 }
 
 /// Starts the other side and the line to it, and pins this side.

@@ -112,8 +112,10 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     if plan.is_for_group() || cli.procs.is_some() {
         let procs = cli.procs.unwrap_or(2);
         plan.fits(procs, cli.threads)?;
-        let (place, _peers) = local::start_group(procs, cli.threads, cli.cpus.as_ref())?;
-        return group::run(&place, Some(&plan.specs), source, report, drop);
+        let (place, hub, _peers) = local::start_group(procs, cli.threads, cli.cpus.as_ref())?;
+        group::run(&place, Some(&plan.specs), source, report, drop)?;
+        hub.finish();
+        return Ok(());
     }
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
     link.send(&plan)?;
@@ -128,6 +130,7 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     let (proc, procs, here) = (pmix.rank(), pmix.size()?, pmix.local_size()?);
     let seats = procs.saturating_mul(cli.threads);
     plan.fits(procs, cli.threads)?;
+    let mut hub = None;
     if proc == 0 {
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let host = match (here == procs, cli.ipv6) {
@@ -136,11 +139,11 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
             (true, true) => "::1".into(),
         };
         pmix.put(KEY, &format!("{} {host}", listener.port()))?;
-        group::hub(listener, seats, || Ok(()))?;
+        hub = Some(group::hub(listener, seats, || Ok(()))?);
     }
     pmix.fence()?;
-    let hub = pmix.get(0, KEY)?;
-    let found = hub.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
+    let at = pmix.get(0, KEY)?;
+    let found = at.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
     let pins = cli.cpus.as_ref().map_or_else(Vec::new, |set| set.as_slice().to_vec());
     let cores = group::share(here * cli.threads);
@@ -153,7 +156,11 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
             drop(pmix);
             std::process::exit(e.status().into())
         }
-        result => result,
+        Err(e) => Err(e),
+        Ok(()) => {
+            hub.into_iter().for_each(group::Working::finish);
+            Ok(())
+        }
     }
 }
 
@@ -208,13 +215,15 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         return session::serve(&plan, source, &mut link, report);
     }
     let threads = plan.threads.clamp(1, MAX_THREADS);
-    let hub = Listener::any(TOOL, cli.family(), 0)?;
-    let (port, host) = (hub.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
+    let listener = Listener::any(TOOL, cli.family(), 0)?;
+    let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
     let cores = group::share(2 * threads);
-    group::hub(hub, 2 * threads, || Ok(()))?;
+    let hub = group::hub(listener, 2 * threads, || Ok(()))?;
     link.send(&port)?;
     let place = Place { host: host.into(), port, proc: 0, procs: 2, threads, pins: Vec::new(), cores };
-    group::run(&place, None, source, &mut Report::silent(), drop)
+    group::run(&place, None, source, &mut Report::silent(), drop)?;
+    hub.finish();
+    Ok(())
 }
 
 /// Keeps this process on the cores of `-c`.

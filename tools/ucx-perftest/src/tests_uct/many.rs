@@ -3,7 +3,9 @@
 //!
 //! A message starts with its number, which says who sent it. Everybody has a room of its own in each target.
 
+use std::cell::RefCell;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
@@ -183,13 +185,9 @@ fn prepare<I: Iface>(spec: &Spec, iface: &I, seats: usize) -> Result<(Setup, Roo
     let (md, size) = (iface.md(), spec.size());
     let layout = path::choose(spec, iface.attr())?;
     let is_am = matches!(spec.test, Test::AmBw | Test::AmMr);
-    let is_get = matches!(spec.test, Test::Get | Test::GetBw);
-    if (is_am && layout == Layout::Zcopy) || (is_get && layout == Layout::Bcopy) {
-        return Err(Failure::Cannot(format!(
-            "--pattern {}: {} does not take {layout}",
-            spec.pattern,
-            spec.test.name()
-        )));
+    if is_am && layout == Layout::Zcopy {
+        let why = format!("--pattern {}: {} does not take {layout}", spec.pattern, spec.test.name());
+        return Err(Failure::Cannot(why));
     }
     let all = |n: usize| {
         size.checked_mul(n).ok_or_else(|| Failure::Cannot("-s, -O and --procs: too much memory".into()))
@@ -449,6 +447,7 @@ impl<I: Iface> Crowd<'_, I> {
     fn gets(&mut self, each: u64) -> Result<(), Failure> {
         let size = self.spec.size();
         let mut bytes = vec![0; size];
+        let unpacked = Rc::new(RefCell::new(vec![0; size]));
         self.each_target(each, |crowd, to, _| {
             let mut used = 0;
             match crowd.layout {
@@ -459,12 +458,19 @@ impl<I: Iface> Crowd<'_, I> {
                     // touched before its completion.
                     unsafe { way.ep.get_zcopy(&iov, way.addr, &way.rkey, Comp::Token(slot.into())) }
                 }),
+                Layout::Bcopy => crowd.post_slot(to, |_, way, slot| {
+                    let into = unpacked.clone();
+                    let unpack = move |bytes: &[u8]| into.borrow_mut()[..bytes.len()].copy_from_slice(bytes);
+                    way.ep.get_bcopy(size, unpack, way.addr, &way.rkey, Comp::Token(slot.into()))
+                }),
                 _ => crowd.post(to, |_, way| way.ep.get_short(&mut bytes, way.addr, &way.rkey)).map(drop),
             }?;
             if crowd.validates() {
                 crowd.drain()?;
-                if crowd.layout == Layout::Zcopy {
-                    bytes = crowd.source.read(used, size);
+                match crowd.layout {
+                    Layout::Zcopy => bytes = crowd.source.read(used, size),
+                    Layout::Bcopy => bytes.copy_from_slice(&unpacked.borrow()),
+                    _ => {}
                 }
                 pattern::check(&bytes, number(to, 0), size).map_err(Failure::Corrupt)?;
             }

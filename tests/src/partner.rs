@@ -38,8 +38,21 @@ pub enum PartnerError {
 impl Partner {
     /// Starts this program again with `args`; its standard input and output are the line, its standard error is ours.
     pub fn start(args: &[String]) -> Result<Partner, PartnerError> {
+        Partner::start_under(&[], args)
+    }
+
+    /// The same, started by another program: its name and arguments, to which ours are added.
+    pub fn start_under(starter: &[&str], args: &[String]) -> Result<Partner, PartnerError> {
         let me = std::env::current_exe().map_err(PartnerError::Start)?;
-        let mut child = Command::new(me)
+        let mut command = match starter {
+            [] => Command::new(me),
+            [program, rest @ ..] => {
+                let mut command = Command::new(program);
+                command.args(rest).arg(me);
+                command
+            }
+        };
+        let mut child = command
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -88,7 +88,11 @@ impl Core {
             };
             let mut intake =
                 Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
-            events += lane.iface.poll(self.batch, &mut intake);
+            let taken = lane.iface.poll(self.batch, &mut intake);
+            events += taken;
+            if taken == 0 && self.engine.is_waiting_for_quiet() {
+                self.engine.on_quiet(lane.wire);
+            }
         }
         let mut bound =
             Bound { lanes: &self.lanes, paths: &mut self.paths, regs: &mut self.regs, receiving: LaneIdx(0) };

@@ -91,6 +91,8 @@ pub struct Engine {
     hold: Hold,
     /// Peers with work to do, each once.
     listed: VecDeque<PeerId>,
+    /// Peers that failed and of which something may still come.
+    fading: Vec<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
     outs: VecDeque<Out>,
@@ -128,6 +130,7 @@ impl Engine {
             queues: Default::default(),
             hold: Hold::new(),
             listed: VecDeque::new(),
+            fading: Vec::new(),
             in_call: None,
             outs: VecDeque::new(),
             due: Vec::new(),
@@ -238,7 +241,8 @@ impl Engine {
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
             Room::Eager => eager::on_recv(self, w, a),
-            // Whole messages of a failed peer are welcome; whatever else needs it will never end.
+            // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
+            Room::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => medium::on_recv(self, w, a),
             _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_packet(a, Reason::PeerFailed),
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),

@@ -36,6 +36,8 @@ bitflags! {
         const FAILED = 1 << 7;
         /// The slot is free.
         const REMOVED = 1 << 8;
+        /// It failed, and nothing more of it can come.
+        const SILENT = 1 << 9;
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
     }

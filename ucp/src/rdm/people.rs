@@ -5,9 +5,19 @@ use super::Engine;
 use super::ask::{OpError, Out, PeerView, WireId};
 use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
-use super::op::rx::RxState;
+use super::op::rx::{RxState, Unexpected};
 use super::peer::{Peer, Was};
+use super::room::Row;
 use crate::wire::{Packet, RawAddr};
+
+/// Which operations end with a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    /// Those for which something would have to be sent to it.
+    NeedAnswer,
+    /// All.
+    All,
+}
 
 impl Engine {
     /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the same wire
@@ -95,26 +105,64 @@ impl Engine {
         Ok(peer)
     }
 
-    /// The wire says that a peer has failed: all its operations end with the fault. Messages of it that are whole
-    /// can still be received.
+    /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with the
+    /// fault. Messages of it that are whole can still be received.
     pub fn on_peer_fault<W: Wire>(&mut self, _w: &mut W, peer: PeerId, fault: Fault) {
         if self.peers.get(peer).is_some() {
-            self.fail_peer(peer, fault);
+            self.fading.retain(|&fading| fading != peer);
+            self.silence(peer);
+            self.fail(peer, fault, Ends::All);
         }
     }
 
-    // [M10.1]
+    /// Whether [`Engine::on_quiet`] has anything to do. // HOT
+    #[inline(always)]
+    pub fn is_waiting_for_quiet(&self) -> bool {
+        !self.fading.is_empty()
+    }
+
+    /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
+    /// a part is missing end.
+    #[cold]
+    pub fn on_quiet(&mut self, wire: WireId) {
+        let (silent, fading) =
+            std::mem::take(&mut self.fading).into_iter().partition(|&id| self.peers[id].wire == wire);
+        self.fading = fading;
+        let silent: Vec<PeerId> = silent;
+        silent.into_iter().for_each(|id| self.silence(id));
+    }
+
+    fn silence(&mut self, id: PeerId) {
+        let peer = &mut self.peers[id];
+        if let Some(fault) = peer.fault
+            && !peer.was.contains(Was::SILENT)
+        {
+            peer.was |= Was::SILENT;
+            self.end_ops(id, OpError::Peer(fault), Ends::All);
+        }
+    }
+
+    /// Nothing can be sent to a peer any more. What it has sent may be on its way to us.
     #[cold]
     pub(super) fn fail_peer(&mut self, id: PeerId, fault: Fault) {
+        self.fail(id, fault, Ends::NeedAnswer);
+    }
+
+    // [M10.1]
+    fn fail(&mut self, id: PeerId, fault: Fault, which: Ends) {
         let peer = &mut self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             return;
         }
         peer.was |= Was::FAILED;
         peer.fault = Some(fault);
+        match which {
+            Ends::All => peer.was |= Was::SILENT,
+            Ends::NeedAnswer => self.fading.push(id),
+        }
         self.stats.rare.peers_failed += 1;
         self.events.push(Event::PeerFailed(id, fault));
-        self.end_ops(id, OpError::Peer(fault));
+        self.end_ops(id, OpError::Peer(fault), which);
         self.outs.push_back(Out::PeerFailed { peer: id, fault });
     }
 
@@ -123,7 +171,8 @@ impl Engine {
     pub fn remove_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let (wire, from, connid) = (peer.wire, peer.from, peer.addr.connid);
-        self.end_ops(id, OpError::Cancelled);
+        self.end_ops(id, OpError::Cancelled, Ends::All);
+        self.fading.retain(|&fading| fading != id);
         self.ident.remove(wire, from, connid, id);
         self.listed.retain(|&listed| listed != id);
         let peer = &mut self.peers[id];
@@ -133,15 +182,18 @@ impl Engine {
         }
     }
 
-    /// Ends every operation that needs this peer, and drops what has come of messages that will not be whole.
-    fn end_ops(&mut self, id: PeerId, error: OpError) {
+    /// Ends the operations that need this peer, and drops what has come of messages that will not be whole.
+    fn end_ops(&mut self, id: PeerId, error: OpError, which: Ends) {
+        let ends = |row: Row| which == Ends::All || !matches!(row, Row::Medium | Row::DcMedium);
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(op, Err(error)));
         self.end_ones(id, error);
 
         let needs_it = |op: &super::op::rx::RxOp| match op.state {
-            RxState::Posted(_) => op.only == Some(id),
-            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
+            RxState::Posted(_) => which == Ends::All && op.only == Some(id),
+            RxState::Matched(inflow) => {
+                self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id && ends(i.envelope.row))
+            }
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         for op in receives {
@@ -153,10 +205,10 @@ impl Engine {
             self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
         }
 
-        let broken = self
-            .unexpected
-            .iter()
-            .filter(|(_, held)| held.envelope.from == id && held.cover.arrived() < held.envelope.len);
+        let is_broken = |held: &Unexpected| {
+            held.envelope.from == id && held.cover.arrived() < held.envelope.len && ends(held.envelope.row)
+        };
+        let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
         let broken: Vec<_> = broken.map(|(held, _)| held).collect();
         for held in broken {
             let Some(held) = self.unexpected.remove(held) else { continue };
@@ -168,7 +220,16 @@ impl Engine {
         }
 
         let peer = &mut self.peers[id];
-        peer.was.remove(Was::QUEUED | Was::EARLY | Was::OWED | Was::UNACKED);
+        peer.was.remove(Was::QUEUED | Was::OWED | Was::UNACKED);
+        if which == Ends::NeedAnswer {
+            if let Some(work) = &mut peer.work {
+                work.ctl.clear();
+                work.sends.clear();
+                work.grants.clear();
+            }
+            return;
+        }
+        peer.was.remove(Was::EARLY);
         if let Some(mut work) = peer.work.take() {
             work.early.clear(&mut self.hold);
         }

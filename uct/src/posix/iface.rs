@@ -148,11 +148,16 @@ impl Inner {
         events
     }
 
+    /// Whether messages wait to be read, or are being written.
+    pub(super) fn has_unread(&self) -> bool {
+        self.rx.has_unread()
+    }
+
     /// Peers have died: their endpoints say so, and fail from now on.
     #[cold]
     fn mourn<S: Sink>(&self, sink: &mut S) {
         let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
-        for peer in peers.into_iter().filter(|peer| peer.has_died() && peer.bury()) {
+        for peer in peers.into_iter().filter(|peer| peer.is_to_mourn()) {
             for tag in peer.tags() {
                 sink.on_ep_error(tag, Error::PeerDead);
             }

@@ -31,6 +31,7 @@ pub struct Peer {
     own: Name,
     death: Arc<Death>,
     dead: Cell<bool>,
+    mourned: Cell<bool>,
     full: Cell<u32>,
     wake: EventFd,
     /// Endpoints to it, by number.
@@ -80,6 +81,7 @@ impl Peer {
             own: own.name(),
             death: fetched.death,
             dead: Cell::new(false),
+            mourned: Cell::new(false),
             full: Cell::new(0),
             wake,
             eps: RefCell::default(),
@@ -177,15 +179,19 @@ impl Peer {
         !self.dead.get()
     }
 
-    /// Nothing will be read any more: from now on every send fails. Whether that was news.
-    pub fn bury(&self) -> bool {
+    /// Nothing will be read any more: from now on every send fails.
+    fn bury(&self) {
         self.cells.set(0);
-        !self.dead.replace(true)
+        self.dead.set(true);
     }
 
-    /// Whether its process has died; as far as the porter knows.
-    pub fn has_died(&self) -> bool {
-        self.death.is_dead()
+    /// Whether its process has died, as far as the porter knows. True once: its endpoints are to be told.
+    pub fn is_to_mourn(&self) -> bool {
+        if !self.death.is_dead() || self.mourned.replace(true) {
+            return false;
+        }
+        self.bury();
+        true
     }
 
     /// Enters an endpoint.

@@ -119,6 +119,11 @@ impl Rx {
         &self.alarm
     }
 
+    /// Whether tickets are claimed that have not been read.
+    pub fn has_unread(&self) -> bool {
+        fifo::stuck(self.seg().head(), self.next.get())
+    }
+
     /// Counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()

@@ -451,6 +451,39 @@ fn last_words_of_a_peer_that_is_gone() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
+/// So are messages of several packets. One of which a part is missing ends when the wire has nothing more.
+#[test]
+fn long_last_words_of_a_peer_that_is_gone() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let letters = [1, 2, 3].map(|n| letter(n, 20_000));
+    for (bytes, tag) in letters.iter().zip(1..) {
+        net.send(0, peer, bytes, Some(tag), Row::Medium);
+    }
+    net.gone = Some(0);
+    // The first is expected, the second not, and of the third the end is lost.
+    let mut rooms = [vec![0; 20_000], vec![0; 20_000], vec![0; 20_000]];
+    net.recv(1, &mut rooms[0], exact(1), 1);
+    while net.resume(0) > 0 {}
+    assert!(net.flights.pop().is_some());
+    net.settle();
+    assert!(matches!(net.recv(1, &mut rooms[1], exact(2), 2), Started::Done(_)));
+    assert!(matches!(net.recv(1, &mut rooms[2], exact(3), 3), Started::Pending(_)));
+    assert!(rooms[..2] == letters[..2]);
+    let outs = net.outs(1);
+    assert!(matches!(
+        outs[..],
+        [Out::PeerFailed { fault: Fault::Gone, .. }, Out::RecvDone { user: 1, result: Ok(_) }]
+    ));
+    let (wire, engine) = (net.nodes[1].wire, &mut net.nodes[1].engine);
+    assert!(engine.is_waiting_for_quiet());
+    engine.on_quiet(wire);
+    assert!(!engine.is_waiting_for_quiet());
+    let error = OpError::Peer(Fault::Gone);
+    assert_eq!(net.outs(1), [Out::RecvDone { user: 3, result: Err(error) }]);
+    assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+}
+
 #[test]
 fn probes_see_and_take() {
     let (mut net, peer) = met();

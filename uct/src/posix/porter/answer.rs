@@ -1,7 +1,7 @@
 //! The porter's thread: answers questions at the socket, and passes on deaths. Started and stopped by `mod.rs`.
 //! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
 
-use super::place::ProcKey;
+use super::place::{Place, ProcKey};
 use super::wire::{Answer, Question, ROOM, Verdict};
 use super::{Exported, Shared, lock};
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ const REST: Duration = Duration::from_millis(20);
 /// The thread's own.
 pub struct Body {
     listener: OwnedFd,
+    place: Place,
     shared: Arc<Shared>,
     callers: HashMap<u64, Caller>,
     next: u64,
@@ -40,11 +41,11 @@ struct Caller {
 
 impl Body {
     /// Ready to run.
-    pub fn new(listener: OwnedFd, shared: Arc<Shared>) -> Result<Body, ucs::Errno> {
+    pub fn new(listener: OwnedFd, place: Place, shared: Arc<Shared>) -> Result<Body, ucs::Errno> {
         shared.watches.epoll().add(&listener, DOOR)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
         let spare = Some(spare(&listener)?);
-        Ok(Body { listener, shared, callers: HashMap::new(), next: CALLERS, spare })
+        Ok(Body { listener, place, shared, callers: HashMap::new(), next: CALLERS, spare })
     }
 
     /// Until stopped.
@@ -61,7 +62,11 @@ impl Body {
                     STOP => return,
                     DOOR => self.receive(),
                     token if token >= CALLERS => self.serve(token),
-                    token => self.shared.watches.strike(ProcKey(token)),
+                    token => {
+                        self.shared.watches.strike(ProcKey(token));
+                        // What it left in a directory; nothing else has a file of that name.
+                        self.place.unlink(ProcKey(token));
+                    }
                 }
             }
         }

@@ -123,7 +123,8 @@ impl Porter {
         let watches = watch::Watches::new().map_err(|e| refused("watch peers", e))?;
         let stop = EventFd::new().map_err(|e| refused("make an event descriptor", e))?;
         let shared = Arc::new(Shared { exports: Mutex::default(), watches, stop });
-        let body = answer::Body::new(listener, shared.clone()).map_err(|e| refused("wait for peers", e))?;
+        let body = answer::Body::new(listener, place.clone(), shared.clone())
+            .map_err(|e| refused("wait for peers", e))?;
         let thread = thread::spawn_deaf("uct-porter", STACK, move || body.run());
         let thread = thread.map_err(|e| refused("start a thread", e))?;
         Ok(Porter { place, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })

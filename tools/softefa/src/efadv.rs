@@ -16,6 +16,9 @@ const SRD: u32 = 0;
 /// Queue pair flag: writes with immediate use up no receive.
 const UNSOLICITED: u16 = 1;
 
+/// Sends may carry hints how to treat them, which change nothing here.
+const WITH_HINTS: u64 = 1;
+
 const CAP_RDMA_READ: u32 = 1;
 const CAP_RNR_RETRY: u32 = 2;
 const CAP_CQ_WITH_SGID: u32 = 4;
@@ -101,7 +104,8 @@ unsafe extern "C" fn efadv_create_qp_ex(
         Ok(efa) => efa,
         Err(e) => return pointer(Err(e)),
     };
-    if efa.comp_mask != 0 || efa.flags & !UNSOLICITED != 0 || efa.reserved != 0 || efa.wr_flags != 0 {
+    let known = efa.flags & !UNSOLICITED == 0 && efa.wr_flags & !WITH_HINTS == 0;
+    if efa.comp_mask != 0 || !known || efa.reserved != 0 {
         return pointer(Err(libc::EINVAL));
     }
     let kind = match (attr.qp_type, efa.driver_qp_type) {

@@ -1,11 +1,12 @@
 //! The sending side towards one queue pair of another process (or of this one): claim, write, publish, wake.
 //! A message up to 32 bytes travels in the descriptor; a longer one is written straight into the receiver's posted
-//! buffer if that is a memory file, else into a payload slot. Never waits: a full ring and no receive are one test.
+//! buffer if that is a memory file, else into a payload slot, which the owner copies from. Never waits: a full ring and no receive are one test.
 
 use super::super::{From, Msg, Peer, Rdma, Verdict};
 use super::remote::Remote;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, QpWho, sign,
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE,
+    QpSeg, QpWho, sign,
 };
 use crate::efa::dev::DevStatus;
 use std::cell::{Cell, OnceCell};
@@ -26,6 +27,9 @@ const BAD_DEST: Verdict = Verdict::Done(DevStatus::BadDestQpn);
 struct Seen {
     posted: Cell<u32>,
     shortest: Cell<u32>,
+    /// Whether some receive is to be written by the sender.
+    direct: Cell<bool>,
+    taken: Cell<u32>,
 }
 
 pub struct ShmPeer {
@@ -70,6 +74,7 @@ impl ShmPeer {
         }
         seen.posted.set(credit.posted.load(Acquire));
         seen.shortest.set(credit.shortest.load(Relaxed));
+        seen.direct.set(credit.direct.load(Relaxed) != 0);
         (index.wrapping_sub(seen.posted.get()) as i32) < 0
     }
 
@@ -173,11 +178,10 @@ impl ShmPeer {
         Verdict::Done(DevStatus::Ok)
     }
 
-    /// A message beside the descriptor. The landing is read before the claim and counts only if the claim succeeds:
-    /// then nobody has touched it since. // HOT
+    /// A message beside the descriptor. // HOT
+    #[inline]
     fn send_long(&self, from: From, msg: &Msg<'_>) -> Verdict {
         let h = self.seg.hdr();
-        let len = msg.len();
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
@@ -186,33 +190,74 @@ impl ShmPeer {
             if !self.granted(word as u32, &h.credit, &self.ring) {
                 return self.miss();
             }
-            let landing = self.seg.landing(word as u32);
-            let addr = landing.addr.load(Relaxed);
-            let how = landing.how.load(Relaxed);
-            let (cap, lkey) = (how as u32, (how >> 32) as u32);
-            if len > cap {
-                fence(Acquire);
-                match h.head.word.load(Relaxed) {
-                    now if now == word => return Verdict::Done(DevStatus::RemoteBadLength),
-                    now => {
-                        word = now;
-                        continue;
-                    }
+            if self.ring.direct.get() || msg.len() > self.ring.shortest.get() {
+                match self.send_looking(from, msg, word) {
+                    Ok(verdict) => return verdict,
+                    Err(now) => word = now,
                 }
+                continue;
             }
-            let landing = match lkey {
-                0 => self.seg.payload(addr, len).map(Some).ok_or(()),
-                _ => self.remote.landing(self.who.pd, lkey, addr, len),
-            };
             match self.take(&h.head, word) {
-                Ok(claim) => return self.fill(&claim, from, msg, addr, landing),
+                Ok(claim) => return self.fill_slot(&claim, from, msg),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Writes a long message to its landing and hands it over.
+    /// The same where receives differ: a look at the landing of the one this message would get. It is read before the
+    /// claim and counts only if the claim succeeds: then nobody has touched it since. `Err`: the head moved on.
+    fn send_looking(&self, from: From, msg: &Msg<'_>, word: u64) -> Result<Verdict, u64> {
+        let head = &self.seg.hdr().head;
+        let len = msg.len();
+        let landing = self.seg.landing(word as u32);
+        let addr = landing.addr.load(Relaxed);
+        let how = landing.how.load(Relaxed);
+        let (cap, lkey) = (how as u32, (how >> 32) as u32);
+        if len > cap {
+            fence(Acquire);
+            return match head.word.load(Relaxed) {
+                now if now == word => Ok(Verdict::Done(DevStatus::RemoteBadLength)),
+                now => Err(now),
+            };
+        }
+        if lkey == 0 {
+            return Ok(self.fill_slot(&self.take(head, word)?, from, msg));
+        }
+        let landing = self.remote.landing(self.who.pd, lkey, addr, len);
+        Ok(self.fill(&self.take(head, word)?, from, msg, addr, landing))
+    }
+
+    /// Writes a long message to a payload slot and hands it over. A slot of those used in turn is free once the claim
+    /// a round before was taken. // HOT
     #[inline]
+    fn fill_slot(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+        let index = claim.index;
+        let desc = self.seg.desc(index);
+        self.sign(desc, claim, self.seg.shape().ring);
+        let (slots, taken) = (self.seg.shape().hot(), &self.ring.taken);
+        let free = || index.wrapping_sub(taken.get()) < slots;
+        if !free() {
+            // SYNC(taken).
+            taken.set(self.seg.hdr().credit.taken.load(Acquire));
+        }
+        let (slot, flag) = if free() {
+            (self.seg.hot_slot(index), FLAG_HOT)
+        } else {
+            (self.seg.cold_slot(index), FLAG_COLD)
+        };
+        let Some(to) = self.seg.payload(slot, msg.len()) else {
+            // The owner grants more room than its slots have.
+            self.publish(desc, index, from, msg.len(), msg.imm, FLAG_ABORT);
+            return Verdict::Done(DevStatus::RemoteAbort);
+        };
+        // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the claim says
+        // that the slot is ours.
+        unsafe { msg.copy_to(to) };
+        self.publish(desc, index, from, msg.len(), msg.imm, flag);
+        Verdict::Done(DevStatus::Ok)
+    }
+
+    /// Writes a long message to the peer's buffer and hands it over.
     fn fill(
         &self,
         claim: &Claim,
@@ -225,8 +270,8 @@ impl ShmPeer {
         self.sign(desc, claim, self.seg.shape().ring);
         let written = match landing {
             Ok(Some(to)) => {
-                // SAFETY: `to` is mapped and has room for the message: the landing lies in the payload area or in a
-                // region of the peer (checked), and the claim just made says that it is ours.
+                // SAFETY: `to` is mapped and has room for the message: the landing lies in a region of the peer
+                // (checked), and the claim just made says that it is ours.
                 unsafe { msg.copy_to(to) };
                 Ok(())
             }

@@ -5,7 +5,8 @@ use super::super::{Posted, Rx};
 use super::DevShare;
 use super::find::Name;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE, QpSeg, signed,
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE,
+    QpSeg, signed,
 };
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
@@ -14,15 +15,6 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
-
-/// Where long messages for a receive go.
-#[derive(Clone, Copy)]
-enum Landing {
-    /// Straight into the posted buffer.
-    Direct,
-    /// Into this payload slot, copied when polled.
-    Slot(u32),
-}
 
 /// What decides about an arrival, read once: its sender could change it between a check and its use.
 #[derive(Clone, Copy)]
@@ -38,9 +30,6 @@ impl Said {
     }
 }
 
-/// A place of the ring, as its owner knows it.
-type Place = Option<(Posted, Landing)>;
-
 pub struct ShmRx {
     dev: Rc<DevShare>,
     name: Name,
@@ -48,12 +37,12 @@ pub struct ShmRx {
     qpn: u16,
     pd: u32,
     /// What was posted, by place in the ring. Private: peers cannot change it.
-    posts: RefCell<Box<[Place]>>,
-    /// Payload slots that no posted receive has; the one used last is used next, while it is warm.
-    slots: RefCell<Vec<u32>>,
+    posts: RefCell<Box<[Option<Posted>]>>,
     posted: Cell<u32>,
     tail: Cell<u32>,
     shortest: Cell<u32>,
+    /// Whether senders were told to look where a receive is.
+    direct: Cell<bool>,
     side_tail: Cell<u32>,
     /// The tail at the last upkeep, if it was claimed and not published then.
     stuck: Cell<Option<u32>>,
@@ -70,10 +59,10 @@ impl ShmRx {
             qpn,
             pd,
             posts: RefCell::new(vec![None; shape.ring as usize].into_boxed_slice()),
-            slots: RefCell::new((0..shape.ring).rev().collect()),
             posted: Cell::new(0),
             tail: Cell::new(0),
             shortest: Cell::new(u32::MAX),
+            direct: Cell::new(false),
             side_tail: Cell::new(0),
             stuck: Cell::new(None),
             seg,
@@ -85,9 +74,9 @@ impl ShmRx {
         (index & (self.seg.shape().ring - 1)) as usize
     }
 
-    /// Checks a receive's key again and moves the message to its buffer. // HOT
+    /// Checks a receive's key again and moves the message of claim `index` to its buffer. // HOT
     #[inline]
-    fn finish(&self, desc: &Desc, said: Said, posted: &Posted, landing: Landing) -> DevStatus {
+    fn finish(&self, desc: &Desc, index: u32, said: Said, posted: &Posted) -> DevStatus {
         let Said { src: flags, len } = said;
         if len > posted.cap {
             // No honest sender does this.
@@ -96,29 +85,37 @@ impl ShmRx {
         if flags & FLAG_ABORT != 0 {
             return DevStatus::InvalidLkey;
         }
-        let inline = flags & FLAG_INLINE != 0;
-        if len == 0 || (!inline && matches!(landing, Landing::Direct)) {
+        if len == 0 || flags & (FLAG_INLINE | FLAG_HOT | FLAG_COLD) == 0 {
+            // The sender has written it.
             return DevStatus::Ok;
-        }
-        if inline && len as usize > INLINE {
-            return DevStatus::BadStatus;
         }
         let addr = posted.addr as u64;
         if !self.dev.table.allows(posted.lkey, self.pd, addr, len.into(), Access::LOCAL_WRITE) {
             return DevStatus::InvalidLkey;
         }
-        if inline {
+        if flags & FLAG_INLINE != 0 {
+            if len as usize > INLINE {
+                return DevStatus::BadStatus;
+            }
             let words: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
             // SAFETY: `len` is at most INLINE, and the buffer a live registration for local writes of that length.
             unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), posted.addr, len as usize) };
-        } else if let Landing::Slot(slot) = landing {
-            let Some(from) = self.seg.payload(self.seg.slot_offset(slot), len) else {
-                return DevStatus::BadStatus;
-            };
-            // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
-            unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
+            return DevStatus::Ok;
         }
+        let hot = flags & FLAG_HOT != 0;
+        let slot = if hot { self.seg.hot_slot(index) } else { self.seg.cold_slot(index) };
+        let Some(from) = self.seg.payload(slot, len) else { return DevStatus::BadStatus };
+        // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
+        unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
         DevStatus::Ok
+    }
+
+    /// The place at the tail is done with. // HOT
+    #[inline]
+    fn pass(&self, tail: u32) {
+        self.tail.set(tail.wrapping_add(1));
+        // SYNC(taken).
+        self.seg.hdr().credit.taken.store(tail.wrapping_add(1), Release);
     }
 
     #[inline]
@@ -145,16 +142,13 @@ impl ShmRx {
             return None;
         }
         // Published without a receive posted: no honest sender does this.
-        let (posted, landing) = self.posts.borrow_mut()[self.place(tail)].take()?;
-        self.tail.set(tail.wrapping_add(1));
+        let posted = self.posts.borrow_mut()[self.place(tail)].take()?;
         let said = Said::read(desc);
         let status = match said.src & FLAG_WRITE {
-            0 => self.finish(desc, said, &posted, landing),
+            0 => self.finish(desc, tail, said, &posted),
             _ => DevStatus::Ok,
         };
-        if let Landing::Slot(slot) = landing {
-            self.slots.borrow_mut().push(slot);
-        }
+        self.pass(tail);
         Some((self.cqe(desc, said, posted.wr_id, status), posted))
     }
 
@@ -206,11 +200,8 @@ impl ShmRx {
         if self.is_orphan(&self.seg.hdr().head, tail, self.seg.shape().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
             let taken = self.posts.borrow_mut()[self.place(tail)].take();
-            self.tail.set(tail.wrapping_add(1));
-            if let Some((posted, landing)) = taken {
-                if let Landing::Slot(slot) = landing {
-                    self.slots.borrow_mut().push(slot);
-                }
+            self.pass(tail);
+            if let Some(posted) = taken {
                 // The receive was not used: it goes to the end of the queue.
                 self.post(posted);
             }
@@ -257,22 +248,19 @@ impl Rx for ShmRx {
     fn post(&self, posted: Posted) {
         let index = self.posted.get();
         let direct = self.dev.table.rows.find(posted.lkey).is_some_and(|r| r.file.is_some());
-        let (landing, addr, cap) = if direct {
-            (Landing::Direct, posted.addr as u64, posted.cap)
-        } else {
-            // There are as many slots as places, and a place holds at most one.
-            let slot = self.slots.borrow_mut().pop().unwrap_or(0);
-            (Landing::Slot(slot), self.seg.slot_offset(slot), posted.cap.min(self.seg.shape().slot_len))
-        };
+        let cap = if direct { posted.cap } else { posted.cap.min(self.seg.shape().slot_len) };
         let lkey = if direct { posted.lkey } else { 0 };
-        self.posts.borrow_mut()[self.place(index)] = Some((posted, landing));
+        self.posts.borrow_mut()[self.place(index)] = Some(posted);
         let shown = self.seg.landing(index);
-        shown.addr.store(addr, Relaxed);
+        shown.addr.store(posted.addr as u64, Relaxed);
         shown.how.store(u64::from(lkey) << 32 | u64::from(cap), Relaxed);
         let credit: &Credit = &self.seg.hdr().credit;
         if cap < self.shortest.get() {
             self.shortest.set(cap);
             credit.shortest.store(cap, Relaxed);
+        }
+        if direct && !self.direct.replace(true) {
+            credit.direct.store(1, Relaxed);
         }
         self.posted.set(index.wrapping_add(1));
         // SYNC(credit).
@@ -331,7 +319,7 @@ impl Rx for ShmRx {
             Some((word as u32).wrapping_sub(self.tail.get())).filter(|n| *n <= outstanding).unwrap_or(0);
         let first = self.tail.get().wrapping_add(claimed);
         for n in 0..outstanding - claimed {
-            if let Some((posted, _)) = self.posts.borrow_mut()[self.place(first.wrapping_add(n))].take() {
+            if let Some(posted) = self.posts.borrow_mut()[self.place(first.wrapping_add(n))].take() {
                 each(posted);
             }
         }

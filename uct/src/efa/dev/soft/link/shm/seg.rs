@@ -11,7 +11,7 @@ use ucs::mem::{MemError, SharedMem};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Changes with any layout in this file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Room for a header.
 const HDR: usize = 4096;
 /// Cache lines that must not share a prefetch pair.
@@ -53,12 +53,13 @@ pub(super) struct Desc {
 }
 
 /// Where a long message for one posted receive goes. Written by the owner at the post, before the credit; read by
-/// senders. Apart from the descriptor, so that posts leave the line alone that short messages travel in.
+/// senders if receives differ. Apart from the descriptor, so that posts leave the line alone that short messages
+/// travel in.
 #[repr(C)]
 pub(super) struct Landing {
-    /// Address, or for key 0 the offset of a payload slot in the segment.
+    /// Address of the buffer, if senders are to write there.
     pub(super) addr: AtomicU64,
-    /// Room in the low half, local key in the high.
+    /// Room in the low half, local key in the high; key 0: the message goes to a payload slot.
     pub(super) how: AtomicU64,
 }
 
@@ -82,6 +83,10 @@ pub(super) const FLAG_INLINE: u32 = 1 << 17;
 pub(super) const FLAG_WRITE: u32 = 1 << 18;
 /// The landing could not be used: nothing was written.
 pub(super) const FLAG_ABORT: u32 = 1 << 19;
+/// The bytes are in the payload slot of the claim: of the few that are used in turn, or of the many.
+pub(super) const FLAG_HOT: u32 = 1 << 20;
+/// As above.
+pub(super) const FLAG_COLD: u32 = 1 << 21;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
@@ -101,6 +106,10 @@ pub(super) struct Credit {
     pub(super) posted: AtomicU32,
     /// No receive posted so far is shorter.
     pub(super) shortest: AtomicU32,
+    /// Not zero: some receive posted so far is to be written by senders.
+    pub(super) direct: AtomicU32,
+    /// Claims below were taken. SYNC(taken): release by the owner after its copy, acquire by senders before theirs.
+    pub(super) taken: AtomicU32,
 }
 
 #[repr(C, align(128))]
@@ -110,7 +119,8 @@ pub(super) struct Armed {
 }
 
 /// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, the
-/// landings of the ring, and payload slots.
+/// landings of the ring, and payload slots: few that are used in turn while the owner keeps up, so that they stay in
+/// caches, and behind them one for each descriptor.
 #[repr(C)]
 pub(super) struct QpHdr {
     magic: AtomicU64,
@@ -145,9 +155,12 @@ pub(super) struct QpShape {
     pub(super) ring: u32,
     /// Descriptors of the ring of unsolicited arrivals, a power of two or 0.
     pub(super) side: u32,
-    /// Bytes of a payload slot; there is one for each descriptor of the ring.
+    /// Bytes of a payload slot.
     pub(super) slot_len: u32,
 }
+
+/// Payload slots that are used in turn: about half a second-level cache.
+const HOT: u32 = 64;
 
 impl QpShape {
     const MAX_RING: u32 = 1 << 16;
@@ -168,8 +181,14 @@ impl QpShape {
         (self.landings_at() + self.ring as usize * size_of::<Landing>()).next_multiple_of(64)
     }
 
+    /// Slots used in turn, a power of two.
+    #[inline]
+    pub(super) fn hot(&self) -> u32 {
+        self.ring.min(HOT)
+    }
+
     fn bytes(&self) -> usize {
-        self.slots_at() + self.ring as usize * self.slot_len as usize
+        self.slots_at() + (self.hot() as usize + self.ring as usize) * self.slot_len as usize
     }
 }
 
@@ -304,8 +323,17 @@ impl QpSeg {
         self.desc_at((self.shape.ring + (index & (self.shape.side - 1))) as usize)
     }
 
-    /// Offset of payload slot `slot`, which is below the ring's length.
-    pub(super) fn slot_offset(&self, slot: u32) -> u64 {
+    /// Offset of claim `index`'s slot among those used in turn. // HOT
+    #[inline]
+    pub(super) fn hot_slot(&self, index: u32) -> u64 {
+        let slot = index & (self.shape.hot() - 1);
+        (self.shape.slots_at() + slot as usize * self.shape.slot_len as usize) as u64
+    }
+
+    /// Offset of claim `index`'s own slot.
+    #[inline]
+    pub(super) fn cold_slot(&self, index: u32) -> u64 {
+        let slot = self.shape.hot() + (index & (self.shape.ring - 1));
         (self.shape.slots_at() + slot as usize * self.shape.slot_len as usize) as u64
     }
 

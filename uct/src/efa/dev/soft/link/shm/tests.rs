@@ -147,15 +147,20 @@ fn a_landing_outside_of_the_peers_memory_is_not_written() {
     let sge = Sge { addr: side.mr.addr(), len: 4000, lkey: side.mr.lkey() };
     let (base, key) = (side.mr.addr() as u64, u64::from(side.mr.lkey()));
     let beside = base + (1 << 16) - 3999;
-    for (addr, key) in
-        [(beside, key), (base - 1, key), (base, key ^ 1 << 16), (0, 0), (u64::MAX - 5, 0), (4096, 0)]
-    {
+    for (addr, key, status) in [
+        (beside, key, DevStatus::InvalidLkey),
+        (base - 1, key, DevStatus::InvalidLkey),
+        (base, key ^ 1 << 17, DevStatus::InvalidLkey),
+        // Without a key the address says nothing: the message goes through a slot.
+        (0, 0, DevStatus::Ok),
+        (u64::MAX - 5, 0, DevStatus::Ok),
+    ] {
         side.recv(3);
         let index = seg.hdr().head.word.load(Relaxed) as u32;
         seg.landing(index).addr.store(addr, Relaxed);
         seg.landing(index).how.store(key << 32 | 9000, Relaxed);
         side.qp.send(&to, 0, &[sge], None).unwrap();
-        assert_eq!(side.received(2), [(3, 4000, DevStatus::InvalidLkey)], "{addr:#x} {key:#x}");
+        assert_eq!(side.received(2), [(3, 4000, status)], "{addr:#x} {key:#x}");
     }
 }
 
@@ -192,6 +197,70 @@ fn closing_believes_no_impossible_claims() {
     }
 }
 
+/// Receives in memory that senders cannot map: payload slots, first those used in turn, then the others.
+#[test]
+fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {
+    const N: usize = 256;
+    const LEN: usize = 1000;
+    let dev = open_shm(&Source::empty(), "softefa0").unwrap();
+    let pd = dev.alloc_pd().unwrap();
+    let cq = dev.create_cq(4 * N as u32, Channel::Without).unwrap();
+    let init = QpInit {
+        kind: QpKind::Srd,
+        send_depth: 2 * N as u32,
+        recv_depth: N as u32,
+        qkey: 1,
+        rnr_retry: 7,
+        unsolicited_write_recv: false,
+    };
+    let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+    let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
+    let mut room = vec![0u8; N * LEN];
+    // SAFETY: `room` outlives the region, and is read only between arrivals.
+    let mr = unsafe { dev.reg_mr(&pd, room.as_mut_ptr(), N * LEN, Access::LOCAL_WRITE) }.unwrap();
+    let from = dev.alloc_mr(&pd, LEN, Access::LOCAL_WRITE).unwrap();
+    let part = |i: usize| Sge { addr: mr.addr().wrapping_add(i * LEN), len: LEN as u32, lkey: mr.lkey() };
+    let send = |n: usize| {
+        let bytes: Vec<u8> = (0..LEN).map(|i| (n * 7 + i) as u8).collect();
+        // SAFETY: the region is as long, and nobody reads it now.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.addr(), LEN) };
+        qp.send(&to, n as u64, &[Sge { addr: from.addr(), len: LEN as u32, lkey: from.lkey() }], None)
+            .unwrap();
+    };
+    (0..N).for_each(|i| qp.recv(i as u64, part(i)).unwrap());
+    let (mut sent, mut got) = (0, 0);
+    // How many are sent before how many arrivals are taken.
+    for (burst, take) in [(10, 10), (64, 30), (100, 100), (N - 40, 1), (1, 1), (7, 0), (0, 10 * N)] {
+        (0..burst).for_each(|n| send(sent + n));
+        sent += burst;
+        let until = sent.min(got + take);
+        while got < until {
+            let mut out = [Cqe {
+                wr_id: 0,
+                status: DevStatus::Ok,
+                op: CqeOp::Send,
+                qpn: 0,
+                src_qpn: 0,
+                len: 0,
+                src_gid: dev.gid(),
+                imm: None,
+            }];
+            assert_eq!(cq.poll(&mut out), 1);
+            assert_eq!(out[0].status, DevStatus::Ok);
+            if out[0].op == CqeOp::Recv {
+                let at = out[0].wr_id as usize;
+                assert_eq!((at, out[0].len as usize), (got % N, LEN));
+                // SAFETY: inside `room`, where nothing arrives before the receive is posted again.
+                let bytes = unsafe { std::slice::from_raw_parts(mr.addr().wrapping_add(at * LEN), LEN) };
+                assert!(bytes.iter().enumerate().all(|(i, b)| *b == (got * 7 + i) as u8), "message {got}");
+                got += 1;
+                qp.recv(at as u64, part(at)).unwrap();
+            }
+        }
+    }
+    assert_eq!(got, sent);
+}
+
 #[test]
 fn names_are_unique_and_vanish() {
     let iid = 0x77aa_0000_0000_0001 | u64::from(std::process::id()) << 16;
@@ -222,7 +291,8 @@ proptest! {
             let shape = seg.shape();
             seg.desc(u32::MAX).seq.load(Relaxed);
             seg.landing(u32::MAX).addr.load(Relaxed);
-            let last = seg.slot_offset(shape.ring - 1);
+            let last = seg.cold_slot(u32::MAX);
+            prop_assert!(seg.payload(seg.hot_slot(u32::MAX), shape.slot_len).is_some());
             prop_assert!(seg.payload(last, shape.slot_len).is_some());
             prop_assert!(seg.payload(last, shape.slot_len + 1).is_none());
             prop_assert!(seg.payload(0, 1).is_none());

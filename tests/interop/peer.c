@@ -362,9 +362,10 @@ static void completed(const struct fi_cq_tagged_entry *e, fi_addr_t from)
 	case PEEK:
 		if (!(e->flags & FI_MULTI_RECV) || e->len) {
 			printf(" len=%zu tag=%#" PRIx64, e->len, op->tagged ? e->tag : 0);
-			/* 1.17 forgets the flag, not the data, of a message that came before its receive. */
-			if ((e->flags & FI_REMOTE_CQ_DATA) || e->data)
+			if (e->flags & FI_REMOTE_CQ_DATA)
 				printf(" data=%#" PRIx64, e->data);
+			else
+				printf(" unflagged=%#" PRIx64, e->data);
 			print_source(from);
 		}
 		if (op->verb == RECV && op->buf) {
@@ -491,12 +492,11 @@ static void step_open(void)
 	}
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
-	size_t least = number("multi_min", 0), room = 64;
+	size_t room = 64;
 	unsigned char name[64];
 	if ((err = fi_av_open(domain, &av_attr, &av, NULL)) || (err = fi_cq_open(domain, &cq_attr, &cq, NULL)) ||
 	    (err = fi_endpoint(domain, info, &ep, NULL)) || (err = fi_ep_bind(ep, &av->fid, 0)) ||
 	    (err = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV)) ||
-	    (least && (err = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least))) ||
 	    (err = fi_enable(ep)) || (err = fi_getname(&ep->fid, name, &room))) {
 		no_fi("no endpoint", err);
 		return;

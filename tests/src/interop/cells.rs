@@ -197,8 +197,9 @@ impl What {
 }
 
 impl Cell {
-    /// The largest that `sender` does with one packet (RDM v4 5.2 and 5.6 of the wire facts).
-    pub fn eager_max(&self) -> usize {
+    /// The largest that `sender` surely does with one packet, and the least that it surely does not (RDM v4 5.2 and 5.6 of
+    /// the wire facts). They are neighbours where all releases of libfabric send the same headers.
+    fn bounds(&self) -> (usize, usize) {
         let fixed = match self.what {
             What::Message(_, Delivery::Plain, Kind::Untagged) => 8,
             What::Message(_, Delivery::Plain, Kind::Tagged) => 16,
@@ -207,29 +208,43 @@ impl Cell {
             What::Write(_, Delivery::Plain) => 8 + 24,
             What::Write(_, Delivery::Complete) => 16 + 24,
             // It is the answer that has to fit, with room to spare.
-            What::Read(_) => return MTU - 24 - 1,
+            What::Read(_) => return (MTU - 24 - 1, MTU - 24),
             What::Atomic(_) => 0,
         };
-        // For messages ours chooses once, for the longest header. What is confirmed waits for a handshake at either end.
-        let raw_address = (self.sender == Player::Ours && self.what.kind().is_some())
-            || (self.contact == Contact::First && self.what.delivery() == Delivery::Plain);
-        MTU - fixed - if raw_address { 40 } else { 4 }
+        // Behind a raw address, or a connection id.
+        let (longest, shortest) = (MTU - fixed - 40, MTU - fixed - 4);
+        let message = self.what.kind().is_some();
+        match (self.sender, self.contact) {
+            // Ours chooses once, for the longest header.
+            (Player::Ours, _) if message => (longest, longest + 1),
+            (Player::Libfabric, Contact::First) if message && self.what.delivery() == Delivery::Plain => {
+                (longest, longest + 1)
+            }
+            // Some releases wait for the handshake before they do this.
+            (Player::Libfabric, Contact::First) => (longest, shortest + 1),
+            _ => (shortest, shortest + 1),
+        }
+    }
+
+    /// The largest that goes by one packet, for certain.
+    pub fn eager_max(&self) -> usize {
+        self.bounds().0
     }
 
     /// Lengths of what is sent in this cell: the protocol's ends, and some between.
     pub fn sizes(&self) -> Vec<usize> {
-        let max = self.eager_max();
+        let (max, least) = self.bounds();
         match self.what {
             What::Message(Protocol::Eager, ..) => vec![0, 1, 8, 4096, max - 1, max],
             What::Message(Protocol::Medium, ..) => {
-                vec![max + 1, 2 * max, 30_001, MEDIUM_MAX - 1, MEDIUM_MAX]
+                vec![least, 2 * least, 30_001, MEDIUM_MAX - 1, MEDIUM_MAX]
             }
             What::Message(Protocol::LongCts, ..) => {
                 vec![MEDIUM_MAX + 1, 100_000, 1 << 20, (1 << 20) + 7]
             }
             What::Write(Length::Short, _) | What::Read(Length::Short) => vec![0, 1, 8, 4096, max - 1, max],
             What::Write(Length::Long, _) | What::Read(Length::Long) => {
-                vec![max + 1, 65_536, 300_001, 1 << 20]
+                vec![least, 65_536, 300_001, 1 << 20]
             }
             What::Atomic(_) => vec![8],
         }

@@ -202,6 +202,10 @@ fn peek(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.send(to.other(), &next)?;
         pair.received(to, &next)?;
         pair.sent(to.other(), &next)?;
+        // 1.22 lets the sender of a long message that is discarded wait for ever.
+        if to == Player::Libfabric && len == LENS[2] {
+            continue;
+        }
         let lost = tagged(pair, len, 0x55);
         pair.send(to.other(), &lost)?;
         peek_until(pair, to, &format!("d{len}"), "tag=0x55 discard")?;
@@ -225,8 +229,8 @@ fn inject(pair: &mut Pair, to: Player) -> Result<(), Fault> {
 }
 
 fn unknown_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    let ours = pair.open(Player::Ours, "")?;
-    let theirs = pair.open(Player::Libfabric, "")?;
+    let ours = pair.open(Player::Ours)?;
+    let theirs = pair.open(Player::Libfabric)?;
     pair.note(&ours, &theirs);
     let address = if to == Player::Ours { &ours } else { &theirs };
     pair.end(to.other()).step(&format!("peer {address}"))?;
@@ -264,7 +268,7 @@ fn restarted_sender(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     }
     let old = pair.address(from).to_owned();
     pair.restart(from)?;
-    pair.open(from, "")?;
+    pair.open(from)?;
     let (new, there) = (pair.address(from).to_owned(), pair.address(to).to_owned());
     if old[..36] != new[..36] || old[40..48] == new[40..48] {
         let line = super::lang::Line::new(format!("{old} then {new}"));
@@ -313,7 +317,7 @@ fn stalled(pair: &mut Pair, to: Player) -> Result<(), Fault> {
 
 fn multi(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     pair.meet()?;
-    pair.end(to).step("recv big 100000 multi")?;
+    pair.end(to).step("recv big 200000 multi")?;
     let all: Vec<Msg> = (0..20).map(|n| pair.msg(4000 + 100 * n)).collect();
     for msg in &all {
         pair.send(to.other(), msg)?;

@@ -37,6 +37,8 @@ pub mod base;
 pub mod cma;
 pub mod efa;
 pub mod loopback;
+#[cfg(not(loom))]
+pub mod mt;
 pub mod posix;
 pub mod worker;
 

@@ -3,9 +3,12 @@
 //! thread. Never polls an interface from within a poll.
 
 use crate::api::{Error, Events, Iface};
+use rustix::event::{PollFd, PollFlags};
+use rustix::time::Timespec;
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use ucs::sys::fd::Epoll;
 
 /// What a worker asks of its members. Every [`Iface`] has it.
@@ -110,6 +113,40 @@ impl Worker {
         }
         Ok(true)
     }
+
+    /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): up to `spin` empty
+    /// rounds first, then asleep on the descriptor of all members. Answers the events of the round that found some, 0 at
+    /// the timeout. With a member that cannot wake anybody it polls until then.
+    pub fn wait(&self, max: usize, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            for _ in 0..=spin {
+                let events = self.progress(max);
+                if events > 0 {
+                    return Ok(events);
+                }
+                std::hint::spin_loop();
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(0);
+            }
+            // The descriptor first: a member is armed only if it can be heard.
+            let fd = self.event_fd()?;
+            match self.arm(Events::all()) {
+                Ok(true) => {
+                    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+                    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+                    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Err(e) => return Err(Error::Sys { call: "poll", errno: e.into() }),
+                    }
+                }
+                Ok(false) | Err(Error::Unsupported(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
 }
 
 fn watch(epoll: &Epoll, member: &dyn Progress, token: usize) -> Result<(), Error> {
@@ -124,8 +161,8 @@ fn watch(epoll: &Epoll, member: &dyn Progress, token: usize) -> Result<(), Error
 mod tests {
     use super::*;
     use crate::api::{Ep as _, Sent};
-    use crate::loopback;
-    use std::time::Duration;
+    use crate::{any, loopback};
+    use ucs::config::Source;
 
     #[test]
     fn one_descriptor_for_all_members() {
@@ -149,5 +186,29 @@ mod tests {
         assert!(worker.remove(first).is_some());
         assert!(worker.remove(first).is_none());
         assert_eq!(worker.progress(8), 0);
+    }
+
+    #[test]
+    fn waiting_sleeps_and_wakes_for_any_member() {
+        let worker = Worker::new();
+        let posix = || any::open("posix", "memory", &Source::empty()).unwrap();
+        let (near, far) = (loopback::Iface::open(&Default::default()).unwrap(), Rc::new(posix()));
+        worker.add(Rc::new(near.clone())).unwrap();
+        worker.add(far.clone()).unwrap();
+        let start = Instant::now();
+        assert_eq!(worker.wait(8, 3, Some(Duration::from_millis(20))), Ok(0));
+        assert!(start.elapsed() >= Duration::from_millis(20), "woke without a reason");
+        let ep = near.connect(&[], &near.iface_addr()).unwrap();
+        assert_eq!(ep.am_short(1, 2, &[]), Ok(Sent::Done));
+        assert_eq!(worker.wait(8, 0, None), Ok(1));
+        let (device, addr) = (far.device_addr().to_vec(), far.iface_addr().to_vec());
+        let sender = std::thread::spawn(move || {
+            let from = posix();
+            let ep = from.connect(&device, &addr).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(ep.am_short(1, 2, &[]), Ok(Sent::Done));
+        });
+        assert_eq!(worker.wait(8, 0, None), Ok(1));
+        sender.join().unwrap();
     }
 }

@@ -1,0 +1,98 @@
+//! Completions that any thread may hold: counted, with a callback, like those of the contract.
+//! Inside, an operation carries a token; this is where tokens become completions again.
+
+use crate::api::{Comp, Error};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a completion calls, with the first error among its operations.
+type Callback = Box<dyn FnMut(Result<(), Error>) + Send>;
+
+/// A completion shared by one or more operations, and by threads. Calls back when the last of them is locally complete,
+/// in whichever thread progresses the interface then.
+pub struct Completion {
+    count: AtomicU32,
+    state: Mutex<State>,
+}
+
+struct State {
+    result: Result<(), Error>,
+    callback: Callback,
+}
+
+impl Completion {
+    /// Expects `count` operations; `callback` gets the first error among them, if any. It may send; it must not
+    /// progress, and must not touch this completion.
+    pub fn new(count: u32, callback: impl FnMut(Result<(), Error>) + Send + 'static) -> Arc<Self> {
+        let state = State { result: Ok(()), callback: Box::new(callback) };
+        Arc::new(Completion { count: AtomicU32::new(count), state: Mutex::new(state) })
+    }
+
+    /// Expects `n` more operations. Before they are started.
+    pub fn add(&self, n: u32) {
+        self.count.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Operations still expected.
+    pub fn outstanding(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// One operation fewer: for a caller whose operation answered *done* or *no resource* after it was counted. At zero
+    /// the callback runs.
+    pub fn update(&self, result: Result<(), Error>) {
+        if result.is_err() {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.result = state.result.and(result);
+        }
+        // SYNC(completion): the last one sees the errors and the effects of all.
+        let before = self.count.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "completion counted below zero");
+        if before == 1 {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = std::mem::replace(&mut state.result, Ok(()));
+            (state.callback)(result);
+        }
+    }
+}
+
+impl std::fmt::Debug for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Completion(outstanding {})", self.outstanding())
+    }
+}
+
+/// Completions of operations on their way, by token. Inside the gate.
+#[derive(Default)]
+pub(super) struct Tokens {
+    rows: RefCell<Rows>,
+}
+
+#[derive(Default)]
+struct Rows {
+    all: Vec<Option<Arc<Completion>>>,
+    free: Vec<u32>,
+}
+
+impl Tokens {
+    /// A token for an operation that is about to start.
+    pub(super) fn issue(&self, comp: Option<&Arc<Completion>>) -> Comp {
+        let Some(comp) = comp else { return Comp::None };
+        let mut rows = self.rows.borrow_mut();
+        let at = rows.free.pop().unwrap_or_else(|| {
+            rows.all.push(None);
+            rows.all.len() as u32 - 1
+        });
+        rows.all[at as usize] = Some(comp.clone());
+        Comp::Token(u64::from(at))
+    }
+
+    /// The operation is over, or did not start.
+    pub(super) fn redeem(&self, token: u64) -> Option<Arc<Completion>> {
+        let mut rows = self.rows.borrow_mut();
+        let comp = rows.all.get_mut(token as usize)?.take()?;
+        rows.free.push(token as u32);
+        Some(comp)
+    }
+}

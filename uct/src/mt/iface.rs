@@ -1,0 +1,369 @@
+//! The interface behind its gate: opening, handlers, progress, memory, sleeping.
+
+use super::comp::{Completion, Tokens};
+use super::mem::{Mem, Rkey};
+use super::{Ep, ThreadMode};
+use crate::any;
+use crate::api::{
+    self, Access, AddrBuf, AllocReq, Am, Comp, ConnectError, EpTag, Error, Events, Iface as _, IfaceAttr,
+    Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
+};
+use crate::base::am::{AmTable, TableSink};
+use crate::base::gate::{Entry, Gate, ThreadKey};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use ucs::config::Source as Config;
+
+/// In which thread a handler may be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandlerThread {
+    /// Any that progresses the interface, a [`super::ProgressThread`] included.
+    Any,
+    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it.
+    Caller,
+}
+
+/// A handler that any thread may call.
+pub type AmHandler = Box<dyn FnMut(Am<'_>) + Send>;
+
+/// Who progresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Caller,
+    ProgressThread,
+}
+
+/// An interface that threads share. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Iface {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The interface and all that is inside its gate.
+pub(super) struct Shared {
+    gate: Gate,
+    attr: IfaceAttr,
+    device_addr: AddrBuf,
+    iface_addr: AddrBuf,
+    pub(super) iface: any::Iface,
+    handlers: AmTable,
+    pub(super) tokens: Tokens,
+    /// Ids whose handlers only callers' threads may run.
+    for_callers: RefCell<Box<[bool; 256]>>,
+    /// Messages for them.
+    kept: RefCell<VecDeque<(Source, Kept)>>,
+    kept_len: Cell<usize>,
+}
+
+// SAFETY: the fields with interior mutability are used by whoever is inside the gate; `attr` and the addresses never
+// change. What `iface` shares is shared with endpoints, memory and keys made here, which follow the same rule, and with
+// no thread local (`open` lets only such transports in). Handlers are `Send`.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// Being inside.
+pub(super) struct Inside<'a>(&'a Gate);
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// The calling thread.
+#[inline]
+fn me() -> ThreadKey {
+    thread_local! { static ME: u8 = const { 0 } }
+    ME.with(|me| std::ptr::from_ref(me).addr())
+}
+
+const FOREIGN: Error = Error::InvalidParam("this interface belongs to another thread (thread mode single)");
+const TWO: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
+
+impl Shared {
+    /// Goes in, as the mode says. // HOT
+    #[inline]
+    pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
+        let me = me();
+        let mut tries = 0u32;
+        loop {
+            match self.gate.enter(me) {
+                Entry::In => return Ok(Inside(&self.gate)),
+                Entry::Foreign => return Err(FOREIGN),
+                Entry::Busy if self.gate.mode() == ThreadMode::Serialized => return Err(TWO),
+                Entry::Busy => {
+                    tries += 1;
+                    if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
+                }
+            }
+        }
+    }
+
+    /// Goes in if nobody else is there.
+    fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
+        match self.gate.enter(me()) {
+            Entry::In => Ok(Some(Inside(&self.gate))),
+            Entry::Foreign => Err(FOREIGN),
+            Entry::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+            Entry::Busy => Ok(None),
+        }
+    }
+
+    /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the interface is
+    /// another thread's, so what is dropped here is lost until the process ends.
+    pub(super) fn enter_to_drop(&self) -> Option<Inside<'_>> {
+        let me = me();
+        loop {
+            match self.gate.enter(me) {
+                Entry::In => return Some(Inside(&self.gate)),
+                Entry::Busy => std::thread::yield_now(),
+                Entry::Foreign => {
+                    tracing::warn!(
+                        "an object of a single-threaded interface is dropped by another thread: leaked"
+                    );
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Runs an operation inside, with a token for its completion. // HOT
+    #[inline]
+    pub(super) fn run<T>(
+        &self,
+        comp: Option<&Arc<Completion>>,
+        call: impl FnOnce(Comp) -> Outcome<T>,
+        in_progress: impl FnOnce(&T) -> bool,
+    ) -> Outcome<T> {
+        let _inside = self.enter()?;
+        let token = self.tokens.issue(comp);
+        let number = if let Comp::Token(number) = token { Some(number) } else { None };
+        let sent = call(token);
+        if !sent.as_ref().is_ok_and(in_progress)
+            && let Some(number) = number
+        {
+            // It will not come back by itself.
+            drop(self.tokens.redeem(number));
+        }
+        sent
+    }
+}
+
+/// What a poll tells, brought to handlers and completions.
+struct Teller<'a> {
+    shared: &'a Shared,
+    origin: Origin,
+}
+
+impl Sink for Teller<'_> {
+    #[inline]
+    fn on_am(&mut self, am: Am<'_>) {
+        if self.origin == Origin::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
+            self.shared.kept_len.set(self.shared.kept_len.get() + 1);
+            return self.shared.kept.borrow_mut().push_back((am.source(), am.keep()));
+        }
+        TableSink(&self.shared.handlers).on_am(am);
+    }
+
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        // The borrow of the table ends before the callback starts: it may send.
+        if let Some(comp) = self.shared.tokens.redeem(token) {
+            comp.update(result);
+        }
+    }
+
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        TableSink(&self.shared.handlers).on_ep_error(ep, error);
+    }
+
+    fn on_imm(&mut self, imm: Imm) {
+        TableSink(&self.shared.handlers).on_imm(imm);
+    }
+}
+
+/// Keeps a message that was kept already: by copying it once more.
+struct Copying;
+
+impl Keep for Copying {
+    fn keep(&self, packet: &[u8]) -> Kept {
+        Kept::copied(packet)
+    }
+}
+
+impl Iface {
+    /// Opens transport `tl` on device `dev` for threads as `mode` says. `self` is refused: it is one thread's memory.
+    pub fn open(tl: &str, dev: &str, source: &Config, mode: ThreadMode) -> Result<Iface, OpenError> {
+        let iface = any::open(tl, dev, source)?;
+        if matches!(iface, any::Iface::Loopback(..)) {
+            let text =
+                "transport 'self' is the memory of one thread; open 'posix' to share an interface".into();
+            return Err(OpenError::Config(text));
+        }
+        let shared = Shared {
+            gate: Gate::new(mode, me()),
+            attr: iface.attr().clone(),
+            device_addr: iface.device_addr(),
+            iface_addr: iface.iface_addr(),
+            iface,
+            handlers: AmTable::default(),
+            tokens: Tokens::default(),
+            for_callers: RefCell::new(Box::new([false; 256])),
+            kept: RefCell::default(),
+            kept_len: Cell::new(0),
+        };
+        Ok(Iface { shared: Arc::new(shared) })
+    }
+
+    /// What it can do.
+    pub fn attr(&self) -> &IfaceAttr {
+        &self.shared.attr
+    }
+
+    /// The thread mode it was opened with.
+    pub fn mode(&self) -> ThreadMode {
+        self.shared.gate.mode()
+    }
+
+    /// Where the device is.
+    pub fn device_addr(&self) -> AddrBuf {
+        self.shared.device_addr.clone()
+    }
+
+    /// Which interface on the device.
+    pub fn iface_addr(&self) -> AddrBuf {
+        self.shared.iface_addr.clone()
+    }
+
+    /// A new endpoint to a remote interface.
+    pub fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
+        let _inside = self.shared.enter()?;
+        Ok(Ep::new(self.shared.iface.connect(device, iface)?, &self.shared))
+    }
+
+    /// Registers or removes the handler of an active message id, and says where it may run.
+    pub fn set_am_handler(
+        &self,
+        id: u8,
+        thread: HandlerThread,
+        handler: Option<AmHandler>,
+    ) -> Result<(), Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.for_callers.borrow_mut()[usize::from(id)] = thread == HandlerThread::Caller;
+        self.shared.handlers.set(id, handler.map(|handler| handler as api::AmHandler));
+        Ok(())
+    }
+
+    /// Registers what is told of failures that have no completion.
+    pub fn set_error_handler(
+        &self,
+        handler: Option<Box<dyn FnMut(EpTag, Error) + Send>>,
+    ) -> Result<(), Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.handlers.set_error(handler.map(|handler| handler as _));
+        Ok(())
+    }
+
+    /// Registers what is told of words that come along with a peer's write.
+    pub fn set_imm_handler(&self, handler: Option<Box<dyn FnMut(Imm) + Send>>) -> Result<(), Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.handlers.set_imm(handler.map(|handler| handler as _));
+        Ok(())
+    }
+
+    /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While another thread
+    /// is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once.
+    #[inline]
+    pub fn progress(&self, max: usize) -> Result<usize, Error> {
+        self.progress_from(max, Origin::Caller)
+    }
+
+    #[inline]
+    pub(super) fn progress_from(&self, max: usize, origin: Origin) -> Result<usize, Error> {
+        let shared = &*self.shared;
+        let Some(_inside) = shared.try_enter()? else { return Ok(0) };
+        let mut events = 0;
+        while origin == Origin::Caller && shared.kept_len.get() > 0 && events < max {
+            let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };
+            shared.kept_len.set(shared.kept_len.get() - 1);
+            shared.handlers.dispatch(Am::new(kept.packet(), source, &Copying));
+            events += 1;
+        }
+        Ok(events + shared.iface.poll(max - events, &mut Teller { shared, origin }))
+    }
+
+    /// Completes when everything issued so far on all endpoints has; see [`api::Iface::flush`].
+    pub fn flush(&self, comp: Option<&Arc<Completion>>) -> Outcome {
+        self.shared.run(comp, |comp| self.shared.iface.flush(comp), |sent| *sent == Sent::InProgress)
+    }
+
+    /// Operations issued after it take effect after those issued before it.
+    pub fn fence(&self) -> Outcome {
+        let _inside = self.shared.enter()?;
+        self.shared.iface.fence()
+    }
+
+    /// Allocates and registers memory.
+    pub fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Mem::new(self.shared.iface.md().alloc(req)?, &self.shared))
+    }
+
+    /// Registers memory the caller owns.
+    ///
+    /// # Safety
+    /// As [`api::Md::register`].
+    pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {
+        let _inside = self.shared.enter()?;
+        // SAFETY: the caller's promise is the same.
+        let mem = unsafe { self.shared.iface.md().register(addr.as_ptr(), len, access) }?;
+        Ok(Mem::new(mem, &self.shared))
+    }
+
+    /// Packs the remote key of a registration made here.
+    pub fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        self.shared.ours(&mem.shared)?;
+        let _inside = self.shared.enter()?;
+        self.shared.iface.md().pack_rkey(&mem.mem)
+    }
+
+    /// Unpacks a peer's remote key.
+    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
+    }
+
+    /// The descriptor that [`Iface::arm`] arms.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.iface.event_fd()
+    }
+
+    /// Arms the descriptor for one wake-up. `Ok(false)`: something is there already, progress first.
+    pub fn arm(&self, events: Events) -> Result<bool, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.shared.kept_len.get() == 0 && self.shared.iface.arm(events)?)
+    }
+
+    /// As [`Iface::arm`], for a thread that does not care for what is kept for callers.
+    pub(super) fn arm_thread(&self) -> Result<bool, Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.iface.arm(Events::all())
+    }
+}
+
+impl Shared {
+    /// Refuses objects of another interface: its gate is not ours.
+    #[inline]
+    pub(super) fn ours(self: &Arc<Self>, other: &Arc<Self>) -> Result<(), Error> {
+        if Arc::ptr_eq(self, other) {
+            Ok(())
+        } else {
+            Err(Error::InvalidParam("memory or key of another interface"))
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Several threads on one interface, in each mode, over `posix` and over the software device.
+
+use super::*;
+use crate::api::{AllocReq, AtomicOp, Error, Outcome, Refused, Sent};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use ucs::config::Source;
+
+fn open(tl: &str, mode: ThreadMode) -> Iface {
+    let dev = if tl == "efa" { "softefa0" } else { "memory" };
+    Iface::open(tl, dev, &Source::empty(), mode).unwrap()
+}
+
+fn retry<T>(iface: &Iface, mut call: impl FnMut() -> Outcome<T>) -> T {
+    loop {
+        match call() {
+            Ok(done) => return done,
+            Err(Refused::NoResource) => drop(iface.progress(16).unwrap()),
+            Err(Refused::Failed(e)) => panic!("{e}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_types_tell_the_truth() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Iface>();
+    shared::<Ep>();
+    shared::<Mem>();
+    shared::<Rkey>();
+    shared::<Arc<Completion>>();
+    shared::<ProgressThread>();
+    let refused = Iface::open("self", "memory", &Source::empty(), ThreadMode::Multi).err().unwrap();
+    assert!(refused.to_string().contains("one thread"), "{refused}");
+}
+
+#[test]
+fn single_is_one_threads() {
+    let iface = open("posix", ThreadMode::Single);
+    assert_eq!(iface.progress(1), Ok(0));
+    let there = iface.clone();
+    let said = std::thread::spawn(move || there.progress(1)).join().unwrap();
+    assert!(matches!(said, Err(Error::InvalidParam(why)) if why.contains("another thread")));
+    assert!(iface.spawn_progress().is_err());
+}
+
+#[test]
+fn serialized_moves_between_threads_and_tells_two_at_a_time() {
+    let iface = open("posix", ThreadMode::Serialized);
+    let there = iface.clone();
+    assert_eq!(std::thread::spawn(move || there.progress(1)).join().unwrap(), Ok(0));
+    let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+    let (inside, outside) = (mpsc::channel(), mpsc::channel::<()>());
+    let hold = std::thread::spawn(move || {
+        ep.am_bcopy(1, |_| {
+            inside.0.send(()).unwrap();
+            outside.1.recv().unwrap();
+            4
+        })
+    });
+    inside.1.recv().unwrap();
+    assert!(matches!(iface.progress(1), Err(Error::InvalidParam(why)) if why.contains("two threads")));
+    outside.0.send(()).unwrap();
+    assert_eq!(hold.join().unwrap(), Ok(4));
+    assert_eq!(iface.progress(1), Ok(1));
+}
+
+/// Threads send through one endpoint while others progress; handlers answer from within.
+fn many_threads(tl: &str) {
+    const THREADS: u64 = 3;
+    const EACH: u64 = 2000;
+    let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
+    let there = Arc::new(a.connect(&b.device_addr(), &b.iface_addr()).unwrap());
+    let back = b.connect(&a.device_addr(), &a.iface_addr()).unwrap();
+    let (sum, answers) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (total, count) = (sum.clone(), answers.clone());
+    let b_again = b.clone();
+    let answer = move |am: crate::api::Am<'_>| {
+        let n = u64::from_le_bytes(am.data()[..8].try_into().unwrap());
+        total.fetch_add(n, Ordering::Relaxed);
+        // From within: the gate lets its holder in again. What finds no room is counted instead.
+        if back.am_bcopy(2, |_| 0) == Err(Refused::NoResource) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let _ = &b_again;
+    };
+    b.set_am_handler(1, HandlerThread::Any, Some(Box::new(answer))).unwrap();
+    let count = answers.clone();
+    let counted = move |_: crate::api::Am<'_>| {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
+    a.set_am_handler(2, HandlerThread::Any, Some(Box::new(counted))).unwrap();
+    std::thread::scope(|s| {
+        for t in 0..THREADS {
+            let (a, there) = (&a, &there);
+            s.spawn(move || {
+                for n in 0..EACH {
+                    let n = t * EACH + n;
+                    let pack = |slot: &mut [u8]| {
+                        slot[..8].copy_from_slice(&n.to_le_bytes());
+                        8
+                    };
+                    retry(a, || there.am_bcopy(1, pack));
+                }
+            });
+        }
+        s.spawn(|| {
+            while answers.load(Ordering::Relaxed) < THREADS * EACH {
+                b.progress(16).unwrap();
+                a.progress(16).unwrap();
+                std::thread::yield_now();
+            }
+        });
+    });
+    let all = THREADS * EACH;
+    assert_eq!(sum.load(Ordering::Relaxed), all * (all - 1) / 2);
+    // The handler owns an endpoint of its own interface.
+    b.set_am_handler(1, HandlerThread::Any, None).unwrap();
+}
+
+#[test]
+fn many_threads_send_and_progress_posix() {
+    many_threads("posix");
+}
+
+#[test]
+fn many_threads_send_and_progress_efa() {
+    many_threads("efa");
+}
+
+#[test]
+fn a_progress_thread_serves_while_the_owner_computes() {
+    for tl in ["posix", "efa"] {
+        let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let (any, calls) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, caller) = (any.clone(), calls.clone());
+        let owner = std::thread::current().id();
+        let on_any = move |_: crate::api::Am<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        b.set_am_handler(1, HandlerThread::Any, Some(Box::new(on_any))).unwrap();
+        let on_caller = move |am: crate::api::Am<'_>| {
+            assert_eq!((std::thread::current().id(), am.data()), (owner, &b"kept"[..]));
+            caller.fetch_add(1, Ordering::Relaxed);
+        };
+        b.set_am_handler(2, HandlerThread::Caller, Some(Box::new(on_caller))).unwrap();
+        let thread = b.spawn_progress().unwrap();
+        for round in 0..20 {
+            for id in [1, 2] {
+                retry(&a, || {
+                    ep.am_bcopy(id, |slot| {
+                        slot[..4].copy_from_slice(b"kept");
+                        4
+                    })
+                });
+            }
+            while any.load(Ordering::Relaxed) <= round {
+                // `b` is not progressed here.
+                a.progress(16).unwrap();
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        drop(thread);
+        while calls.load(Ordering::Relaxed) < 20 {
+            a.progress(16).unwrap();
+            b.progress(16).unwrap();
+        }
+        assert_eq!(b.wait(10, Some(Duration::from_millis(1))), Ok(0));
+        retry(&a, || ep.am_bcopy(1, |_| 4));
+        while b.wait(10, Some(Duration::from_millis(1))).unwrap() == 0 {
+            a.progress(16).unwrap();
+        }
+        assert_eq!(any.load(Ordering::Relaxed), 21);
+    }
+}
+
+#[test]
+fn completions_fire_once_in_whatever_thread() {
+    const COUNT: u32 = 200;
+    for tl in ["posix", "efa"] {
+        let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let _back = b.connect(&a.device_addr(), &a.iface_addr()).unwrap();
+        let target = b.alloc(&AllocReq::new(4096, "target")).unwrap();
+        let local = a.alloc(&AllocReq::new(4096, "local")).unwrap();
+        let rkey = a.unpack_rkey(&b.pack_rkey(&target).unwrap()).unwrap();
+        assert!(a.pack_rkey(&target).is_err(), "memory of another interface");
+        let at = target.addr().addr() as u64;
+        let fired = Arc::new(AtomicUsize::new(0));
+        let count = fired.clone();
+        let comp = Completion::new(COUNT, move |result| {
+            assert_eq!(result, Ok(()));
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        std::thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let iov = [crate::api::Iov::new(local.addr(), 64, Some(&local))];
+                    for _ in 0..COUNT / 2 {
+                        // SAFETY: `local` lives until all is flushed.
+                        let put = || unsafe { ep.put_zcopy(&iov, at, &rkey, Some(&comp)) };
+                        if retry(&a, put) == Sent::Done {
+                            comp.update(Ok(()));
+                        }
+                        b.progress(4).unwrap();
+                    }
+                });
+            }
+        });
+        while fired.load(Ordering::Relaxed) == 0 {
+            a.progress(16).unwrap();
+            b.progress(16).unwrap();
+        }
+        assert_eq!((fired.load(Ordering::Relaxed), comp.outstanding()), (1, 0));
+        if a.attr().has(crate::api::Caps::ATOMIC) {
+            let mut old = 0u64;
+            let result = NonNull::from(&mut old);
+            // SAFETY: `old` outlives the call, which is done when it returns.
+            let sent = unsafe { ep.atomic_fetch(AtomicOp::Add, 5u64, result, at, &rkey, None) };
+            assert_eq!(sent, Ok(Sent::Done));
+        }
+        while ep.flush(None) != Ok(Sent::Done) {
+            a.progress(16).unwrap();
+            b.progress(16).unwrap();
+        }
+    }
+}

@@ -272,6 +272,47 @@ fn mapped_memory_is_said_to_be() {
 }
 
 #[test]
+fn a_device_asks_nobody() {
+    let t = Target::alloc("efa");
+    assert_eq!(t.pair.ab.means(&t.rkey), Means::Rdma);
+    let of = |op| t.pair.ab.means_of_atomic(&t.rkey, op, ucp::Datatype::Uint64);
+    assert_eq!(of(AtomicOp::Sum), Some(Means::Emulated));
+    // The two must have met.
+    let mut first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
+    t.pair.until(|| first.is_done());
+    drop(first);
+    t.pair.settle();
+    // From here on nobody progresses the target.
+    let (sent, long) = (bytes(7, 5000), bytes(8, 300_000));
+    t.pair.ab.put_blocking(&sent, t.at(0), &t.rkey).unwrap();
+    t.pair.ab.put_blocking(&long, t.at(8192), &t.rkey).unwrap();
+    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    t.pair.ab.put_with(vec![3; 8], t.at(400_000), &t.rkey, &sync).wait().0.unwrap();
+    assert_eq!(t.mem.word(400_000), u64::from_le_bytes([3; 8]));
+    let mut got = vec![0; 5000];
+    t.pair.ab.fence();
+    t.pair.ab.get_blocking(&mut got, t.at(0), &t.rkey).unwrap();
+    assert!(got == sent);
+    t.pair.ab.flush().wait().unwrap();
+    t.holds(8192, &long);
+    let mut got = vec![0; 300_000];
+    t.pair.ab.get_blocking(&mut got, t.at(8192), &t.rkey).unwrap();
+    assert!(got == long);
+    let stats = t.pair.a.stats();
+    let row = |row| (stats.asked(row).msgs, stats.asked(row).bytes);
+    assert_eq!(row(ucp::rdm::RmaRow::DirectWrite), (4, 305_016));
+    assert_eq!(row(ucp::rdm::RmaRow::DirectRead), (2, 305_000));
+    assert!(t.pair.b.stats().served.iter().all(|served| served.msgs == 0));
+    // A key that the device does not know any more ends the operation, if it was a long one, and nothing else.
+    let Target { pair, mem, rkey, .. } = t;
+    let at = mem.addr();
+    drop(mem);
+    let (result, _) = pair.ab.put(long, at, &rkey).wait();
+    assert_eq!(result, Err(Error::RemoteAccess));
+    assert_eq!(pair.ab.peer_view().and_then(|peer| peer.fault), None);
+}
+
+#[test]
 fn a_key_outlives_its_memory_harmlessly() {
     for tls in ["posix", "self", "efa"] {
         let t = Target::alloc(tls);

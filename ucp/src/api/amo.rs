@@ -141,7 +141,10 @@ impl Ep {
                 caps.fetch(ty.size()).contains(need)
             })
         });
-        Some(if native { self.means(rkey) } else { Means::Emulated })
+        Some(match self.means(rkey) {
+            Means::Mapped if native => Means::Mapped,
+            _ => Means::Emulated,
+        })
     }
 
     /// Does `params.op` on each of `params.count` elements of the peer's memory at `remote`. // HOT

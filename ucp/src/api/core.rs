@@ -204,7 +204,7 @@ impl Core {
         let addr = RawAddr::from_bytes(&route.raw);
         let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
         if self.paths.get(peer).is_none() {
-            self.paths.set(peer, ep);
+            self.paths.set(peer, route.lane, ep);
         }
         Ok(peer)
     }

@@ -122,6 +122,7 @@ impl From<OpError> for Error {
             OpError::Invalid => Error::Invalid,
             OpError::Unknown => Error::NoMessage,
             OpError::Unsupported => Error::Unsupported,
+            OpError::Access => Error::RemoteAccess,
             OpError::NoResource => Error::Exhausted,
             OpError::Peer(fault) => fault.into(),
         }

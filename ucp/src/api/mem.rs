@@ -102,7 +102,13 @@ impl Worker {
             }
         }
         let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
-        drop(core);
+        let core = &mut *core;
+        for (at, mem) in &regs {
+            let lane = &core.lanes[usize::from(at.0)];
+            if let Ok(device) = lane.iface.md().word_key(mem) {
+                core.engine.name_memory(key, lane.wire, device);
+            }
+        }
         Ok(Mem { worker: self.clone(), key, addr, len, access, regs })
     }
 
@@ -148,6 +154,16 @@ impl Mem {
         self.key.0
     }
 
+    /// The key by which the device of transport `tl` knows it, if it does: what a peer with another library than this one
+    /// needs for RDMA.
+    pub fn device_key(&self, tl: &str) -> Option<u64> {
+        let core = self.worker.core();
+        self.regs.iter().find_map(|(at, mem)| {
+            let iface = &core.lanes[usize::from(at.0)].iface;
+            if iface.attr().tl == tl { iface.md().word_key(mem).ok() } else { None }
+        })
+    }
+
     /// The remote key, for any peer of this worker: to be sent to it by any means, and read there by
     /// [`super::Ep::unpack_rkey`].
     pub fn pack_rkey(&self) -> Vec<u8> {
@@ -156,7 +172,7 @@ impl Mem {
         for (at, mem) in &self.regs {
             let lane = &core.lanes[usize::from(at.0)];
             if let Ok(key) = lane.iface.md().pack_rkey(mem) {
-                packer.lane(connid(&lane.raw), &key);
+                packer.lane(connid(&lane.raw), &key, lane.iface.md().word_key(mem).ok());
             }
         }
         packer.finish()

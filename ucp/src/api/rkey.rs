@@ -11,6 +11,8 @@ use super::Ep;
 /// First bytes of a packed key, and the version of the packing.
 const MAGIC: [u8; 4] = *b"UCRK";
 const VERSION: u8 = 1;
+/// Stands for the number of a device that does not know the memory.
+const NO_WORD: u64 = u64::MAX;
 /// Magic, version, access, number of lanes, reserved, key, address, length.
 const HEADER: usize = 32;
 
@@ -23,6 +25,8 @@ pub struct Rkey {
     access: Access,
     /// The lane's own key: memory that is mapped, or reached by the device.
     pub(crate) lane: Option<lane::Rkey>,
+    /// The number by which the peer's device knows it.
+    device: Option<u64>,
 }
 
 /// Why bytes are not a remote key.
@@ -57,12 +61,14 @@ impl Packer {
     }
 
     /// Adds the key of the lane that its peers know by `connid`.
-    pub(crate) fn lane(&mut self, connid: u32, key: &[u8]) {
+    /// `word` is the number by which its device knows the memory.
+    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>) {
         let Ok(len) = u16::try_from(key.len()) else { return };
         self.0[6] += 1;
         self.0.extend_from_slice(&connid.to_le_bytes());
         self.0.extend_from_slice(&len.to_le_bytes());
         self.0.extend_from_slice(key);
+        self.0.extend_from_slice(&word.unwrap_or(NO_WORD).to_le_bytes());
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
@@ -76,7 +82,7 @@ struct Parts<'a> {
     addr: u64,
     len: u64,
     access: Access,
-    lanes: Vec<(u32, &'a [u8])>,
+    lanes: Vec<(u32, &'a [u8], Option<u64>)>,
 }
 
 fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
@@ -94,7 +100,9 @@ fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
         let (connid, tail) = rest.split_first_chunk().ok_or(not)?;
         let (len, tail) = tail.split_first_chunk().ok_or(not)?;
         let (key, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*len))).ok_or(not)?;
-        lanes.push((u32::from_le_bytes(*connid), key));
+        let (word, tail) = tail.split_first_chunk().ok_or(not)?;
+        let word = Some(u64::from_le_bytes(*word)).filter(|word| *word != NO_WORD);
+        lanes.push((u32::from_le_bytes(*connid), key, word));
         rest = tail;
     }
     let access = Access::from_bits_truncate(header[5]);
@@ -108,20 +116,21 @@ impl Ep {
         let parts = read(packed)?;
         let core = self.worker().core();
         let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
-        let own = parts.lanes.iter().find(|(id, _)| Some(*id) == connid);
-        let lane = own.and_then(|(_, key)| {
+        let own = parts.lanes.iter().find(|(id, ..)| Some(*id) == connid);
+        let lane = own.and_then(|(_, key, _)| {
             let lane = &core.lanes[usize::from(self.lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
-        Ok(Rkey { key: parts.key, addr: parts.addr, len: parts.len, access: parts.access, lane })
+        let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
+        Ok(Rkey { key: parts.key, addr: parts.addr, len: parts.len, access: parts.access, lane, device })
     }
 }
 
 impl Rkey {
     /// The key of a peer with another library: any address, as the peer says.
     pub fn of_key(key: u64) -> Rkey {
-        Rkey { key, addr: 0, len: u64::MAX, access: Access::all(), lane: None }
+        Rkey { key, addr: 0, len: u64::MAX, access: Access::all(), lane: None, device: None }
     }
 
     /// First address of the memory, in its owner's terms, and bytes.
@@ -132,6 +141,12 @@ impl Rkey {
     /// What its owner allows.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// The key for reads and writes by the device, if the device knows the memory.
+    #[inline]
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.device
     }
 
     /// Whether `len` bytes at `remote` are inside, and `need` is allowed. // HOT
@@ -161,13 +176,13 @@ mod tests {
     #[test]
     fn what_is_packed_is_read() {
         let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
-        packer.lane(5, b"posix");
-        packer.lane(6, b"");
+        packer.lane(5, b"posix", None);
+        packer.lane(6, b"", Some(9));
         let bytes = packer.finish();
         let parts = read(&bytes).unwrap();
         assert_eq!((parts.key, parts.addr, parts.len), (7, 0x1000, 64));
         assert_eq!(parts.access, Access::READ | Access::ATOMIC);
-        assert_eq!(parts.lanes, [(5, &b"posix"[..]), (6, &b""[..])]);
+        assert_eq!(parts.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
         for len in 0..bytes.len() {
             assert!(read(&bytes[..len]).is_err());
         }
@@ -178,7 +193,7 @@ mod tests {
 
     #[test]
     fn ranges_do_not_wrap() {
-        let key = Rkey { key: 1, addr: 100, len: 50, access: Access::READ, lane: None };
+        let key = Rkey { key: 1, addr: 100, len: 50, access: Access::READ, lane: None, device: None };
         assert!(key.covers(100, 50, Access::READ) && key.covers(150, 0, Access::READ));
         for (remote, len) in [(99, 1), (100, 51), (150, 1), (0, u64::MAX), (u64::MAX, 101)] {
             assert!(!key.covers(remote, len, Access::READ), "{remote} {len}");

@@ -1,11 +1,13 @@
 //! Put and get: reading and writing a peer's memory, in the forms that messages have: owned buffers, borrowed slices,
 //! pointers with a callback, and without any request at all until a flush.
 //!
-//! Memory that this process has mapped is copied to and from at once; all else goes through the engine. A put ends when
+//! Memory that this process has mapped is copied to and from at once; all else goes through the engine, which has the
+//! device do it where the device knows the key, and else asks the target by packets. A put ends when
 //! its bytes may be reused; it is in the target's memory at the end of a flush, or at its own end with [`Sync::Yes`].
 
 use std::ptr::NonNull;
 
+use arrayvec::ArrayVec;
 use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, Refused, Sent};
 
 use crate::lane;
@@ -14,7 +16,7 @@ use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
 };
 use crate::select::Sync;
-use crate::wire::{Iovs, RmaIov};
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 use super::buf::Held;
 use super::core::{Core, NO_MESSAGE};
@@ -59,6 +61,8 @@ pub struct RemotePiece<'a> {
 pub enum Means {
     /// This processor does it, in memory that both processes have mapped.
     Mapped,
+    /// The device does it; the peer's processor is not asked.
+    Rdma,
     /// The peer's processor does it, asked by packets.
     Emulated,
 }
@@ -73,9 +77,14 @@ impl Means {
 impl Ep {
     /// How put and get on memory of this key are carried out.
     pub fn means(&self, rkey: &Rkey) -> Means {
-        match self.mapped(&self.worker().core(), rkey) {
-            true => Means::Mapped,
-            false => Means::Emulated,
+        let core = self.worker().core();
+        let rdma = core.engine.rdma(self.peer());
+        if self.mapped(&core, rkey) {
+            Means::Mapped
+        } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {
+            Means::Rdma
+        } else {
+            Means::Emulated
         }
     }
 
@@ -133,8 +142,11 @@ impl Ep {
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
-        let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
-        core.put(self, local, remote, params)
+        let (row, key) = match rkey.device() {
+            Some(key) if params.cq_data.is_none() => (RmaRow::DirectWrite, key),
+            _ => (RmaRow::EagerWrite, rkey.key),
+        };
+        core.put(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
     }
 
     /// Writes pieces of memory, as one run of bytes, to pieces of the peer's memory: up to four on either side, of the same
@@ -157,8 +169,9 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let remote = pieces(remote, Access::WRITE)?;
-        self.worker().core().put(self, gather, remote, params)
+        let (remote, direct) = pieces(remote, Access::WRITE, params.cq_data.is_none())?;
+        let row = if direct { RmaRow::DirectWrite } else { RmaRow::EagerWrite };
+        self.worker().core().put(self, gather, remote, row, params)
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
@@ -191,8 +204,11 @@ impl Ep {
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
-        let remote = Iovs::one(RmaIov { addr: remote, len: len as u64, key: rkey.key });
-        core.get(self, local, remote, params)
+        let (row, key) = match rkey.device() {
+            Some(key) => (RmaRow::DirectRead, key),
+            None => (RmaRow::ShortRead, rkey.key),
+        };
+        core.get(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
     }
 
     /// Reads pieces of the peer's memory, as one run of bytes, into pieces of memory: up to four on either side, of the same
@@ -215,8 +231,9 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let remote = pieces(remote, Access::READ)?;
-        self.worker().core().get(self, scatter, remote, params)
+        let (remote, direct) = pieces(remote, Access::READ, true)?;
+        let row = if direct { RmaRow::DirectRead } else { RmaRow::ShortRead };
+        self.worker().core().get(self, scatter, remote, row, params)
     }
 
     /// Writes to the peer's memory. Ends when the buffer may be reused.
@@ -316,10 +333,16 @@ impl Worker {
 }
 
 impl Core {
-    fn put(&mut self, ep: &Ep, local: Gather, remote: Iovs, p: &RmaParams) -> Result<Started<()>, Error> {
+    fn put(
+        &mut self,
+        ep: &Ep,
+        local: Gather,
+        remote: Iovs,
+        row: RmaRow,
+        p: &RmaParams,
+    ) -> Result<Started<()>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
-        let row = RmaRow::EagerWrite;
         let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, row, user };
         match engine.put(&mut wire, ep.peer(), args) {
             EngineStarted::Done(()) => Ok(Started::Done(())),
@@ -335,12 +358,13 @@ impl Core {
         ep: &Ep,
         local: Scatter,
         remote: Iovs,
+        row: RmaRow,
         p: &RmaParams,
     ) -> Result<Started<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         let len = local.len();
-        let args = GetArgs { local, remote, row: RmaRow::ShortRead, user };
+        let args = GetArgs { local, remote, row, user };
         match engine.get(&mut wire, ep.peer(), args) {
             EngineStarted::Done(()) => Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
             EngineStarted::Pending(op) => {
@@ -368,15 +392,20 @@ impl Core {
     }
 }
 
-fn pieces(remote: &[RemotePiece<'_>], need: Access) -> Result<Iovs, Error> {
-    let mut list = Vec::with_capacity(remote.len());
+/// Pieces of a peer's memory for one operation, with the device's keys if it knows all of them and `direct` is wanted.
+fn pieces(remote: &[RemotePiece<'_>], need: Access, direct: bool) -> Result<(Iovs, bool), Error> {
+    let direct = direct && remote.iter().all(|piece| piece.rkey.device().is_some());
+    let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for piece in remote {
         if !piece.rkey.covers(piece.addr, piece.len as u64, need) {
             return Err(Error::RemoteAccess);
         }
-        list.push(RmaIov { addr: piece.addr, len: piece.len as u64, key: piece.rkey.key });
+        let key = piece.rkey.device().filter(|_| direct).unwrap_or(piece.rkey.key);
+        let iov = RmaIov { addr: piece.addr, len: piece.len as u64, key };
+        list.try_push(iov).map_err(|_| Error::Invalid)?;
     }
-    Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)
+    let iovs = Iovs::try_from(list.as_slice()).map_err(|_| Error::Invalid)?;
+    Ok((iovs, direct))
 }
 
 /// Where nothing goes.

@@ -2,7 +2,7 @@
 //! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
 
 use uct::api::{
-    Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Refused as WireRefused, Sent,
+    Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Refused as WireRefused, Sent,
 };
 
 use crate::rdm::io::{Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
@@ -17,6 +17,8 @@ pub(crate) struct Path {
     pub ep: Ep,
     /// Longest packet, bytes.
     mtu: usize,
+    /// The lane it is on.
+    pub lane: LaneIdx,
 }
 
 impl Path {
@@ -39,14 +41,14 @@ impl Paths {
     }
 
     /// Sets the way to a peer, replacing the one there was.
-    pub(crate) fn set(&mut self, peer: PeerId, ep: Ep) {
+    pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let at = peer.0 as usize;
         if at >= self.by_peer.len() {
             self.by_peer.resize_with(at + 1, || None);
         }
         ep.set_tag(EpTag(u64::from(peer.0)));
         let mtu = 1 + ep.max_bcopy();
-        self.by_peer[at] = Some(Path { ep, mtu });
+        self.by_peer[at] = Some(Path { ep, mtu, lane });
     }
 
     /// Forgets the way to a peer.
@@ -107,7 +109,7 @@ impl Wire for Bound<'_> {
                 _ => Fault::Unreachable,
             }
         })?;
-        self.paths.set(peer, ep);
+        self.paths.set(peer, self.receiving, ep);
         Ok(())
     }
 
@@ -161,9 +163,53 @@ impl Wire for Bound<'_> {
             Some(imm) => unsafe { path.ep.put_imm(&iov, to.addr, &rkey, imm, comp) },
         })
     }
+
+    fn write_copy<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        peer: PeerId,
+        len: usize,
+        fill: F,
+        to: Remote,
+    ) -> Result<(), Refused> {
+        let (path, lane) = self.short(peer, len, Caps::PUT_BCOPY)?;
+        let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, len as u64).map_err(refused)?;
+        let sent = path.ep.put_bcopy(len, fill, to.addr, &rkey);
+        posted(sent.map(|_| Sent::Done)).map(drop)
+    }
+
+    fn read_copy(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        from: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        let (path, lane) = self.short(peer, to.len(), Caps::GET_BCOPY)?;
+        let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
+        let take = move |bytes: &[u8]| {
+            let len = bytes.len().min(to.len());
+            // SAFETY: the engine keeps the piece until the completion, and nobody else writes it; `bytes` is the
+            // transport's own buffer.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
+        };
+        let comp = Comp::Token(u64::from(token.0));
+        posted(path.ep.get_bcopy(to.len(), take, from.addr, &rkey, comp))
+    }
 }
 
 impl Bound<'_> {
+    /// The way to a peer and its lane, if so many bytes go through the lane's own buffers.
+    fn short(&self, peer: PeerId, len: usize, cap: Caps) -> Result<(&Path, &Lane), Refused> {
+        let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
+        let lane = &self.lanes[usize::from(path.lane.0)];
+        let attr = lane.iface.attr();
+        let max = if cap == Caps::PUT_BCOPY { attr.put.max_bcopy } else { attr.get.max_bcopy };
+        match attr.has(cap | Caps::WORD_KEY) && len <= max {
+            true => Ok((path, lane)),
+            false => Err(Refused::Fault(Fault::NO_RDMA)),
+        }
+    }
+
     /// The way to a peer, and the memory of a registration with its lane.
     fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, &super::Mem), Refused> {
         let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;

@@ -204,6 +204,9 @@ pub enum OpError {
     /// Peer: it failed.
     #[error(transparent)]
     Peer(#[from] Fault),
+    /// Peer: its memory may not be reached like this.
+    #[error("remote key does not allow this access")]
+    Access,
     /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
     #[error("not supported by the peer")]
     Unsupported,

@@ -67,6 +67,9 @@ impl Fault {
     /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
     pub const NO_RDMA: Fault = Fault::Device(18);
 
+    /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
+    pub const ACCESS: Fault = Fault::Device(7);
+
     /// Whether it is the peer that failed, not one operation.
     pub const fn of_peer(self) -> bool {
         matches!(self, Fault::Gone | Fault::Unreachable)
@@ -183,6 +186,30 @@ pub trait Wire {
         _reg: &Reg,
         _to: Remote,
         _imm: Option<u32>,
+        _token: TxToken,
+    ) -> Result<Posted, Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// Writes `len` bytes that `fill` copies into the wire's own buffer: our memory is free again at once, and needs no
+    /// registration. [`Fault::NO_RDMA`], before `fill` runs, if they are too many for that.
+    fn write_copy<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _peer: PeerId,
+        _len: usize,
+        _fill: F,
+        _to: Remote,
+    ) -> Result<(), Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// Reads by way of the wire's own buffer: `to` needs no registration, but is written until `on_sent`.
+    /// [`Fault::NO_RDMA`] if the bytes are too many for that.
+    fn read_copy(
+        &mut self,
+        _peer: PeerId,
+        _to: Piece,
+        _from: Remote,
         _token: TxToken,
     ) -> Result<Posted, Refused> {
         Err(Refused::Fault(Fault::NO_RDMA))

@@ -54,7 +54,7 @@ use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
-use io::{PeerId, Rdma, Source, Wire};
+use io::{PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
 use op::one::Ones;
 use op::rx::{Inflow, RxOp, Unexpected};
@@ -98,6 +98,8 @@ pub struct Engine {
     outs: VecDeque<Out>,
     /// Packets whose turn has come, while they are handled; kept for its memory.
     due: Vec<Held>,
+    /// Registrations of operations that have ended; kept for its memory.
+    unused: Vec<Reg>,
     /// Old values of an atomic while it is computed; kept for its memory.
     old: Vec<u8>,
     stats: RdmStats,
@@ -134,6 +136,7 @@ impl Engine {
             in_call: None,
             outs: VecDeque::new(),
             due: Vec::new(),
+            unused: Vec::new(),
             old: Vec::new(),
             stats: RdmStats::default(),
             events: Events::default(),
@@ -154,6 +157,11 @@ impl Engine {
     /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first packet.
     pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
         self.wires[usize::from(wire.0)].rdma = rdma;
+    }
+
+    /// What the wire of a peer can do beside packets.
+    pub fn rdma(&self, peer: PeerId) -> Rdma {
+        self.peers.get(peer).map_or(Rdma::NONE, |peer| self.wires[usize::from(peer.wire.0)].rdma)
     }
 
     /// A packet has arrived on `wire`. Whatever its bytes are, nothing worse happens than that it is dropped. // HOT

@@ -15,7 +15,7 @@ use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_classes, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
-use super::rooms::{atomic, eager, handshake, longcts, medium, read, receipt};
+use super::rooms::{atomic, direct, eager, handshake, longcts, medium, read, receipt};
 use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
 /// What one step for a peer came to.
@@ -117,6 +117,9 @@ impl Engine {
     /// steps were done. One branch when nothing waits. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        if !self.unused.is_empty() {
+            self.release_regs(w);
+        }
         if self.listed.is_empty() {
             return 0;
         }
@@ -133,9 +136,14 @@ impl Engine {
         steps
     }
 
-    /// The fate of a packet that was accepted as pending and carried a token. Every packet so far is copied by the
-    /// wire and carries [`TxToken::NONE`], so nothing waits for this; rooms that lend user memory to the wire will.
-    pub fn on_sent<W: Wire>(&mut self, _w: &mut W, _token: TxToken, _result: Result<(), Fault>) {}
+    /// The fate of what was accepted as pending and carried a token. Every packet so far is copied by the wire and
+    /// carries [`TxToken::NONE`]; RDMA lends user memory to the wire and carries its operation's id.
+    pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
+        let id = SlotId::from_raw(token.0);
+        if is_one(id) && token != TxToken::NONE {
+            direct::on_end(self, w, id, result);
+        }
+    }
 
     /// Does up to a burst of steps for `peer`, and puts it in the list if there is more to do.
     pub(super) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {

@@ -12,7 +12,7 @@ use crate::rdm::outgoing::Step;
 use crate::rdm::peer::Was;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
-use crate::rdm::rooms::{atomic, handshake, read, write};
+use crate::rdm::rooms::{atomic, direct, handshake, read, write};
 use crate::wire::Features;
 
 impl Engine {
@@ -35,9 +35,8 @@ impl Engine {
                 RmaRow::WriteAtomic | RmaRow::FetchAtomic | RmaRow::CompareAtomic => {
                     atomic::push(self, w, op)
                 }
-                RmaRow::LongReadWrite | RmaRow::DirectWrite | RmaRow::DirectRead => {
-                    Push::Fail(OpError::Unsupported)
-                }
+                RmaRow::DirectWrite | RmaRow::DirectRead => direct::push(self, w, op),
+                RmaRow::LongReadWrite => Push::Fail(OpError::Unsupported),
             },
         };
         match push {
@@ -64,11 +63,15 @@ impl Engine {
     /// Acknowledged forms need the peer's consent, which its HANDSHAKE gives. `None`: go on.
     fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<Push> {
         let one = self.one.get_mut(op)?;
-        if one.ack == Ack::No || one.state != OneState::Queued {
+        let direct = !one.row.is_emulated() && one.len > 0;
+        if (one.ack == Ack::No && !direct) || one.state != OneState::Queued {
             return None;
         }
         let peer = &self.peers[id];
         if peer.was.contains(Was::MET) {
+            if direct {
+                return None;
+            }
             if peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
@@ -130,8 +133,15 @@ impl Engine {
 
     /// An operation is over. Its ids in queues are stale from now on.
     pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(one) = self.one.remove(id) else { return };
+        let Some(mut one) = self.one.remove(id) else { return };
+        self.unused.extend(one.regs.iter_mut().filter_map(Option::take));
         if !one.is_ours() {
+            return;
+        }
+        if one.orphan {
+            if !one.told {
+                self.answer(id, one.user, result);
+            }
             return;
         }
         let peer = &mut self.peers[one.peer];
@@ -150,12 +160,28 @@ impl Engine {
         }
     }
 
+    /// Releases what ended operations had registered. Before anybody is told of their end.
+    pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
+        self.unused.drain(..).for_each(|reg| w.release(reg));
+    }
+
     /// Everything under way with a peer, at either end, is over.
     pub(in crate::rdm) fn end_ones(&mut self, peer: PeerId, error: OpError) {
         let ids: Vec<_> = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
-            match self.one.get(id).map(|one| matches!(one.job, Job::Answer(_))) {
-                Some(true) => self.drop_answer(id),
+            let Some(one) = self.one.get_mut(id) else { continue };
+            if one.orphan {
+                continue;
+            }
+            if one.flying > 0 {
+                // The device still uses the caller's memory: the end is told when it does not any more.
+                one.orphan = true;
+                one.failed.get_or_insert(error);
+                self.peers[peer].outstanding -= 1;
+                continue;
+            }
+            match one.job {
+                Job::Answer(_) => self.drop_answer(id),
                 _ => self.finish_one(id, Err(error)),
             }
         }

@@ -5,11 +5,12 @@ use ucs::coll::slots::{SlotId, Slots, UPPER};
 
 use super::cover::Cover;
 use super::pieces::{Gather, Scatter};
+use crate::rdm::ask::OpError;
 use crate::rdm::hold::Held;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::mem::Spans;
 use crate::rdm::rma::RmaRow;
-use crate::wire::{AtomicOp, Datatype, Iovs};
+use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV};
 
 /// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
 /// either in control packets and queues.
@@ -165,6 +166,14 @@ pub struct One {
     pub theirs: Option<u32>,
     /// Data for the target's completion.
     pub cq_data: Option<u64>,
+    /// RDMA operations on their way: the device uses the caller's memory until they end.
+    pub flying: u32,
+    /// Registrations of the local pieces, by their number.
+    pub regs: [Option<Reg>; MAX_IOV],
+    /// How it will end, when nothing flies any more.
+    pub failed: Option<OpError>,
+    /// Its peer does not count it any more.
+    pub orphan: bool,
 }
 
 impl One {
@@ -188,6 +197,10 @@ impl One {
             window: 0,
             theirs: None,
             cq_data: None,
+            flying: 0,
+            regs: [const { None }; MAX_IOV],
+            failed: None,
+            orphan: false,
         }
     }
 

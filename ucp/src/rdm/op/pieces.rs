@@ -1,7 +1,7 @@
 //! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to. Up to
 //! [`MAX_IOV`] pieces; the copies themselves are those of `buf`.
 
-use super::buf::{RecvBuf, SendBuf};
+use super::buf::{Piece, RecvBuf, SendBuf};
 use crate::wire::MAX_IOV;
 
 /// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within
@@ -28,6 +28,17 @@ pub fn stretch(
         done += n;
         skip = 0;
     }
+}
+
+fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, Piece, usize)> {
+    let mut skip = usize::try_from(at).ok()?;
+    for (n, piece) in pieces.enumerate() {
+        if skip < piece.len() {
+            return Some((n, piece, skip));
+        }
+        skip -= piece.len();
+    }
+    None
 }
 
 /// Bytes to write, from up to four pieces of memory.
@@ -74,6 +85,11 @@ impl Gather {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        piece_at(self.pieces().iter().map(SendBuf::piece), at)
     }
 
     /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
@@ -131,6 +147,11 @@ impl Scatter {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        piece_at(self.list[..usize::from(self.count).min(MAX_IOV)].iter().map(RecvBuf::piece), at)
     }
 
     /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT

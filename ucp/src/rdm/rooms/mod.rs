@@ -4,6 +4,7 @@
 //! Still to come, each a file here and its rows: longread, runt, nack, peer_error.
 
 pub(super) mod atomic;
+pub(super) mod direct;
 pub(super) mod eager;
 pub(super) mod handshake;
 pub(super) mod longcts;

@@ -1,0 +1,173 @@
+//! Writes and reads that the device does by itself: RDMA, no packet at all, nobody asked at the target. What is too long
+//! for one operation of the device is done in several. Needs a key that the peer's device knows, and that the two have
+//! met: a device does not answer to one it has never sent to (RDM v4, wire facts 7.2).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::ask::OpError;
+use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
+use crate::rdm::op::Piece;
+use crate::rdm::op::one::{Ack, Job, One, OneState};
+use crate::rdm::rma::RmaRow;
+use crate::rdm::room::Push;
+
+/// Longest stretch that is copied rather than registered, if the wire has buffers for it, bytes.
+const COPY: usize = 8192;
+
+/// Why a stretch was not posted.
+enum Not {
+    Refused(Refused),
+    Unregistered,
+}
+
+/// Posts the next stretch of the operation at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let rdma = e.wires[usize::from(e.peers[one.peer].wire.0)].rdma;
+    let max = if one.row == RmaRow::DirectWrite { rdma.write } else { rdma.read };
+    if one.len > 0 && max == 0 {
+        return by_packets(e, id);
+    }
+    if one.failed.is_some() {
+        return Push::Out;
+    }
+    if one.sent < one.len {
+        let posted = match post(e, w, id, max) {
+            Ok(posted) => posted,
+            Err(Not::Unregistered) if one_is_fresh(e, id) => return by_packets(e, id),
+            Err(Not::Unregistered) => return Push::Full,
+            Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access),
+            Err(Not::Refused(refused)) => return refused.into(),
+        };
+        let Some(one) = e.one.get_mut(id) else { return Push::Out };
+        one.state = OneState::Moving;
+        one.sent += posted.1 as u64;
+        one.flying += u32::from(posted.0 == Posted::Pending);
+        if one.sent < one.len {
+            return Push::Sent;
+        }
+    }
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    one.state = OneState::AllOut;
+    let (row, len, over) = (one.row, one.len, one.flying == 0);
+    e.stats.count_rma(row, len);
+    if over {
+        e.finish_one(id, Ok(()));
+        e.release_regs(w);
+    }
+    Push::Out
+}
+
+fn one_is_fresh(e: &Engine, id: SlotId) -> bool {
+    e.one.get(id).is_some_and(|one| one.sent == 0)
+}
+
+/// Goes on by packets: the target knows the device's key there too.
+fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+    if let Some(one) = e.one.get_mut(id) {
+        one.row = if one.row == RmaRow::DirectWrite { RmaRow::EagerWrite } else { RmaRow::ShortRead };
+    }
+    Push::Sent
+}
+
+/// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how many.
+fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
+    let gone = Not::Refused(Refused::Fault(Fault::NO_RDMA));
+    let Some(one) = e.one.get_mut(id) else { return Err(gone) };
+    let (to, token) = (one.peer, TxToken(id.raw()));
+    let (far, room) = far_at(one);
+    let local = match &one.job {
+        Job::Put(local) => local.piece_at(one.sent),
+        Job::Get(local) => local.piece_at(one.sent),
+        _ => None,
+    };
+    let Some((n, piece, at)) = local else { return Err(gone) };
+    let stretch = piece.part(at, room.min(usize::try_from(max).unwrap_or(usize::MAX)));
+    if stretch.len() <= COPY && one.regs[n].is_none() {
+        match copied(w, one, to, stretch, far, token) {
+            Ok(posted) => return Ok((posted, stretch.len())),
+            Err(Refused::Fault(Fault::NO_RDMA)) => {}
+            Err(refused) => return Err(Not::Refused(refused)),
+        }
+    }
+    if one.regs[n].is_none() {
+        let for_what = if matches!(one.job, Job::Get(_)) { Use::LOCAL_WRITE } else { Use::empty() };
+        let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| Not::Unregistered)?;
+        one.regs[n] = Some(reg);
+    }
+    let Some(reg) = &one.regs[n] else { return Err(gone) };
+    let posted = in_place(w, one, to, stretch, reg, far, token);
+    posted.map(|posted| (posted, stretch.len())).map_err(Not::Refused)
+}
+
+/// By the wire's buffers. A write that the caller wants to see ended by the device has no such end.
+fn copied<W: Wire>(
+    w: &mut W,
+    one: &One,
+    to: PeerId,
+    stretch: Piece,
+    far: Remote,
+    token: TxToken,
+) -> Result<Posted, Refused> {
+    match &one.job {
+        Job::Put(local) if one.ack != Ack::Wanted => {
+            w.write_copy(to, stretch.len(), |slot| local.copy_to(one.sent as usize, slot), far)?;
+            Ok(Posted::Done)
+        }
+        Job::Get(_) => w.read_copy(to, stretch, far, token),
+        _ => Err(Refused::Fault(Fault::NO_RDMA)),
+    }
+}
+
+fn in_place<W: Wire>(
+    w: &mut W,
+    one: &One,
+    to: PeerId,
+    stretch: Piece,
+    reg: &Reg,
+    far: Remote,
+    token: TxToken,
+) -> Result<Posted, Refused> {
+    match one.job {
+        Job::Put(_) => w.write(to, stretch, reg, far, None, token),
+        _ => w.read(to, stretch, reg, far, token),
+    }
+}
+
+/// The target's memory that the next byte goes to or comes from, and how much of it is in one piece.
+fn far_at(one: &One) -> (Remote, usize) {
+    let mut skip = one.sent;
+    for iov in one.remote.as_slice() {
+        if skip < iov.len {
+            let room = usize::try_from(iov.len - skip).unwrap_or(usize::MAX);
+            return (Remote { addr: iov.addr.wrapping_add(skip), key: iov.key }, room);
+        }
+        skip -= iov.len;
+    }
+    (Remote { addr: 0, key: 0 }, 0)
+}
+
+/// The device has ended a part of operation `id`. When the last part has ended, so has the operation.
+pub(in crate::rdm) fn on_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, result: Result<(), Fault>) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    one.flying = one.flying.saturating_sub(1);
+    let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
+    if let Err(fault) = result {
+        let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(fault) };
+        one.failed.get_or_insert(why);
+    }
+    let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
+    match failed {
+        // What is not posted yet need not be any more: its id in the queue is stale then.
+        Some(error) if flying == 0 => e.finish_one(id, Err(error)),
+        None if flying == 0 && all_out => e.finish_one(id, Ok(())),
+        _ => {}
+    }
+    if let (Err(fault), false) = (result, orphan)
+        && fault != Fault::ACCESS
+    {
+        e.fail_peer(peer, fault);
+    }
+    e.release_regs(w);
+}

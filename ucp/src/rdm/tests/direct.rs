@@ -1,0 +1,287 @@
+//! RDMA as the engine sees it: a device of the test's own, with bounds, that ends operations when the test says so. The
+//! caller's memory is in use until the last part has ended, whatever happens to the peer meanwhile.
+
+use crate::rdm::Engine;
+use crate::rdm::ask::*;
+use crate::rdm::io::*;
+use crate::rdm::op::{Gather, Piece, Scatter};
+use crate::rdm::rma::{GetArgs, PutArgs, RmaRow};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::{Iovs, RawAddr, RmaIov};
+
+const BASE: u64 = 0x1000;
+const KEY: u64 = 7;
+
+enum What {
+    Write(Piece),
+    Read(Piece),
+}
+
+/// The device, and the only memory it knows.
+struct Device {
+    mem: Vec<u8>,
+    /// Longest operation.
+    max: usize,
+    full: bool,
+    flying: Vec<(TxToken, Remote, What)>,
+    /// Registrations that live.
+    regs: usize,
+    /// Nothing can be registered.
+    unwilling: bool,
+}
+
+/// A wire with the device beside it.
+struct Both<'a, 'p> {
+    port: &'a mut Port<'p>,
+    device: &'a mut Device,
+}
+
+impl Wire for Both<'_, '_> {
+    fn mtu(&self, to: PeerId) -> usize {
+        self.port.mtu(to)
+    }
+
+    fn send<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        to: PeerId,
+        max: usize,
+        token: TxToken,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        self.port.send(to, max, token, fill)
+    }
+
+    fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault> {
+        self.port.connect(peer, from, addr)
+    }
+
+    fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
+        if self.device.unwilling {
+            return Err(NoReg::Full);
+        }
+        self.device.regs += 1;
+        Ok(Reg { id: 3, key: 4 })
+    }
+
+    fn release(&mut self, _reg: Reg) {
+        self.device.regs -= 1;
+    }
+
+    fn write(
+        &mut self,
+        _peer: PeerId,
+        from: Piece,
+        _reg: &Reg,
+        to: Remote,
+        _imm: Option<u32>,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        self.device.post(to, from.len(), token, What::Write(from))
+    }
+
+    fn read(
+        &mut self,
+        _peer: PeerId,
+        to: Piece,
+        _reg: &Reg,
+        from: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        self.device.post(from, to.len(), token, What::Read(to))
+    }
+}
+
+impl Device {
+    fn post(&mut self, far: Remote, len: usize, token: TxToken, what: What) -> Result<Posted, Refused> {
+        assert!(len > 0 && len <= self.max, "operation of {len}");
+        if self.full {
+            return Err(Refused::Full);
+        }
+        self.flying.push((token, far, what));
+        Ok(Posted::Pending)
+    }
+}
+
+struct Pair {
+    net: Net,
+    peer: PeerId,
+    device: Device,
+}
+
+impl Pair {
+    /// Two nodes that have met.
+    fn new(max: usize) -> Pair {
+        let mut net = Net::new(2, 1, Manner::CALM);
+        let peer = net.peer(0, 1);
+        let mut byte = [0; 1];
+        net.recv(1, &mut byte, exact(1), 0);
+        net.send(0, peer, b"x", Some(1), Row::Eager);
+        net.settle();
+        net.outs(0);
+        let rdma = Rdma { read: max as u64, write: max as u64, write_imm: false };
+        let node = &mut net.nodes[0];
+        node.engine.set_rdma(node.wire, rdma);
+        Pair {
+            net,
+            peer,
+            device: Device {
+                mem: vec![0; 1000],
+                max,
+                full: false,
+                flying: Vec::new(),
+                regs: 0,
+                unwilling: false,
+            },
+        }
+    }
+
+    fn with<T>(&mut self, call: impl FnOnce(&mut Engine, &mut Both<'_, '_>) -> T) -> T {
+        let Pair { net, device, .. } = self;
+        net.at(0, |e, port| call(e, &mut Both { port, device }))
+    }
+
+    fn put(&mut self, bytes: &[u8], remote: Iovs) -> Started<()> {
+        let (peer, local) = (self.peer, Gather::one(lend(bytes)));
+        let row = RmaRow::DirectWrite;
+        self.with(|e, w| {
+            e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data: None, row, user: 4 })
+        })
+    }
+
+    fn get(&mut self, room: &mut [u8], remote: Iovs) -> Started<()> {
+        let (peer, local) = (self.peer, Scatter::one(lend_mut(room)));
+        self.with(|e, w| e.get(w, peer, GetArgs { local, remote, row: RmaRow::DirectRead, user: 5 }))
+    }
+
+    /// Ends the operation at `n`, as the device does.
+    fn land(&mut self, n: usize) {
+        let (token, far, what) = self.device.flying.remove(n);
+        let len = match &what {
+            What::Write(from) => from.len(),
+            What::Read(into) => into.len(),
+        };
+        let at = far.addr.wrapping_sub(BASE) as usize;
+        let range = at..at.saturating_add(len);
+        let result = match (self.device.mem.get_mut(range), far.key, what) {
+            (Some(mem), KEY, What::Write(from)) => {
+                // SAFETY: the test keeps what it lends until the operation is over, and `mem` has as many bytes.
+                unsafe { std::ptr::copy_nonoverlapping(from.ptr(), mem.as_mut_ptr(), mem.len()) };
+                Ok(())
+            }
+            (Some(mem), KEY, What::Read(into)) => {
+                // SAFETY: as above, the other way round.
+                unsafe { std::ptr::copy_nonoverlapping(mem.as_ptr(), into.ptr(), mem.len()) };
+                Ok(())
+            }
+            _ => Err(Fault::ACCESS),
+        };
+        self.with(|e, w| e.on_sent(w, token, result));
+    }
+
+    fn resume(&mut self) -> usize {
+        self.with(|e, w| e.resume(w, ucs::time::Nanos(0)))
+    }
+}
+
+fn iovs(list: &[(u64, u64)]) -> Iovs {
+    let list: Vec<_> = list.iter().map(|&(at, len)| RmaIov { addr: BASE + at, len, key: KEY }).collect();
+    Iovs::try_from(list.as_slice()).unwrap()
+}
+
+#[test]
+fn long_ones_are_cut_at_the_limit_and_at_pieces() {
+    let mut pair = Pair::new(100);
+    let bytes = letter(3, 250);
+    assert!(matches!(pair.put(&bytes, iovs(&[(10, 130), (500, 120)])), Started::Pending(_)));
+    let cuts: Vec<(u64, usize)> = pair
+        .device
+        .flying
+        .iter()
+        .map(|(_, far, what)| (far.addr - BASE, if let What::Write(from) = what { from.len() } else { 0 }))
+        .collect();
+    assert_eq!(cuts, [(10, 100), (110, 30), (500, 100), (600, 20)]);
+    for _ in 0..3 {
+        pair.land(1.min(pair.device.flying.len() - 1));
+        assert!(pair.net.outs(0).is_empty() && !pair.net.nodes[0].engine.idle(None));
+    }
+    pair.land(0);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+    assert_eq!((&pair.device.mem[10..140], &pair.device.mem[500..620]), (&bytes[..130], &bytes[130..]));
+    let mut room = vec![0; 250];
+    pair.get(&mut room, iovs(&[(10, 130), (500, 120)]));
+    while !pair.device.flying.is_empty() {
+        pair.land(0);
+    }
+    assert_eq!((pair.net.outs(0).len(), room), (1, bytes));
+    assert!(pair.net.nodes[0].engine.idle(None) && pair.net.nodes[0].engine.quiet());
+    assert_eq!(pair.device.regs, 0);
+    // No bytes: no operation of the device either.
+    assert_eq!(pair.put(&[], iovs(&[(0, 0)])), Started::Done(()));
+}
+
+#[test]
+fn a_full_device_is_asked_again() {
+    let mut pair = Pair::new(100);
+    let bytes = letter(3, 150);
+    pair.device.full = true;
+    assert!(matches!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Pending(_)));
+    assert_eq!((pair.resume(), pair.device.flying.len()), (0, 0));
+    pair.device.full = false;
+    assert!(pair.resume() > 0);
+    assert_eq!(pair.device.flying.len(), 2);
+    pair.land(0);
+    pair.land(0);
+    assert_eq!(pair.net.outs(0).len(), 1);
+}
+
+#[test]
+fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
+    let mut pair = Pair::new(100);
+    let bytes = letter(3, 250);
+    pair.put(&bytes, iovs(&[(0, 100), (5000, 100), (100, 50)]));
+    pair.land(1);
+    assert!(pair.net.outs(0).is_empty(), "the device still reads the caller's memory");
+    pair.land(1);
+    pair.land(0);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Err(OpError::Access) }]);
+    let peer = pair.peer;
+    assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
+    assert!(pair.net.nodes[0].engine.idle(None));
+}
+
+#[test]
+fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
+    let mut pair = Pair::new(100);
+    let mut room = vec![0; 150];
+    pair.get(&mut room, iovs(&[(0, 150)]));
+    let peer = pair.peer;
+    pair.with(|e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    let outs = pair.net.outs(0);
+    assert_eq!(outs, [Out::PeerFailed { peer, fault: Fault::Gone }]);
+    pair.with(|e, _| e.remove_peer(peer));
+    pair.land(0);
+    assert!(pair.net.outs(0).is_empty());
+    pair.land(0);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 5, result: Err(OpError::Peer(Fault::Gone)) }]);
+    assert!(pair.net.nodes[0].engine.quiet());
+    assert_eq!(pair.device.regs, 0);
+}
+
+#[test]
+fn without_a_device_it_goes_by_packets() {
+    let mut pair = Pair::new(0);
+    let bytes = letter(3, 150);
+    assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
+    assert_eq!(pair.net.flights.len(), 1);
+    assert!(pair.device.flying.is_empty());
+}
+
+#[test]
+fn memory_that_cannot_be_registered_goes_by_packets() {
+    let mut pair = Pair::new(100);
+    pair.device.unwilling = true;
+    let bytes = letter(3, 150);
+    assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
+    assert_eq!((pair.net.flights.len(), pair.device.flying.len()), (1, 0));
+}

@@ -11,7 +11,7 @@ mod later;
 mod sizes;
 
 use crate::fail::Failure;
-use crate::spec::{Arrival, Layer, Layout, Passive, Pattern, Spec, TagMatch, Test, Validate};
+use crate::spec::{Arrival, Layer, Layout, Passive, Pattern, Spec, TagMatch, Test, Validate, Waiting};
 
 pub use later::Later;
 pub use sizes::Sizes;
@@ -177,6 +177,14 @@ pub struct TestArgs {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
     pub pattern: Option<Pattern>,
 
+    /// Header of high-level active messages, bytes [default: 0]
+    #[arg(short = 'H', value_name = "SIZE", value_parser = tools_common::units::parse_bytes)]
+    pub header: Option<usize>,
+
+    /// While a high-level test waits: poll, sleep [default: poll]
+    #[arg(short = 'E', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Waiting::parse_name(&s)))]
+    pub waiting: Option<Waiting>,
+
     #[command(flatten)]
     pub later: Later,
 }
@@ -200,6 +208,8 @@ impl TestArgs {
             unexpected: self.unexpected || base.unexpected,
             peer_errors: self.peer_errors || base.peer_errors,
             pattern: self.pattern.or(base.pattern),
+            header: self.header.or(base.header),
+            waiting: self.waiting.or(base.waiting),
             later: Later::default(),
         }
     }
@@ -235,6 +245,8 @@ impl TestArgs {
                 arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
                 peer_errors: self.peer_errors,
                 pattern: self.pattern.unwrap_or(Pattern::Pairs),
+                am_header: self.header.unwrap_or(0),
+                waiting: self.waiting.unwrap_or(Waiting::Poll),
             };
             spec.check().map(|()| spec)
         };

@@ -90,6 +90,10 @@ tests! {
     TagBw, "tag_bw", Ucp, Stream, 32, "overhead", "tag match bandwidth";
     TagSyncLat, "tag_sync_lat", Ucp, PingPong, 1, "latency", "tag sync match latency";
     TagSyncBw, "tag_sync_bw", Ucp, Stream, 32, "overhead", "tag sync match bandwidth";
+    StreamLat, "stream_lat", Ucp, PingPong, 1, "latency", "stream latency";
+    StreamBw, "stream_bw", Ucp, Stream, 1, "overhead", "stream bandwidth";
+    UcpAmLat, "ucp_am_lat", Ucp, PingPong, 1, "latency", "active message latency";
+    UcpAmBw, "ucp_am_bw", Ucp, Stream, 32, "overhead", "active message bandwidth / message rate";
     UcpPutLat, "ucp_put_lat", Ucp, PingPong, 1, "latency", "put latency";
     UcpPutBw, "ucp_put_bw", Ucp, Stream, 32, "overhead", "put bandwidth";
     UcpGet, "ucp_get", Ucp, Stream, 1, "latency", "get latency / bandwidth / message rate";
@@ -99,9 +103,6 @@ tests! {
     UcpCswap, "ucp_cswap", Ucp, Stream, 1, "latency", "atomic compare-and-swap latency / rate";
 }
 
-/// Tests of `ucx_perftest` that are not here yet: told apart from typing errors.
-const LATER: &[&str] = &["stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"];
-
 impl Test {
     /// The test of that name.
     pub fn parse(name: &str) -> Result<Test, String> {
@@ -109,14 +110,18 @@ impl Test {
             return Ok(*test);
         }
         let known: Vec<&str> = Test::ALL.iter().map(|t| t.name()).collect();
-        let what = if LATER.contains(&name) { "is not supported yet" } else { "is unknown" };
-        Err(format!("test '{name}' {what} (there are: {})", known.join(", ")))
+        Err(format!("test '{name}' is unknown (there are: {})", known.join(", ")))
     }
 
     /// Whether messages are atomic operations on a word.
     pub fn is_atomic(self) -> bool {
         matches!(self, Test::AddLat | Test::Fadd | Test::Swap | Test::Cswap | Test::AddMr)
             || matches!(self, Test::UcpAdd | Test::UcpFadd | Test::UcpSwap | Test::UcpCswap)
+    }
+
+    /// Whether it is a high-level test of active messages or streams.
+    pub fn is_mail(self) -> bool {
+        matches!(self, Test::StreamLat | Test::StreamBw | Test::UcpAmLat | Test::UcpAmBw)
     }
 
     /// Whether it is a high-level test of one-sided operations.
@@ -184,6 +189,25 @@ pub enum Arrival {
 }
 
 ucs::config_enum! {
+    /// What a side does while it waits.
+    #[derive(Serialize, Deserialize)]
+    pub enum Waiting {
+        /// It polls.
+        Poll = "poll",
+        /// It sleeps until something happens.
+        Sleep = "sleep",
+    }
+}
+
+impl Waiting {
+    /// The mode of that name.
+    pub fn parse_name(name: &str) -> Result<Waiting, String> {
+        use ucs::config::ConfigValue;
+        Waiting::parse(name).ok_or_else(|| format!("wait mode '{name}' is unknown: {}", Waiting::expected()))
+    }
+}
+
+ucs::config_enum! {
     /// Who sends to whom.
     #[derive(Serialize, Deserialize)]
     pub enum Pattern {
@@ -248,6 +272,10 @@ pub struct Spec {
     pub peer_errors: bool,
     /// Who sends to whom.
     pub pattern: Pattern,
+    /// Header of high-level active messages, bytes.
+    pub am_header: usize,
+    /// What a high-level test does while it waits.
+    pub waiting: Waiting,
 }
 
 impl Spec {
@@ -273,6 +301,21 @@ impl Spec {
         let to_memory = matches!(self.test, Test::PutLat | Test::PutBw | Test::Get | Test::GetBw);
         if size == 0 && (to_memory || self.test.is_ucp_rma()) {
             return wrong(format!("-s 0: {test} needs at least 1 byte"));
+        }
+        if size == 0 && matches!(self.test, Test::StreamLat | Test::StreamBw) {
+            return wrong(format!("-s 0: {test} needs at least 1 byte"));
+        }
+        if self.am_header > 4096 {
+            return wrong(format!("-H {}: a header has at most 4096 bytes", self.am_header));
+        }
+        if self.am_header > 0 && !matches!(self.test, Test::UcpAmLat | Test::UcpAmBw) {
+            // Low-level messages have a header of 8 bytes in any case.
+            if self.test.layer() == Layer::Ucp || self.am_header != 8 {
+                return wrong(format!("-H is for ucp_am_lat and ucp_am_bw, not for {test}"));
+            }
+        }
+        if self.waiting == Waiting::Sleep && self.test.layer() == Layer::Uct {
+            return wrong(format!("-E sleep is for high-level tests, not for {test}"));
         }
         if self.iters == 0 {
             return wrong("-n: at least 1 iteration".into());

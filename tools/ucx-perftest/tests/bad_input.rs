@@ -18,17 +18,12 @@ fn bad_with(line: &str, vars: &[(&str, &str)], status: i32, want: &str) {
 }
 
 const TESTS: &str = "am_lat, put_lat, add_lat, get, get_bw, fadd, swap, cswap, am_bw, am_mr, put_bw, add_mr, tag_lat, tag_bw, \
-                     tag_sync_lat, tag_sync_bw, ucp_put_lat, ucp_put_bw, ucp_get, ucp_add, ucp_fadd, ucp_swap, \
+                     tag_sync_lat, tag_sync_bw, stream_lat, stream_bw, ucp_am_lat, ucp_am_bw, ucp_put_lat, ucp_put_bw, ucp_get, ucp_add, ucp_fadd, ucp_swap, \
                      ucp_cswap";
 
 #[test]
 fn names_that_mean_nothing() {
     bad("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
-    bad(
-        "--local -t ucp_am_lat",
-        129,
-        &format!("-t: test 'ucp_am_lat' is not supported yet (there are: {TESTS})"),
-    );
     bad("--local -t am_lat -x tcp -d lo", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
     bad("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
     bad(

@@ -85,6 +85,28 @@ const ONE_SIDED: &[&str] = &[
     "ucp_cswap",
 ];
 
+const MAIL: &[&str] = &[
+    "ucp_am_lat",
+    "ucp_am_lat -s 0 -H 16",
+    "ucp_am_lat -s 3 -E sleep",
+    "ucp_am_bw -H 32",
+    "ucp_am_bw -s 5000",
+    "ucp_am_bw -s 100k -n 300",
+    "stream_lat",
+    "stream_lat -s 20k -E sleep",
+    "stream_bw -s 100",
+    "stream_bw -s 200k",
+];
+
+#[test]
+fn active_messages_and_streams() {
+    each("posix", "", MAIL);
+    each("efa", "", MAIL);
+    for test in MAIL {
+        good(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
+    }
+}
+
 #[test]
 fn posix_messages() {
     each("posix", "-d memory", AM);

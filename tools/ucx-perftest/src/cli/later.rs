@@ -12,18 +12,15 @@ pub struct Later {
     i: Option<String>,
     #[arg(short = 'B', hide = true, help = "lazy registration")]
     b: bool,
-    #[arg(short = 'H', hide = true, help = "active message header size")]
-    h: Option<String>,
     #[arg(short = 'A', hide = true, help = "asynchronous progress mode")]
     a: Option<String>,
     #[arg(short = 'M', hide = true, help = "thread support level")]
     thread_level: Option<String>,
     #[arg(short = 'r', hide = true, help = "receive mode of stream tests")]
     r: Option<String>,
+    /// Every worker can wake.
     #[arg(short = 'I', hide = true, help = "wake-up feature")]
-    wake: bool,
-    #[arg(short = 'E', hide = true, help = "wait mode")]
-    e: Option<String>,
+    _wake: bool,
     #[arg(short = 'z', hide = true, help = "pre-registered memory handle")]
     z: bool,
     #[arg(short = 'K', hide = true, help = "start by MAD")]
@@ -42,12 +39,9 @@ impl Later {
             ),
             (!harmless(&self.i, "0"), "-i", "a distance between pieces"),
             (self.b, "-B", "lazy registration"),
-            (!harmless(&self.h, "8") && !harmless(&self.h, "0"), "-H", "a choice of header size"),
             (self.a.is_some(), "-A", "asynchronous progress"),
             (!harmless(&self.thread_level, "single"), "-M", "thread levels other than single"),
-            (self.r.is_some(), "-r", "stream tests"),
-            (self.wake, "-I", "the wake-up feature"),
-            (!harmless(&self.e, "poll"), "-E", "a wait mode other than poll"),
+            (!harmless(&self.r, "recv"), "-r", "a receive mode other than recv"),
             (self.z, "-z", "memory handles"),
             (self.k.is_some(), "-K", "starting by MAD"),
         ];

@@ -41,7 +41,6 @@ fn sizes_are_pieces_or_sweeps() {
 fn what_is_wrong_is_one_line_that_says_what_there_is() {
     for (line, want) in [
         ("-t am_latt", "-t: test 'am_latt' is unknown (there are: am_lat, put_lat, "),
-        ("-t stream_bw", "test 'stream_bw' is not supported yet (there are: "),
         (
             "-t am_lat -x posix -D zerocopy",
             "data layout 'zerocopy' is unknown: one of short, shortiov, bcopy, zcopy",
@@ -69,6 +68,12 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
             "-s 7: am_bw with --pattern alltoall needs 8 bytes to say who sends",
         ),
         ("-t tag_lat -m cuda", "option -m (memory types other than host) is not supported yet"),
+        ("-t tag_lat -H 8", "-H is for ucp_am_lat and ucp_am_bw, not for tag_lat"),
+        ("-t ucp_am_bw -H 4097", "-H 4097: a header has at most 4096 bytes"),
+        ("-t stream_bw -s 0", "-s 0: stream_bw needs at least 1 byte"),
+        ("-t tag_lat -E doze", "wait mode 'doze' is unknown: one of poll, sleep"),
+        ("-l -x self -t am_lat -E sleep", "-E sleep is for high-level tests, not for am_lat"),
+        ("-t stream_bw -r recv_data", "option -r (a receive mode other than recv) is not supported yet"),
         ("-t tag_lat -n 0", "-n: at least 1 iteration"),
         ("-t tag_lat -n many", "'many' is not a count"),
         ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
@@ -86,7 +91,8 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
 
 #[test]
 fn options_that_ask_for_what_is_there_anyway_pass() {
-    spec("host -t tag_lat -m host -T 1 -E poll -H 8 -M single");
+    spec("host -t tag_lat -m host -T 1 -E poll -H 0 -I -M single");
+    spec("host -t am_lat -x posix -H 8");
 }
 
 #[test]

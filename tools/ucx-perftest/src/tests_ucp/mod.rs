@@ -1,9 +1,12 @@
-//! High-level tests: tag matching and one-sided operations over whatever transports `UCX_TLS` (or `-x`) leaves.
+//! High-level tests: tag matching, active messages, streams and one-sided operations over whatever transports `UCX_TLS` (or `-x`) leaves.
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
+mod am;
+mod mail;
 mod many;
 mod ring;
 mod rma;
+mod stream;
 mod tag;
 
 use tools_common::boot::Blob;
@@ -43,7 +46,14 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             report.progress(spec, scale(spec, reading));
         }
     };
-    let (wait, meter) = (Waiter::new(link, &ep), Meter::new());
+    let (wait, meter) = (Waiter::new(spec, link, &ep), Meter::new());
+    if spec.test.is_mail() {
+        let path = Path { data_path: mail_path(spec).into(), ..path };
+        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, meter, show: &mut show };
+        mail.run()?;
+        let (reading, hist) = (scale(spec, mail.meter.read(rank)), report.histogram(spec, &mail.meter));
+        return Ok(Done::new(spec, path, reading, hist));
+    }
     let mut tag = Tag { spec, side, worker, ep: &ep, wait, meter, show: &mut show };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
@@ -69,7 +79,7 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
             report.progress(spec, scale(spec, reading));
         }
     };
-    let (wait, meter, remote) = (Waiter::new(link, ep), Meter::new(), rma::Remote { addr, rkey });
+    let (wait, meter, remote) = (Waiter::new(spec, link, ep), Meter::new(), rma::Remote { addr, rkey });
     let (remote, target, show) = (&remote, &target, &mut show);
     let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, meter, show };
     if spec.warmup > 0 {
@@ -108,6 +118,14 @@ fn sync(spec: &Spec) -> Sync {
     match spec.test {
         Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
         _ => Sync::No,
+    }
+}
+
+/// What active messages and streams are to people; their protocols are those of messages.
+fn mail_path(spec: &Spec) -> &'static str {
+    match spec.test {
+        Test::StreamLat | Test::StreamBw => "stream",
+        _ => "am",
     }
 }
 

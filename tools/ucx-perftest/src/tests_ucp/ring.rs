@@ -6,14 +6,16 @@
 //! path, not of main memory.
 
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{AtomicParams, Ep, Match, RequestId, Rkey, RmaParams, SendParams, Started, Worker};
+use ucp::{AtomicParams, Ep, Match, RequestId, Rkey, RmaParams, SendParams, Started, Woken, Worker};
 
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
+use crate::spec::{Spec, Waiting};
 
 /// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,13 +262,14 @@ pub struct Waiter<'a> {
     link: &'a mut Link,
     ep: &'a Ep,
     patience: Patience,
+    waiting: Waiting,
 }
 
 impl<'a> Waiter<'a> {
     /// Looks at `link`, and whether the peer of `ep` has failed, when nothing happens for long.
-    pub fn new(link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
+    pub fn new(spec: &Spec, link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
         let patience = Patience::new(link);
-        Waiter { link, ep, patience }
+        Waiter { link, ep, patience, waiting: spec.waiting }
     }
 
     /// One call of progress. HOT
@@ -276,8 +279,23 @@ impl<'a> Waiter<'a> {
             self.patience.renew();
             return Ok(());
         }
+        if self.waiting == Waiting::Sleep {
+            return self.sleep(worker);
+        }
         self.patience.lose(self.link)?;
         if self.patience.is_due() { self.look() } else { Ok(()) }
+    }
+
+    /// Until something happens; a tenth of a second at most, then a look at the other side.
+    fn sleep(&mut self, worker: &Worker) -> Result<(), Failure> {
+        let woken = worker.wait(Some(Duration::from_millis(100)));
+        match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
+            Woken::Ready => Ok(()),
+            Woken::TimedOut => {
+                self.link.alive()?;
+                self.look()
+            }
+        }
     }
 
     /// A receive from anybody does not end because one peer has failed.

@@ -1,0 +1,150 @@
+//! Active messages as a way for `mail`: a handler counts what has come with its header, and receives what has only been
+//! announced. A message that has come is dropped in the handler, as ucx_perftest does, unless it is to be checked.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ucp::{AmMessage, AmSend, Ep, RecvRequest, Worker};
+
+use super::mail::{Running, Way, failed};
+use crate::fail::Failure;
+use crate::pattern::{self, SEQ, Seen};
+use crate::spec::{Spec, Validate};
+
+/// Number of the handler.
+const MSG: u16 = 1;
+/// What fills headers.
+const HEADER: u8 = 0x5a;
+
+/// What the handler leaves behind.
+struct Inbox {
+    come: Cell<u64>,
+    /// Announced messages that are being received.
+    pulls: RefCell<Vec<RecvRequest<Vec<u8>>>>,
+    /// Buffers for them.
+    spare: RefCell<Vec<Vec<u8>>>,
+    checks: bool,
+    header: usize,
+    size: usize,
+    seen: RefCell<Seen>,
+    wrong: RefCell<Option<Failure>>,
+}
+
+/// The way.
+pub struct ActiveMessages<'a> {
+    ep: &'a Ep,
+    header: Vec<u8>,
+    inbox: Rc<Inbox>,
+}
+
+impl<'a> ActiveMessages<'a> {
+    /// Sets the handler.
+    pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Self {
+        let inbox = Rc::new(Inbox {
+            come: Cell::new(0),
+            pulls: RefCell::default(),
+            spare: RefCell::default(),
+            checks: spec.validate == Validate::Yes,
+            header: spec.am_header,
+            size: spec.size(),
+            seen: RefCell::new(Seen::new(0)),
+            wrong: RefCell::new(None),
+        });
+        let (taker, room) = (inbox.clone(), spec.size());
+        worker.set_am_handler(MSG, move |message| taker.take(message, room));
+        ActiveMessages { ep, header: vec![HEADER; spec.am_header], inbox }
+    }
+}
+
+impl Inbox {
+    /// HOT
+    fn take(&self, message: AmMessage, room: usize) {
+        if self.checks && message.header() != vec![HEADER; self.header] {
+            self.wrong(Failure::Corrupt(format!("a header of {} bytes", message.header().len())));
+        }
+        if let Some(data) = message.data() {
+            self.arrived(data);
+            return;
+        }
+        let mut into = self.spare.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(room));
+        into.clear();
+        self.pulls.borrow_mut().push(message.recv(into));
+    }
+
+    fn arrived(&self, data: &[u8]) {
+        self.come.set(self.come.get() + 1);
+        if self.checks {
+            self.check(data);
+        }
+    }
+
+    #[cold]
+    fn check(&self, data: &[u8]) {
+        let seq = pattern::seq(data);
+        let whole = pattern::check(data, seq.unwrap_or_default(), self.size);
+        let once = || seq.map_or(Ok(()), |seq| self.seen.borrow_mut().mark(seq));
+        if let Err(why) = whole.and_then(|()| once()) {
+            self.wrong(Failure::Corrupt(why));
+        }
+    }
+
+    fn wrong(&self, failure: Failure) {
+        self.wrong.borrow_mut().get_or_insert(failure);
+    }
+
+    #[cold]
+    fn pull(&self) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < self.pulls.borrow().len() {
+            if !self.pulls.borrow_mut()[at].is_done() {
+                at += 1;
+                continue;
+            }
+            let ended = self.pulls.borrow_mut().swap_remove(at);
+            let (result, bytes) = ended.wait();
+            result.map_err(failed)?;
+            self.arrived(&bytes);
+            self.spare.borrow_mut().push(bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Way for ActiveMessages<'_> {
+    type Sent = AmSend<Vec<u8>>;
+
+    fn expect(&mut self, count: u64) -> Result<(), Failure> {
+        self.inbox.come.set(0);
+        let count = if self.inbox.size >= SEQ { count } else { 0 };
+        self.inbox.seen.replace(Seen::new(count));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn send(&mut self, bytes: Vec<u8>) -> AmSend<Vec<u8>> {
+        self.ep.am_send(MSG, &self.header, bytes)
+    }
+
+    #[inline(always)]
+    fn come(&mut self) -> Result<u64, Failure> {
+        if !self.inbox.pulls.borrow().is_empty() {
+            self.inbox.pull()?;
+        }
+        match self.inbox.checks.then(|| self.inbox.wrong.take()).flatten() {
+            None => Ok(self.inbox.come.get()),
+            Some(wrong) => Err(wrong),
+        }
+    }
+}
+
+impl Running for AmSend<Vec<u8>> {
+    #[inline(always)]
+    fn is_done(&mut self) -> bool {
+        AmSend::is_done(self)
+    }
+
+    #[inline(always)]
+    fn end(self) -> (Result<(), ucp::Error>, Vec<u8>) {
+        self.wait()
+    }
+}

@@ -130,7 +130,10 @@ impl Pair {
         match self.a.engine.send(&mut Line(&mut self.ab), self.a.peer, args) {
             Started::Done(()) => true,
             Started::Pending(op) => {
-                assert!(self.a.engine.cancel_send(op), "one packet that waits can be cancelled");
+                assert!(
+                    self.a.engine.cancel_send(&mut Line(&mut self.ab), op),
+                    "one packet that waits can be cancelled"
+                );
                 self.a.engine.take_out();
                 false
             }

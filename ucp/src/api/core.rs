@@ -90,8 +90,8 @@ impl Core {
                 Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
             let taken = lane.iface.poll(self.batch, &mut intake);
             events += taken;
-            if taken == 0 && self.engine.is_waiting_for_quiet() {
-                self.engine.on_quiet(lane.wire);
+            if taken == 0 && intake.engine.is_waiting_for_quiet() {
+                intake.engine.on_quiet(&mut intake.bound, lane.wire);
             }
         }
         let mut bound =
@@ -224,7 +224,10 @@ impl Core {
     /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].
     pub(crate) fn cancel(&mut self, id: SlotId) -> bool {
         match self.reqs.role(id) {
-            Some(Role::Send(op)) => self.engine.cancel_send(op),
+            Some(Role::Send(op)) => {
+                let (engine, mut wire, _) = self.split();
+                engine.cancel_send(&mut wire, op)
+            }
             Some(Role::Recv(op)) => self.engine.cancel_recv(op),
             Some(Role::One(op, _)) => self.engine.cancel_one(op),
             Some(Role::Stream(peer)) => self.cancel_stream(peer, id),

@@ -1,7 +1,7 @@
 //! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
 //! Used by `api` and `lane`; no behaviour here.
 
-use super::io::{Fault, PeerId, Source};
+use super::io::{Fault, PeerId, Rdma, Source};
 use super::matching::Pattern;
 use super::op::{OpId, RecvBuf, SendBuf};
 use super::quirks::ReqHdr;
@@ -32,13 +32,25 @@ pub struct EngineConfig {
     pub max_peers: u32,
     /// Packets sent to one peer before the next one's turn.
     pub burst: u32,
+    /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
+    pub runt_size: usize,
+    /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
+    pub read_segment: u64,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { cts_credits: 32, device_version: 0xefa2, max_peers: 1 << 24, burst: 16, nonce: 0 }
+        EngineConfig {
+            cts_credits: 32,
+            device_version: 0xefa2,
+            max_peers: 1 << 24,
+            burst: 16,
+            runt_size: 0,
+            read_segment: 1 << 30,
+            nonce: 0,
+        }
     }
 }
 
@@ -254,6 +266,8 @@ pub struct PeerView {
     pub features: Option<Features>,
     /// What our REQ packets to it carry: selection depends on it.
     pub hdr: ReqHdr,
+    /// What its wire can do beside packets.
+    pub rdma: Rdma,
     /// Sends to it that are not complete.
     pub outstanding: u32,
     /// Why it failed, if it did.

@@ -104,7 +104,7 @@ impl Engine {
             self.hold.release(bytes);
         });
         self.forget_unexpected(envelope.from);
-        if held.cover.arrived() == envelope.len {
+        if held.cover.arrived() == envelope.len && held.reading.is_none() {
             let status = envelope.status(buf.len());
             self.count_received(&envelope, status.is_err());
             self.owe_receipt(w, &envelope);
@@ -116,13 +116,20 @@ impl Engine {
         let op = RxOp::posted(buf, user, None, kind);
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
         self.begin(rx, envelope, held.cover);
-        match envelope.row.plain() {
-            Row::LongCts => self.control(w, envelope.from, Ctl::Cts(rx)),
-            _ => {
-                self.peers[envelope.from].work().parts.insert(envelope.msg_id, Part::Rx(rx));
-            }
+        if envelope.row.plain() == Row::LongCts {
+            self.control(w, envelope.from, Ctl::Cts(rx));
+        } else if let Some(part) = self.part_of(&envelope) {
+            *part = Part::Rx(rx);
+        }
+        if let Some(reading) = held.reading {
+            self.start_reading(w, reading, rx);
         }
         Started::Pending(OpId(rx))
+    }
+
+    /// Where further packets of a message in several go, if some are missing.
+    fn part_of(&mut self, envelope: &Envelope) -> Option<&mut Part> {
+        self.peers[envelope.from].work.as_mut()?.parts.get_mut(&envelope.msg_id)
     }
 
     /// The receive that gets this message of this peer: out of the queue, still in the table. // HOT
@@ -149,7 +156,10 @@ impl Engine {
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
         let parts = Parts::One(at, self.hold.keep(rtm.payload));
-        let id = self.unexpected.insert(Unexpected { envelope, kind, queued: None, parts, cover }).ok()?;
+        let id = self
+            .unexpected
+            .insert(Unexpected { envelope, kind, queued: None, parts, cover, reading: None })
+            .ok()?;
         let place = self.queues[kind as usize].arrived.push(envelope.tag, envelope.from, id);
         if let Some(held) = self.unexpected.get_mut(id) {
             held.queued = Some(place);
@@ -162,7 +172,11 @@ impl Engine {
     /// The receive `id` has matched a message of which more packets come.
     pub(super) fn begin(&mut self, id: SlotId, envelope: Envelope, cover: Cover) {
         // There is a place: every inflow belongs to one receive, and both tables hold as many.
-        let Ok(inflow) = self.inflows.insert(Inflow { envelope, cover, window: 0 }) else { return };
+        let Ok(inflow) =
+            self.inflows.insert(Inflow { envelope, cover, window: 0, reading: None, nack: false })
+        else {
+            return;
+        };
         if let Some(op) = self.rx.get_mut(id) {
             op.state = RxState::Matched(inflow);
         }
@@ -184,6 +198,15 @@ impl Engine {
             self.inflows.remove(inflow);
         }
         self.end_rx(w, op, envelope);
+    }
+
+    /// A matched receive ends with an error.
+    pub(super) fn fail_rx(&mut self, id: SlotId, error: OpError) {
+        let Some(op) = self.rx.remove(id) else { return };
+        if let Some(inflow) = op.inflow() {
+            self.inflows.remove(inflow);
+        }
+        self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
     }
 
     /// A receive that has left its table ends with this message. // HOT

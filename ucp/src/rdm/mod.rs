@@ -13,6 +13,7 @@
 //! | its turn | `order` |
 //! | what it means | `rooms` |
 //! | which receive | `matching`, `incoming` |
+//! | read in place | `reading` |
 //! | which memory | `mem`, `onesided` |
 
 mod flow;
@@ -25,6 +26,7 @@ mod order;
 mod outgoing;
 mod peer;
 mod people;
+mod reading;
 mod rooms;
 mod rows;
 
@@ -57,6 +59,7 @@ use incoming::Queues;
 use io::{PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
 use op::one::Ones;
+use op::reading::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::Table;
 use op::tx::TxOp;
@@ -64,7 +67,7 @@ use order::{Share, Turn, turn};
 use peer::{Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
-use rooms::{atomic, eager, handshake, longcts, medium, read, receipt, write};
+use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write};
 
 pub use ask::*;
 pub use event::Events;
@@ -83,6 +86,7 @@ pub struct Engine {
     tx: Table<TxOp>,
     rx: Table<RxOp>,
     inflows: Table<Inflow>,
+    readings: Table<Reading>,
     one: Ones,
     mem: Regions,
     unexpected: Slots<Unexpected, 24>,
@@ -126,6 +130,7 @@ impl Engine {
             tx: Table::new(),
             rx: Table::new(),
             inflows: Table::new(),
+            readings: Table::new(),
             one: Ones::new(),
             mem: Regions::new(cfg.nonce),
             unexpected: Slots::new(),
@@ -205,7 +210,7 @@ impl Engine {
                     self.release_early(w, a.peer);
                 }
             }
-            Turn::Past if share == Share::Shared => self.enter(w, a),
+            Turn::Past if share != Share::Alone => self.enter(w, a),
             // [M4.5]
             Turn::Past => self.drop_packet(a, Reason::Duplicate),
             Turn::Early => {
@@ -254,8 +259,10 @@ impl Engine {
             _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_packet(a, Reason::PeerFailed),
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),
+            Room::LongRead => longread::on_recv(self, w, a),
+            Room::ReadNack => readnack::on_recv(self, w, a),
             Room::Handshake => handshake::on_recv(self, w, a),
-            Room::Receipt => receipt::on_recv(self, a),
+            Room::Receipt => receipt::on_recv(self, w, a),
             Room::Write => write::on_recv(self, w, a),
             Room::Read => read::on_recv(self, w, a),
             Room::Atomic => atomic::on_recv(self, w, a),

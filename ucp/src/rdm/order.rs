@@ -12,8 +12,10 @@ use super::hold::{Held, Hold};
 pub enum Share {
     /// One packet a message: the id seen again is a duplicate.
     Alone,
-    /// The packets of a message in several (MEDIUM) share it.
+    /// The packets of a message in several (MEDIUM, RUNTREAD) share it.
     Shared,
+    /// One packet a message, and later perhaps one that repeats it (LONGCTS after a READ_NACK).
+    Again,
 }
 
 /// When a packet's turn is.
@@ -63,7 +65,7 @@ impl Early {
     pub fn keep(&mut self, hold: &mut Hold, msg_id: u32, share: Share, packet: &[u8]) -> bool {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
-        if chain.first().is_some_and(|first| first.share == Share::Alone || share == Share::Alone) {
+        if chain.first().is_some_and(|first| first.share != Share::Shared || share != Share::Shared) {
             return false;
         }
         chain.push(Waiting { packet: hold.keep(packet), share });

@@ -15,7 +15,7 @@ use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_classes, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
-use super::rooms::{atomic, direct, eager, handshake, longcts, medium, read, receipt};
+use super::rooms::{atomic, direct, eager, handshake, longcts, longread, medium, read, readnack, receipt};
 use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
 /// What one step for a peer came to.
@@ -82,6 +82,8 @@ impl Engine {
             msg_id: 0,
             recv_id: 0,
             row,
+            sync: s.sync,
+            reg: None,
             state: TxState::Queued,
             in_data_queue: false,
         };
@@ -103,10 +105,10 @@ impl Engine {
     }
 
     /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late.
-    pub fn cancel_send(&mut self, op: OpId) -> bool {
+    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.tx.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
-                self.finish_tx(op.0, Err(OpError::Cancelled));
+                self.finish_tx(w, op.0, Err(OpError::Cancelled));
                 true
             }
             _ => false,
@@ -136,11 +138,13 @@ impl Engine {
         steps
     }
 
-    /// The fate of what was accepted as pending and carried a token. Every packet so far is copied by the wire and
-    /// carries [`TxToken::NONE`]; RDMA lends user memory to the wire and carries its operation's id.
+    /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of the message
+    /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
         let id = SlotId::from_raw(token.0);
-        if is_one(id) && token != TxToken::NONE {
+        if !is_one(id) {
+            self.on_read(w, id, result);
+        } else if token != TxToken::NONE {
             direct::on_end(self, w, id, result);
         }
     }
@@ -161,7 +165,7 @@ impl Engine {
         self.cfg.burst as usize
     }
 
-    /// One step: our HANDSHAKE, then control packets, then new messages and granted data by turns.
+    /// One step: our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
@@ -169,7 +173,7 @@ impl Engine {
         }
         if peer.was.contains(Was::OWED) {
             let sent = handshake::push(self, w, id);
-            return self.stepped(id, sent);
+            return self.stepped(w, id, sent);
         }
         let Some(work) = &peer.work else { return Step::Idle };
         if let Some(&ctl) = work.ctl.front() {
@@ -179,12 +183,40 @@ impl Engine {
             {
                 work.ctl.pop_front();
             }
-            return self.stepped(id, sent);
+            return self.stepped(w, id, sent);
         }
-        let halves: [fn(&mut Self, &mut W, PeerId) -> Step; 2] = [Self::step_sends, Self::step_grants];
-        match halves[turn as usize % 2](self, w, id) {
-            Step::Idle => halves[(turn as usize + 1) % 2](self, w, id),
-            step => step,
+        let kinds: [fn(&mut Self, &mut W, PeerId) -> Step; 3] =
+            [Self::step_sends, Self::step_grants, Self::step_reads];
+        for kind in 0..kinds.len() {
+            match kinds[(turn as usize + kind) % kinds.len()](self, w, id) {
+                Step::Idle => {}
+                step => return step,
+            }
+        }
+        Step::Idle
+    }
+
+    fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let reads = |e: &mut Self| e.peers[id].work.as_mut().and_then(|work| work.reads.pop_front());
+        let Some(reading) = reads(self) else { return Step::Idle };
+        let push = self.push_reading(w, id, reading);
+        if let Some(work) = &mut self.peers[id].work {
+            match push {
+                Push::Sent => work.reads.push_back(reading),
+                Push::Full | Push::Hold => work.reads.push_front(reading),
+                _ => {}
+            }
+        }
+        match push {
+            Push::Full => Step::Full,
+            Push::Hold => Step::Idle,
+            Push::Sent => Step::Done,
+            _ => {
+                if let Some(reading) = self.readings.get_mut(reading) {
+                    reading.queued = false;
+                }
+                Step::Done
+            }
         }
     }
 
@@ -207,6 +239,7 @@ impl Engine {
             None => match row.plain() {
                 Row::Eager => eager::push(self, w, op),
                 Row::Medium => medium::push(self, w, op),
+                Row::LongRead | Row::RuntRead => longread::push(self, w, op),
                 _ => longcts::push(self, w, op),
             },
         };
@@ -224,7 +257,7 @@ impl Engine {
                 if let Some(work) = &mut self.peers[id].work {
                     work.sends.pop_front();
                 }
-                self.ended(id, op, push)
+                self.ended(w, id, op, push)
             }
         }
     }
@@ -252,8 +285,8 @@ impl Engine {
         }
         match push {
             Push::Full => Step::Full,
-            push if is_one(op) => self.ended_one(id, op, push),
-            push => self.ended(id, op, push),
+            push if is_one(op) => self.ended_one(w, id, op, push),
+            push => self.ended(w, id, op, push),
         }
     }
 
@@ -282,21 +315,21 @@ impl Engine {
     }
 
     /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
-    fn ended(&mut self, id: PeerId, op: SlotId, push: Push) -> Step {
+    fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: Push) -> Step {
         match push {
-            Push::Fail(OpError::Peer(fault)) => self.fail_peer(id, fault),
-            Push::Fail(error) => self.finish_tx(op, Err(error)),
+            Push::Fail(OpError::Peer(fault)) => self.fail_peer(w, id, fault),
+            Push::Fail(error) => self.finish_tx(w, op, Err(error)),
             _ => {}
         }
         Step::Done
     }
 
-    fn stepped(&mut self, id: PeerId, sent: Result<(), Refused>) -> Step {
+    fn stepped<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), Refused>) -> Step {
         match sent {
             Ok(()) => Step::Done,
             Err(Refused::Full) => Step::Full,
             Err(Refused::Fault(fault)) => {
-                self.fail_peer(id, fault);
+                self.fail_peer(w, id, fault);
                 Step::Idle
             }
         }
@@ -313,7 +346,7 @@ impl Engine {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(Refused::Full) => {}
-                Err(Refused::Fault(fault)) => return self.fail_peer(id, fault),
+                Err(Refused::Fault(fault)) => return self.fail_peer(w, id, fault),
             }
         }
         self.peers[id].work().ctl.push_back(ctl);
@@ -323,6 +356,9 @@ impl Engine {
     fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
         match ctl {
             Ctl::Cts(id) => flow::push_cts(self, w, to, id),
+            Ctl::ReadNack(id) => readnack::push(self, w, to, id),
+            Ctl::Again(id) => readnack::push_again(self, w, to, id),
+            Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
             Ctl::ReadRsp(id) => read::push_answer(self, w, to, id),
             Ctl::AtomRsp(id) => atomic::push_answer(self, w, to, id),
@@ -392,24 +428,36 @@ impl Engine {
     }
 
     /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.
-    pub(super) fn all_out(&mut self, id: SlotId) {
+    pub(super) fn all_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get_mut(id) else { return };
         op.state = TxState::AllOut;
         op.sent = op.buf.len();
         let (row, len) = (op.row, op.buf.len());
         self.stats.count_sent(row, len);
         if row.sync() == Sync::No {
-            self.finish_tx(id, Ok(()));
+            self.finish_tx(w, id, Ok(()));
         }
     }
 
     /// A send is over. Its ids in queues are stale from now on.
-    pub(super) fn finish_tx(&mut self, id: SlotId, result: Result<(), OpError>) {
+    // [M7.3]
+    pub(super) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
+        self.conceal(w, id);
         let Some(op) = self.tx.remove(id) else { return };
         self.peers[op.peer].outstanding -= 1;
         match &mut self.in_call {
             Some((asked, answer)) if *asked == id => *answer = Some(result),
             _ => self.outs.push_back(Out::SendDone { user: op.user, result }),
+        }
+    }
+
+    /// Ends the peer's right to read a message.
+    pub(super) fn conceal<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(op) = self.tx.get_mut(id) else { return };
+        let Some(reg) = op.reg.take() else { return };
+        w.release(reg);
+        if let Some(work) = &mut self.peers[op.peer].work {
+            work.exposed -= 1;
         }
     }
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
 
 use super::ask::{PeerView, WireId};
-use super::io::{Fault, PeerId, Source};
+use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
 use crate::wire::{Features, RawAddr};
@@ -81,6 +81,10 @@ pub struct Work {
     pub sends: VecDeque<SlotId>,
     /// Long-CTS sends with a grant to use up, served in turn.
     pub grants: VecDeque<SlotId>,
+    /// Messages being read of which a read is to be posted, by turns.
+    pub reads: VecDeque<SlotId>,
+    /// Messages of ours that it may be reading.
+    pub exposed: u32,
     /// Packets before their turn.
     pub early: Early,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
@@ -107,6 +111,17 @@ pub enum Ctl {
     ReadRsp(SlotId),
     /// The old values of an atomic.
     AtomRsp(SlotId),
+    /// The READ_NACK of this receive.
+    ReadNack(SlotId),
+    /// This send, announced once more after a READ_NACK.
+    Again(SlotId),
+    /// An EOR.
+    Eor {
+        /// The sender's id.
+        send_id: u32,
+        /// Ours.
+        recv_id: u32,
+    },
     /// A RECEIPT.
     Receipt {
         /// The sender's id.
@@ -148,13 +163,14 @@ impl Peer {
     }
 
     /// For the outside.
-    pub fn view(&self) -> PeerView {
+    pub fn view(&self, rdma: Rdma) -> PeerView {
         PeerView {
             wire: self.wire,
             addr: self.addr,
             from: self.from,
             features: self.was.contains(Was::MET).then_some(self.features),
             hdr: self.hdr,
+            rdma,
             outstanding: self.outstanding,
             fault: self.fault,
         }

@@ -93,25 +93,25 @@ impl Engine {
         let peer = self.add_new(wire, addr, from);
         let connected = w.connect(peer, from, &addr);
         if connected == Err(Fault::Unreachable) {
-            self.remove_peer(peer);
+            self.remove_peer(w, peer);
             return Err(Reason::NoPath);
         }
         self.stats.rare.peers_found += 1;
         self.events.push(Event::PeerFound(peer));
         // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
         if let Err(fault) = connected {
-            self.fail_peer(peer, fault);
+            self.fail_peer(w, peer, fault);
         }
         Ok(peer)
     }
 
     /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with the
     /// fault. Messages of it that are whole can still be received.
-    pub fn on_peer_fault<W: Wire>(&mut self, _w: &mut W, peer: PeerId, fault: Fault) {
+    pub fn on_peer_fault<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
         if self.peers.get(peer).is_some() {
             self.fading.retain(|&fading| fading != peer);
-            self.silence(peer);
-            self.fail(peer, fault, Ends::All);
+            self.silence(w, peer);
+            self.fail(w, peer, fault, Ends::All);
         }
     }
 
@@ -124,32 +124,32 @@ impl Engine {
     /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
     /// a part is missing end.
     #[cold]
-    pub fn on_quiet(&mut self, wire: WireId) {
+    pub fn on_quiet<W: Wire>(&mut self, w: &mut W, wire: WireId) {
         let (silent, fading) =
             std::mem::take(&mut self.fading).into_iter().partition(|&id| self.peers[id].wire == wire);
         self.fading = fading;
         let silent: Vec<PeerId> = silent;
-        silent.into_iter().for_each(|id| self.silence(id));
+        silent.into_iter().for_each(|id| self.silence(w, id));
     }
 
-    fn silence(&mut self, id: PeerId) {
+    fn silence<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let peer = &mut self.peers[id];
         if let Some(fault) = peer.fault
             && !peer.was.contains(Was::SILENT)
         {
             peer.was |= Was::SILENT;
-            self.end_ops(id, OpError::Peer(fault), Ends::All);
+            self.end_ops(w, id, OpError::Peer(fault), Ends::All);
         }
     }
 
     /// Nothing can be sent to a peer any more. What it has sent may be on its way to us.
     #[cold]
-    pub(super) fn fail_peer(&mut self, id: PeerId, fault: Fault) {
-        self.fail(id, fault, Ends::NeedAnswer);
+    pub(super) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        self.fail(w, id, fault, Ends::NeedAnswer);
     }
 
     // [M10.1]
-    fn fail(&mut self, id: PeerId, fault: Fault, which: Ends) {
+    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault, which: Ends) {
         let peer = &mut self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             return;
@@ -162,16 +162,16 @@ impl Engine {
         }
         self.stats.rare.peers_failed += 1;
         self.events.push(Event::PeerFailed(id, fault));
-        self.end_ops(id, OpError::Peer(fault), which);
+        self.end_ops(w, id, OpError::Peer(fault), which);
         self.outs.push_back(Out::PeerFailed { peer: id, fault });
     }
 
     /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
     /// name may be given to another peer once they are gone.
-    pub fn remove_peer(&mut self, id: PeerId) {
+    pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let (wire, from, connid) = (peer.wire, peer.from, peer.addr.connid);
-        self.end_ops(id, OpError::Cancelled, Ends::All);
+        self.end_ops(w, id, OpError::Cancelled, Ends::All);
         self.fading.retain(|&fading| fading != id);
         self.ident.remove(wire, from, connid, id);
         self.listed.retain(|&listed| listed != id);
@@ -183,10 +183,10 @@ impl Engine {
     }
 
     /// Ends the operations that need this peer, and drops what has come of messages that will not be whole.
-    fn end_ops(&mut self, id: PeerId, error: OpError, which: Ends) {
+    fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, which: Ends) {
         let ends = |row: Row| which == Ends::All || !matches!(row, Row::Medium | Row::DcMedium);
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
-        sends.into_iter().for_each(|op| self.finish_tx(op, Err(error)));
+        sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
         self.end_ones(id, error);
 
         let needs_it = |op: &super::op::rx::RxOp| match op.state {
@@ -196,8 +196,12 @@ impl Engine {
             }
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
-        for op in receives {
-            let Some(op) = self.rx.remove(op) else { continue };
+        for id in receives {
+            let reading = self.inflow(id).and_then(|(_, inflow)| inflow.reading);
+            if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+                continue;
+            }
+            let Some(op) = self.rx.remove(id) else { continue };
             match op.state {
                 RxState::Posted(place) => self.queues[op.kind as usize].expected.remove(place),
                 RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
@@ -206,7 +210,8 @@ impl Engine {
         }
 
         let is_broken = |held: &Unexpected| {
-            held.envelope.from == id && held.cover.arrived() < held.envelope.len && ends(held.envelope.row)
+            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            held.envelope.from == id && missing && ends(held.envelope.row)
         };
         let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
         let broken: Vec<_> = broken.map(|(held, _)| held).collect();
@@ -216,6 +221,9 @@ impl Engine {
                 self.queues[held.kind as usize].arrived.remove(place);
             }
             held.parts.drain(|_, bytes| self.hold.release(bytes));
+            if let Some(reading) = held.reading {
+                self.stop_reading(w, reading, error);
+            }
             self.peers[id].unexpected -= 1;
         }
 
@@ -226,6 +234,7 @@ impl Engine {
                 work.ctl.clear();
                 work.sends.clear();
                 work.grants.clear();
+                work.reads.clear();
             }
             return;
         }
@@ -237,7 +246,7 @@ impl Engine {
 
     /// What is known of a peer.
     pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
-        self.peers.get(peer).map(Peer::view)
+        self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
     }
 
     /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and

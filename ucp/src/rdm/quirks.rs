@@ -1,13 +1,24 @@
 //! Everything that a peer's age or its feature word changes in what we send it. Pure functions of the word;
 //! `peer.rs` keeps their answers. Nothing else in the engine looks at feature bits.
 
+use super::io::Rdma;
 use crate::wire::Features;
 use crate::wire::opt::RAW_ADDR_EMIT;
 
-/// What this engine truly does today. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted: runting (4) and
-/// READ_NACK (6) join the word when their rooms exist (issue 4).
+/// What this engine truly does on a wire with this RDMA. libfabric 2.6 and later take bits 1, 3, 4 and 6 for granted.
+/// Without reads there is no runting either, for libfabric 1.16 to 1.18 take either bit for both (RDM v4 3.4); but the
+/// sender hears of it by READ_NACK.
 // [M3.10]
-pub const OURS: Features = Features::DELIVERY_COMPLETE.union(Features::CONNID).union(Features::CLASSES);
+pub const fn ours(rdma: Rdma) -> Features {
+    let all = Features::DELIVERY_COMPLETE
+        .union(Features::CONNID)
+        .union(Features::READ_NACK)
+        .union(Features::CLASSES);
+    match rdma.read {
+        0 => all,
+        _ => all.union(Features::RDMA_READ).union(Features::RUNT_READ),
+    }
+}
 
 /// Which identity header a REQ packet carries (the two are never sent together).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -76,6 +87,7 @@ mod tests {
     // [M3.10]
     #[test]
     fn our_word_is_what_we_do() {
-        assert_eq!(OURS.bits(), 0b1010 | 1 << 63);
+        assert_eq!(ours(Rdma::NONE).bits(), 0x4a | 1 << 63);
+        assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x5b | 1 << 63);
     }
 }

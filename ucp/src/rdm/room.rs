@@ -65,12 +65,24 @@ pub enum Row {
     DcMedium,
     /// [`Row::LongCts`], delivery complete.
     DcLongCts,
+    /// The receiver reads the message, and says when it has: as good as delivery complete.
+    LongRead,
+    /// [`Row::LongRead`], the head of the message in packets meanwhile.
+    RuntRead,
 }
 
 impl Row {
     /// Every row.
-    pub const ALL: [Row; 6] =
-        [Row::Eager, Row::Medium, Row::LongCts, Row::DcEager, Row::DcMedium, Row::DcLongCts];
+    pub const ALL: [Row; 8] = [
+        Row::Eager,
+        Row::Medium,
+        Row::LongCts,
+        Row::DcEager,
+        Row::DcMedium,
+        Row::DcLongCts,
+        Row::LongRead,
+        Row::RuntRead,
+    ];
 
     /// The row of the same protocol for this kind of completion.
     #[inline]
@@ -79,6 +91,8 @@ impl Row {
             (Row::Eager, Sync::Yes) => Row::DcEager,
             (Row::Medium, Sync::Yes) => Row::DcMedium,
             (Row::LongCts, Sync::Yes) => Row::DcLongCts,
+            // [M7.9]
+            (Row::RuntRead, Sync::Yes) => Row::LongRead,
             (row, _) => row,
         }
     }
@@ -90,14 +104,15 @@ impl Row {
             Row::Eager | Row::DcEager => Row::Eager,
             Row::Medium | Row::DcMedium => Row::Medium,
             Row::LongCts | Row::DcLongCts => Row::LongCts,
+            row => row,
         }
     }
 
-    /// When a send by this row is complete.
+    /// Whether a send by this row ends by a RECEIPT.
     #[inline]
     pub const fn sync(self) -> Sync {
         match self {
-            Row::Eager | Row::Medium | Row::LongCts => Sync::No,
+            Row::Eager | Row::Medium | Row::LongCts | Row::LongRead | Row::RuntRead => Sync::No,
             Row::DcEager | Row::DcMedium | Row::DcLongCts => Sync::Yes,
         }
     }
@@ -108,7 +123,8 @@ impl Row {
         let untagged = match self {
             Row::Eager => 8,
             Row::DcEager => 16,
-            Row::Medium | Row::LongCts | Row::DcLongCts => 24,
+            Row::Medium | Row::LongCts | Row::DcLongCts | Row::LongRead => 24,
+            Row::RuntRead => 40,
             Row::DcMedium => 32,
         };
         match kind {
@@ -139,6 +155,8 @@ impl Row {
             Row::DcEager => "dc_eager",
             Row::DcMedium => "dc_medium",
             Row::DcLongCts => "dc_longcts",
+            Row::LongRead => "longread",
+            Row::RuntRead => "runtread",
         }
     }
 }
@@ -152,6 +170,10 @@ pub enum Room {
     Medium,
     /// `rooms::longcts`.
     LongCts,
+    /// `rooms::longread`.
+    LongRead,
+    /// `rooms::readnack`.
+    ReadNack,
     /// `rooms::handshake`.
     Handshake,
     /// `rooms::receipt`.

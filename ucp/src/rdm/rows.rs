@@ -2,13 +2,15 @@
 //! do not compile. A new packet type is a row in its room; a new room is a line here and an arm in `Engine::enter`.
 
 use super::room::{PktRow, Room};
-use super::rooms::{atomic, eager, handshake, longcts, medium, read, receipt, write};
+use super::rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write};
 use crate::wire::PktType;
 
-const ROOMS: [&[PktRow]; 8] = [
+const ROOMS: [&[PktRow]; 10] = [
     &eager::ROWS,
     &medium::ROWS,
     &longcts::ROWS,
+    &longread::ROWS,
+    &readnack::ROWS,
     &handshake::ROWS,
     &receipt::ROWS,
     &write::ROWS,

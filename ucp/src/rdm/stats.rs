@@ -38,6 +38,14 @@ ucs::counters! {
         truncated,
         /// Times the wire had no room.
         full,
+        /// RDMA reads posted.
+        reads,
+        /// RDMA reads that the device ended with an error.
+        read_errors,
+        /// READ_NACKs sent: messages that we could not read.
+        nacks_sent,
+        /// READ_NACKs received: messages of ours that were sent after all.
+        nacks_received,
         /// Triggers (empty EAGER_RTW) sent.
         triggers,
         /// Triggers received.
@@ -68,9 +76,9 @@ pub struct RdmStats {
     /// Packets sent, by type byte.
     pub tx_pkts: [u64; 256],
     /// Messages sent, by [`Row`] (in order of [`Row::ALL`]).
-    pub sent: [Traffic; 6],
+    pub sent: [Traffic; 8],
     /// Messages received, by [`Row`] (in order of [`Row::ALL`]).
-    pub received: [Traffic; 6],
+    pub received: [Traffic; 8],
     /// One-sided operations asked of peers, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
     pub asked: [Traffic; 10],
     /// One-sided operations done for peers by their packets, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
@@ -84,8 +92,8 @@ impl Default for RdmStats {
         RdmStats {
             rx_pkts: [0; 256],
             tx_pkts: [0; 256],
-            sent: [Traffic::default(); 6],
-            received: [Traffic::default(); 6],
+            sent: [Traffic::default(); 8],
+            received: [Traffic::default(); 8],
             asked: [Traffic::default(); 10],
             served: [Traffic::default(); 10],
             rare: Rare::default(),

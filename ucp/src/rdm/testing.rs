@@ -4,8 +4,8 @@
 use ucs::time::Nanos;
 
 use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
-use super::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
-use super::op::{RecvBuf, SendBuf};
+use super::io::{Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use super::op::{Piece, RecvBuf, SendBuf};
 use super::room::{Row, Sync};
 use super::{Engine, RecvStatus};
 use crate::wire::RawAddr;
@@ -77,11 +77,48 @@ pub struct Node {
     pub paths: Vec<usize>,
     /// The wire of this node refuses everything.
     pub jammed: bool,
+    pub device: Device,
+}
+
+/// The registrations of a node, and how its device treats it.
+#[derive(Default)]
+pub struct Device {
+    /// By number; the key is the number with the node above it.
+    pub regs: Vec<Option<(Piece, Use)>>,
+    /// Answers every registration.
+    pub no_reg: Option<NoReg>,
+    /// Ends reads with this.
+    pub fault: Option<Fault>,
+}
+
+/// A read under way.
+pub struct Fetch {
+    pub me: usize,
+    pub from: usize,
+    pub to: Piece,
+    pub remote: Remote,
+    pub token: TxToken,
+}
+
+impl Device {
+    /// Registrations not released.
+    pub fn live(&self) -> usize {
+        self.regs.iter().flatten().count()
+    }
+
+    /// Whether `len` bytes at `addr` lie in registration `n`, which is for this use.
+    fn holds(&self, n: usize, addr: u64, len: usize, what: Use) -> bool {
+        self.regs.get(n).copied().flatten().is_some_and(|(piece, of)| {
+            let at = addr.wrapping_sub(piece.ptr() as u64);
+            of.contains(what) && at <= piece.len() as u64 && len as u64 <= piece.len() as u64 - at
+        })
+    }
 }
 
 pub struct Net {
     pub nodes: Vec<Node>,
     pub flights: Vec<Flight>,
+    pub fetches: Vec<Fetch>,
     pub dice: Dice,
     pub manner: Manner,
     /// A node that has ended: nobody can connect to it any more.
@@ -96,6 +133,8 @@ pub struct Port<'a> {
     addrs: &'a [RawAddr],
     gone: Option<usize>,
     flights: &'a mut Vec<Flight>,
+    fetches: &'a mut Vec<Fetch>,
+    device: &'a mut Device,
     dice: &'a mut Dice,
     manner: Manner,
 }
@@ -135,6 +174,47 @@ impl Wire for Port<'_> {
         set_path(self.paths, peer, node);
         Ok(())
     }
+
+    fn register(&mut self, _wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
+        assert!(!piece.is_empty());
+        if let Some(why) = self.device.no_reg {
+            return Err(why);
+        }
+        self.device.regs.push(Some((piece, for_what)));
+        let id = self.device.regs.len() as u32 - 1;
+        Ok(Reg { id, key: (self.me as u64) << 20 | u64::from(id) })
+    }
+
+    fn release(&mut self, reg: Reg) {
+        let gone = self.device.regs[reg.id as usize].take();
+        let (piece, _) = gone.expect("released once");
+        let inside = |fetch: &Fetch| {
+            let at = fetch.to.ptr().addr().wrapping_sub(piece.ptr().addr());
+            fetch.me == self.me && at < piece.len()
+        };
+        assert!(!self.fetches.iter().any(inside), "released under a read");
+    }
+
+    fn read(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        reg: &Reg,
+        remote: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        if self.jammed || self.dice.one_in(self.manner.full) {
+            return Err(Refused::Full);
+        }
+        let at = to.ptr() as u64;
+        assert!(!to.is_empty() && self.device.holds(reg.id as usize, at, to.len(), Use::LOCAL_WRITE));
+        let from = self.paths[peer.0 as usize];
+        if from == usize::MAX {
+            return Err(Refused::Fault(Fault::Gone));
+        }
+        self.fetches.push(Fetch { me: self.me, from, to, remote, token });
+        Ok(Posted::Pending)
+    }
 }
 
 fn set_path(paths: &mut Vec<usize>, peer: PeerId, node: usize) {
@@ -166,11 +246,19 @@ impl Net {
         let node = |n| {
             let mut engine = Engine::new(cfg);
             let wire = engine.add_wire(address(n));
-            Node { engine, addr: address(n), wire, paths: Vec::new(), jammed: false }
+            Node {
+                engine,
+                addr: address(n),
+                wire,
+                paths: Vec::new(),
+                jammed: false,
+                device: Device::default(),
+            }
         };
         Net {
             nodes: (0..nodes).map(node).collect(),
             flights: Vec::new(),
+            fetches: Vec::new(),
             dice: Dice(seed),
             manner,
             gone: None,
@@ -188,6 +276,8 @@ impl Net {
             addrs: &addrs,
             gone: self.gone,
             flights: &mut self.flights,
+            fetches: &mut self.fetches,
+            device: &mut node.device,
             dice: &mut self.dice,
             manner: self.manner,
         };
@@ -219,6 +309,44 @@ impl Net {
         true
     }
 
+    /// Lets every node read, `most` bytes at a time.
+    pub fn with_rdma(mut self, most: u64) -> Net {
+        for node in &mut self.nodes {
+            node.engine.set_rdma(node.wire, Rdma { read: most, ..Rdma::NONE });
+        }
+        self
+    }
+
+    /// Ends one read; false if there is none.
+    pub fn fetch_one(&mut self) -> bool {
+        if self.fetches.is_empty() {
+            return false;
+        }
+        let at = if self.manner.reorder { self.dice.below(self.fetches.len()) } else { 0 };
+        let Fetch { me, from, to, remote, token } = self.fetches.remove(at);
+        let (node, number) = ((remote.key >> 20) as usize, (remote.key & 0xf_ffff) as usize);
+        let allowed =
+            node == from && self.nodes[from].device.holds(number, remote.addr, to.len(), Use::REMOTE_READ);
+        let result = match self.nodes[me].device.fault {
+            Some(fault) => Err(fault),
+            None if self.gone == Some(from) => Err(Fault::Gone),
+            None if !allowed => Err(Fault::Device(7)),
+            None => {
+                let source = std::ptr::with_exposed_provenance::<u8>(remote.addr as usize);
+                // SAFETY: both lie in registrations that are not released, of buffers that the test keeps.
+                unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
+                Ok(())
+            }
+        };
+        self.at(me, |e, w| e.on_sent(w, token, result));
+        true
+    }
+
+    /// Registrations not released, of all nodes.
+    pub fn regs(&self) -> usize {
+        self.nodes.iter().map(|node| node.device.live()).sum()
+    }
+
     pub fn deliver(&mut self, flight: &Flight) {
         let from = source(&self.nodes[flight.from].addr);
         let wire = self.nodes[flight.to].wire;
@@ -235,7 +363,7 @@ impl Net {
         // With wires that are full now and then, nothing moving once proves nothing.
         while still < 50 {
             let mut moved = false;
-            while self.deliver_one() {
+            while self.deliver_one() || self.fetch_one() {
                 moved = true;
             }
             for me in 0..self.nodes.len() {

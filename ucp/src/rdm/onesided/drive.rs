@@ -49,7 +49,7 @@ impl Engine {
                     one.counted = true;
                     self.peers[id].work().ones += 1;
                 }
-                self.ended_one(id, op, push)
+                self.ended_one(w, id, op, push)
             }
         }
     }
@@ -88,9 +88,15 @@ impl Engine {
     }
 
     /// An operation that left its queue: a failed one is over, and so is its peer if that is to blame.
-    pub(in crate::rdm) fn ended_one(&mut self, id: PeerId, op: SlotId, push: Push) -> Step {
+    pub(in crate::rdm) fn ended_one<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: PeerId,
+        op: SlotId,
+        push: Push,
+    ) -> Step {
         match push {
-            Push::Fail(OpError::Peer(fault)) => self.fail_peer(id, fault),
+            Push::Fail(OpError::Peer(fault)) => self.fail_peer(w, id, fault),
             Push::Fail(error) => self.finish_one(op, Err(error)),
             _ => {}
         }

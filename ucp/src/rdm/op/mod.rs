@@ -6,6 +6,7 @@ pub mod buf;
 pub mod cover;
 pub mod one;
 pub mod pieces;
+pub mod reading;
 pub mod rx;
 pub mod table;
 pub mod tx;

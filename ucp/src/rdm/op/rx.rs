@@ -62,6 +62,10 @@ pub struct Inflow {
     pub cover: Cover,
     /// LONGCTS: bytes granted and not yet arrived.
     pub window: u64,
+    /// What is read of it.
+    pub reading: Option<SlotId>,
+    /// It cannot be read: the sender was asked, or will be, to send it.
+    pub nack: bool,
 }
 
 /// A message no receive has matched yet.
@@ -77,6 +81,8 @@ pub struct Unexpected {
     pub parts: Parts,
     /// Which bytes have arrived.
     pub cover: Cover,
+    /// What is to be read of it.
+    pub reading: Option<SlotId>,
 }
 
 /// Pieces of a message, held. One piece, the common case, needs no list.

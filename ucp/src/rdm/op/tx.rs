@@ -2,8 +2,8 @@
 //! Driven by the rooms; owned by the engine's send table.
 
 use super::buf::SendBuf;
-use crate::rdm::io::PeerId;
-use crate::rdm::room::{Kind, Row};
+use crate::rdm::io::{PeerId, Reg};
+use crate::rdm::room::{Kind, Row, Sync};
 use crate::wire::Class;
 
 /// How far a send has come.
@@ -11,12 +11,18 @@ use crate::wire::Class;
 pub enum TxState {
     /// In the peer's send queue, no packet out, no `msg_id` taken: may be cancelled.
     Queued,
-    /// MEDIUM with some packets out; at the head of the peer's send queue.
+    /// MEDIUM or RUNTREAD with some packets out; at the head of the peer's send queue.
     Sending,
     /// LONGCTS: the first packet is out, data follows as the receiver grants.
     Granted,
     /// All bytes are out; only the RECEIPT is missing.
     AllOut,
+    /// LONGREAD, RUNTREAD: all packets are out, the receiver reads.
+    Exposed,
+    /// RUNTREAD: EOR has come, packets of the head are not out yet.
+    Ended,
+    /// The receiver cannot read: it is to be announced once more, as LONGCTS.
+    Nacked,
 }
 
 /// One send.
@@ -44,6 +50,10 @@ pub struct TxOp {
     pub recv_id: u32,
     /// How it is sent.
     pub row: Row,
+    /// When it is complete.
+    pub sync: Sync,
+    /// Registered for the receiver to read.
+    pub reg: Option<Reg>,
     /// How far it is.
     pub state: TxState,
     /// In the peer's data queue.

@@ -167,7 +167,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, res
     if let (Err(fault), false) = (result, orphan)
         && fault != Fault::ACCESS
     {
-        e.fail_peer(peer, fault);
+        e.fail_peer(w, peer, fault);
     }
     e.release_regs(w);
 }

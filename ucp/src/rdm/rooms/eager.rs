@@ -83,7 +83,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         return refused.into();
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
-    e.all_out(id);
+    e.all_out(w, id);
     Push::Out
 }
 

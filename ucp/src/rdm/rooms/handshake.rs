@@ -5,7 +5,7 @@ use crate::rdm::Engine;
 use crate::rdm::event::{Event, Reason};
 use crate::rdm::io::{PeerId, Refused, Wire};
 use crate::rdm::peer::Was;
-use crate::rdm::quirks::{OURS, ReqHdr};
+use crate::rdm::quirks::{ReqHdr, ours};
 use crate::rdm::room::{Arrival, PktRow, Room};
 use crate::wire::{Handshake, Packet, PktType, rtw};
 
@@ -23,13 +23,15 @@ pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     match push(e, w, id) {
         Ok(()) => {}
         Err(Refused::Full) => e.list(id),
-        Err(Refused::Fault(fault)) => e.fail_peer(id, fault),
+        Err(Refused::Fault(fault)) => e.fail_peer(w, id, fault),
     }
 }
 
 /// Sends the HANDSHAKE that is owed.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
-    let hdr = Handshake::new(OURS, e.own(&e.peers[id]).connid, e.cfg.device_version);
+    let peer = &e.peers[id];
+    let word = ours(e.wires[usize::from(peer.wire.0)].rdma);
+    let hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
     e.peers[id].was.remove(Was::OWED);
     Ok(())

@@ -12,7 +12,7 @@ use crate::rdm::op::cover::Cover;
 use crate::rdm::op::one::is_one;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::order::Share;
+use crate::rdm::order::{Share, Turn};
 use crate::rdm::peer::Ctl;
 use crate::rdm::room::{Arrival, PktRow, Push, Room, Row};
 use crate::wire::ctl::{Cts, CtsData, CtsFor};
@@ -29,7 +29,7 @@ pub(in crate::rdm) const ROWS: [PktRow; 6] = [
 ];
 
 const fn rtm(ty: PktType) -> PktRow {
-    PktRow { ty, room: Room::LongCts, order: Some(Share::Alone) }
+    PktRow { ty, room: Room::LongCts, order: Some(Share::Again) }
 }
 
 const fn ctl(ty: PktType) -> PktRow {
@@ -106,7 +106,7 @@ pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) 
     }
     op.in_data_queue = false;
     if op.sent == buf.len() {
-        e.all_out(id);
+        e.all_out(w, id);
     }
     Push::Out
 }
@@ -123,7 +123,12 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 
 // [M5.5]
 fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
-    let RtmBody::LongCts { msg_length, send_id, .. } = rtm.body else { return };
+    let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
+    match (cause, a.turn) {
+        (Cause::Fresh, Turn::Past) => return e.drop_packet(a, Reason::Duplicate),
+        (Cause::Fresh, _) => {}
+        (Cause::ReadNack, _) => return e.on_again(w, a, rtm, msg_length, send_id),
+    }
     let envelope = envelope(a.peer, rtm, msg_length, send_id);
     let mut cover = Cover::new();
     cover.add(0, rtm.payload.len() as u64);

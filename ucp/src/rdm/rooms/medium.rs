@@ -75,7 +75,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     if op.sent < buf.len() {
         return Push::Sent;
     }
-    e.all_out(id);
+    e.all_out(w, id);
     Push::Out
 }
 

@@ -29,7 +29,7 @@ pub(in crate::rdm) fn push<W: Wire>(
 
 /// The message has arrived. A receiver cannot know that before all is out.
 // [M6.2]
-pub(in crate::rdm) fn on_recv(e: &mut Engine, a: &Arrival<'_>) {
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Receipt(receipt) = a.packet else { return };
     let id = SlotId::from_raw(receipt.send_id);
     if is_one(id) {
@@ -37,7 +37,7 @@ pub(in crate::rdm) fn on_recv(e: &mut Engine, a: &Arrival<'_>) {
     }
     match e.tx.get(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::AllOut && op.row.sync() == Sync::Yes => {
-            e.finish_tx(id, Ok(()));
+            e.finish_tx(w, id, Ok(()));
         }
         _ => e.drop_packet(a, Reason::BadId),
     }

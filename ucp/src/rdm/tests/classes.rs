@@ -1,6 +1,7 @@
 //! Messages of our own classes: never mixed with others, never sent to a peer that does not know them.
 
-use super::super::quirks::OURS;
+use super::super::io::Rdma;
+use super::super::quirks::ours;
 use crate::rdm::ask::*;
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
@@ -49,7 +50,7 @@ fn a_peer_that_does_not_know_classes_never_sees_one() {
     net.deliver_one();
     // The HANDSHAKE of an endpoint that has all but our bit.
     let at = net.flights.iter().position(|f| f.bytes[0] == PktType::HANDSHAKE.0).unwrap();
-    let word = OURS.difference(Features::CLASSES).bits().to_le_bytes();
+    let word = ours(Rdma::NONE).difference(Features::CLASSES).bits().to_le_bytes();
     net.flights[at].bytes[8..16].copy_from_slice(&word);
     net.settle();
     assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Unsupported) }]);

@@ -259,7 +259,7 @@ fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
     pair.with(|e, w| e.on_peer_fault(w, peer, Fault::Gone));
     let outs = pair.net.outs(0);
     assert_eq!(outs, [Out::PeerFailed { peer, fault: Fault::Gone }]);
-    pair.with(|e, _| e.remove_peer(peer));
+    pair.with(|e, w| e.remove_peer(w, peer));
     pair.land(0);
     assert!(pair.net.outs(0).is_empty());
     pair.land(0);

@@ -17,6 +17,9 @@ fn storm(seed: u64) {
     let _seed = Seed(seed);
     let mut dice = Dice(seed ^ 0xbad);
     let mut net = Net::new(3, seed, Manner { mtu: 512, full: 4, reorder: true });
+    if seed % 2 == 1 {
+        net = net.with_rdma(1000);
+    }
     let letters: Vec<Vec<u8>> = (0..40).map(|n| letter(n, dice.below(6000))).collect();
     let mut rooms: Vec<Vec<u8>> = (0..60).map(|_| vec![0x55; dice.below(7000) + 2 * GUARD]).collect();
     let (mut next, mut posted) = (0, 0);
@@ -57,6 +60,7 @@ fn storm(seed: u64) {
             _ => {
                 pool.extend(net.flights.iter().take(1).cloned());
                 net.deliver_one();
+                net.fetch_one();
             }
         }
         for me in 0..3 {

@@ -4,5 +4,6 @@ mod classes;
 mod direct;
 mod hostile;
 mod onesided;
+mod reads;
 mod stages;
 mod talk;

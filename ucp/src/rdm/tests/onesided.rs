@@ -354,7 +354,7 @@ fn memory_taken_back_is_not_touched() {
     net.settle();
     assert_eq!(target.bytes, before);
     assert!(net.outs(0).is_empty(), "neither can end");
-    net.at(0, |e, _| e.remove_peer(peer));
+    net.at(0, |e, w| e.remove_peer(w, peer));
     assert_eq!(net.outs(0).len(), 2);
 }
 

@@ -80,7 +80,7 @@ fn handshake_goes_once_each_way_and_is_retried() {
     let Ok(Packet::Handshake(shake)) = wire::parse(&net.flights[0].bytes) else { panic!() };
     assert_eq!(
         (shake.nwords, shake.extra[0], shake.connid),
-        (1, crate::rdm::quirks::OURS.bits(), Some(1001))
+        (1, crate::rdm::quirks::ours(crate::rdm::io::Rdma::NONE).bits(), Some(1001))
     );
     assert_eq!(shake.device_version, Some(0xefa2));
     net.settle();
@@ -288,11 +288,11 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
         net.nodes[0].jammed = true;
         let Started::Pending(a) = net.send(0, peer, &bytes, Some(5), row) else { panic!() };
         let Started::Pending(b) = net.send(0, peer, b"next", Some(5), Row::Eager) else { panic!() };
-        assert!(net.nodes[0].engine.cancel_send(a) && !net.nodes[0].engine.cancel_send(a));
+        assert!(net.at(0, |e, w| e.cancel_send(w, a) && !e.cancel_send(w, a)));
         assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
         net.nodes[0].jammed = false;
         net.settle();
-        assert!(!net.nodes[0].engine.cancel_send(b));
+        assert!(!net.at(0, |e, w| e.cancel_send(w, b)));
         let mut room = [0; 4];
         assert!(matches!(net.recv(1, &mut room, exact(5), 9), Started::Done(_)), "no msg_id was spent");
         assert_eq!(&room, b"next");
@@ -300,7 +300,7 @@ fn a_send_is_cancelled_only_before_its_first_packet() {
     let (mut net, peer) = met();
     let bytes = letter(3, 5000);
     let Started::Pending(op) = net.send(0, peer, &bytes, Some(5), Row::LongCts) else { panic!() };
-    assert!(!net.nodes[0].engine.cancel_send(op));
+    assert!(!net.at(0, |e, w| e.cancel_send(w, op)));
 }
 
 // [M4.2]
@@ -475,10 +475,10 @@ fn long_last_words_of_a_peer_that_is_gone() {
         outs[..],
         [Out::PeerFailed { fault: Fault::Gone, .. }, Out::RecvDone { user: 1, result: Ok(_) }]
     ));
-    let (wire, engine) = (net.nodes[1].wire, &mut net.nodes[1].engine);
-    assert!(engine.is_waiting_for_quiet());
-    engine.on_quiet(wire);
-    assert!(!engine.is_waiting_for_quiet());
+    let wire = net.nodes[1].wire;
+    assert!(net.nodes[1].engine.is_waiting_for_quiet());
+    net.at(1, |e, w| e.on_quiet(w, wire));
+    assert!(!net.nodes[1].engine.is_waiting_for_quiet());
     let error = OpError::Peer(Fault::Gone);
     assert_eq!(net.outs(1), [Out::RecvDone { user: 3, result: Err(error) }]);
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
@@ -566,7 +566,7 @@ fn a_removed_peers_name_is_free_once_its_messages_are_gone() {
     net.send(0, peer, b"bye", Some(1), Row::Eager);
     net.settle();
     let old = net.peer(1, 0);
-    net.nodes[1].engine.remove_peer(old);
+    net.at(1, |e, w| e.remove_peer(w, old));
     assert!(net.nodes[1].engine.peer_info(old).is_none());
     assert_eq!(net.send(1, old, b"x", Some(1), Row::Eager), Started::Failed(OpError::Unknown));
     let new = net.peer(1, 1);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::rdm::OpId;
 use crate::rdm::ask::*;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{Fault, NoReg, PeerId};
 use crate::rdm::room::{Kind, Row, Sync};
 use crate::rdm::testing::*;
 
@@ -39,13 +39,22 @@ struct Talk {
     last: HashMap<(usize, usize, Kind, u64), (usize, usize)>,
 }
 
-const ROWS: [Row; 3] = [Row::Eager, Row::Medium, Row::LongCts];
+const ROWS: [Row; 5] = [Row::Eager, Row::Medium, Row::LongCts, Row::LongRead, Row::RuntRead];
 /// The letter's number is the low part of the tag, its class the high part.
 const CLASS: u64 = 0xff << 56;
 
 impl Talk {
     fn new(seed: u64, nodes: usize, manner: Manner, cfg: EngineConfig) -> Talk {
-        let net = Net::with(nodes, seed, manner, cfg);
+        let mut net = Net::with(nodes, seed, manner, cfg);
+        if !seed.is_multiple_of(4) {
+            net = net.with_rdma(700 + seed * 37 % 5000);
+        }
+        // One node may be unable to register, or to read.
+        match seed % 8 {
+            1 => net.nodes[0].device.no_reg = Some(NoReg::Full),
+            2 => net.nodes[nodes - 1].device.fault = Some(Fault::Device(7)),
+            _ => {}
+        }
         Talk { net, dice: Dice(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }
     }
 
@@ -81,7 +90,7 @@ impl Talk {
         match self.net.send_args(from, peer, args) {
             Started::Done(()) => self.send_done(number, Ok(())),
             Started::Pending(op) if self.dice.one_in(20) => {
-                self.net.nodes[from].engine.cancel_send(op);
+                self.net.at(from, |e, w| e.cancel_send(w, op));
             }
             Started::Pending(_) => {}
             Started::Failed(error) => panic!("{error}"),
@@ -259,6 +268,7 @@ impl Talk {
             assert!(sent.done, "send {n} of {} bytes never ended", sent.bytes.len());
             assert!(sent.received || sent.cancelled, "letter {n} of {} bytes is lost", sent.bytes.len());
         }
+        assert_eq!(self.net.regs(), 0, "registrations are left");
         for (n, node) in self.net.nodes.iter().enumerate() {
             assert!(node.engine.idle(None), "node {n} is not idle");
             assert_eq!(node.engine.held_bytes(), 0, "node {n} holds bytes");
@@ -270,15 +280,19 @@ impl Talk {
 }
 
 fn seeds(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize, manner: Manner) {
+    let mut reads = 0;
     for seed in range {
         let _seed = Seed(seed);
         let cfg = EngineConfig {
             cts_credits: 1 + (seed % 5) as u32,
             burst: 2 + (seed % 7) as u32,
+            runt_size: [0, 100, 1000, 5000][seed as usize / 2 % 4],
             ..Default::default()
         };
-        Talk::new(seed, nodes, manner, cfg).run(letters, most);
+        let net = Talk::new(seed, nodes, manner, cfg).run(letters, most);
+        reads += net.nodes.iter().map(|node| node.engine.stats().rare.reads).sum::<u64>();
     }
+    assert!(reads > 0, "nothing was read in place");
 }
 
 #[test]

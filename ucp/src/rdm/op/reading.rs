@@ -1,0 +1,97 @@
+//! A message that is read from its sender's memory: where from, how far, and what is under way. Made when its first
+//! packet comes, matched or not; driven by `reading`, owned by the engine's table of readings.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::ask::OpError;
+use crate::rdm::io::{Fault, PeerId, Reg, Remote};
+use crate::wire::Iovs;
+
+/// One message being read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Whose memory it is.
+    pub peer: PeerId,
+    /// The receive it goes to, once there is one.
+    pub rx: Option<SlotId>,
+    /// The whole message in the sender's memory: a claim.
+    pub iov: Iovs,
+    /// Bytes that come in packets: the read begins behind them.
+    pub from: u64,
+    /// Where the next read begins.
+    pub at: u64,
+    /// Where reading ends: the message's end, or the receive's if that is shorter.
+    pub end: u64,
+    /// Reads that the wire has not ended.
+    pub in_flight: u32,
+    /// In its peer's queue of reads to post.
+    pub queued: bool,
+    /// The receive's memory.
+    pub reg: Option<Reg>,
+    /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
+    pub stop: Option<Stop>,
+}
+
+/// Why a reading stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// We cannot read: the sender shall send.
+    Nack,
+    /// A read found the peer failed.
+    Fault(Fault),
+    /// The receive ends with this.
+    Fail(OpError),
+}
+
+impl Reading {
+    /// A message that nobody has matched.
+    pub fn new(peer: PeerId, iov: Iovs, from: u64) -> Reading {
+        Reading {
+            peer,
+            rx: None,
+            iov,
+            from,
+            at: from,
+            end: from,
+            in_flight: 0,
+            queued: false,
+            reg: None,
+            stop: None,
+        }
+    }
+
+    /// The sender's memory at `self.at`, and how many bytes there are in one piece.
+    pub fn next(&self) -> Option<(Remote, u64)> {
+        let mut skip = self.at;
+        for iov in self.iov.as_slice() {
+            if skip < iov.len {
+                let addr = iov.addr.checked_add(skip)?;
+                return Some((Remote { addr, key: iov.key }, iov.len - skip));
+            }
+            skip -= iov.len;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RmaIov;
+
+    #[test]
+    fn a_read_skips_into_the_pieces() {
+        let piece = |addr, len| RmaIov { addr, len, key: addr };
+        let iov = Iovs::try_from([piece(100, 10), piece(7, 0), piece(500, 5)].as_slice()).unwrap();
+        let mut reading = Reading::new(PeerId(0), iov, 4);
+        let at = |addr, key| Remote { addr, key };
+        assert_eq!(reading.next(), Some((at(104, 100), 6)));
+        reading.at = 10;
+        assert_eq!(reading.next(), Some((at(500, 500), 5)));
+        reading.at = 15;
+        assert_eq!(reading.next(), None);
+        reading.iov = Iovs::one(piece(u64::MAX, 9));
+        reading.at = 3;
+        assert_eq!(reading.next(), None, "wraps");
+    }
+}

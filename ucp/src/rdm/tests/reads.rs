@@ -1,0 +1,306 @@
+//! Messages that the receiver reads: what is on the wire, when each side ends, what happens when reading cannot be done,
+//! and that no registration outlives its message.
+
+use crate::rdm::EngineConfig;
+use crate::rdm::ask::*;
+use crate::rdm::event::Reason;
+use crate::rdm::io::{Fault, NoReg, PeerId};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::rtm::{LongRead, RtmBody};
+use crate::wire::{self, Iovs, Opts, Packet, PktType, RmaIov};
+
+const LEN: usize = 50_000;
+const RUNT: usize = 3000;
+
+/// A pair that has shaken hands and reads, `most` bytes at a time.
+fn met(most: u64, manner: Manner) -> (Net, PeerId) {
+    let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, manner, cfg).with_rdma(most);
+    let peer = net.peer(0, 1);
+    let mut room = [0; 1];
+    net.recv(1, &mut room, exact(99), 0);
+    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.settle();
+    net.outs(0);
+    net.outs(1);
+    (net, peer)
+}
+
+fn types(net: &Net) -> Vec<PktType> {
+    net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect()
+}
+
+fn count(net: &Net, node: usize, ty: PktType) -> u64 {
+    net.nodes[node].engine.stats().tx_pkts[usize::from(ty.0)]
+}
+
+fn received(net: &mut Net) -> Option<Result<usize, OpError>> {
+    match net.outs(1).as_slice() {
+        [] => None,
+        [Out::RecvDone { result, .. }] => Some(result.map(|status| status.len)),
+        outs => panic!("{outs:?}"),
+    }
+}
+
+// [M3.7] [M7.1] [M7.2]
+#[test]
+fn a_long_read_is_a_request_reads_and_an_eor() {
+    for (most, reads) in [(1 << 30, 1), (20_000, 3)] {
+        let (mut net, peer) = met(most, Manner::CALM);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        net.recv(1, &mut room, exact(5), 0);
+        assert!(matches!(net.send(0, peer, &bytes, Some(5), Row::LongRead), Started::Pending(_)));
+        assert_eq!(types(&net), [PktType::LONGREAD_TAGRTM]);
+        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
+        assert_eq!((msg_length, read_iov.total(), rtm.payload.len()), (LEN as u64, Some(LEN as u64), 0));
+        net.deliver_one();
+        assert_eq!((net.flights.len(), net.fetches.len(), net.regs()), (0, reads, 2));
+        while net.fetch_one() {}
+        assert_eq!((types(&net), net.regs()), (vec![PktType::EOR], 1), "its own is released before it ends");
+        assert_eq!(received(&mut net), Some(Ok(LEN)));
+        assert!(net.outs(0).is_empty(), "the sender's is still lent");
+        net.settle();
+        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!((net.regs(), room), (0, bytes));
+    }
+}
+
+// [M3.7]
+#[test]
+fn without_a_handshake_or_without_reads_the_message_is_sent() {
+    let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 30);
+    let peer = net.peer(0, 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, exact(5), 0);
+    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
+    net.settle();
+    assert_eq!((received(&mut net), room), (Some(Ok(LEN)), bytes.clone()));
+    let (mut net, peer) = met(0, Manner::CALM);
+    net.send(0, peer, &bytes, Some(5), Row::RuntRead);
+    assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
+}
+
+// [M7.9]
+#[test]
+fn a_runting_read_sends_the_head_and_is_read_meanwhile() {
+    for reorder in [false, true] {
+        for early in [false, true] {
+            let (mut net, peer) = met(7000, Manner { reorder, ..Manner::CALM });
+            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            if !early {
+                net.recv(1, &mut room, RecvKind::Untagged, 0);
+            }
+            net.send(0, peer, &bytes, None, Row::RuntRead);
+            assert!(types(&net).iter().all(|ty| *ty == PktType::RUNTREAD_MSGRTM) && net.flights.len() == 4);
+            let second = net.send(0, peer, &bytes, Some(7), Row::RuntRead);
+            assert!(matches!(second, Started::Pending(_)));
+            assert_eq!(types(&net)[4], PktType::LONGREAD_TAGRTM, "one that runts at a time");
+            net.deliver_one();
+            assert_eq!(net.fetches.is_empty(), early || reorder && net.flights.len() < 4);
+            net.settle();
+            if early {
+                net.recv(1, &mut room, RecvKind::Untagged, 0);
+                net.settle();
+            }
+            assert_eq!((received(&mut net), &room), (Some(Ok(LEN)), &bytes));
+            let mut other = vec![0; LEN];
+            net.recv(1, &mut other, exact(7), 0);
+            net.settle();
+            assert_eq!((received(&mut net), &other), (Some(Ok(LEN)), &bytes));
+            assert_eq!((net.outs(0).len(), net.regs(), count(&net, 1, PktType::EOR)), (2, 0, 2));
+            assert_eq!(net.nodes[1].engine.held_bytes(), 0);
+        }
+    }
+}
+
+// [M7.9]
+#[test]
+fn synchronous_messages_never_runt_and_end_by_eor() {
+    let (mut net, peer) = met(1 << 30, Manner::CALM);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let args = SendArgs {
+        buf: lend(&bytes),
+        tag: Some(1),
+        sync: Sync::Yes,
+        cq_data: None,
+        row: Row::RuntRead,
+        user: 1,
+    };
+    net.send_args(0, peer, args);
+    assert_eq!(types(&net), [PktType::LONGREAD_TAGRTM]);
+    net.settle();
+    assert!(net.outs(0).is_empty(), "nobody has received it");
+    net.recv(1, &mut room, ANY, 0);
+    net.settle();
+    assert_eq!((net.outs(0).len(), count(&net, 1, PktType::RECEIPT)), (1, 0));
+}
+
+// [M7.4]
+#[test]
+fn of_a_message_too_long_what_fits_is_read() {
+    for row in [Row::LongRead, Row::RuntRead] {
+        for space in [0, 100, RUNT, RUNT + 1, LEN - 1] {
+            let (mut net, peer) = met(1 << 30, Manner { reorder: true, ..Manner::CALM });
+            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            net.recv(1, &mut room[..space], ANY, 0);
+            net.send(0, peer, &bytes, Some(1), row);
+            net.settle();
+            assert_eq!(received(&mut net), Some(Err(OpError::Truncated { len: LEN as u64, room: space })));
+            assert_eq!((net.outs(0).len(), net.regs()), (1, 0), "{row:?} {space}");
+            assert_eq!(room[..space], bytes[..space]);
+            assert!(room[space..].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+// [M7.5] [M7.6]
+#[test]
+fn what_cannot_be_read_is_sent() {
+    let disturb: [fn(&mut Net); 4] = [
+        |net| net.nodes[1].device.no_reg = Some(NoReg::Full),
+        |net| net.nodes[1].device.no_reg = Some(NoReg::Refused),
+        |net| net.nodes[1].device.fault = Some(Fault::Device(7)),
+        |net| {
+            let wire = net.nodes[1].wire;
+            net.nodes[1].engine.set_rdma(wire, Default::default());
+        },
+    ];
+    for (row, disturb) in [Row::LongRead, Row::RuntRead].into_iter().flat_map(|r| disturb.map(|d| (r, d))) {
+        for sync in [Sync::No, Sync::Yes] {
+            for (reorder, early) in [(false, false), (true, false), (true, true)] {
+                let (mut net, peer) = met(20_000, Manner { reorder, ..Manner::CALM });
+                disturb(&mut net);
+                let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+                if !early {
+                    net.recv(1, &mut room, ANY, 0);
+                }
+                let args = SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, row, user: 1 };
+                net.send_args(0, peer, args);
+                net.settle();
+                if early {
+                    net.recv(1, &mut room, ANY, 0);
+                    net.settle();
+                }
+                assert_eq!((received(&mut net), &room), (Some(Ok(LEN)), &bytes), "{row:?}");
+                assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+                assert_eq!((net.regs(), count(&net, 1, PktType::READ_NACK)), (0, 1));
+                let again = match sync {
+                    Sync::No => PktType::LONGCTS_TAGRTM,
+                    Sync::Yes => PktType::DC_LONGCTS_TAGRTM,
+                };
+                assert_eq!((count(&net, 0, again), count(&net, 1, PktType::EOR)), (1, 0));
+                let dropped =
+                    net.nodes[0].engine.stats().rare.bad_id + net.nodes[1].engine.stats().rare.bad_id;
+                assert_eq!(dropped, 0);
+            }
+        }
+    }
+}
+
+// [M7.8]
+#[test]
+fn a_sender_that_cannot_register_sends() {
+    for why in [NoReg::Full, NoReg::Refused] {
+        let (mut net, peer) = met(1 << 30, Manner::CALM);
+        net.nodes[0].device.no_reg = Some(why);
+        let bytes = letter(1, LEN);
+        net.send(0, peer, &bytes, Some(1), Row::LongRead);
+        assert_eq!(types(&net), [PktType::LONGCTS_TAGRTM]);
+    }
+}
+
+/// Either side loses the other after any number of steps: each operation ends once, no registration is left, and a
+/// receive ends only when the device no longer writes to it.
+// [M7.3]
+#[test]
+fn a_peer_lost_at_any_step_leaves_nothing() {
+    for row in [Row::LongRead, Row::RuntRead] {
+        for (loser, refuse) in [(0, false), (1, false), (0, true), (1, true)] {
+            for steps in 0..24 {
+                let (mut net, peer) = met(9000, Manner::CALM);
+                let back = net.peer(1, 0);
+                net.nodes[1].device.no_reg = refuse.then_some(NoReg::Full);
+                let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+                net.recv(1, &mut room, ANY, 0);
+                net.send(0, peer, &bytes, Some(1), row);
+                for step in 0..steps {
+                    let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
+                }
+                let lost = if loser == 0 { peer } else { back };
+                net.at(loser, |e, w| e.on_peer_fault(w, lost, Fault::Gone));
+                if let Some(result) = net.outs(1).iter().find(|out| matches!(out, Out::RecvDone { .. })) {
+                    assert!(net.fetches.is_empty() || loser == 0, "{result:?} under a read");
+                }
+                net.at(loser, |e, w| e.remove_peer(w, lost));
+                while net.fetch_one() {}
+                assert_eq!(net.nodes[loser].device.live(), 0, "{row:?} loser {loser} after {steps}");
+                assert!(net.nodes[loser].engine.idle(None));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fault_of_the_device_that_means_the_peer_fails_it() {
+    let (mut net, peer) = met(9000, Manner::CALM);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, ANY, 0);
+    net.send(0, peer, &bytes, Some(1), Row::LongRead);
+    net.deliver_one();
+    net.gone = Some(0);
+    while net.fetch_one() {}
+    let outs = net.outs(1);
+    assert_eq!(outs.len(), 2, "{outs:?}");
+    assert!(outs.contains(&Out::RecvDone { user: 0, result: Err(OpError::Peer(Fault::Gone)) }));
+    assert_eq!(net.nodes[1].device.live(), 0);
+}
+
+#[test]
+fn reading_from_oneself() {
+    let cfg = EngineConfig { runt_size: RUNT, ..EngineConfig::default() };
+    let mut net = Net::with(1, 1, Manner::CALM, cfg).with_rdma(9000);
+    let me = net.peer(0, 0);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let mut small = [0; 1];
+    net.recv(0, &mut small, exact(9), 0);
+    net.send(0, me, &[1], Some(9), Row::Eager);
+    net.settle();
+    net.outs(0);
+    for row in [Row::LongRead, Row::RuntRead] {
+        room.fill(0);
+        net.recv(0, &mut room, ANY, 0);
+        net.send(0, me, &bytes, Some(1), row);
+        net.settle();
+        assert_eq!((net.outs(0).len(), net.regs()), (2, 0));
+        assert_eq!(room, bytes);
+    }
+    assert_eq!(net.nodes[0].engine.stats().sent(Row::LongRead).msgs, 1);
+    assert_eq!(net.nodes[0].engine.stats().received(Row::RuntRead).bytes, LEN as u64);
+}
+
+// [M7.10]
+#[test]
+fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {
+    let (mut net, _) = met(1 << 30, Manner::CALM);
+    let mut room = vec![0; LEN];
+    net.recv(1, &mut room, ANY, 0);
+    let claim = |net: &mut Net, msg_id: u32, iov: RmaIov| {
+        let opts = Opts { connid: Some(1000), ..Opts::NONE };
+        let read_iov = Iovs::one(iov);
+        let hdr = LongRead { msg_id, tag: Some(1), msg_length: LEN as u64, send_id: 77, read_iov, opts };
+        let mut bytes = vec![0; 256];
+        let len = hdr.write(&mut bytes);
+        bytes.truncate(len);
+        net.deliver(&Flight { from: 0, to: 1, bytes });
+    };
+    claim(&mut net, 1, RmaIov { addr: 4096, len: LEN as u64 - 1, key: 1 });
+    assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadSegment), 1);
+    claim(&mut net, 2, RmaIov { addr: u64::MAX - 8, len: LEN as u64, key: u64::MAX });
+    net.settle();
+    assert_eq!((count(&net, 1, PktType::READ_NACK), net.regs(), received(&mut net)), (1, 0, None));
+    assert_eq!(net.nodes[0].engine.stats().dropped(Reason::BadId), 1, "nobody has announced it");
+    assert!(room.iter().all(|byte| *byte == 0));
+}

@@ -268,6 +268,7 @@ mod tests {
             kind: uct::api::DevKind::Net,
             about: "EFA NIC (0xefa2) at 0000:00:1f.0".into(),
             messages: true,
+            stand_in: false,
         };
         let text = text(&[Found { unusable: Some("no driver is bound to it".into()), ..nothing_of(&r) }]);
         for line in [

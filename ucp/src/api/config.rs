@@ -12,7 +12,8 @@ ucs::config_table! {
         /// Transports to use: a comma list of names and aliases, or with a leading ^ the ones not to use.
         /// Aliases: all, shm (memory shared on this host), self or loopback (within the process), srd (efa), net.
         pub tls: String = "all", key "TLS";
-        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all.
+        /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software devices that stand in
+        /// for hardware are used beside it only by name.
         pub net_devices: String = "all", key "NET_DEVICES";
         /// Length from which a message is announced and then pulled in windows (long-CTS) instead of pushed.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
@@ -40,7 +41,7 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
             return Err(unknown_device(name, found));
         }
     }
-    let chosen: Vec<TlResource> = found
+    let mut chosen: Vec<TlResource> = found
         .iter()
         .filter(|r| tls.allows(|name| named(name, r)))
         // One without messages (`cma`) is no lane by itself; naming it does no harm.
@@ -48,6 +49,9 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
         .filter(|r| r.kind != DevKind::Net || devices.allows(|name| name == "all" || r.dev == name))
         .cloned()
         .collect();
+    let is_real = |r: &TlResource| r.kind == DevKind::Net && !r.stand_in;
+    let real: Vec<&'static str> = chosen.iter().filter(|r| is_real(r)).map(|r| r.tl).collect();
+    chosen.retain(|r| !r.stand_in || !real.contains(&r.tl) || devices.wants(&r.dev));
     if chosen.is_empty() {
         return Err(OpenError::Config(format!(
             "UCX_TLS={} and UCX_NET_DEVICES={} leave no transport (there are: {})",
@@ -106,6 +110,11 @@ impl<'a> List<'a> {
         List { names: text.split(',').map(str::trim).filter(|n| !n.is_empty()).collect(), deny }
     }
 
+    /// Whether it wants this one by name.
+    fn wants(&self, name: &str) -> bool {
+        !self.deny && self.names.contains(&name)
+    }
+
     fn allows(&self, is: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|n| is(n)) != self.deny
     }
@@ -122,6 +131,7 @@ mod tests {
             kind,
             about: String::new(),
             messages: true,
+            stand_in: dev.starts_with("soft"),
         };
         vec![
             one("self", "memory", DevKind::Loopback),
@@ -132,11 +142,15 @@ mod tests {
     }
 
     fn picks(tls: &str, devices: &str) -> Result<String, String> {
+        picks_of(&found(), tls, devices)
+    }
+
+    fn picks_of(found: &[TlResource], tls: &str, devices: &str) -> Result<String, String> {
         let config = Config { tls: tls.into(), net_devices: devices.into(), ..Config::default() };
         let names = |rs: Vec<TlResource>| {
             rs.iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect::<Vec<_>>().join(" ")
         };
-        choose(&found(), &config).map(names).map_err(|e| e.to_string())
+        choose(found, &config).map(names).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -149,6 +163,19 @@ mod tests {
         assert_eq!(picks("^efa", "all").as_deref(), Ok("self/memory posix/memory"));
         assert_eq!(picks("^shm, self", "^softefa0").as_deref(), Ok("efa/softefa1"));
         assert_eq!(picks("posix", "softefa0").as_deref(), Ok("posix/memory"));
+    }
+
+    #[test]
+    fn a_stand_in_gives_way_to_hardware() {
+        let mut found = found();
+        let nic = TlResource { dev: "rdmap0s31:1".into(), stand_in: false, ..found[2].clone() };
+        found.insert(2, nic);
+        let picks = |tls, devices| picks_of(&found, tls, devices).unwrap();
+        assert_eq!(picks("all", "all"), "self/memory posix/memory efa/rdmap0s31:1");
+        assert_eq!(picks("efa", "^softefa0"), "efa/rdmap0s31:1");
+        assert_eq!(picks("efa", "softefa1"), "efa/softefa1");
+        assert_eq!(picks("efa", "all,softefa1"), "efa/rdmap0s31:1 efa/softefa1");
+        assert_eq!(picks("efa", "^rdmap0s31:1"), "efa/softefa0 efa/softefa1");
     }
 
     #[test]

@@ -53,7 +53,8 @@ const ROWS: &[Row] = &[
 /// Devices of libibverbs first: a real NIC reaches everybody, a software device this host only.
 fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
     let mut all = verbs_devices();
-    let resource = |d: soft::SoftDevice| only(efa::TL, &d.name, DevKind::Net, &d.about);
+    let resource =
+        |d: soft::SoftDevice| TlResource { stand_in: true, ..only(efa::TL, &d.name, DevKind::Net, &d.about) };
     all.extend(soft::list(source)?.into_iter().map(resource));
     Ok(all)
 }
@@ -71,7 +72,11 @@ fn open_efa(dev: &str, source: &Source) -> Result<Iface, OpenError> {
 #[cfg(feature = "verbs")]
 fn verbs_devices() -> Vec<TlResource> {
     let found = efa::dev::verbs::list().into_iter();
-    found.map(|d| only(efa::TL, &d.name, DevKind::Net, &d.about)).collect()
+    let resource = |d: efa::dev::verbs::VerbsDevice| TlResource {
+        stand_in: d.software,
+        ..only(efa::TL, &d.name, DevKind::Net, &d.about)
+    };
+    found.map(resource).collect()
 }
 
 #[cfg(not(feature = "verbs"))]
@@ -132,7 +137,7 @@ pub fn tables() -> Vec<&'static TableDesc> {
 }
 
 fn only(tl: &'static str, dev: &str, kind: DevKind, about: &str) -> TlResource {
-    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true }
+    TlResource { tl, dev: dev.into(), kind, about: about.into(), messages: true, stand_in: false }
 }
 
 fn load<T: Table>(source: &Source) -> Result<T, OpenError> {

@@ -210,6 +210,9 @@ pub struct TlResource {
     pub about: String,
     /// Whether it carries active messages; one that does not serves beside one that does.
     pub messages: bool,
+    /// A software device that stands in for hardware and reaches this host only: not to be used unasked where there is
+    /// hardware for the same transport.
+    pub stand_in: bool,
 }
 
 /// Everything an interface says about itself. Fixed for its lifetime.

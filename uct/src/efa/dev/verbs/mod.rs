@@ -41,6 +41,8 @@ pub struct VerbsDevice {
     pub name: String,
     /// One line for people.
     pub about: String,
+    /// Whether it is the software device behind the same ABI: its directory in sysfs is not the kernel's.
+    pub software: bool,
 }
 
 /// An opened device. Clones are the same context.
@@ -76,7 +78,7 @@ pub fn list() -> Vec<VerbsDevice> {
                 true => format!("software EFA ({part:#x}, {fw}) behind the verbs ABI"),
                 false => format!("EFA NIC ({part:#x}, firmware {fw}) through verbs"),
             };
-            Some(VerbsDevice { name, about })
+            Some(VerbsDevice { name, about, software: ctx.software })
         })
         .collect()
 }

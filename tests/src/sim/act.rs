@@ -30,8 +30,8 @@ impl World {
         self.step += 1;
         let n = self.dice.below(self.nodes.len() as u64) as usize;
         let k = &self.knobs;
-        let (send, recv, progress, other) = (k.send, k.recv, k.progress, k.other);
-        let roll = self.dice.below(send + recv + progress + other);
+        let (send, recv, progress, other, rma) = (k.send, k.recv, k.progress, k.other, k.rma);
+        let roll = self.dice.below(send + recv + progress + other + rma);
         if roll < send {
             return self.send(n);
         }
@@ -40,6 +40,9 @@ impl World {
         }
         if roll < send + recv + progress {
             return self.progress(n).map(drop);
+        }
+        if roll < send + recv + progress + rma {
+            return self.reach(n);
         }
         match self.dice.below(8) {
             0 => self.probe(n),

@@ -61,6 +61,8 @@ pub struct Knobs {
     pub progress: u64,
     /// Weight of a step that probes, cancels, flushes.
     pub other: u64,
+    /// Weight of a step that reaches into another worker's memory.
+    pub rma: u64,
     /// Sends running at a time in a worker.
     pub window: usize,
     /// Percent of endpoints made at the start; the others are made at the first send.
@@ -98,6 +100,7 @@ impl Knobs {
             other: dice.range(0, 20),
             window: dice.range(1, 48) as usize,
             connected: *dice.pick(&[0, 50, 100]),
+            rma: *dice.pick(&[0, 5, 20]),
         }
     }
 }

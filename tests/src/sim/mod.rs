@@ -9,6 +9,7 @@ mod act;
 pub mod knobs;
 pub mod ledger;
 mod node;
+mod rma;
 mod settle;
 pub mod trace;
 mod world;

@@ -2,6 +2,7 @@
 //! State only; `act.rs` starts things, `settle.rs` ends them.
 
 use super::ledger::{Ledger, Step};
+use super::rma::Shore;
 use super::{Knobs, Limits};
 use std::collections::BTreeMap;
 use ucp::rdm::io::PeerId;
@@ -54,6 +55,8 @@ pub struct Node {
     pub taken: Vec<Taken>,
     /// As above.
     pub flushes: Vec<FlushRequest>,
+    /// Its memory, and its operations on that of others.
+    pub shore: Shore,
     /// Endpoints by worker; made at first use.
     pub eps: Vec<Option<Ep>>,
     /// Which worker a peer number stands for, as messages have shown.
@@ -98,6 +101,7 @@ impl Node {
             recvs: Vec::new(),
             taken: Vec::new(),
             flushes: Vec::new(),
+            shore: Shore::new(n, limits.workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
             eps: (0..limits.workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
             ledger: Ledger::default(),

@@ -25,6 +25,7 @@ impl World {
         self.settle_recvs(n)?;
         self.settle_sends(n)?;
         self.settle_flushes(n)?;
+        self.settle_shore(n)?;
         Ok(events)
     }
 

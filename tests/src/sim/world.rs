@@ -136,6 +136,9 @@ impl World {
             if left != (0, 0, 0, 0) {
                 return Err(self.fail(format!("worker {n}: sends, receives, probes, flushes left: {left:?}")));
             }
+            if node.shore.open() != 0 {
+                return Err(self.fail(format!("worker {n}: {} operations on memory left", node.shore.open())));
+            }
             if node.worker.requests() != 0 {
                 return Err(self.fail(format!("worker {n}: {} requests left", node.worker.requests())));
             }
@@ -156,6 +159,7 @@ impl World {
                 + rare.bad_segment
                 + rare.bad_id
                 + rare.bad_window
+                + rare.bad_access
                 + rare.peers_failed;
             if bad != 0 {
                 return Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}")));
@@ -164,6 +168,7 @@ impl World {
             self.outcome.out_of_order += rare.out_of_order;
             self.outcome.full += rare.full;
         }
+        self.look_at_shores()?;
         self.outcome.steps = self.step;
         self.outcome.virtual_ns = self.fabric.now();
         self.trace.tell(&[self.fabric.now()], format_args!("end at {} ns", self.fabric.now()));

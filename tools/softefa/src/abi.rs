@@ -557,3 +557,6 @@ layout! {
     IbvPortAttr: 52;
     IbvGidEntry: 32;
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,30 +158,11 @@ impl ShmPeer {
         !n.is_multiple_of(LOOK_EVERY) || !self.remote.is_dead()
     }
 
-    /// A message in the descriptor. // HOT
+    /// A message, wherever it travels. What the receives are like is looked at after the credit: it holds for all of them. // HOT
     #[inline]
-    fn send_short(&self, from: From, msg: &Msg<'_>) -> Verdict {
+    fn send_message(&self, from: From, msg: &Msg<'_>) -> Verdict {
         let h = self.seg.hdr();
-        let claim = match self.claim(&h.head, &h.credit, &self.ring) {
-            Ok(claim) => claim,
-            Err(verdict) => return verdict,
-        };
-        let desc = self.seg.desc(claim.index);
-        self.sign(desc, &claim, self.seg.shape().ring);
-        let mut words = [0u64; INLINE / 8];
-        // SAFETY: the caller has checked that the message is at most INLINE bytes, the size of `words`.
-        unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
-        for (to, word) in desc.body.iter().zip(words) {
-            to.store(word, Relaxed);
-        }
-        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_INLINE);
-        Verdict::Done(DevStatus::Ok)
-    }
-
-    /// A message beside the descriptor. // HOT
-    #[inline]
-    fn send_long(&self, from: From, msg: &Msg<'_>) -> Verdict {
-        let h = self.seg.hdr();
+        let short = msg.len() as usize <= INLINE;
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
@@ -190,7 +171,7 @@ impl ShmPeer {
             if !self.granted(word as u32, &h.credit, &self.ring) {
                 return self.miss();
             }
-            if self.ring.direct.get() || msg.len() > self.ring.shortest.get() {
+            if msg.len() > self.ring.shortest.get() || (!short && self.ring.direct.get()) {
                 match self.send_looking(from, msg, word) {
                     Ok(verdict) => return verdict,
                     Err(now) => word = now,
@@ -198,10 +179,26 @@ impl ShmPeer {
                 continue;
             }
             match self.take(&h.head, word) {
+                Ok(claim) if short => return self.fill_desc(&claim, from, msg),
                 Ok(claim) => return self.fill_slot(&claim, from, msg),
                 Err(now) => word = now,
             }
         }
+    }
+
+    /// Writes a short message into its descriptor and hands it over. // HOT
+    #[inline]
+    fn fill_desc(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+        let desc = self.seg.desc(claim.index);
+        self.sign(desc, claim, self.seg.shape().ring);
+        let mut words = [0u64; INLINE / 8];
+        // SAFETY: the caller has checked that the message is at most INLINE bytes, the size of `words`.
+        unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
+        for (to, word) in desc.body.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_INLINE);
+        Verdict::Done(DevStatus::Ok)
     }
 
     /// The same where receives differ: a look at the landing of the one this message would get. It is read before the
@@ -299,12 +296,7 @@ impl Peer for ShmPeer {
         if !self.alive() {
             return BAD_DEST;
         }
-        let len = msg.len();
-        if len as usize <= INLINE && len <= self.ring.shortest.get() {
-            self.send_short(from, msg)
-        } else {
-            self.send_long(from, msg)
-        }
+        self.send_message(from, msg)
     }
 
     fn read(&self, from: From, op: &Rdma) -> Verdict {

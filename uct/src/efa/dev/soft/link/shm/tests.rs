@@ -197,6 +197,22 @@ fn closing_believes_no_impossible_claims() {
     }
 }
 
+/// What a sender remembers of the receives is older than the one its message would get.
+#[test]
+fn a_receive_shorter_than_all_before_is_not_given_a_longer_message() {
+    let (side, to, _seg) = side();
+    let recv = |len| side.qp.recv(1, Sge { addr: side.mr.addr(), len, lkey: side.mr.lkey() }).unwrap();
+    // The first looks before anything is posted.
+    side.qp.send_inline(&to, 1, b"01234567", None).unwrap();
+    recv(8);
+    assert_eq!(side.received(2), [(1, 8, DevStatus::Ok)]);
+    recv(7);
+    side.qp.send_inline(&to, 2, b"01234567", None).unwrap();
+    assert_eq!(side.received(2), [], "too long for the receive");
+    side.qp.send_inline(&to, 3, b"0123456", None).unwrap();
+    assert_eq!(side.received(2), [(1, 7, DevStatus::Ok)]);
+}
+
 /// Receives in memory that senders cannot map: payload slots, first those used in turn, then the others.
 #[test]
 fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {

@@ -1,0 +1,337 @@
+/* A verbs program for the tests of softefa (tests/tests/softefa_verbs.rs): one scene per argument, each in one process
+ * with two queue pairs of one device. Prints what went wrong and where; says nothing if all is well. */
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/efadv.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                                         \
+    do {                                                                                                    \
+        if (!(what)) {                                                                                      \
+            fprintf(stderr, "%s:%d: %s (errno %d)\n", __func__, __LINE__, #what, errno);                     \
+            exit(1);                                                                                        \
+        }                                                                                                   \
+    } while (0)
+
+enum { LEN = 1 << 16, QKEY = 0x77 };
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static struct ibv_ah *ah;
+static uint8_t *bytes;
+
+struct side {
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq;
+    struct ibv_qp *qp;
+};
+
+static void open_device(void) {
+    int n = 0;
+    struct ibv_device **list = ibv_get_device_list(&n);
+    CHECK(list && n == 1);
+    ctx = ibv_open_device(list[0]);
+    CHECK(ctx);
+    ibv_free_device_list(list);
+    pd = ibv_alloc_pd(ctx);
+    CHECK(pd);
+    bytes = calloc(1, LEN);
+    mr = ibv_reg_mr(pd, bytes, LEN, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr);
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    CHECK(ibv_query_gid(ctx, 1, 0, &attr.grh.dgid) == 0);
+    ah = ibv_create_ah(pd, &attr);
+    CHECK(ah);
+}
+
+static struct side open_side(int type, int retries) {
+    struct side s;
+    s.channel = ibv_create_comp_channel(ctx);
+    CHECK(s.channel);
+    s.cq = ibv_create_cq(ctx, 64, bytes, s.channel, 0);
+    CHECK(s.cq);
+    struct ibv_qp_cap cap = {16, 16, 2, 3, 0};
+    if (type == IBV_QPT_UD) {
+        struct ibv_qp_init_attr init = {
+            .send_cq = s.cq, .recv_cq = s.cq, .cap = cap, .qp_type = type, .sq_sig_all = 1};
+        s.qp = ibv_create_qp(pd, &init);
+    } else {
+        struct ibv_qp_init_attr_ex init = {
+            .send_cq = s.cq, .recv_cq = s.cq, .cap = cap, .qp_type = type, .sq_sig_all = 1,
+            .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd,
+            .send_ops_flags = IBV_QP_EX_WITH_SEND};
+        struct efadv_qp_init_attr efa = {.driver_qp_type = EFADV_QP_DRIVER_TYPE_SRD};
+        s.qp = efadv_create_qp_ex(ctx, &init, &efa, sizeof(efa));
+    }
+    CHECK(s.qp);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
+    CHECK(ibv_modify_qp(s.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    attr.qp_state = IBV_QPS_RTR;
+    CHECK(ibv_modify_qp(s.qp, &attr, IBV_QP_STATE) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.rnr_retry = retries;
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN | (type == IBV_QPT_UD ? 0 : IBV_QP_RNR_RETRY);
+    CHECK(ibv_modify_qp(s.qp, &attr, mask) == 0);
+    return s;
+}
+
+static void close_side(struct side s) {
+    CHECK(ibv_destroy_qp(s.qp) == 0 && ibv_destroy_cq(s.cq) == 0);
+    CHECK(ibv_destroy_comp_channel(s.channel) == 0);
+}
+
+static void close_device(void) {
+    CHECK(ibv_destroy_ah(ah) == 0 && ibv_dereg_mr(mr) == 0 && ibv_dealloc_pd(pd) == 0);
+    CHECK(ibv_close_device(ctx) == 0);
+}
+
+static void send_to(struct side from, struct side to, int at, int len) {
+    struct ibv_sge sge = {(uintptr_t)bytes + at, len, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+                             .send_flags = IBV_SEND_SIGNALED}, *bad;
+    wr.wr.ud.ah = ah;
+    wr.wr.ud.remote_qpn = to.qp->qp_num;
+    wr.wr.ud.remote_qkey = QKEY;
+    CHECK(ibv_post_send(from.qp, &wr, &bad) == 0);
+}
+
+static void receive(struct side s, int id, const struct ibv_sge *pieces, int n) {
+    struct ibv_sge list[3];
+    memcpy(list, pieces, n * sizeof(*pieces));
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = list, .num_sge = n}, *bad;
+    CHECK(ibv_post_recv(s.qp, &wr, &bad) == 0);
+}
+
+static void receive_one(struct side s, int id, int at, int len) {
+    struct ibv_sge sge = {(uintptr_t)bytes + at, len, mr->lkey};
+    receive(s, id, &sge, 1);
+}
+
+/* Polls until there is something, for at most about five seconds. */
+static struct ibv_wc polled(struct side s) {
+    struct ibv_wc wc;
+    for (int i = 0; i < 5000; i++) {
+        int n = ibv_poll_cq(s.cq, 1, &wc);
+        CHECK(n >= 0);
+        if (n == 1)
+            return wc;
+        usleep(1000);
+    }
+    CHECK(!"a completion");
+    return wc;
+}
+
+static int nothing(struct side s) {
+    struct ibv_wc wc;
+    return ibv_poll_cq(s.cq, 1, &wc) == 0;
+}
+
+/* Whether the channel becomes readable within so many milliseconds. */
+static int readable(struct side s, int ms) {
+    struct pollfd fd = {.fd = s.channel->fd, .events = POLLIN};
+    return poll(&fd, 1, ms) == 1;
+}
+
+static void take_event(struct side s) {
+    struct ibv_cq *cq = NULL;
+    void *context = NULL;
+    CHECK(ibv_get_cq_event(s.channel, &cq, &context) == 0);
+    CHECK(cq == s.cq && context == bytes);
+    ibv_ack_cq_events(cq, 1);
+}
+
+static void *ready_later(void *side) {
+    usleep(50 * 1000);
+    receive_one(*(struct side *)side, 9, 0, 100);
+    return NULL;
+}
+
+/* A channel is silent unless armed, fires once, and wakes a sender whose receiver was not ready. */
+static void scene_events(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    receive_one(b, 1, 1000, 100);
+    send_to(a, b, 0, 10);
+    CHECK(!readable(b, 20));
+    CHECK(polled(b).wr_id == 1 && polled(a).status == IBV_WC_SUCCESS);
+
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    CHECK(!readable(b, 20));
+    receive_one(b, 2, 1000, 100);
+    receive_one(b, 3, 1000, 100);
+    send_to(a, b, 0, 10);
+    CHECK(readable(b, 5000));
+    take_event(b);
+    send_to(a, b, 0, 10);
+    CHECK(!readable(b, 20));
+    CHECK(polled(b).wr_id == 2 && polled(b).wr_id == 3);
+    CHECK(polled(a).status == 0 && polled(a).status == 0);
+
+    /* What came before the arming counts too: nobody sleeps on it. */
+    receive_one(b, 4, 1000, 100);
+    send_to(a, b, 0, 10);
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    CHECK(readable(b, 5000));
+    take_event(b);
+    CHECK(polled(b).wr_id == 4 && polled(a).status == 0);
+
+    CHECK(fcntl(b.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    struct ibv_cq *cq;
+    void *context;
+    CHECK(ibv_get_cq_event(b.channel, &cq, &context) == -1 && errno == EAGAIN);
+    CHECK(ibv_req_notify_cq(b.cq, 1) == EOPNOTSUPP);
+
+    /* The sender sleeps; nobody polls its queue; the receiver comes later. */
+    pthread_t thread;
+    CHECK(ibv_req_notify_cq(a.cq, 0) == 0);
+    send_to(a, b, 0, 10);
+    CHECK(pthread_create(&thread, NULL, ready_later, &b) == 0);
+    CHECK(readable(a, 5000));
+    take_event(a);
+    CHECK(polled(a).status == IBV_WC_SUCCESS && polled(b).wr_id == 9);
+    pthread_join(thread, NULL);
+    close_side(a), close_side(b);
+}
+
+/* Under SOFTEFA_DELAY: what was posted arrives although the poster never polls. */
+static void scene_held(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    receive_one(b, 1, 1000, 100);
+    memcpy(bytes, "held", 4);
+    send_to(a, b, 0, 4);
+    CHECK(nothing(b));
+    CHECK(polled(b).byte_len == 4 && memcmp(bytes + 1000, "held", 4) == 0);
+    /* One more is under way when everything is closed. */
+    receive_one(b, 2, 1000, 100);
+    send_to(a, b, 0, 4);
+    close_side(a), close_side(b);
+}
+
+/* A receive in three pieces; the retries at a receiver that is not ready are counted. */
+static void scene_reliable(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 0), b = open_side(IBV_QPT_DRIVER, 7);
+    uintptr_t base = (uintptr_t)bytes;
+    struct ibv_sge list[3] = {{base + 1000, 3, mr->lkey}, {base + 2000, 4, mr->lkey}, {base + 3000, 50, mr->lkey}};
+    receive(b, 1, list, 3);
+    memcpy(bytes, "abcdefghij", 10);
+    send_to(a, b, 0, 10);
+    struct ibv_wc wc = polled(b);
+    CHECK(wc.status == 0 && wc.byte_len == 10 && wc.opcode == IBV_WC_RECV && wc.src_qp == a.qp->qp_num);
+    CHECK(!memcmp(bytes + 1000, "abc", 3) && !memcmp(bytes + 2000, "defg", 4) && !memcmp(bytes + 3000, "hij", 3));
+    CHECK(polled(a).status == IBV_WC_SUCCESS);
+    send_to(a, b, 0, 10);
+    wc = polled(a);
+    CHECK(wc.status == IBV_WC_RNR_RETRY_EXC_ERR && wc.vendor_err == 10);
+    /* No queue pair of that number. */
+    struct side gone = open_side(IBV_QPT_DRIVER, 7);
+    struct side copy = gone;
+    struct ibv_qp dead = {.qp_num = gone.qp->qp_num};
+    close_side(gone);
+    copy.qp = &dead;
+    send_to(a, copy, 0, 10);
+    wc = polled(a);
+    CHECK(wc.status == IBV_WC_REM_INV_RD_REQ_ERR && wc.vendor_err == 9);
+    close_side(a), close_side(b);
+}
+
+/* Datagrams: 40 bytes of network header in front; what finds no receive, or one too short, is lost without a word. */
+static void scene_datagrams(void) {
+    struct side a = open_side(IBV_QPT_UD, 0), b = open_side(IBV_QPT_UD, 0);
+    memcpy(bytes, "datagram", 8);
+    send_to(a, b, 0, 8);
+    CHECK(polled(a).status == IBV_WC_SUCCESS);
+    receive_one(b, 1, 1000, 47);
+    send_to(a, b, 0, 8);
+    CHECK(polled(a).status == IBV_WC_SUCCESS && nothing(b));
+    send_to(a, b, 0, 7);
+    struct ibv_wc wc = polled(b);
+    CHECK(wc.wr_id == 1 && wc.byte_len == 47 && !memcmp(bytes + 1040, "datagra", 7));
+    uintptr_t base = (uintptr_t)bytes;
+    struct ibv_sge list[2] = {{base + 2000, 42, mr->lkey}, {base + 3000, 100, mr->lkey}};
+    receive(b, 2, list, 2);
+    send_to(a, b, 0, 8);
+    wc = polled(b);
+    CHECK(wc.wr_id == 2 && wc.byte_len == 48);
+    CHECK(!memcmp(bytes + 2040, "da", 2) && !memcmp(bytes + 3000, "tagram", 6));
+    struct ibv_sge shy = {base, 39, mr->lkey};
+    struct ibv_recv_wr wr = {.sg_list = &shy, .num_sge = 1}, *bad = NULL;
+    CHECK(ibv_post_recv(b.qp, &wr, &bad) == EINVAL && bad == &wr);
+    CHECK(polled(a).status == 0 && polled(a).status == 0);
+    close_side(a), close_side(b);
+}
+
+/* What UCX asks before it opens a device. */
+static void scene_files(void) {
+    struct stat st;
+    CHECK(stat("/dev/infiniband/uverbs0", &st) == 0 && S_ISCHR(st.st_mode));
+    CHECK(access("/dev/infiniband/uverbs0", R_OK | W_OK) == 0);
+    CHECK(stat("/dev/infiniband/uverbs7", &st) == -1 && errno == ENOENT);
+    CHECK(access("/no/such/file", F_OK) == -1 && errno == ENOENT);
+    CHECK(stat("/proc/self/exe", &st) == 0 && S_ISREG(st.st_mode));
+}
+
+/* Serves one queue pair and tells its number; then waits to be killed. */
+static void scene_victim(void) {
+    struct side b = open_side(IBV_QPT_DRIVER, 7);
+    union ibv_gid gid;
+    CHECK(ibv_query_gid(ctx, 1, 0, &gid) == 0);
+    for (int i = 0; i < 16; i++)
+        printf("%02x", gid.raw[i]);
+    printf(" %u\n", b.qp->qp_num);
+    fflush(stdout);
+    pause();
+}
+
+/* Sends to the victim, which is never ready, and sees it die. */
+static void scene_mourner(const char *gid_text, const char *qpn_text) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), to = a;
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    for (int i = 0; i < 16; i++) {
+        unsigned byte;
+        CHECK(sscanf(gid_text + 2 * i, "%2x", &byte) == 1);
+        attr.grh.dgid.raw[i] = byte;
+    }
+    ibv_destroy_ah(ah);
+    ah = ibv_create_ah(pd, &attr);
+    CHECK(ah);
+    struct ibv_qp dead = {.qp_num = strtoul(qpn_text, NULL, 10)};
+    to.qp = &dead;
+    send_to(a, to, 0, 10);
+    CHECK(nothing(a));
+    printf("sent\n");
+    fflush(stdout);
+    struct ibv_wc wc = polled(a);
+    CHECK(wc.status == IBV_WC_REM_INV_RD_REQ_ERR && wc.vendor_err == 9);
+    close_side(a);
+}
+
+int main(int argc, char **argv) {
+    const char *scene = argc > 1 ? argv[1] : "";
+    open_device();
+    if (!strcmp(scene, "events"))
+        scene_events();
+    else if (!strcmp(scene, "held"))
+        scene_held();
+    else if (!strcmp(scene, "reliable"))
+        scene_reliable();
+    else if (!strcmp(scene, "datagrams"))
+        scene_datagrams();
+    else if (!strcmp(scene, "files"))
+        scene_files();
+    else if (!strcmp(scene, "victim"))
+        scene_victim();
+    else if (!strcmp(scene, "mourner") && argc == 4)
+        scene_mourner(argv[2], argv[3]);
+    else
+        CHECK(!"a scene");
+    close_device();
+    return 0;
+}

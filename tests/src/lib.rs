@@ -5,6 +5,7 @@
 pub mod conform;
 pub mod dice;
 pub mod interop;
+pub mod launcher;
 pub mod litter;
 pub mod partner;
 pub mod pattern;

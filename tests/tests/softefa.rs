@@ -3,36 +3,9 @@
 
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A client that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// What is to be over in a moment.
-const SHORT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Builds the launcher and the library; answers the launcher.
-fn softefa() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        // This program is TARGET/PROFILE/deps/NAME.
-        let me = std::env::current_exe().unwrap();
-        let profile = me.ancestors().nth(2).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(root).args(["build", "--quiet", "--package", "softefa"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.join("softefa")
-    })
-}
+use suites::launcher::{PATIENCE, assert_no_tree, finish, good, softefa, start, text, trees_of};
 
 /// Whether a client is installed; says so if it is not.
 fn have(program: &str) -> bool {
@@ -42,67 +15,6 @@ fn have(program: &str) -> bool {
         println!("skipped: no {program} on this machine (Debian package libfabric-bin)");
     }
     there
-}
-
-/// A process that is ended when the test ends.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts `softefa run OPTIONS -- COMMAND` with nothing else of ours set.
-fn start(options: &[&str], command: &[&str]) -> Running {
-    let mut run = Command::new(softefa());
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if ["UCX_", "SOFTEFA_", "FI_"].iter().any(|p| text.starts_with(p)) {
-            run.env_remove(&name);
-        }
-    }
-    run.arg("run").args(options).arg("--").args(command);
-    Running(run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-}
-
-/// Waits for its end and answers what it printed.
-fn finish(mut running: Running, what: &str) -> Output {
-    use std::io::Read;
-    let (stdout, stderr) = (running.0.stdout.take(), running.0.stderr.take());
-    let drain = |from: Option<Box<dyn Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut all = Vec::new();
-            from.into_iter().for_each(|mut from| {
-                let _ = from.read_to_end(&mut all);
-            });
-            all
-        })
-    };
-    let out = drain(stdout.map(|s| Box::new(s) as Box<dyn Read + Send>));
-    let err = drain(stderr.map(|s| Box::new(s) as Box<dyn Read + Send>));
-    let until = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = running.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < until, "{what} hangs");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What a run printed, if it went well.
-fn good(running: Running, what: &str) -> String {
-    let out = finish(running, what);
-    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(out.status.success(), "{what}: {:?}\n{stdout}\n{stderr}", out.status);
-    stdout
 }
 
 /// Whether somebody listens on a TCP port.
@@ -193,25 +105,6 @@ fn fi_pingpong_datagrams() {
         return;
     }
     assert!(!pingpong(&[], &["-e", "dgram", "-I", "10"]).is_empty());
-}
-
-/// Trees of the run whose process is or was `pid`.
-fn trees_of(pid: u32) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("softefa-sys.") && name.split('.').nth(2) == Some(&pid.to_string())
-    };
-    entries.filter(ours).collect()
-}
-
-/// The watcher removes the tree a moment after the program's end.
-fn assert_no_tree(pid: u32) {
-    let until = Instant::now() + SHORT_PATIENCE;
-    while !trees_of(pid).is_empty() {
-        assert!(Instant::now() < until, "left: {:?}", trees_of(pid));
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

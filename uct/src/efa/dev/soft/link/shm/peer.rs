@@ -41,6 +41,8 @@ pub struct ShmPeer {
     side: Seen,
     sent: Cell<u32>,
     misses: Cell<u32>,
+    /// The receiver was found dead: it stays so, for whoever asks again at once.
+    gone: Cell<bool>,
     waker: OnceCell<Option<Waker>>,
 }
 
@@ -61,6 +63,7 @@ impl ShmPeer {
             side: Seen::default(),
             sent: Cell::new(0),
             misses: Cell::new(0),
+            gone: Cell::new(false),
             waker: OnceCell::new(),
         }
     }
@@ -83,7 +86,16 @@ impl ShmPeer {
     fn miss(&self) -> Verdict {
         let n = self.misses.get();
         self.misses.set(n.wrapping_add(1));
-        if n.is_multiple_of(LOOK_MISSES) && self.remote.is_dead() { BAD_DEST } else { Verdict::NotReady }
+        if n.is_multiple_of(LOOK_MISSES) {
+            self.look();
+        }
+        if self.gone.get() { BAD_DEST } else { Verdict::NotReady }
+    }
+
+    /// Looks whether the receiver lives. One system call.
+    #[cold]
+    fn look(&self) {
+        self.gone.set(self.remote.is_dead());
     }
 
     /// Claims the next place. // HOT
@@ -155,7 +167,10 @@ impl ShmPeer {
     fn alive(&self) -> bool {
         let n = self.sent.get().wrapping_add(1);
         self.sent.set(n);
-        !n.is_multiple_of(LOOK_EVERY) || !self.remote.is_dead()
+        if n.is_multiple_of(LOOK_EVERY) {
+            self.look();
+        }
+        !self.gone.get()
     }
 
     /// A message, wherever it travels. What the receives are like is looked at after the credit: it holds for all of them. // HOT

@@ -1,0 +1,158 @@
+//! What verbs promise, and what goes wrong around a run: a C program of our own (tests/c/verbs_client.c) under `softefa run`.
+//! Needs a C compiler and the headers of libibverbs (Debian package libibverbs-dev); without them these tests say so and pass.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use suites::launcher::{assert_no_tree, finish, good, start, text};
+
+/// A folder for what these tests build.
+fn folder() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("softefa-verbs-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Compiles C; nothing without a compiler or what it needs.
+fn compile(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
+    let program = folder().join(name);
+    let built = Command::new("cc").arg("-o").args([&program, source]).args(flags).output().ok()?;
+    if !built.status.success() {
+        println!("skipped: {}", text(&built.stderr));
+        return None;
+    }
+    Some(program)
+}
+
+/// The verbs program.
+fn client() -> Option<&'static str> {
+    static BUILT: OnceLock<Option<String>> = OnceLock::new();
+    let build = || {
+        if !Path::new("/usr/include/infiniband/efadv.h").is_file() {
+            println!("skipped: no infiniband/efadv.h (Debian package libibverbs-dev)");
+            return None;
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/verbs_client.c");
+        let flags = ["-Wall", "-Werror", "-O1", "-libverbs", "-lefa", "-lpthread"];
+        Some(compile("client", &source, &flags).expect("it compiles").to_str().unwrap().to_owned())
+    };
+    BUILT.get_or_init(build).as_deref()
+}
+
+/// Runs scenes; nothing may be printed.
+fn scenes(options: &[&str], names: &[&str]) {
+    let Some(client) = client() else { return };
+    for name in names {
+        let out = finish(start(options, &[client, name]), name);
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+        assert_eq!(text(&out.stderr), "", "{name}");
+    }
+}
+
+#[test]
+fn channels_fire_once_when_armed_and_wake_sleepers() {
+    scenes(&[], &["events"]);
+}
+
+#[test]
+fn receives_have_three_pieces_and_failures_their_status() {
+    scenes(&[], &["reliable"]);
+}
+
+#[test]
+fn datagrams_are_lost_without_a_word() {
+    scenes(&[], &["datagrams"]);
+}
+
+#[test]
+fn the_character_device_is_there_for_who_asks() {
+    scenes(&[], &["files"]);
+}
+
+#[test]
+fn a_delayed_packet_moves_although_its_sender_does_not_poll() {
+    scenes(&["--delay", "20000"], &["held"]);
+}
+
+/// Two processes; the receiver is killed while the sender waits for it.
+fn killed_peer(options: &[&str]) {
+    let Some(client) = client() else { return };
+    let mut victim = start(options, &[client, "victim"]);
+    let pid = victim.0.id();
+    let mut line = String::new();
+    BufReader::new(victim.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address: Vec<&str> = line.split_whitespace().collect();
+    let mut mourner = start(options, &[client, "mourner", address[0], address[1]]);
+    let mut said = BufReader::new(mourner.0.stdout.take().unwrap());
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "sent\n");
+    victim.0.kill().unwrap();
+    // The program itself gives up after five seconds.
+    good(mourner, "the sender");
+    assert_no_tree(pid);
+}
+
+#[test]
+fn a_killed_peer_is_an_error_of_its_sender() {
+    killed_peer(&[]);
+}
+
+/// Two processes with one GID are one host: their queue pairs have numbers of their own.
+#[test]
+fn devices_of_one_gid_find_each_other() {
+    let gid = format!("fe80::77aa:{:x}:0:1", std::process::id() & 0xffff);
+    killed_peer(&["--gid", &gid]);
+}
+
+#[test]
+fn a_program_without_verbs_runs_as_ever() {
+    let out = finish(start(&[], &["echo", "hello"]), "echo");
+    assert_eq!((text(&out.stdout).as_str(), text(&out.stderr).as_str()), ("hello\n", ""));
+}
+
+#[test]
+fn programs_that_take_no_library_are_told() {
+    let source = folder().join("nothing.c");
+    std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
+    if let Some(program) = compile("static", &source, &["-static"]) {
+        let out = finish(start(&[], &[program.to_str().unwrap()]), "static");
+        assert_eq!(out.status.code(), Some(3));
+        assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
+    }
+    let Some(program) = compile("setuid", &source, &[]) else { return };
+    // Only root can make a program another user's.
+    if std::os::unix::fs::chown(&program, Some(65534), None).is_ok() {
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).unwrap();
+        let out = finish(start(&[], &[program.to_str().unwrap()]), "setuid");
+        assert_eq!(out.status.code(), Some(126));
+        assert!(text(&out.stderr).contains("setuid"), "{}", text(&out.stderr));
+    }
+}
+
+/// A program linked against a later libibverbs than there is: the loader says which version is missing, at once.
+#[test]
+fn a_program_for_a_later_rdma_core_is_refused_by_name() {
+    if client().is_none() {
+        return;
+    }
+    let dir = folder();
+    let file = |name: &str, body: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, body).unwrap();
+        path
+    };
+    let library = file("later.c", "void ibv_of_tomorrow(void) {}\n");
+    let versions = file("later.map", "IBVERBS_9.9 { global: ibv_of_tomorrow; };\n");
+    let script = format!("-Wl,--version-script={}", versions.display());
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", &script];
+    let Some(library) = compile("libibverbs-later.so", &library, &flags) else { return };
+    let user =
+        file("user.c", "void ibv_of_tomorrow(void);\nint main(void) { ibv_of_tomorrow(); return 0; }\n");
+    let Some(user) = compile("user", &user, &[library.to_str().unwrap()]) else { return };
+    let out = finish(start(&[], &[user.to_str().unwrap()]), "a program for a later rdma-core");
+    let err = text(&out.stderr);
+    assert!(!out.status.success() && err.contains("IBVERBS_9.9"), "{err}");
+}

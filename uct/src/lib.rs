@@ -27,7 +27,8 @@
 //!
 //! # Threads
 //!
-//! An interface and its endpoints belong to one thread at a time; the types are neither `Send` nor `Sync`.
+//! An interface and its endpoints belong to one thread; the types are neither `Send` nor `Sync`. [`mt`] has the same
+//! behind a gate, for several threads and for a thread that progresses while the program computes.
 
 #[cfg(not(loom))]
 pub mod any;
@@ -41,5 +42,6 @@ pub mod loopback;
 pub mod mt;
 pub mod posix;
 pub mod worker;
+pub mod wrap;
 
 pub use worker::Worker;

@@ -1,6 +1,7 @@
-//! What transports share: the handler table, the pending queue, local buffers for zcopy, and put/get/atomics on
-//! memory that this process maps itself.
-//! Used by the transports of this crate. Never chooses a transport and never makes a system call.
+//! What transports share: the handler table, the pending queue, allocation, lists of pieces, lent buffers, and
+//! put/get/atomics on memory that this process maps itself; and what their users may want: operation handles, a
+//! registration cache.
+//! Used by the transports of this crate. Never chooses a transport.
 
 pub mod alloc;
 pub mod am;
@@ -9,6 +10,7 @@ pub mod direct;
 pub mod gate;
 pub mod iov;
 pub mod lent;
+pub mod ops;
 pub mod pending;
 pub mod rcache;
 pub mod thunk;

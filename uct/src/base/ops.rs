@@ -1,0 +1,137 @@
+//! Operation handles made once: each a completion with room of the user's own behind it.
+//! For runtimes that keep something with every operation on its way and must not allocate to do so. The room is a type,
+//! so its size is the user's choice when the pool is made. Belongs to one thread, as completions do.
+
+use crate::api::{Comp, Completion, Error};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Called at the end of an operation, with its room and the first error among its parts.
+type Ended<T> = Box<dyn FnMut(T, Result<(), Error>)>;
+
+struct Slots<T> {
+    rooms: Vec<Option<T>>,
+    free: Vec<u32>,
+    /// Out while it runs, so that it may start and end operations.
+    ended: Option<Ended<T>>,
+    /// Ended while it ran.
+    over: VecDeque<(T, Result<(), Error>)>,
+}
+
+/// A pool of operation handles with a `T` in each that is in use.
+pub struct OpPool<T> {
+    slots: Rc<RefCell<Slots<T>>>,
+    comps: Box<[Rc<Completion>]>,
+}
+
+/// A handle in use: give [`Op::comp`] to as many operations as were announced.
+pub struct Op<'a> {
+    comp: &'a Rc<Completion>,
+}
+
+impl<T: 'static> OpPool<T> {
+    /// `count` handles; `ended` is called for each operation when it is over, from progress. It may start others; its own
+    /// handle is free again when it returns.
+    pub fn new(count: u32, ended: impl FnMut(T, Result<(), Error>) + 'static) -> Self {
+        let slots = Slots {
+            rooms: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+            ended: Some(Box::new(ended)),
+            over: VecDeque::with_capacity(count as usize),
+        };
+        let slots = Rc::new(RefCell::new(slots));
+        let comp = |n: u32| {
+            let slots = slots.clone();
+            Completion::new(0, move |result| end(&slots, n, result))
+        };
+        OpPool { comps: (0..count).map(comp).collect(), slots }
+    }
+
+    /// A handle for an operation of `parts` parts, with `room` behind it; the room comes back when all are in use. // HOT
+    pub fn start(&self, parts: u32, room: T) -> Result<Op<'_>, T> {
+        let mut slots = self.slots.borrow_mut();
+        let Some(n) = slots.free.pop() else { return Err(room) };
+        slots.rooms[n as usize] = Some(room);
+        let comp = &self.comps[n as usize];
+        comp.add(parts);
+        Ok(Op { comp })
+    }
+
+    /// Handles in use.
+    pub fn in_use(&self) -> usize {
+        self.comps.len() - self.slots.borrow().free.len()
+    }
+}
+
+fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
+    let mut s = slots.borrow_mut();
+    let Some(room) = s.rooms[n as usize].take() else { return };
+    s.over.push_back((room, result));
+    // The handle is free when its completion's callback, which we are in, has nothing left to do.
+    let Some(mut ended) = s.ended.take() else {
+        // Running already: whoever called it goes on with this one.
+        return s.free.push(n);
+    };
+    while let Some((room, result)) = s.over.pop_front() {
+        drop(s);
+        ended(room, result);
+        s = slots.borrow_mut();
+    }
+    s.ended = Some(ended);
+    s.free.push(n);
+}
+
+impl Op<'_> {
+    /// What to give to an operation.
+    pub fn comp(&self) -> Comp {
+        Comp::Handle(self.comp.clone())
+    }
+
+    /// A part answered *done*, or did not start: one fewer. With the last one the operation is over.
+    pub fn part_done(&self, result: Result<(), Error>) {
+        self.comp.update(result);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_come_back_once_with_their_operation() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let pool = OpPool::new(2, move |room: (u32, &str), result| seen.borrow_mut().push((room, result)));
+        let one = pool.start(2, (1, "one")).ok().unwrap();
+        let two = pool.start(1, (2, "two")).ok().unwrap();
+        assert!(pool.start(1, (3, "three")).is_err_and(|room| room == (3, "three")));
+        one.comp().fire(Err(Error::PeerDead), |_, _| panic!("no token"));
+        assert!(log.borrow().is_empty());
+        two.part_done(Ok(()));
+        one.comp().fire(Ok(()), |_, _| panic!("no token"));
+        assert_eq!(*log.borrow(), [((2, "two"), Ok(())), ((1, "one"), Err(Error::PeerDead))]);
+        assert_eq!(pool.in_use(), 0);
+        assert!(pool.start(1, (4, "four")).is_ok());
+        assert_eq!(pool.in_use(), 1);
+    }
+
+    #[test]
+    fn the_end_of_one_may_be_the_end_of_another() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let pool: Rc<RefCell<Option<Rc<OpPool<u32>>>>> = Rc::default();
+        let again = pool.clone();
+        *pool.borrow_mut() = Some(Rc::new(OpPool::new(2, move |room, _| {
+            seen.borrow_mut().push(room);
+            if room < 5 {
+                let pool = again.borrow().clone().unwrap();
+                pool.start(1, room + 1).ok().unwrap().part_done(Ok(()));
+            }
+        })));
+        let the_pool = pool.borrow_mut().clone().unwrap();
+        the_pool.start(1, 0).ok().unwrap().part_done(Ok(()));
+        assert_eq!(*log.borrow(), [0, 1, 2, 3, 4, 5]);
+        pool.borrow_mut().take();
+    }
+}

@@ -1,0 +1,387 @@
+//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes.
+
+use crate::api::{
+    AddrBuf, Am, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, Imm,
+    ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
+};
+use crate::base::am::{AmTable, TableSink};
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// What happened to a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passed {
+    /// It was accepted for sending, on the endpoint with this tag.
+    Sent(EpTag),
+    /// It arrived.
+    Received(Source),
+}
+
+/// A message, as the tracer is shown it.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceEvent<'a> {
+    /// Which way it passed.
+    pub passed: Passed,
+    /// Its id.
+    pub id: u8,
+    /// Its bytes after the id; of a zcopy, the header only.
+    pub head: &'a [u8],
+    /// All its bytes after the id.
+    pub len: usize,
+}
+
+type Tracer = Box<dyn FnMut(TraceEvent<'_>)>;
+
+/// An interface whose active messages are shown to a tracer.
+pub struct Traced<I: Iface> {
+    inner: I,
+    tracer: Rc<RefCell<Tracer>>,
+    handlers: AmTable,
+}
+
+/// An endpoint of it.
+pub struct TracedEp<E> {
+    inner: E,
+    tracer: Rc<RefCell<Tracer>>,
+}
+
+impl<I: Iface> Traced<I> {
+    /// Shows all active messages of `inner` to `tracer`, which must not use the interface.
+    pub fn new(inner: I, tracer: impl FnMut(TraceEvent<'_>) + 'static) -> Self {
+        Traced { inner, tracer: Rc::new(RefCell::new(Box::new(tracer))), handlers: AmTable::default() }
+    }
+
+    /// The interface inside.
+    pub fn inner(&self) -> &I {
+        &self.inner
+    }
+
+    fn wrap(&self, inner: I::Ep) -> TracedEp<I::Ep> {
+        TracedEp { inner, tracer: self.tracer.clone() }
+    }
+}
+
+impl<E: Ep> TracedEp<E> {
+    fn sent(&self, id: u8, head: &[u8], len: usize) {
+        let passed = Passed::Sent(self.inner.tag());
+        (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len });
+    }
+}
+
+/// The sink behind which another one stands.
+struct Shown<'a, S> {
+    tracer: &'a RefCell<Tracer>,
+    then: &'a mut S,
+}
+
+impl<S: Sink> Sink for Shown<'_, S> {
+    fn on_am(&mut self, am: Am<'_>) {
+        let (passed, head) = (Passed::Received(am.source()), am.data());
+        (self.tracer.borrow_mut())(TraceEvent { passed, id: am.id(), head, len: head.len() });
+        self.then.on_am(am);
+    }
+
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        self.then.on_comp(token, result);
+    }
+
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.then.on_ep_error(ep, error);
+    }
+
+    fn on_imm(&mut self, imm: Imm) {
+        self.then.on_imm(imm);
+    }
+}
+
+impl<I: Iface> Iface for Traced<I> {
+    type Md = I::Md;
+    type Ep = TracedEp<I::Ep>;
+
+    fn attr(&self) -> &IfaceAttr {
+        self.inner.attr()
+    }
+
+    fn md(&self) -> &I::Md {
+        self.inner.md()
+    }
+
+    fn device_addr(&self) -> AddrBuf {
+        self.inner.device_addr()
+    }
+
+    fn iface_addr(&self) -> AddrBuf {
+        self.inner.iface_addr()
+    }
+
+    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+        self.inner.reachable(device, iface)
+    }
+
+    fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
+        self.inner.connect(device, iface).map(|ep| self.wrap(ep))
+    }
+
+    fn create_ep(&self) -> Result<Self::Ep, Error> {
+        self.inner.create_ep().map(|ep| self.wrap(ep))
+    }
+
+    fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
+        self.handlers.set(id, handler);
+    }
+
+    fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
+        self.handlers.set_error(handler);
+    }
+
+    fn set_imm_handler(&self, handler: Option<ImmHandler>) {
+        self.handlers.set_imm(handler);
+    }
+
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.inner.poll(max, &mut Shown { tracer: &self.tracer, then: sink })
+    }
+
+    fn progress(&self, max: usize) -> usize {
+        self.poll(max, &mut TableSink(&self.handlers))
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.inner.flush(comp)
+    }
+
+    fn fence(&self) -> Outcome {
+        self.inner.fence()
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.inner.event_fd()
+    }
+
+    fn arm(&self, events: Events) -> Result<bool, Error> {
+        self.inner.arm(events)
+    }
+}
+
+impl<E: Ep> Ep for TracedEp<E> {
+    type Mem = E::Mem;
+    type Rkey = E::Rkey;
+
+    fn tag(&self) -> EpTag {
+        self.inner.tag()
+    }
+
+    fn set_tag(&self, tag: EpTag) {
+        self.inner.set_tag(tag);
+    }
+
+    fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
+        let sent = self.inner.am_short(id, header, payload)?;
+        self.sent(id, &[&header.to_le_bytes(), payload].concat(), 8 + payload.len());
+        Ok(sent)
+    }
+
+    fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
+        let sent = self.inner.am_short_iov(id, iov)?;
+        let bytes = iov.concat();
+        self.sent(id, &bytes, bytes.len());
+        Ok(sent)
+    }
+
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
+        // The transport's buffer is out of sight once the call is over.
+        let mut copy = Vec::new();
+        let sent = self.inner.am_packet(max, |slot| {
+            let len = pack(slot);
+            copy.extend_from_slice(slot.get(..len).unwrap_or_default());
+            len
+        })?;
+        if let Some((&id, bytes)) = copy.split_first() {
+            self.sent(id, bytes, bytes.len());
+        }
+        Ok(sent)
+    }
+
+    fn max_bcopy(&self) -> usize {
+        self.inner.max_bcopy()
+    }
+
+    unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, E::Mem>], comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        let sent = unsafe { self.inner.am_zcopy(id, header, iov, comp) }?;
+        self.sent(id, header, header.len() + iov.iter().map(Iov::total).sum::<usize>());
+        Ok(sent)
+    }
+
+    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &E::Rkey) -> Outcome {
+        self.inner.put_short(bytes, remote, rkey)
+    }
+
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        max: usize,
+        pack: F,
+        remote: u64,
+        rkey: &E::Rkey,
+    ) -> Outcome<usize> {
+        self.inner.put_bcopy(max, pack, remote, rkey)
+    }
+
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, E::Mem>], remote: u64, rkey: &E::Rkey, comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.put_zcopy(iov, remote, rkey, comp) }
+    }
+
+    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &E::Rkey) -> Outcome {
+        self.inner.get_short(out, remote, rkey)
+    }
+
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        len: usize,
+        unpack: F,
+        remote: u64,
+        rkey: &E::Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        self.inner.get_bcopy(len, unpack, remote, rkey, comp)
+    }
+
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, E::Mem>], remote: u64, rkey: &E::Rkey, comp: Comp) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.get_zcopy(iov, remote, rkey, comp) }
+    }
+
+    unsafe fn put_sgl(
+        &self,
+        iov: &[Iov<'_, E::Mem>],
+        remote: &[RemoteIov<'_, E::Rkey>],
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.put_sgl(iov, remote, comp) }
+    }
+
+    unsafe fn get_sgl(
+        &self,
+        iov: &[Iov<'_, E::Mem>],
+        remote: &[RemoteIov<'_, E::Rkey>],
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.get_sgl(iov, remote, comp) }
+    }
+
+    unsafe fn put_imm(
+        &self,
+        iov: &[Iov<'_, E::Mem>],
+        remote: u64,
+        rkey: &E::Rkey,
+        imm: u32,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.put_imm(iov, remote, rkey, imm, comp) }
+    }
+
+    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &E::Rkey) -> Outcome {
+        self.inner.atomic_post(op, value, remote, rkey)
+    }
+
+    unsafe fn atomic_fetch<W: Word>(
+        &self,
+        op: AtomicOp,
+        value: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &E::Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.atomic_fetch(op, value, result, remote, rkey, comp) }
+    }
+
+    unsafe fn atomic_cswap<W: Word>(
+        &self,
+        compare: W,
+        swap: W,
+        result: NonNull<W>,
+        remote: u64,
+        rkey: &E::Rkey,
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.atomic_cswap(compare, swap, result, remote, rkey, comp) }
+    }
+
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.inner.flush(comp)
+    }
+
+    fn fence(&self) -> Outcome {
+        self.inner.fence()
+    }
+
+    fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
+        self.inner.pending_add(op)
+    }
+
+    fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
+        self.inner.pending_purge(each);
+    }
+
+    fn check(&self, comp: Comp) -> Outcome {
+        self.inner.check(comp)
+    }
+
+    fn ep_addr(&self) -> Result<AddrBuf, Error> {
+        self.inner.ep_addr()
+    }
+
+    fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
+        self.inner.connect_to_ep(device, iface, ep)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::loopback;
+
+    #[test]
+    fn every_message_is_seen_both_ways() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let inner = loopback::Iface::open(&Default::default()).unwrap();
+        let iface = Traced::new(inner, move |e: TraceEvent<'_>| {
+            seen.borrow_mut().push((matches!(e.passed, Passed::Sent(_)), e.id, e.head.to_vec(), e.len));
+        });
+        let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+        ep.am_short(1, 0x0201, b"x").map(drop).unwrap();
+        ep.am_short_iov(2, &[b"ab", b"c"]).map(drop).unwrap();
+        ep.am_bcopy(3, |slot| {
+            slot[..2].copy_from_slice(b"hi");
+            2
+        })
+        .unwrap();
+        let body = *b"body";
+        // SAFETY: `body` outlives the call, which is done when it returns.
+        unsafe { ep.am_zcopy(4, b"h", &[Iov::new(body.as_ptr(), 4, None)], Comp::None) }.map(drop).unwrap();
+        assert!(ep.am_packet(1 << 30, |_| 0).is_err(), "refused: not shown");
+        assert_eq!(iface.progress(10), 4);
+        let short = vec![1, 2, 0, 0, 0, 0, 0, 0, b'x'];
+        let want = [
+            (true, 1, short.clone(), 9),
+            (true, 2, b"abc".to_vec(), 3),
+            (true, 3, b"hi".to_vec(), 2),
+            (true, 4, b"h".to_vec(), 5),
+            (false, 1, short, 9),
+            (false, 2, b"abc".to_vec(), 3),
+            (false, 3, b"hi".to_vec(), 2),
+            (false, 4, b"hbody".to_vec(), 5),
+        ];
+        assert_eq!(*log.borrow(), want);
+    }
+}

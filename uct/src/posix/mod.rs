@@ -29,7 +29,7 @@
 //!
 //! # A reader that dies
 //!
-//! The kernel tells the [porter](porter), which raises the alarm of every interface that is attached. Once what the
+//! The kernel tells the `porter`, which raises the alarm of every interface that is attached. Once what the
 //! dead has sent is read, the next poll reports [`PeerDead`](crate::api::Error::PeerDead) for each endpoint to it, and
 //! every call on them answers the same. [`Ep::check`](crate::api::Ep::check) knows at once. An interface closed by a
 //! process that lives is noticed by the next send to it.

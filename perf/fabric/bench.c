@@ -4,6 +4,7 @@
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench lat|bw SIZE ITERS CORE CORE
+ *   bench self SIZE ITERS                  one process to itself, for instruction counts
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -156,6 +157,20 @@ static void receive_all(uint64_t iters)
 	}
 }
 
+/* Each message is received before the next is sent: the same work in every run. */
+static void to_self(uint64_t iters)
+{
+	uint64_t sends = sent, recvs = received;
+	for (uint64_t i = 0; i < iters; i++) {
+		post_recv(MSG, 0);
+		post_send(MSG);
+		sends++;
+		recvs++;
+		while (sent < sends || received < recvs)
+			poll_cq();
+	}
+}
+
 static void open_all(void)
 {
 	struct fi_info *hints = fi_allocinfo();
@@ -211,6 +226,16 @@ static void pass(int lat, int first, uint64_t iters)
 
 int main(int argc, char **argv)
 {
+	if (argc == 4 && strcmp(argv[1], "self") == 0) {
+		unsigned char own[ADDRESS * 2];
+		size_t own_room = sizeof own;
+		size = strtoull(argv[2], NULL, 0);
+		open_all();
+		must(fi_getname(&ep->fid, own, &own_room), "fi_getname");
+		must(fi_av_insert(av, own, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+		to_self(strtoull(argv[3], NULL, 0));
+		return 0;
+	}
 	if (argc != 6 || (strcmp(argv[1], "lat") && strcmp(argv[1], "bw"))) {
 		fprintf(stderr, "usage: bench lat|bw SIZE ITERS CORE CORE\n");
 		return 2;

@@ -2,6 +2,7 @@
 //! Two processes, each on a core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
 //!
 //!     tagged lat|bw SIZE ITERS CORE CORE
+//!     tagged self SIZE ITERS                  one process to itself, for instruction counts
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -37,7 +38,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
-    let usage = "usage: tagged lat|bw SIZE ITERS CORE CORE";
+    let usage = "usage: tagged lat|bw SIZE ITERS CORE CORE | tagged self SIZE ITERS";
+    if let [kind, size, iters] = args
+        && kind == "self"
+    {
+        return to_self(size.parse()?, iters.parse()?);
+    }
     let [kind, size, iters, cores @ ..] = args else { return Err(usage.into()) };
     if kind != "lat" && kind != "bw" || cores.len() < 2 {
         return Err(usage.into());
@@ -83,6 +89,21 @@ fn run(args: &[String]) -> Result<(), Failure> {
         n / took,
         n * bytes / took / 1_048_576.0
     );
+    Ok(())
+}
+
+/// Each message is received before the next is sent: the same work in every run.
+fn to_self(size: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    let ep = worker.connect(&worker.address(), EpParams::default())?;
+    let (out, mut back) = (vec![0; size], vec![0; size]);
+    for _ in 0..iters {
+        worker.scope(|s| {
+            let received = s.tag_recv(MSG, EXACT, &mut back);
+            s.tag_send(&ep, MSG, &out).wait()?;
+            received.wait().map(drop)
+        })?;
+    }
     Ok(())
 }
 

@@ -271,6 +271,40 @@ fn mapped_memory_is_said_to_be() {
     assert_eq!(t.mem.word(200), 1);
 }
 
+/// What is explained is what happens, at the limits too.
+#[test]
+fn the_way_explained_is_the_way_taken() {
+    use ucp::select::{CqData, RmaOp, RmaVerdict, RmaWay};
+    for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa")] {
+        for len in [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000] {
+            for op in [RmaOp::Put, RmaOp::Get] {
+                let explain = || t.pair.ab.explain_rma(&t.rkey, op, CqData::No, len);
+                let before = t.pair.a.stats().asked;
+                let taken =
+                    explain().into_iter().find(|(_, verdict)| *verdict == RmaVerdict::Taken).unwrap().0;
+                let mut done: Box<dyn FnMut() -> bool> = match op {
+                    RmaOp::Put => {
+                        let mut put = t.pair.ab.put(vec![1; len], t.at(0), &t.rkey);
+                        Box::new(move || put.is_done())
+                    }
+                    RmaOp::Get => {
+                        let mut get = t.pair.ab.get(vec![1; len].into_boxed_slice(), t.at(0), &t.rkey);
+                        Box::new(move || get.is_done())
+                    }
+                };
+                t.pair.until(&mut done);
+                let after = t.pair.a.stats().asked;
+                let RmaWay::Row(row) = taken else { panic!("not mapped here") };
+                // The first operation may change the header, and with it the limit.
+                if len > 1 {
+                    let n = row as usize;
+                    assert_eq!(after[n].msgs, before[n].msgs + 1, "{} bytes, {op:?}: {}", len, row.name());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_device_asks_nobody() {
     let t = Target::alloc("efa");

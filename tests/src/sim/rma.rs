@@ -24,10 +24,19 @@ const SUM: usize = 8;
 /// Operations running at a time in a worker.
 const MAX_OPEN: usize = 8;
 
+/// A read that has not ended.
+struct Getting {
+    /// Of whom.
+    to: usize,
+    /// Where in the memory.
+    at: usize,
+    request: RecvRequest<Box<[u8]>>,
+}
+
 /// A worker's memory and its operations on that of others.
 pub struct Shore {
     puts: Vec<SendRequest<Vec<u8>>>,
-    gets: Vec<(usize, usize, RecvRequest<Box<[u8]>>)>,
+    gets: Vec<Getting>,
     tickets: Vec<FetchRequest<u64>>,
     /// Keys of the others' memory: as their owners packed them, and for packets alone.
     keys: Vec<Option<[Rkey; 2]>>,
@@ -122,7 +131,8 @@ impl World {
             3 => node.shore.tickets.push(ep.atomic_fetch(AtomicOp::Sum, 1u64, base + TICKETS as u64, rkey)),
             _ => {
                 let room = vec![0; len].into_boxed_slice();
-                node.shore.gets.push((to, READ + at, ep.get(room, base + (READ + at) as u64, rkey)));
+                let request = ep.get(room, base + (READ + at) as u64, rkey);
+                node.shore.gets.push(Getting { to, at: READ + at, request });
             }
         }
         self.settle_shore(n)
@@ -132,13 +142,13 @@ impl World {
     pub(super) fn settle_shore(&mut self, n: usize) -> Result<(), Failed> {
         let shore = &mut self.nodes[n].shore;
         let puts: Vec<_> = shore.puts.extract_if(.., |put| put.is_done()).collect();
-        let gets: Vec<_> = shore.gets.extract_if(.., |(_, _, get)| get.is_done()).collect();
+        let gets: Vec<_> = shore.gets.extract_if(.., |get| get.request.is_done()).collect();
         let tickets: Vec<_> = shore.tickets.extract_if(.., |ticket| ticket.is_done()).collect();
         for put in puts {
             put.wait().0.map_err(|e| self.fail(format!("worker {n}: a put ended {e:?}")))?;
         }
-        for (to, at, get) in gets {
-            let (end, bytes) = get.wait();
+        for Getting { to, at, request } in gets {
+            let (end, bytes) = request.wait();
             end.map_err(|e| self.fail(format!("worker {n}: a get ended {e:?}")))?;
             if self.nodes[to].shore.model[at..at + bytes.len()] != bytes[..] {
                 let len = bytes.len();

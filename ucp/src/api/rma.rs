@@ -8,14 +8,14 @@
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
-use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, Refused, Sent};
+use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, OrderKind, Refused, Sent};
 
 use crate::lane;
 use crate::rdm::rma::Behind;
 use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
 };
-use crate::select::Sync;
+use crate::select::{CqData, Known, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, Sync, explain_rma};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 use super::buf::Held;
@@ -86,6 +86,29 @@ impl Ep {
         } else {
             Means::Emulated
         }
+    }
+
+    /// How a put or get of `len` bytes would go, and why each other way is not taken.
+    pub fn explain_rma(
+        &self,
+        rkey: &Rkey,
+        op: RmaOp,
+        cq_data: CqData,
+        len: usize,
+    ) -> [(RmaWay, RmaVerdict); 4] {
+        let known = match self.means(rkey) {
+            Means::Mapped => Known::Mapped,
+            Means::Rdma => Known::Device,
+            Means::Emulated => Known::Packets,
+        };
+        let core = self.worker().core();
+        let mtu = core.paths.get(self.peer()).map_or(0, |path| path.mtu());
+        let hdr = core.engine.peer_info(self.peer()).map_or(ReqHdr::FIRST, |peer| peer.hdr);
+        let ordered = self
+            .lane()
+            .is_some_and(|lane| core.lanes[usize::from(lane.0)].iface.attr().order == OrderKind::Ordered);
+        let rdma = core.engine.rdma(self.peer());
+        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, ordered }, len)
     }
 
     /// Whether the memory is mapped here, so that the lane does everything within the call.

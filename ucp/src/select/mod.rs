@@ -3,6 +3,7 @@
 
 pub mod explain;
 pub mod key;
+pub mod rma;
 pub mod rules;
 pub mod table;
 
@@ -10,5 +11,6 @@ pub use crate::rdm::quirks::ReqHdr;
 pub use crate::rdm::room::{Kind, Row, Sync};
 pub use explain::{Candidate, Verdict, explain};
 pub use key::{CqData, Key, MemKind, PeerCaps, WireCaps};
+pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, explain_rma};
 pub use rules::Thresholds;
 pub use table::{Range, Table};

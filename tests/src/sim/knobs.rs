@@ -37,6 +37,12 @@ pub struct Knobs {
     pub rnr_interval: u64,
     /// `UCX_RNDV_THRESH`, if set.
     pub rndv: Option<usize>,
+    /// `UCX_MIN_READ`, if set.
+    pub min_read: Option<usize>,
+    /// `UCX_RUNT_SIZE`.
+    pub runt: usize,
+    /// `UCX_READ_SEGMENT`.
+    pub segment: usize,
     /// Events taken in one progress call.
     pub batch: usize,
     /// Lengths of messages.
@@ -75,6 +81,7 @@ impl Knobs {
         let mtu = *dice.pick(&[256, 512, 1024, 4096, 8928, 8928]);
         let rndv = *dice.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
         let max = *dice.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
+        let min_read = *dice.pick(&[None, None, Some(0), Some(3000), Some(16_384)]);
         // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
@@ -86,6 +93,9 @@ impl Knobs {
             spare: *dice.pick(&[0, 0, 1, 8, 128]),
             rnr_interval: dice.range(1_000, 50_000),
             rndv,
+            min_read,
+            runt: *dice.pick(&[0, 0, 1000, 10_000]),
+            segment: *dice.pick(&[1 << 30, 5000, 700]),
             batch: *dice.pick(&[1, 2, 8, 32]),
             sizes: Sizes::new(max, cuts),
             user_tags: dice.range(1, 4),

@@ -95,6 +95,11 @@ impl Node {
         if let Some(rndv) = knobs.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
         }
+        if let Some(min_read) = knobs.min_read {
+            source.set("UCX_MIN_READ", &min_read.to_string());
+            source.set("UCX_RUNT_SIZE", &knobs.runt.to_string());
+            source.set("UCX_READ_SEGMENT", &knobs.segment.to_string());
+        }
         let worker = Context::configured(source)?.worker_on(vec![iface.into()])?;
         Ok(Node {
             sends: Vec::new(),

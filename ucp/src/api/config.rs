@@ -17,6 +17,16 @@ ucs::config_table! {
         pub net_devices: String = "all", key "NET_DEVICES";
         /// Length from which a message is announced and then pulled in windows (long-CTS) instead of pushed.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
+        /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
+        /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE).
+        pub max_medium: usize = "64k", key "MAX_MEDIUM", unit "bytes";
+        /// Length from which the receiver reads a message out of the sender's memory, where both ends can
+        /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never.
+        pub min_read: usize = "1m", key "MIN_READ", unit "bytes";
+        /// Bytes of such a message that travel in packets meanwhile; 0: none (libfabric: FI_EFA_RUNT_SIZE).
+        pub runt_size: usize = "0", key "RUNT_SIZE", unit "bytes";
+        /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
+        pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
         /// How often the peers of endpoints are asked whether they live; 0 never. Without it, an operation that waits for

@@ -81,8 +81,18 @@ impl Context {
                 ifaces.len()
             )));
         }
-        let limits = Thresholds { rndv_thresh: self.config.rndv_thresh.given(), ..Thresholds::default() };
-        let mut engine = Engine::new(EngineConfig { nonce: nonce(), ..EngineConfig::default() });
+        let limits = Thresholds {
+            medium_max: self.config.max_medium,
+            rndv_thresh: self.config.rndv_thresh.given(),
+            min_read: self.config.min_read,
+            runt_size: self.config.runt_size,
+        };
+        let mut engine = Engine::new(EngineConfig {
+            nonce: nonce(),
+            runt_size: self.config.runt_size,
+            read_segment: self.config.read_segment as u64,
+            ..EngineConfig::default()
+        });
         let mut lanes = Vec::with_capacity(ifaces.len());
         for iface in ifaces {
             let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;

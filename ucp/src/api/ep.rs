@@ -12,7 +12,8 @@ use uct::api::Iface as _;
 use crate::lane::{LaneIdx, routes};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
-use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Row, Sync, Table, WireCaps, explain};
+use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, Row, Sync, Table, WireCaps, explain};
+use crate::wire::Features;
 
 use super::buf::Held;
 use super::core::Core;
@@ -122,8 +123,8 @@ fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
         | usize::from(cq_data == CqData::Yes) << 2
 }
 
-fn keys(mtu: usize, peer: PeerCaps) -> [Key; 8] {
-    let mut all = [Key::new(Kind::Tagged, Sync::No, WireCaps { mtu }, peer); 8];
+fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
+    let mut all = [Key::new(Kind::Tagged, Sync::No, wire, peer); 8];
     for kind in [Kind::Tagged, Kind::Untagged] {
         for sync in [Sync::No, Sync::Yes] {
             for cq_data in [CqData::No, CqData::Yes] {
@@ -179,9 +180,9 @@ impl Worker {
         lanes: ArrayVec<LaneIdx, MAX_LANES>,
         params: EpParams,
     ) -> Ep {
-        let mtu = core.paths.get(peer).map_or(0, |path| path.mtu());
+        let wire = core.wire_caps(peer);
         // The header before the handshake is the longest: sizes chosen for it always fit.
-        let tables = keys(mtu, PeerCaps::default()).map(|key| Table::new(&key, self.limits()));
+        let tables = keys(wire, PeerCaps::default()).map(|key| Table::new(&key, self.limits()));
         let state = Rc::new(EpState {
             peer,
             lanes,
@@ -230,7 +231,7 @@ impl Ep {
     }
 
     /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
-    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 3] {
+    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 5] {
         explain(&self.key(kind, sync), self.worker.limits(), len)
     }
 
@@ -240,8 +241,15 @@ impl Ep {
     }
 
     fn key(&self, kind: Kind, sync: Sync) -> Key {
-        let mtu = self.worker.core().paths.get(self.state.peer).map_or(0, |path| path.mtu());
-        keys(mtu, PeerCaps::default())[table_index(kind, sync, CqData::No)]
+        let core = self.worker.core();
+        let features = core.engine.peer_info(self.state.peer).and_then(|view| view.features);
+        let reads = match features.map(|features| features.contains(Features::RDMA_READ)) {
+            None => Reads::Unknown,
+            Some(false) => Reads::No,
+            Some(true) => Reads::Yes,
+        };
+        let peer = PeerCaps { reads, ..PeerCaps::default() };
+        keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
     }
 
     /// Sends `len` bytes at `buf`. // HOT
@@ -429,6 +437,13 @@ impl Ep {
 }
 
 impl super::core::Core {
+    /// What selection wants to know of the wire to a peer.
+    fn wire_caps(&self, peer: PeerId) -> WireCaps {
+        let mtu = self.paths.get(peer).map_or(0, |path| path.mtu());
+        let reads = self.engine.peer_info(peer).is_some_and(|view| view.rdma.read > 0);
+        WireCaps { mtu, reads: if reads { Reads::Yes } else { Reads::No } }
+    }
+
     /// Ends the unfinished operations to a peer with an error.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();

@@ -28,6 +28,20 @@ pub enum CqData {
 pub struct WireCaps {
     /// Longest packet, bytes.
     pub mtu: usize,
+    /// Whether it reads memory of peers.
+    pub reads: Reads,
+}
+
+/// Whether one side of a message can read the other's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum Reads {
+    /// No.
+    #[default]
+    No,
+    /// Not known before the handshake; the engine sends by long-CTS if it turns out that it cannot.
+    Unknown,
+    /// Yes.
+    Yes,
 }
 
 /// What selection wants to know of a peer (see `Engine::peer_info`).
@@ -35,12 +49,14 @@ pub struct WireCaps {
 pub struct PeerCaps {
     /// Identity header in REQ packets to it.
     pub hdr: ReqHdr,
+    /// Whether it reads our memory.
+    pub reads: Reads,
 }
 
 impl Default for PeerCaps {
     /// Before the handshake.
     fn default() -> Self {
-        PeerCaps { hdr: ReqHdr::FIRST }
+        PeerCaps { hdr: ReqHdr::FIRST, reads: Reads::Unknown }
     }
 }
 

@@ -10,7 +10,7 @@ pub mod table;
 pub use crate::rdm::quirks::ReqHdr;
 pub use crate::rdm::room::{Kind, Row, Sync};
 pub use explain::{Candidate, Verdict, explain};
-pub use key::{CqData, Key, MemKind, PeerCaps, WireCaps};
+pub use key::{CqData, Key, MemKind, PeerCaps, Reads, WireCaps};
 pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, explain_rma};
 pub use rules::Thresholds;
 pub use table::{Range, Table};

@@ -36,10 +36,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let (to, row, buf, state, sync) = (op.peer, op.row, op.buf, op.state, op.sync);
     let instead = Push::Switch(Row::LongCts.with(sync));
     if state == TxState::Queued {
-        if !e.may_be_read(to, row) || buf.is_empty() {
+        if !e.may_be_read(to, Row::LongRead) || buf.is_empty() {
             return instead;
         }
-        if row == Row::RuntRead && !may_runt(e, to, id, buf.len()) {
+        if row == Row::RuntRead && !(e.may_be_read(to, row) && may_runt(e, to, id, buf.len())) {
             return Push::Switch(Row::LongRead);
         }
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `context` | the list of devices; an opened one and its attributes |
 //! | `pd` | protection domains, address handles, memory regions |
-//! | `cq`, `qp` | completion queues; queue pairs |
+//! | `cq`, `qp`, `request` | completion queues; queue pairs; one send in the library's words |
 //! | `status` | verbs' numbers in our terms |
 //! | `efadv` | what rdma-sys does not declare |
 
@@ -16,6 +16,7 @@ mod cq;
 mod efadv;
 mod pd;
 mod qp;
+mod request;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use super::context::{Context, PORT};
 use super::cq::CqCore;
 use super::efadv;
 use super::pd::{Ah, Pd, PdCore};
+use super::request::{MAX_SGE, Request, raw};
 use super::status::{error, last_error};
 use crate::api::{Error, OpenError};
 use crate::efa::dev::{Cqe, CqeOp, Dest, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge};
@@ -19,9 +20,6 @@ use ucs::mem::pool::FreeList;
 
 /// Requests of one doorbell; more are posted in several goes.
 const BATCH: usize = 32;
-
-/// Most pieces of a send passed on.
-const MAX_SGE: usize = 8;
 
 /// A queue pair.
 pub struct Qp {
@@ -176,7 +174,7 @@ impl QpCore {
 
     /// Adds a request to the session: `fill` says what it is. // HOT
     #[inline]
-    fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&Request<'_>)) -> Result<(), PostError> {
+    fn post(&self, wr_id: u64, op: CqeOp, fill: impl FnOnce(&Request)) -> Result<(), PostError> {
         let s = &mut *self.sends.borrow_mut();
         let row = s.free.take().ok_or(PostError::Full)?;
         s.rows[row as usize] = Sent { wr_id, op };
@@ -185,9 +183,7 @@ impl QpCore {
             unsafe { ibv_wr_start(self.ex.as_ptr()) };
             self.sends_want.set(true);
         }
-        let request = Request(self);
-        request.begin(row);
-        fill(&request);
+        fill(&Request::begin(self.ex, row));
         s.session.push(row);
         if s.session.is_full() {
             self.complete(s);
@@ -330,86 +326,6 @@ impl Drop for QpCore {
     }
 }
 
-/// The request begun last in an open session.
-struct Request<'a>(&'a QpCore);
-
-impl Request<'_> {
-    #[inline(always)]
-    fn ex(&self) -> *mut ibv_qp_ex {
-        self.0.ex.as_ptr()
-    }
-
-    #[inline(always)]
-    fn begin(&self, row: u32) {
-        // SAFETY: a live queue pair in a session of this thread, so nobody reads the field now; so for those below.
-        unsafe { (*self.ex()).wr_id = row.into() };
-        // SAFETY: as above.
-        unsafe { (*self.ex()).wr_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 };
-    }
-
-    /// Immediate data are four bytes as they are, in neither byte order: so does libfabric.
-    #[inline(always)]
-    fn send(&self, imm: Option<u32>) {
-        match imm {
-            // SAFETY: in a session of a queue pair made with this operation; so for those below.
-            None => unsafe { ibv_wr_send(self.ex()) },
-            // SAFETY: as above.
-            Some(imm) => unsafe { ibv_wr_send_imm(self.ex(), imm) },
-        }
-    }
-
-    #[inline(always)]
-    fn read(&self, raddr: u64, rkey: u32) {
-        // SAFETY: as above.
-        unsafe { ibv_wr_rdma_read(self.ex(), rkey, raddr) };
-    }
-
-    #[inline(always)]
-    fn write(&self, raddr: u64, rkey: u32, imm: Option<u32>) {
-        match imm {
-            // SAFETY: as above.
-            None => unsafe { ibv_wr_rdma_write(self.ex(), rkey, raddr) },
-            // SAFETY: as above.
-            Some(imm) => unsafe { ibv_wr_rdma_write_imm(self.ex(), rkey, raddr, imm) },
-        }
-    }
-
-    #[inline(always)]
-    fn bytes(&self, bytes: &[u8]) {
-        let from = bytes.as_ptr().cast_mut().cast();
-        // SAFETY: in a session, after an operation; the library copies the bytes and does not write to them.
-        unsafe { ibv_wr_set_inline_data(self.ex(), from, bytes.len()) };
-    }
-
-    #[inline(always)]
-    fn piece(&self, sge: &Sge) {
-        // SAFETY: in a session, after an operation; the key is checked by the device.
-        unsafe { ibv_wr_set_sge(self.ex(), sge.lkey, sge.addr as u64, sge.len) };
-    }
-
-    #[inline]
-    fn pieces(&self, sge: &[Sge]) {
-        match sge {
-            [one] => self.piece(one),
-            many => {
-                let list: ArrayVec<ibv_sge, MAX_SGE> = many.iter().map(raw).collect();
-                // SAFETY: as above; the library copies the list.
-                unsafe { ibv_wr_set_sge_list(self.ex(), list.len(), list.as_ptr()) };
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn to(&self, ah: *mut ibv_ah, to: &Dest<Ah>) {
-        // SAFETY: in a session, after an operation; the handle is a live one of the queue pair's domain.
-        unsafe { ibv_wr_set_ud_addr(self.ex(), ah, to.qpn.into(), to.qkey) };
-    }
-}
-
-fn raw(sge: &Sge) -> ibv_sge {
-    ibv_sge { addr: sge.addr as u64, length: sge.len, lkey: sge.lkey }
-}
-
 /// What the software device says about a bad request, so that users learn one set of texts.
 fn check(ctx: &Context, init: &QpInit) -> Result<(), OpenError> {
     let a = &ctx.attr;
@@ -450,7 +366,7 @@ impl Qp {
         (wr_id, op): (u64, CqeOp),
         able: bool,
         sge: &Sge,
-        fill: impl FnOnce(&Request<'_>),
+        fill: impl FnOnce(&Request),
     ) -> Result<(), PostError> {
         let core = &*self.core;
         let refused = match (able, core.pd.ah(to.ah)) {

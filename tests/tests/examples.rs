@@ -43,15 +43,23 @@ fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     command.envs(vars.iter().copied());
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut child = Spawned(child.spawn().unwrap());
+    // Read all along: a pipe that is full would stop the program.
+    let stdout = read_all(child.0.stdout.take().unwrap());
+    let stderr = read_all(child.0.stderr.take().unwrap());
     let until = Instant::now() + PATIENCE;
     while child.0.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "{} {vars:?} hangs", program.display());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    std::io::Read::read_to_end(&mut child.0.stdout.take().unwrap(), &mut stdout).unwrap();
-    std::io::Read::read_to_end(&mut child.0.stderr.take().unwrap(), &mut stderr).unwrap();
-    Output { status: child.0.wait().unwrap(), stdout, stderr }
+    Output { status: child.0.wait().unwrap(), stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+fn read_all(mut from: impl std::io::Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        from.read_to_end(&mut all).unwrap();
+        all
+    })
 }
 
 /// Ended at the latest when the test ends.

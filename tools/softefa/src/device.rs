@@ -60,6 +60,8 @@ fn entry(n: usize, name: String) -> Entry {
 fn devices() -> &'static [Entry] {
     static DEVICES: OnceLock<Devices> = OnceLock::new();
     let make = || {
+        // What the device has to say, such as that another process's memory may not be touched, goes to standard error.
+        let _ = ucs::trace::init(&Source::empty());
         let found = settings().and_then(|source| soft::list(&source).map_err(|e| e.to_string()));
         let found = found.unwrap_or_else(|e| {
             eprintln!("softefa: no device: {e}");

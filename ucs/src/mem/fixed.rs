@@ -63,6 +63,20 @@ impl FixedMap {
         FixedMap::made(at, len, got)
     }
 
+    /// Puts a memory file of the same length in place of these pages, whose contents are lost. To take an address before
+    /// the file is made: it is mapped a first time wherever there is room, which may be just there.
+    pub fn back_by(&mut self, mem: &SharedMem) -> Result<(), MemError> {
+        if mem.len() != self.len {
+            return Err(MemError::BadLength { len: mem.len() });
+        }
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: what is replaced is this very mapping, which `&mut self` has to itself.
+        match unsafe { rustix::mm::mmap(self.at.as_ptr().cast(), self.len, prot, flags, mem, 0) } {
+            Ok(_) => Ok(()),
+            Err(e) => Err(MemError::Os { op: "mmap", errno: e.into() }),
+        }
+    }
+
     fn made(
         at: NonNull<u8>,
         len: usize,
@@ -132,6 +146,11 @@ mod tests {
         unsafe { twice.as_ptr().write_volatile(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 7);
+        drop(twice);
+        let mut reserved = FixedMap::anon(at, 4096, MapOpts::default()).unwrap();
+        reserved.back_by(&mem).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { reserved.as_ptr().read_volatile() }, 7);
         let odd = at.map_addr(|a| a | std::num::NonZero::<usize>::MIN);
         assert!(FixedMap::anon(odd, 4096, MapOpts::default()).is_err());
     }

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use ucs::mem::{FixedMap, MemError, SharedMap, SharedMem};
+use ucs::mem::{Fill, FixedMap, MapOpts, MemError, SharedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -111,12 +111,17 @@ impl api::Md for Md {
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
         by_methods(req, |method| {
             // Private pages have no name a peer could map, so these are memory files, whatever their pages.
-            let file =
-                SharedMem::create(req.name, req.len, alloc::map_opts(req, method)).map_err(alloc::error)?;
-            let fixed = match req.at {
-                Some(at) => Some(FixedMap::file(at, &file).map_err(alloc::error)?),
+            let lazy = MapOpts { fill: Fill::Lazy, ..MapOpts::default() };
+            // The address first, so that the file's own mapping does not take it.
+            let mut fixed = match req.at {
+                Some(at) => Some(FixedMap::anon(at, req.len, lazy).map_err(alloc::error)?),
                 None => None,
             };
+            let file =
+                SharedMem::create(req.name, req.len, alloc::map_opts(req, method)).map_err(alloc::error)?;
+            if let Some(fixed) = &mut fixed {
+                fixed.back_by(&file).map_err(alloc::error)?;
+            }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
             let (porter, map) = (&self.inner.porter, Arc::new(file));
             let export = porter.export(porter.new_name(), map.clone(), None);

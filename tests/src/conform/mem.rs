@@ -62,7 +62,8 @@ pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
             // SAFETY: as above.
             assert_eq!(unsafe { last.read() }, 1, "advice changes no byte");
             let found = md.query(last).unwrap();
-            assert!(found.start <= mem.addr().addr() && last.addr() < found.start + found.len);
+            // Advice for a part may have split the mapping.
+            assert!(found.start <= last.addr() && last.addr() < found.start + found.len);
             assert!(found.kind == MemKind::Host && found.page.is_power_of_two());
         }
     }

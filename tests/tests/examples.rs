@@ -109,7 +109,7 @@ fn hello_tag() {
 #[test]
 fn remote_counter() {
     let program = build("ucp", "remote_counter");
-    for (wire, how) in [("posix", "in place"), ("efa", "by packets")] {
+    for (wire, how) in [("posix", "in place"), ("efa", "by RDMA")] {
         let text = good(&program, &[("UCX_TLS", wire)]);
         let want = format!("parent has: 42 and a text over {wire}, written {how}, when the counter was 40\n");
         assert_eq!(text, want);

@@ -3,7 +3,9 @@
 
 use super::Pair;
 use std::ptr::NonNull;
-use uct::api::{Access, Advice, AllocMethod, AllocReq, Error, Fill, Iface, Md, MemKind, Memory, Op, Rkey};
+use uct::api::{
+    Access, Advice, AllocMethod, AllocReq, Caps, Error, Fill, Iface, Md, MemKind, Memory, Op, Rkey,
+};
 
 /// Fresh memory of some sizes.
 pub fn allocations_are_zero_and_ours<I: Iface>(p: &Pair<I>) {
@@ -16,6 +18,8 @@ pub fn allocations_are_zero_and_ours<I: Iface>(p: &Pair<I>) {
         let mem = md.alloc(&AllocReq::new(len, "conform")).unwrap();
         assert_eq!((mem.len(), mem.is_empty()), (len, false));
         assert!(mem.method().is_some());
+        // Who says that keys are words has them.
+        assert_eq!(md.word_key(&mem).is_ok(), p.a.attr().has(Caps::WORD_KEY));
         for at in [0, len / 2, len - 1] {
             let byte = mem.addr().wrapping_add(at);
             // SAFETY: inside the allocation, which is ours alone.

@@ -140,7 +140,7 @@ impl Wire for Bound<'_> {
         let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
         let iov = [Iov::new(to.ptr(), to.len(), Some(mem))];
         // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
-        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(u64::from(token.0))) })
+        posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(token.raw())) })
     }
 
     fn write(
@@ -155,7 +155,7 @@ impl Wire for Bound<'_> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, from.len() as u64).map_err(refused)?;
         let iov = [Iov::new(from.ptr(), from.len(), Some(mem))];
-        let comp = Comp::Token(u64::from(token.0));
+        let comp = Comp::Token(token.raw());
         posted(match imm {
             // SAFETY: the piece lies in a registration that the engine keeps until the completion, unchanged.
             None => unsafe { path.ep.put_zcopy(&iov, to.addr, &rkey, comp) },
@@ -192,7 +192,7 @@ impl Wire for Bound<'_> {
             // transport's own buffer.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr(), len) };
         };
-        let comp = Comp::Token(u64::from(token.0));
+        let comp = Comp::Token(token.raw());
         posted(path.ep.get_bcopy(to.len(), take, from.addr, &rkey, comp))
     }
 }

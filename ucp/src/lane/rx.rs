@@ -10,7 +10,7 @@ use crate::rdm::{Engine, WireId};
 
 use super::{Bound, fault_of};
 
-/// Marks the completion tokens of flushes; the engine's have 32 bits.
+/// Marks the completion tokens of flushes; the engine's have 63 bits.
 const FLUSH: u64 = 1 << 63;
 
 /// The completion that tells [`Intake`] that a lane's part of a flush has ended.
@@ -46,7 +46,7 @@ impl Sink for Intake<'_> {
         if token & FLUSH != 0 {
             self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
         } else {
-            self.engine.on_sent(&mut self.bound, TxToken(token as u32), result.map_err(fault_of));
+            self.engine.on_sent(&mut self.bound, TxToken::from_raw(token), result.map_err(fault_of));
         }
     }
 

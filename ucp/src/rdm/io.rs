@@ -23,12 +23,49 @@ pub struct Source {
 }
 
 /// A number the engine gives a packet, read or write whose fate it wants to know; comes back in `Engine::on_sent`.
+/// 63 bits: the id of an operation, and which part of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TxToken(pub u32);
+pub struct TxToken(u64);
 
 impl TxToken {
     /// Nobody waits for this packet. An error still makes the wire report the peer as failed.
-    pub const NONE: TxToken = TxToken(u32::MAX);
+    pub const NONE: TxToken = TxToken(u32::MAX as u64);
+
+    /// Of an operation whose parts are not told apart.
+    #[inline]
+    pub const fn of(id: u32) -> TxToken {
+        TxToken(id as u64)
+    }
+
+    /// Of one part of an operation; `part` has 31 bits.
+    #[inline]
+    pub const fn part_of(id: u32, part: u32) -> TxToken {
+        TxToken((part as u64 & 0x7fff_ffff) << 32 | id as u64)
+    }
+
+    /// The operation.
+    #[inline]
+    pub const fn id(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The part; 0 where they are not told apart.
+    #[inline]
+    pub const fn part(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// As a number for the wire to keep.
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// What a wire has kept.
+    #[inline]
+    pub const fn from_raw(raw: u64) -> TxToken {
+        TxToken(raw)
+    }
 }
 
 /// What became of a packet that was accepted.

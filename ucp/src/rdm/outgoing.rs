@@ -141,7 +141,7 @@ impl Engine {
     /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of the message
     /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
-        let id = SlotId::from_raw(token.0);
+        let id = SlotId::from_raw(token.id());
         if !is_one(id) {
             self.on_read(w, id, result);
         } else if token != TxToken::NONE {

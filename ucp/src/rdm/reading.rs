@@ -66,7 +66,7 @@ impl Engine {
         };
         let len = contiguous.min(max).min(reading.end - reading.at);
         let into = piece.part(reading.at as usize, len as usize);
-        let posted = w.read(to, into, reg, remote, TxToken(id.raw()));
+        let posted = w.read(to, into, reg, remote, TxToken::of(id.raw()));
         match posted {
             Ok(how) => {
                 reading.at += len;

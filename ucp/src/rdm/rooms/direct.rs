@@ -75,7 +75,7 @@ fn by_packets(e: &mut Engine, id: SlotId) -> Push {
 fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
     let gone = Not::Refused(Refused::Fault(Fault::NO_RDMA));
     let Some(one) = e.one.get_mut(id) else { return Err(gone) };
-    let (to, token) = (one.peer, TxToken(id.raw()));
+    let (to, token) = (one.peer, TxToken::of(id.raw()));
     let (far, room) = far_at(one);
     let local = match &one.job {
         Job::Put(local) => local.piece_at(one.sent),

@@ -83,6 +83,10 @@ struct Device {
     #[arg(long, value_name = "P")]
     fault: Option<String>,
 
+    /// Takes NIC number NIC down after so many packets; several with commas
+    #[arg(long, value_name = "NIC:PACKETS")]
+    down: Option<String>,
+
     /// Writes the packets to this file (pcapng); `%p` is the process id, which is appended if there is no `%p`
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
@@ -102,6 +106,7 @@ impl Device {
             ("SOFTEFA_DELAY", &self.delay),
             ("SOFTEFA_RNR", &self.rnr),
             ("SOFTEFA_FAULT", &self.fault),
+            ("SOFTEFA_DOWN", &self.down),
             ("SOFTEFA_PCAP", &self.pcap),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()

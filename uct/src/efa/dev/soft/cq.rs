@@ -166,6 +166,7 @@ impl<L: Link> CqCore<L> {
         if let Some(tap) = &self.tap {
             qp.note_arrival(tap, cqe, posted);
         }
+        qp.dev.wear();
         if let Some(posted) = posted {
             qp.spread(cqe, posted);
         }
@@ -237,7 +238,7 @@ impl<L: Link> DevCq for Cq<L> {
             if n == out.len() {
                 break;
             }
-            n += if cq.tap.is_none() && !qp.scatters() {
+            n += if qp.plain() {
                 qp.rx.poll(&mut out[n..], &mut |_, _| {})
             } else {
                 qp.rx.poll(&mut out[n..], &mut |cqe, posted| cq.look(qp, cqe, posted))

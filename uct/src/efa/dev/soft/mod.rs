@@ -26,7 +26,7 @@ pub use link::inproc::{Fabric, Inproc};
 pub use link::shm::Shm;
 pub use model::{Fate, FaultPlan};
 pub use open::{SoftDevice, list, open_shm};
-pub use profile::{Generation, Iid, Profile, SoftConfig};
+pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
 pub use qp::{MAX_RECV_PIECES, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
@@ -37,10 +37,10 @@ use cq::CqCore;
 use link::{Link, Rx, RxInit};
 use model::Model;
 use mr::{Keep, Region};
-use qp::QpParts;
+use qp::{QpCore, QpParts};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// What a device did so far, besides going straight.
@@ -69,6 +69,10 @@ struct Core<L: Link> {
     /// Memory this device allocated: address, length, descriptor.
     files: RefCell<Vec<(u64, u64, i32)>>,
     counters: Counters,
+    /// Requests and messages until the NIC goes down, if it does.
+    left: Cell<Option<u64>>,
+    down: Cell<bool>,
+    qps: RefCell<Vec<Weak<QpCore<L>>>>,
     /// Where everything is written down, if it is.
     tap: Option<Rc<Tap>>,
 }
@@ -78,6 +82,29 @@ impl<L: Link> Core<L> {
         let mut qpns = self.qpns.borrow_mut();
         let at = usize::from(qpn) % qpns.len();
         qpns[at] = false;
+    }
+
+    /// One more request or message, where the NIC's end is planned; answers whether it is reached.
+    #[cold]
+    fn wear(&self) -> bool {
+        if let Some(left) = self.left.get() {
+            self.left.set(left.checked_sub(1));
+            if left == 0 {
+                self.unplug();
+            }
+        }
+        self.down.get()
+    }
+
+    #[cold]
+    fn unplug(&self) {
+        if self.down.replace(true) {
+            return;
+        }
+        tracing::warn!("{} goes down", self.attr.name);
+        self.link.go_down();
+        let qps: Vec<_> = self.qps.borrow().iter().filter_map(Weak::upgrade).collect();
+        qps.iter().for_each(|qp| qp.fail());
     }
 }
 
@@ -117,6 +144,9 @@ impl<L: Link> Device<L> {
             qpns: RefCell::new(vec![false; max_qp]),
             files: RefCell::default(),
             counters: Counters::default(),
+            left: Cell::new(plan.down_after),
+            down: Cell::new(false),
+            qps: RefCell::default(),
             tap: tap.map(Rc::new),
             attr: profile.attr,
             link,
@@ -127,6 +157,18 @@ impl<L: Link> Device<L> {
     /// What it did so far.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
+    }
+
+    /// Takes the NIC down, as the setting `SOFTEFA_DOWN` does after a number of packets: what is outstanding on its queue
+    /// pairs completes as flushed, and so does what is posted from now on; peers that met it are told that it does not
+    /// answer ([`DevStatus::Unresponsive`]), others that it cannot be reached. For good.
+    pub fn unplug(&self) {
+        self.0.unplug();
+    }
+
+    /// Whether the NIC went down.
+    pub fn is_down(&self) -> bool {
+        self.0.down.get()
     }
 
     /// The link it is on.
@@ -218,6 +260,9 @@ impl<L: Link> Dev for Device<L> {
         init: &QpInit,
     ) -> Result<Qp<L>, OpenError> {
         let attr = &self.0.attr;
+        if self.0.down.get() {
+            return Err(OpenError::Environment(format!("{} is down", attr.name)));
+        }
         let fits = |what: &str, asked: u32, max: u32| {
             let text = format!(
                 "a {what} queue has 1 to {max} entries, not {asked} (see SOFTEFA_SEND_DEPTH, SOFTEFA_RECV_DEPTH)"
@@ -254,7 +299,7 @@ impl<L: Link> Dev for Device<L> {
         let slots = self.0.qpns.borrow().len();
         self.0.qpns.borrow_mut()[usize::from(rx.qpn()) % slots] = true;
         let stream = self.0.link.iid() << 16 | u64::from(rx.qpn());
-        Ok(Qp::new(QpParts {
+        let qp = Qp::new(QpParts {
             dev: self.0.clone(),
             pd: pd.0,
             model: Model::new(self.0.plan, self.0.seed, stream),
@@ -265,7 +310,11 @@ impl<L: Link> Dev for Device<L> {
             recv_depth,
             // Without the capability nobody can set the number, and the device retries for ever.
             rnr_retry: if attr.rnr_retry { init.rnr_retry } else { 7 },
-        }))
+        });
+        let mut qps = self.0.qps.borrow_mut();
+        qps.retain(|qp| qp.strong_count() > 0);
+        qps.push(Rc::downgrade(&qp.0));
+        Ok(qp)
     }
 
     fn create_ah(&self, pd: &Pd, gid: Gid) -> Result<Ah, Error> {

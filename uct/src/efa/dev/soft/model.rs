@@ -23,6 +23,8 @@ pub struct FaultPlan {
     pub fail: f64,
     /// With what status.
     pub fail_status: DevStatus,
+    /// The whole NIC goes down after so many requests posted and messages received, if ever.
+    pub down_after: Option<u64>,
 }
 
 impl FaultPlan {
@@ -35,6 +37,7 @@ impl FaultPlan {
         rnr: 0.0,
         fail: 0.0,
         fail_status: DevStatus::Unresponsive,
+        down_after: None,
     };
 
     /// A network with some latency, much reordering and now and then a receiver that is not ready. Nothing fails.
@@ -43,7 +46,8 @@ impl FaultPlan {
 
     /// Whether every request goes through at once.
     pub fn is_quiet(&self) -> bool {
-        self.reorder == 0.0 && self.delay == 0 && self.jitter == 0 && self.rnr == 0.0 && self.fail == 0.0
+        let dice = [self.reorder, self.rnr, self.fail];
+        dice == [0.0; 3] && self.delay == 0 && self.jitter == 0 && self.down_after.is_none()
     }
 }
 

@@ -61,7 +61,7 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         "" => None,
         name => Some(Tap::open(name, Gid::link_local(iid))?),
     };
-    Ok(Device::new(link, profile, config.faults(), seed, tap))
+    Ok(Device::new(link, profile, config.faults(nth), seed, tap))
 }
 
 /// Some number, new in each process.

@@ -39,6 +39,26 @@ impl ConfigValue for Iid {
     }
 }
 
+/// The end of a NIC: which one, and after how many requests posted and messages received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Number of the NIC: 1 is `softefa1`.
+    pub nic: usize,
+    /// Requests and messages that it still carries.
+    pub after: u64,
+}
+
+impl ConfigValue for Outage {
+    fn parse(text: &str) -> Option<Outage> {
+        let (nic, after) = text.split_once(':')?;
+        Some(Outage { nic: nic.parse().ok()?, after: after.parse().ok()? })
+    }
+
+    fn expected() -> String {
+        "NIC:PACKETS, such as 1:1000".into()
+    }
+}
+
 ucs::config_table! {
     /// Software EFA device.
     pub struct SoftConfig, prefix "SOFTEFA_" {
@@ -82,14 +102,16 @@ ucs::config_table! {
         pub fault: f64 = "0", key "FAULT", range 0.0..=1.0;
         /// Status of the requests that fail.
         pub fault_status: u8 = "13", key "FAULT_STATUS", check |v| DevStatus::try_from(*v).is_ok() => "a status code of the device";
+        /// NICs that go down, each after so many requests posted and messages received: 1:1000 takes softefa1 down.
+        pub down: Vec<Outage> = "", key "DOWN", check |all| all.iter().all(|o| o.nic < 8) => "numbers of devices, 0 to 7";
         /// File into which the device writes its packets (pcapng): %p stands for the process id, which is appended if there is no %p.
         pub pcap: String = "", key "PCAP";
     }
 }
 
 impl SoftConfig {
-    /// The faults asked for. Times are in polls of a completion queue.
-    pub fn faults(&self) -> FaultPlan {
+    /// The faults asked for, of device `nth`. Times are in polls of a completion queue.
+    pub fn faults(&self, nth: usize) -> FaultPlan {
         FaultPlan {
             reorder: self.reorder,
             window: self.window,
@@ -98,6 +120,7 @@ impl SoftConfig {
             rnr: self.rnr,
             fail: self.fault,
             fail_status: DevStatus::try_from(self.fault_status).unwrap_or(DevStatus::Unresponsive),
+            down_after: self.down.iter().find(|o| o.nic == nth).map(|o| o.after),
         }
     }
 

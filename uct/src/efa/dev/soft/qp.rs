@@ -124,17 +124,7 @@ impl<L: Link> Qp<L> {
     /// Moves the queue pair to the error state: everything outstanding completes as flushed, and everything posted
     /// from now on too. Peers find it gone.
     pub fn fail(&self) {
-        let qp = &*self.0;
-        if qp.state.replace(State::Error) == State::Error {
-            return;
-        }
-        let waiting = std::mem::take(&mut *qp.waiting.borrow_mut());
-        for w in waiting {
-            qp.send_cq.waiting.set(qp.send_cq.waiting.get() - 1);
-            qp.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
-        }
-        qp.next_due.set(u64::MAX);
-        qp.rx.close(&mut |posted| qp.failed_recv(posted.wr_id, DevStatus::Flushed));
+        self.0.fail();
     }
 
     /// Changes the q-key that peers must show, as a queue pair gets it after it was created. Peers that met the old
@@ -176,6 +166,27 @@ impl<L: Link> Drop for Qp<L> {
 }
 
 impl<L: Link> QpCore<L> {
+    /// See [`Qp::fail`].
+    #[cold]
+    pub(super) fn fail(&self) {
+        if self.state.replace(State::Error) == State::Error {
+            return;
+        }
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        for w in waiting {
+            self.send_cq.waiting.set(self.send_cq.waiting.get() - 1);
+            self.complete(w.wr.wr_id, w.wr.op(), DevStatus::Flushed);
+        }
+        self.next_due.set(u64::MAX);
+        self.rx.close(&mut |posted| self.failed_recv(posted.wr_id, DevStatus::Flushed));
+    }
+
+    /// Whether nothing but the rings is to be looked at when an arrival is polled. // HOT
+    #[inline]
+    pub(super) fn plain(&self) -> bool {
+        self.quiet && !self.scatters()
+    }
+
     /// The completion of one request was polled. // HOT
     #[inline]
     pub(super) fn sent_one(&self) {

@@ -1,5 +1,7 @@
 //! The object model, provoked status by status on the in-process link.
 
+mod down;
+
 use super::*;
 use crate::efa::dev::{Cqe, CqeOp, Dest, DevCq, DevQp, DevStatus, PostError, Sge};
 use proptest::prelude::*;

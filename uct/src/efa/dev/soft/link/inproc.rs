@@ -74,6 +74,7 @@ impl Fabric {
             table: MrTable::new(Rows::new(Keep::Private(Arc::new(table)), 0, rows)),
             known: RefCell::default(),
             dead: Cell::new(false),
+            down: Cell::new(false),
             strict: profile.strict,
         });
         self.0.nodes.borrow_mut().push(Rc::downgrade(&node));
@@ -173,6 +174,8 @@ struct Node {
     /// GIDs with an address handle here, and in how many domains.
     known: RefCell<BTreeMap<u64, u32>>,
     dead: Cell<bool>,
+    /// Its NIC went down; the process lives.
+    down: Cell<bool>,
     strict: bool,
 }
 
@@ -246,6 +249,7 @@ impl Link for Inproc {
     fn resolve(&self, iid: u64, qpn: u16) -> Result<InPeer, Verdict> {
         let port = self.fabric.0.ports.borrow().get(&(iid, qpn)).cloned();
         match port {
+            Some(port) if port.node.down.get() => Err(Verdict::Done(DevStatus::Unreachable)),
             Some(port) => Ok(InPeer { me: self.node.clone(), port, fabric: self.fabric.clone() }),
             None => Err(Verdict::Done(DevStatus::BadDestQpn)),
         }
@@ -291,6 +295,10 @@ impl Link for Inproc {
 
     fn adopt(&self, pump: Weak<dyn Pump>) {
         self.fabric.0.pumps.borrow_mut().push(pump);
+    }
+
+    fn go_down(&self) {
+        self.node.down.set(true);
     }
 
     fn alive(&self) -> bool {

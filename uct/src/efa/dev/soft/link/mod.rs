@@ -227,6 +227,8 @@ pub trait Link: Clone + 'static {
     fn retry_ticks(&self, interval_ns: u64) -> u64;
     /// Shows the link something to pump, if it drives devices itself.
     fn adopt(&self, pump: Weak<dyn Pump>);
+    /// The device goes down for good: peers that ask are told so.
+    fn go_down(&self);
     /// False once the device was killed: it does nothing any more.
     fn alive(&self) -> bool;
 }

@@ -41,6 +41,7 @@ impl<L: Link> QpCore<L> {
         }
         match first {
             Some(verdict) => self.settle(wr, verdict),
+            None if self.dev.wear() => self.complete(wr.wr_id, wr.op(), DevStatus::Flushed),
             None => {
                 let fate = self.model.borrow_mut().draw();
                 self.hold(wr, fate);

@@ -122,14 +122,23 @@ impl InPeer {
         Verdict::Done(DevStatus::Ok)
     }
 
+    /// Why nothing arrives there any more, if so.
+    fn lost(&self) -> Option<DevStatus> {
+        match (self.port.node.down.get(), self.port.closed.get()) {
+            (true, _) => Some(DevStatus::Unresponsive),
+            (_, true) => Some(DevStatus::BadDestQpn),
+            _ => None,
+        }
+    }
+
     /// The remote memory of an RDMA operation, if the target allows it.
     fn remote(&self, from: From, op: &Rdma, need: Access) -> Result<*mut u8, Verdict> {
         let node = &self.port.node;
         if self.me.dead.get() {
             return Err(Verdict::Busy);
         }
-        if self.port.closed.get() {
-            return Err(Verdict::Done(DevStatus::BadDestQpn));
+        if let Some(status) = self.lost() {
+            return Err(Verdict::Done(status));
         }
         if node.strict && !node.known.borrow().contains_key(&from.iid) {
             return Err(Verdict::Done(DevStatus::UnknownPeer));
@@ -162,8 +171,8 @@ impl Peer for InPeer {
         if self.me.dead.get() {
             return Verdict::Busy;
         }
-        if port.closed.get() {
-            return Verdict::Done(DevStatus::BadDestQpn);
+        if let Some(status) = self.lost() {
+            return Verdict::Done(status);
         }
         let Some(&posted) = port.posted.borrow().front() else { return Verdict::NotReady };
         if msg.len() > posted.cap {

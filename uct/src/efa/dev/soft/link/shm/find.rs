@@ -68,6 +68,8 @@ impl Name {
 pub(super) enum Lost {
     /// There is none of that name.
     Nobody,
+    /// Its device went down.
+    Down,
     /// Its owner was too busy with others: try again.
     Later,
     /// It is there, but out of reach; the text says why.

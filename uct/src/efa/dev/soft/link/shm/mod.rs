@@ -124,6 +124,9 @@ impl Shm {
             return Err(Lost::Barred(format!("process {pid} answers for a queue pair that is not its own")));
         }
         let remote = self.remote(&who)?;
+        if remote.is_down() {
+            return Err(Lost::Down);
+        }
         Ok(ShmPeer::new(self.0.me.pid, seg, who, remote))
     }
 }
@@ -190,6 +193,7 @@ impl Link for Shm {
         self.attach(iid, qpn).map_err(|lost| match lost {
             Lost::Nobody => Verdict::Done(DevStatus::BadDestQpn),
             Lost::Later => Verdict::Busy,
+            Lost::Down => Verdict::Done(DevStatus::Unreachable),
             Lost::Barred(why) => {
                 tracing::error!("queue pair {qpn} of fe80::{iid:x}: {why}");
                 Verdict::Done(DevStatus::Unreachable)
@@ -258,6 +262,11 @@ impl Link for Shm {
     }
 
     fn adopt(&self, _pump: Weak<dyn Pump>) {}
+
+    fn go_down(&self) {
+        // SYNC(down).
+        self.0.seg.hdr().down.store(1, Relaxed);
+    }
 
     #[inline]
     fn alive(&self) -> bool {

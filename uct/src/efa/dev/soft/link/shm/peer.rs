@@ -20,8 +20,6 @@ const LOOK_EVERY: u32 = 1024;
 /// Tries without credit between two such looks.
 const LOOK_MISSES: u32 = 256;
 
-const BAD_DEST: Verdict = Verdict::Done(DevStatus::BadDestQpn);
-
 /// What this process last saw of a peer's credit.
 #[derive(Default)]
 struct Seen {
@@ -89,7 +87,13 @@ impl ShmPeer {
         if n.is_multiple_of(LOOK_MISSES) {
             self.look();
         }
-        if self.gone.get() { BAD_DEST } else { Verdict::NotReady }
+        if self.gone.get() { self.lost() } else { Verdict::NotReady }
+    }
+
+    /// What a request to a queue pair that takes nothing any more completes with.
+    #[cold]
+    fn lost(&self) -> Verdict {
+        Verdict::Done(if self.remote.is_down() { DevStatus::Unresponsive } else { DevStatus::BadDestQpn })
     }
 
     /// Looks whether the receiver lives. One system call.
@@ -104,7 +108,7 @@ impl ShmPeer {
         let mut word = head.word.load(Relaxed);
         loop {
             if word & CLOSED != 0 {
-                return Err(BAD_DEST);
+                return Err(self.lost());
             }
             let index = word as u32;
             if !self.granted(index, credit, seen) {
@@ -181,7 +185,7 @@ impl ShmPeer {
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
-                return BAD_DEST;
+                return self.lost();
             }
             if !self.granted(word as u32, &h.credit, &self.ring) {
                 return self.miss();
@@ -309,18 +313,18 @@ impl Peer for ShmPeer {
     #[inline]
     fn send(&self, from: From, msg: &Msg<'_>) -> Verdict {
         if !self.alive() {
-            return BAD_DEST;
+            return self.lost();
         }
         self.send_message(from, msg)
     }
 
     fn read(&self, from: From, op: &Rdma) -> Verdict {
-        if self.closed() { BAD_DEST } else { self.remote.read(self.who.pd, from, op) }
+        if self.closed() { self.lost() } else { self.remote.read(self.who.pd, from, op) }
     }
 
     fn write(&self, from: From, op: &Rdma, imm: Option<u32>) -> Verdict {
         if self.closed() {
-            return BAD_DEST;
+            return self.lost();
         }
         match self.remote.write(self.who.pd, from, op) {
             Verdict::Done(DevStatus::Ok) => {}

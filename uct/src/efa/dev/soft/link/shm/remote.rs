@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
 use ucs::mem::SharedMem;
 use ucs::sys::PidFd;
 
@@ -56,6 +57,14 @@ impl Remote {
             self.dead.set(true);
         }
         self.dead.get()
+    }
+
+    /// Whether the device went down while its process lives.
+    #[cold]
+    pub(super) fn is_down(&self) -> bool {
+        // SYNC(down): our look at the queue pair before our look here.
+        fence(Acquire);
+        self.seg.hdr().down.load(Relaxed) != 0
     }
 
     /// Whether the peer has an address handle of `iid`, or does not care.

@@ -310,8 +310,9 @@ impl Rx for ShmRx {
 
     fn close(&self, each: &mut dyn FnMut(Posted)) {
         let h = self.seg.hdr();
-        let word = h.head.word.fetch_or(CLOSED, Relaxed);
-        h.side_head.word.fetch_or(CLOSED, Relaxed);
+        // SYNC(down): a device that went down says so before; whoever sees a closed queue pair looks at that.
+        let word = h.head.word.fetch_or(CLOSED, Release);
+        h.side_head.word.fetch_or(CLOSED, Release);
         // Claims made before are messages on their way: they may still be polled, the rest is given back. More claims
         // than receives are a lie, and then none is believed.
         let outstanding = self.outstanding();

@@ -11,7 +11,7 @@ use ucs::mem::{MemError, SharedMem};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Changes with any layout in this file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Room for a header.
 const HDR: usize = 4096;
 /// Cache lines that must not share a prefetch pair.
@@ -32,6 +32,8 @@ pub(super) struct DevHdr {
     pub(super) epoch: AtomicU64,
     /// Known GIDs lie below this place.
     pub(super) high: AtomicU32,
+    /// Not zero: the device went down, its process lives on.
+    pub(super) down: AtomicU32,
 }
 
 /// One descriptor of a receive ring: a cache line. Only senders write it; the owner, who watches it, never does.

@@ -3,6 +3,7 @@
 use suites::conform::Pair;
 use suites::conform_suite;
 use ucs::config::Source;
+use uct::wrap::Paired;
 use uct::{any, cma, loopback, posix};
 
 /// An interface of this thread, connected to itself.
@@ -25,6 +26,18 @@ conform_suite!(posix_small, || {
         posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1, ..Default::default() };
     let open = || posix::Iface::open(&config).unwrap();
     Pair::new(open(), open())
+});
+conform_suite!(posix_paired, || {
+    let open = || Paired::new(posix::Iface::open(&Default::default()).unwrap());
+    Pair::by_ep(open(), open())
+});
+conform_suite!(any_efa_paired, || {
+    let open = || Paired::new(any::open("efa", "softefa0", &Source::empty()).unwrap());
+    Pair::by_ep(open(), open())
+});
+conform_suite!(loopback_paired, || {
+    let open = || Paired::new(loopback::Iface::open(&Default::default()).unwrap());
+    Pair::by_ep(open(), open())
 });
 conform_suite!(cma_two, || {
     let open = || cma::Iface::open(&Default::default()).unwrap();

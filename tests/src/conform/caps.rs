@@ -1,10 +1,10 @@
 //! The attributes are consistent, and what is off in them answers *unsupported*.
 
-use super::{Pair, is_unsupported};
+use super::{Log, Pair, is_unsupported};
 use std::ptr::NonNull;
 use uct::api::{
     AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
-    Memory, Op, RemoteIov,
+    Memory, Op, Refused, RemoteIov, Sent,
 };
 
 /// Lengths, limits and names agree with one another.
@@ -117,4 +117,36 @@ pub fn tags_stick<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.ab.tag(), EpTag(0));
     p.ab.set_tag(EpTag(77));
     assert_eq!((super::tag_of(&p.ab), p.ba.tag()), (EpTag(77), EpTag(0)));
+}
+
+/// An endpoint connects to an endpoint once, and does nothing before.
+pub fn endpoints_join<I: Iface>(p: &Pair<I>) {
+    let attr = p.a.attr();
+    if !attr.has(Caps::CONNECT_TO_EP) {
+        assert_eq!(attr.ep_addr_len, 0);
+        return;
+    }
+    let (ab, ba) = (p.a.create_ep().unwrap(), p.b.create_ep().unwrap());
+    let addr = ba.ep_addr().unwrap();
+    assert_eq!(addr.len(), attr.ep_addr_len);
+    assert_ne!(addr, p.ba.ep_addr().unwrap(), "each endpoint has its own");
+    let early = Err(Refused::Failed(Error::NotConnected));
+    assert_eq!(ab.am_short(1, 0, &[]), early);
+    assert_eq!(ab.am_packet(1, |_| 1).map(|_| Sent::Done), early);
+    assert_eq!(ab.check(Comp::None), early);
+    assert_eq!((ab.flush(Comp::None), ab.fence()), (Ok(Sent::Done), Ok(Sent::Done)), "nothing to wait for");
+    ab.set_tag(EpTag(9));
+    let (device, iface) = (p.b.device_addr(), p.b.iface_addr());
+    assert_eq!(ab.connect_to_ep(&device, &iface, &addr[1..]), Err(ConnectError::Malformed));
+    assert_eq!(ab.connect_to_ep(&device, &iface[1..], &addr), Err(ConnectError::Malformed));
+    assert_eq!(ab.connect_to_ep(&device, &iface, &addr), Ok(()));
+    assert_eq!(ab.tag(), EpTag(9));
+    let again = ab.connect_to_ep(&device, &iface, &addr);
+    assert!(matches!(again, Err(ConnectError::Op(Error::InvalidParam(_)))), "{again:?}");
+    if attr.has(Caps::AM_SHORT) {
+        let (mut at_a, mut at_b) = (Log::default(), Log::default());
+        p.retry(&mut at_a, &mut at_b, || ab.am_short(5, 6, b"joined")).map(drop).unwrap();
+        p.arrived(&mut at_b, 1);
+        assert_eq!(at_b.ams[0].0, [&[5u8, 6, 0, 0, 0, 0, 0, 0, 0][..], b"joined"].concat());
+    }
 }

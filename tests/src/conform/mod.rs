@@ -67,7 +67,17 @@ impl<I: Iface> Pair<I> {
         Pair { a, b, ab, ba, same, tick: Box::new(|| {}) }
     }
 
-    /// The same over a device whose time does not pass by itself.
+    /// Connects an endpoint of each with one of the other ([`uct::api::Caps::CONNECT_TO_EP`]).
+    pub fn by_ep(a: I, b: I) -> Self {
+        let (ab, ba) = (a.create_ep().expect("an endpoint"), b.create_ep().expect("an endpoint"));
+        let (to_b, to_a) = (ba.ep_addr().expect("its address"), ab.ep_addr().expect("its address"));
+        ab.connect_to_ep(&b.device_addr(), &b.iface_addr(), &to_b).expect("a reaches b");
+        ba.connect_to_ep(&a.device_addr(), &a.iface_addr(), &to_a).expect("b reaches a");
+        let same = a.iface_addr() == b.iface_addr();
+        Pair { a, b, ab, ba, same, tick: Box::new(|| {}) }
+    }
+
+    /// [`Pair::new`] over a device whose time does not pass by itself.
     pub fn ticking(a: I, b: I, tick: impl Fn() + 'static) -> Self {
         Pair { tick: Box::new(tick), ..Pair::new(a, b) }
     }
@@ -199,7 +209,7 @@ macro_rules! conform_suite {
             use super::*;
             $crate::conform_suite!(@cases $make;
                 caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused
-                caps::tags_stick
+                caps::tags_stick caps::endpoints_join
                 am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::packet_brings_its_id
                 am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept
                 am::source_is_the_sender am::kept_messages_stay am::kept_messages_go_to_other_threads am::handlers_and_drops

@@ -258,6 +258,7 @@ pub(crate) fn fault_of(e: Error) -> Fault {
         Error::Cancelled => Fault::Device(1),
         Error::Unsupported(_)
         | Error::InvalidParam(_)
+        | Error::NotConnected
         | Error::NoMemory
         | Error::NoDescriptor
         | Error::Exhausted(_)

@@ -24,9 +24,12 @@ pub enum Error {
     /// The local memory is not registered for this use, or the range leaves the registration.
     #[error("local memory is not registered for this range or access")]
     BadLocalKey,
-    /// The operation was cancelled by a flush with cancel, or by closing the endpoint.
+    /// The operation was still in the device's queue when that was closed or failed.
     #[error("cancelled")]
     Cancelled,
+    /// The endpoint was made by [`super::Iface::create_ep`] and is not joined to another yet.
+    #[error("endpoint is not connected yet")]
+    NotConnected,
     // --- the peer ---------------------------------------------------------------------------------
     /// The peer's address cannot be reached over this interface.
     #[error("peer is not reachable over this interface")]
@@ -72,7 +75,9 @@ impl Error {
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
-            Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled => Blame::Caller,
+            Unsupported(_) | InvalidParam(_) | TooLong { .. } | BadLocalKey | Cancelled | NotConnected => {
+                Blame::Caller
+            }
             Unreachable | PeerDead | RemoteAccess | NotReady | RemoteLength => Blame::Peer,
             Device(_) => Blame::Device,
             NoMemory | NoDescriptor | Exhausted(_) | Sys { .. } => Blame::Resource,
@@ -87,6 +92,7 @@ impl Error {
             InvalidParam(_) | BadLocalKey => Status::InvalidParam,
             TooLong { .. } => Status::ExceedsLimit,
             Cancelled => Status::Canceled,
+            NotConnected => Status::NotConnected,
             Unreachable => Status::Unreachable,
             PeerDead => Status::ConnectionReset,
             RemoteAccess => Status::Rejected,

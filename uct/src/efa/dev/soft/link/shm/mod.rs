@@ -99,7 +99,9 @@ impl Shm {
         if let Some(remote) = self.0.remotes.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(remote);
         }
-        let watch = PidFd::open(ProcId { pid: who.pid, start: who.start }).map_err(|e| match e {
+        let id = ProcId { pid: who.pid, start: who.start };
+        // This process needs nobody to tell it of its own death.
+        let watch = (id != ProcId::me()).then(|| PidFd::open(id)).transpose().map_err(|e| match e {
             WatchError::Gone { .. } => Lost::Nobody,
             e @ WatchError::Os { errno, .. } => Lost::Barred(format!("{e} ({})", find::remedy(errno))),
         })?;

@@ -25,7 +25,8 @@ type Map = Option<Rc<SharedMem>>;
 
 pub(super) struct Remote {
     pid: u32,
-    watch: PidFd,
+    /// Tells of its death; `None`: it is this process.
+    watch: Option<PidFd>,
     dead: Cell<bool>,
     seg: DevSeg,
     rows: Rows,
@@ -37,7 +38,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new(pid: u32, watch: PidFd, seg: DevSeg, rows: Rows) -> Remote {
+    pub(super) fn new(pid: u32, watch: Option<PidFd>, seg: DevSeg, rows: Rows) -> Remote {
         Remote {
             pid,
             watch,
@@ -53,7 +54,7 @@ impl Remote {
     /// Whether its process is gone. One system call.
     #[cold]
     pub(super) fn is_dead(&self) -> bool {
-        if !self.dead.get() && self.watch.is_dead() {
+        if !self.dead.get() && self.watch.as_ref().is_some_and(PidFd::is_dead) {
             self.dead.set(true);
         }
         self.dead.get()

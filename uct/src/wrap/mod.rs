@@ -1,6 +1,7 @@
 //! Decorators: an interface around another one, for who wants to see what passes, or to connect otherwise. Who does
 //! not wrap pays nothing. Used by programs and tools; any transport can be inside. Never changes what is sent or received.
 
+mod forward;
 mod paired;
 mod trace;
 

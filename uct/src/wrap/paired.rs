@@ -3,6 +3,7 @@
 //! Nothing is added to what is sent: the wires here know interfaces, so whom a message is for among several pairs
 //! between the same two interfaces is the user's to say, in its header.
 
+use super::forward::forward_memory;
 use crate::api::{
     AddrBuf, AmHandler, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
     ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Sink, Word,
@@ -206,122 +207,7 @@ impl<I: Iface> Ep for PairedEp<I> {
         unsafe { self.joined()?.am_zcopy(id, header, iov, comp) }
     }
 
-    // HOT
-    #[inline]
-    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Self::Rkey) -> Outcome {
-        self.joined()?.put_short(bytes, remote, rkey)
-    }
-
-    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
-        &self,
-        max: usize,
-        pack: F,
-        remote: u64,
-        rkey: &Self::Rkey,
-    ) -> Outcome<usize> {
-        self.joined()?.put_bcopy(max, pack, remote, rkey)
-    }
-
-    unsafe fn put_zcopy(
-        &self,
-        iov: &[Iov<'_, Self::Mem>],
-        remote: u64,
-        rkey: &Self::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.put_zcopy(iov, remote, rkey, comp) }
-    }
-
-    // HOT
-    #[inline]
-    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Self::Rkey) -> Outcome {
-        self.joined()?.get_short(out, remote, rkey)
-    }
-
-    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
-        &self,
-        len: usize,
-        unpack: F,
-        remote: u64,
-        rkey: &Self::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        self.joined()?.get_bcopy(len, unpack, remote, rkey, comp)
-    }
-
-    unsafe fn get_zcopy(
-        &self,
-        iov: &[Iov<'_, Self::Mem>],
-        remote: u64,
-        rkey: &Self::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.get_zcopy(iov, remote, rkey, comp) }
-    }
-
-    unsafe fn put_sgl(
-        &self,
-        iov: &[Iov<'_, Self::Mem>],
-        remote: &[RemoteIov<'_, Self::Rkey>],
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.put_sgl(iov, remote, comp) }
-    }
-
-    unsafe fn get_sgl(
-        &self,
-        iov: &[Iov<'_, Self::Mem>],
-        remote: &[RemoteIov<'_, Self::Rkey>],
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.get_sgl(iov, remote, comp) }
-    }
-
-    unsafe fn put_imm(
-        &self,
-        iov: &[Iov<'_, Self::Mem>],
-        remote: u64,
-        rkey: &Self::Rkey,
-        imm: u32,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.put_imm(iov, remote, rkey, imm, comp) }
-    }
-
-    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Self::Rkey) -> Outcome {
-        self.joined()?.atomic_post(op, value, remote, rkey)
-    }
-
-    unsafe fn atomic_fetch<W: Word>(
-        &self,
-        op: AtomicOp,
-        value: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &Self::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.atomic_fetch(op, value, result, remote, rkey, comp) }
-    }
-
-    unsafe fn atomic_cswap<W: Word>(
-        &self,
-        compare: W,
-        swap: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &Self::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.atomic_cswap(compare, swap, result, remote, rkey, comp) }
-    }
+    forward_memory!(joined);
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.inner.get().map_or(Ok(Sent::Done), |ep| ep.flush(comp))

@@ -1,5 +1,6 @@
 //! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes.
 
+use super::forward::forward_memory;
 use crate::api::{
     AddrBuf, Am, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, Imm,
     ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
@@ -64,6 +65,12 @@ impl<I: Iface> Traced<I> {
 }
 
 impl<E: Ep> TracedEp<E> {
+    /// The endpoint inside, which is always there.
+    #[inline(always)]
+    fn inside(&self) -> Result<&E, Error> {
+        Ok(&self.inner)
+    }
+
     fn sent(&self, id: u8, head: &[u8], len: usize) {
         let passed = Passed::Sent(self.inner.tag());
         (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len });
@@ -215,106 +222,7 @@ impl<E: Ep> Ep for TracedEp<E> {
         Ok(sent)
     }
 
-    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &E::Rkey) -> Outcome {
-        self.inner.put_short(bytes, remote, rkey)
-    }
-
-    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
-        &self,
-        max: usize,
-        pack: F,
-        remote: u64,
-        rkey: &E::Rkey,
-    ) -> Outcome<usize> {
-        self.inner.put_bcopy(max, pack, remote, rkey)
-    }
-
-    unsafe fn put_zcopy(&self, iov: &[Iov<'_, E::Mem>], remote: u64, rkey: &E::Rkey, comp: Comp) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.put_zcopy(iov, remote, rkey, comp) }
-    }
-
-    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &E::Rkey) -> Outcome {
-        self.inner.get_short(out, remote, rkey)
-    }
-
-    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
-        &self,
-        len: usize,
-        unpack: F,
-        remote: u64,
-        rkey: &E::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        self.inner.get_bcopy(len, unpack, remote, rkey, comp)
-    }
-
-    unsafe fn get_zcopy(&self, iov: &[Iov<'_, E::Mem>], remote: u64, rkey: &E::Rkey, comp: Comp) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.get_zcopy(iov, remote, rkey, comp) }
-    }
-
-    unsafe fn put_sgl(
-        &self,
-        iov: &[Iov<'_, E::Mem>],
-        remote: &[RemoteIov<'_, E::Rkey>],
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.put_sgl(iov, remote, comp) }
-    }
-
-    unsafe fn get_sgl(
-        &self,
-        iov: &[Iov<'_, E::Mem>],
-        remote: &[RemoteIov<'_, E::Rkey>],
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.get_sgl(iov, remote, comp) }
-    }
-
-    unsafe fn put_imm(
-        &self,
-        iov: &[Iov<'_, E::Mem>],
-        remote: u64,
-        rkey: &E::Rkey,
-        imm: u32,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.put_imm(iov, remote, rkey, imm, comp) }
-    }
-
-    fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &E::Rkey) -> Outcome {
-        self.inner.atomic_post(op, value, remote, rkey)
-    }
-
-    unsafe fn atomic_fetch<W: Word>(
-        &self,
-        op: AtomicOp,
-        value: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &E::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.atomic_fetch(op, value, result, remote, rkey, comp) }
-    }
-
-    unsafe fn atomic_cswap<W: Word>(
-        &self,
-        compare: W,
-        swap: W,
-        result: NonNull<W>,
-        remote: u64,
-        rkey: &E::Rkey,
-        comp: Comp,
-    ) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.atomic_cswap(compare, swap, result, remote, rkey, comp) }
-    }
+    forward_memory!(inside);
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.inner.flush(comp)

@@ -1,0 +1,126 @@
+//! The operations on memory, handed on to an endpoint inside: written once for all decorators.
+//! Used inside `impl Ep`; never looks at what it hands on.
+
+/// Defines put, get and atomics of an `impl Ep` as those of the endpoint that the method `$inner` answers, or its error.
+macro_rules! forward_memory {
+    ($inner:ident) => {
+        // HOT
+        #[inline]
+        fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Self::Rkey) -> Outcome {
+            self.$inner()?.put_short(bytes, remote, rkey)
+        }
+
+        fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+            &self,
+            max: usize,
+            pack: F,
+            remote: u64,
+            rkey: &Self::Rkey,
+        ) -> Outcome<usize> {
+            self.$inner()?.put_bcopy(max, pack, remote, rkey)
+        }
+
+        unsafe fn put_zcopy(
+            &self,
+            iov: &[Iov<'_, Self::Mem>],
+            remote: u64,
+            rkey: &Self::Rkey,
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.put_zcopy(iov, remote, rkey, comp) }
+        }
+
+        // HOT
+        #[inline]
+        fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Self::Rkey) -> Outcome {
+            self.$inner()?.get_short(out, remote, rkey)
+        }
+
+        fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+            &self,
+            len: usize,
+            unpack: F,
+            remote: u64,
+            rkey: &Self::Rkey,
+            comp: Comp,
+        ) -> Outcome {
+            self.$inner()?.get_bcopy(len, unpack, remote, rkey, comp)
+        }
+
+        unsafe fn get_zcopy(
+            &self,
+            iov: &[Iov<'_, Self::Mem>],
+            remote: u64,
+            rkey: &Self::Rkey,
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.get_zcopy(iov, remote, rkey, comp) }
+        }
+
+        unsafe fn put_sgl(
+            &self,
+            iov: &[Iov<'_, Self::Mem>],
+            remote: &[RemoteIov<'_, Self::Rkey>],
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.put_sgl(iov, remote, comp) }
+        }
+
+        unsafe fn get_sgl(
+            &self,
+            iov: &[Iov<'_, Self::Mem>],
+            remote: &[RemoteIov<'_, Self::Rkey>],
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.get_sgl(iov, remote, comp) }
+        }
+
+        unsafe fn put_imm(
+            &self,
+            iov: &[Iov<'_, Self::Mem>],
+            remote: u64,
+            rkey: &Self::Rkey,
+            imm: u32,
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.put_imm(iov, remote, rkey, imm, comp) }
+        }
+
+        fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Self::Rkey) -> Outcome {
+            self.$inner()?.atomic_post(op, value, remote, rkey)
+        }
+
+        unsafe fn atomic_fetch<W: Word>(
+            &self,
+            op: AtomicOp,
+            value: W,
+            result: NonNull<W>,
+            remote: u64,
+            rkey: &Self::Rkey,
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.atomic_fetch(op, value, result, remote, rkey, comp) }
+        }
+
+        unsafe fn atomic_cswap<W: Word>(
+            &self,
+            compare: W,
+            swap: W,
+            result: NonNull<W>,
+            remote: u64,
+            rkey: &Self::Rkey,
+            comp: Comp,
+        ) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inner()?.atomic_cswap(compare, swap, result, remote, rkey, comp) }
+        }
+    };
+}
+
+pub(super) use forward_memory;

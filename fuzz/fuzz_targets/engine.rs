@@ -155,7 +155,7 @@ fuzz_target!(|script: &[u8]| {
             }
             10 => drop(engine.resume(&mut w, Nanos(next))),
             _ => match step / 12 {
-                0 => drop(keys.pop().map(|key| engine.remove_memory(key))),
+                0 => drop(keys.pop().map(|key| engine.remove_memory(&mut w, key))),
                 1 => engine.on_peer_fault(&mut w, peers[1], Fault::Gone),
                 _ => while engine.take_event().is_some() {},
             },

@@ -25,6 +25,9 @@ ucs::config_table! {
         pub min_read: usize = "1m", key "MIN_READ", unit "bytes";
         /// Bytes of such a message that travel in packets meanwhile; 0: none (libfabric: FI_EFA_RUNT_SIZE).
         pub runt_size: usize = "0", key "RUNT_SIZE", unit "bytes";
+        /// Length from which the target reads a put that the device does not do by itself, where both ends can
+        /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never.
+        pub min_read_write: usize = "64k", key "MIN_READ_WRITE", unit "bytes";
         /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
         pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
         /// Most events taken from one transport in one call of progress.

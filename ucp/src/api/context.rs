@@ -85,6 +85,7 @@ impl Context {
             medium_max: self.config.max_medium,
             rndv_thresh: self.config.rndv_thresh.given(),
             min_read: self.config.min_read,
+            min_read_write: self.config.min_read_write,
             runt_size: self.config.runt_size,
         };
         let mut engine = Engine::new(EngineConfig {

@@ -13,7 +13,6 @@ use crate::lane::{LaneIdx, routes};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, Row, Sync, Table, WireCaps, explain};
-use crate::wire::Features;
 
 use super::buf::Held;
 use super::core::Core;
@@ -243,12 +242,7 @@ impl Ep {
     fn key(&self, kind: Kind, sync: Sync) -> Key {
         let core = self.worker.core();
         let features = core.engine.peer_info(self.state.peer).and_then(|view| view.features);
-        let reads = match features.map(|features| features.contains(Features::RDMA_READ)) {
-            None => Reads::Unknown,
-            Some(false) => Reads::No,
-            Some(true) => Reads::Yes,
-        };
-        let peer = PeerCaps { reads, ..PeerCaps::default() };
+        let peer = PeerCaps { reads: Reads::of(features), ..PeerCaps::default() };
         keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
     }
 

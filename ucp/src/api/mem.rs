@@ -228,7 +228,10 @@ impl Mem {
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        self.worker.core().engine.remove_memory(self.key);
+        let mut core = self.worker.core();
+        let (engine, mut wire, _) = core.split();
+        engine.remove_memory(&mut wire, self.key);
+        drop(core);
         while self.regs.pop().is_some() {}
     }
 }

@@ -15,7 +15,7 @@ use crate::rdm::rma::Behind;
 use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
 };
-use crate::select::{CqData, Known, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, Sync, explain_rma};
+use crate::select::{CqData, Known, Reads, ReqHdr, RmaKey, RmaOp, RmaWays, Sync, explain_rma, put_row};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 use super::buf::Held;
@@ -89,13 +89,7 @@ impl Ep {
     }
 
     /// How a put or get of `len` bytes would go, and why each other way is not taken.
-    pub fn explain_rma(
-        &self,
-        rkey: &Rkey,
-        op: RmaOp,
-        cq_data: CqData,
-        len: usize,
-    ) -> [(RmaWay, RmaVerdict); 4] {
+    pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: CqData, len: usize) -> RmaWays {
         let known = match self.means(rkey) {
             Means::Mapped => Known::Mapped,
             Means::Rdma => Known::Device,
@@ -103,12 +97,15 @@ impl Ep {
         };
         let core = self.worker().core();
         let mtu = core.paths.get(self.peer()).map_or(0, |path| path.mtu());
-        let hdr = core.engine.peer_info(self.peer()).map_or(ReqHdr::FIRST, |peer| peer.hdr);
+        let peer = core.engine.peer_info(self.peer());
+        let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
+        let reads = Reads::of(peer.and_then(|peer| peer.features));
+        let min_read_write = self.worker().limits().min_read_write;
         let ordered = self
             .lane()
             .is_some_and(|lane| core.lanes[usize::from(lane.0)].iface.attr().order == OrderKind::Ordered);
         let rdma = core.engine.rdma(self.peer());
-        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, ordered }, len)
+        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, reads, min_read_write, ordered }, len)
     }
 
     /// Whether the memory is mapped here, so that the lane does everything within the call.
@@ -167,7 +164,7 @@ impl Ep {
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
         let (row, key) = match rkey.device() {
             Some(key) if params.cq_data.is_none() => (RmaRow::DirectWrite, key),
-            _ => (RmaRow::EagerWrite, rkey.key),
+            _ => (put_row(self.worker().limits(), len), rkey.key),
         };
         core.put(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
     }
@@ -193,7 +190,8 @@ impl Ep {
             }
         }
         let (remote, direct) = pieces(remote, Access::WRITE, params.cq_data.is_none())?;
-        let row = if direct { RmaRow::DirectWrite } else { RmaRow::EagerWrite };
+        let by_packets = put_row(self.worker().limits(), gather.len());
+        let row = if direct { RmaRow::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, row, params)
     }
 

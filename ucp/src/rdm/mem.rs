@@ -14,7 +14,7 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 
 use super::ask::WireId;
-use super::op::stretch;
+use super::op::{Piece, piece_at, stretch};
 use crate::wire::{Iovs, MAX_IOV};
 
 bitflags! {
@@ -187,9 +187,12 @@ impl Spans {
         self.list.iter().any(|span| span.region == region)
     }
 
-    /// First byte and length of each piece, for the device.
-    pub fn raw(&self) -> impl Iterator<Item = (*mut u8, usize)> {
-        self.list.iter().map(|span| (span.ptr.as_ptr(), span.len))
+    /// The piece that byte `at` of the run lies in, for the device, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        // SAFETY: the bytes of a region stay valid until it is removed (`Region::new`), and the engine releases what it
+        // has registered of it then (`Engine::remove_memory`).
+        let piece = |span: &Span| unsafe { Piece::new(span.ptr.as_ptr(), span.len) };
+        piece_at(self.list.iter().filter_map(piece), at)
     }
 
     /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT

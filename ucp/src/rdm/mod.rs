@@ -67,7 +67,7 @@ use order::{Share, Turn, turn};
 use peer::{Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
-use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write};
+use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread};
 
 pub use ask::*;
 pub use event::Events;
@@ -264,6 +264,7 @@ impl Engine {
             Room::Handshake => handshake::on_recv(self, w, a),
             Room::Receipt => receipt::on_recv(self, w, a),
             Room::Write => write::on_recv(self, w, a),
+            Room::WriteRead => writeread::on_recv(self, w, a),
             Room::Read => read::on_recv(self, w, a),
             Room::Atomic => atomic::on_recv(self, w, a),
             Room::Nobody => self.drop_packet(a, Reason::Unsupported),

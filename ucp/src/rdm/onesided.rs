@@ -38,11 +38,17 @@ impl Engine {
         self.mem.also(key, wire, device_key)
     }
 
-    /// Takes a region back: no request touches it from now on. What peers were doing with it is dropped.
-    pub fn remove_memory(&mut self, key: MemKey) -> bool {
+    /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers were doing
+    /// with it is dropped.
+    pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let Some(region) = self.mem.remove(key) else { return false };
         let users: Vec<_> = self.one.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
-        users.into_iter().for_each(|id| drop(self.one.remove(id)));
+        for id in users {
+            let reading = self.one.remove(id).and_then(|one| one.reading);
+            if let Some(reading) = reading {
+                self.drop_reading(w, reading);
+            }
+        }
         true
     }
 
@@ -235,6 +241,6 @@ impl Engine {
 
     /// Nothing one-sided is kept, at either end, and no bytes.
     pub fn quiet(&self) -> bool {
-        self.one.is_empty() && self.hold.in_use() == 0
+        self.one.is_empty() && self.readings.is_empty() && self.hold.in_use() == 0
     }
 }

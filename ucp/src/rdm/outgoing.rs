@@ -356,7 +356,7 @@ impl Engine {
     fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
         match ctl {
             Ctl::Cts(id) => flow::push_cts(self, w, to, id),
-            Ctl::ReadNack(id) => readnack::push(self, w, to, id),
+            Ctl::ReadNack { send_id, recv_id } => readnack::push(self, w, to, send_id, recv_id),
             Ctl::Again(id) => readnack::push_again(self, w, to, id),
             Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),

@@ -111,8 +111,13 @@ pub enum Ctl {
     ReadRsp(SlotId),
     /// The old values of an atomic.
     AtomRsp(SlotId),
-    /// The READ_NACK of this receive.
-    ReadNack(SlotId),
+    /// A READ_NACK.
+    ReadNack {
+        /// The sender's id.
+        send_id: u32,
+        /// Ours.
+        recv_id: u32,
+    },
     /// This send, announced once more after a READ_NACK.
     Again(SlotId),
     /// An EOR.

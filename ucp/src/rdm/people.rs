@@ -187,7 +187,7 @@ impl Engine {
         let ends = |row: Row| which == Ends::All || !matches!(row, Row::Medium | Row::DcMedium);
         let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
-        self.end_ones(id, error);
+        self.end_ones(w, id, error);
 
         let needs_it = |op: &super::op::rx::RxOp| match op.state {
             RxState::Posted(_) => which == Ends::All && op.only == Some(id),

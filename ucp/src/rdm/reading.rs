@@ -1,18 +1,21 @@
-//! Reading a sender's memory in place: registers the receive's, posts reads within bounds, ends in EOR, in READ_NACK
-//! or in an error. Called by the room of read messages, by what matches receives, and by `outgoing` when there is
-//! room. A receive never ends while the device may still write to it.
+//! Reading a sender's memory in place: registers what is read to, posts reads within bounds, ends in EOR, in READ_NACK
+//! or in an error. Called by the rooms of read messages and writes, by what matches receives, and by `outgoing` when
+//! there is room. A receive never ends while the device may still write to it; memory that is taken back is not waited
+//! for, as the device loses its right to it at once.
 
 use ucs::coll::slots::SlotId;
 
 use super::Engine;
 use super::ask::OpError;
 use super::io::{Fault, PeerId, Posted, Refused, TxToken, Use, Wire};
+use super::op::Piece;
+use super::op::one::{Job, is_one};
 use super::op::reading::{Reading, Stop};
 use super::peer::{Ctl, Part, Was};
 use super::room::{Push, Row};
 use crate::wire::Features;
 
-/// Reads of one message under way at a time.
+/// Reads of one message, or write, under way at a time.
 const IN_FLIGHT: u32 = 4;
 
 impl Engine {
@@ -22,9 +25,21 @@ impl Engine {
         inflow.reading = Some(id);
         let end = inflow.envelope.len.min(op.buf.len() as u64);
         let Some(reading) = self.readings.get_mut(id) else { return };
-        reading.rx = Some(rx);
+        reading.to = Some(rx);
         // [M7.4]
         reading.end = end.max(reading.from);
+        let peer = reading.peer;
+        self.queue_reading(id);
+        self.drive(w, peer);
+    }
+
+    /// A peer's write `one` to our memory is to be read.
+    // [M8.8]
+    pub(super) fn start_reading_write<W: Wire>(&mut self, w: &mut W, id: SlotId, one: SlotId) {
+        let (Some(write), Some(reading)) = (self.one.get_mut(one), self.readings.get_mut(id)) else { return };
+        write.reading = Some(id);
+        reading.to = Some(one);
+        reading.end = write.len;
         let peer = reading.peer;
         self.queue_reading(id);
         self.drive(w, peer);
@@ -51,21 +66,18 @@ impl Engine {
         }
         let wire = self.peers[to].wire;
         let max = self.wires[usize::from(wire.0)].rdma.read.min(self.cfg.read_segment.max(1));
-        let Some(piece) = reading.rx.and_then(|rx| self.rx.get(rx)).map(|op| op.buf.piece()) else {
-            return self.settle_reading(w, id);
-        };
+        let Some((n, piece, into)) = self.read_to(reading) else { return self.settle_reading(w, id) };
         let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
-        let from = reading.from as usize;
-        if reading.reg.is_none() {
-            let room = piece.part(from, (reading.end - reading.from) as usize);
-            reading.reg = if max == 0 { None } else { w.register(wire, room, Use::LOCAL_WRITE).ok() };
+        if reading.regs[n].is_none() && max > 0 {
+            reading.regs[n] = w.register(wire, piece, Use::LOCAL_WRITE).ok();
         }
-        let (Some(reg), Some((remote, contiguous))) = (&reading.reg, reading.next()) else {
+        let (Some(reg), Some((remote, contiguous))) = (&reading.regs[n], reading.next()) else {
             reading.stop = Some(Stop::Nack);
             return self.settle_reading(w, id);
         };
-        let len = contiguous.min(max).min(reading.end - reading.at);
-        let into = piece.part(reading.at as usize, len as usize);
+        let here = (piece.len() - into) as u64;
+        let len = contiguous.min(max).min(reading.end - reading.at).min(here);
+        let into = piece.part(into, len as usize);
         let posted = w.read(to, into, reg, remote, TxToken::of(id.raw()));
         match posted {
             Ok(how) => {
@@ -86,6 +98,21 @@ impl Engine {
                 self.settle_reading(w, id)
             }
         }
+    }
+
+    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it.
+    fn read_to(&self, reading: &Reading) -> Option<(usize, Piece, usize)> {
+        let to = reading.to?;
+        if is_one(to) {
+            return match &self.one.get(to)?.job {
+                Job::Store(spans) => spans.piece_at(reading.at),
+                _ => None,
+            };
+        }
+        let room = self.rx.get(to)?.buf.piece();
+        let from = reading.from as usize;
+        let room = room.part(from, (reading.end - reading.from) as usize);
+        Some((0, room, reading.at as usize - from))
     }
 
     /// The wire has ended a read.
@@ -140,6 +167,9 @@ impl Engine {
     // [M7.2]
     fn end_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some((reading, rx)) = self.take_reading(w, id) else { return };
+        if is_one(rx) {
+            return self.end_read_write(w, rx);
+        }
         let Some((_, inflow)) = self.inflow(rx) else { return };
         inflow.reading = None;
         let envelope = inflow.envelope;
@@ -151,22 +181,41 @@ impl Engine {
         }
     }
 
+    /// All of a peer's write is in our memory: EOR.
+    // [M8.8]
+    fn end_read_write<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.one.remove(id) else { return };
+        let send_id = one.theirs.unwrap_or(0);
+        self.control(w, one.peer, Ctl::Eor { send_id, recv_id: id.raw() });
+        self.written(w, one.peer, one.row, one.len, one.cq_data, None);
+    }
+
     /// The sender shall send: at once, or when the bytes in packets have come.
     // [M7.5] [M7.6]
     fn nack_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some((reading, rx)) = self.take_reading(w, id) else { return };
+        if is_one(rx) {
+            // What comes instead is a write of its own. [M7.7]
+            let send_id = self.one.remove(rx).and_then(|one| one.theirs).unwrap_or(0);
+            return self.control(w, reading.peer, Ctl::ReadNack { send_id, recv_id: rx.raw() });
+        }
         let Some((_, inflow)) = self.inflow(rx) else { return };
         inflow.reading = None;
         inflow.nack = true;
-        let (msg_id, complete) = (inflow.envelope.msg_id, inflow.cover.arrived() == reading.from);
+        let (msg_id, send_id) = (inflow.envelope.msg_id, inflow.envelope.send_id);
+        let complete = inflow.cover.arrived() == reading.from;
         self.peers[reading.peer].work().parts.insert(msg_id, Part::Rx(rx));
         if complete {
-            self.control(w, reading.peer, Ctl::ReadNack(rx));
+            self.control(w, reading.peer, Ctl::ReadNack { send_id, recv_id: rx.raw() });
         }
     }
 
     fn fail_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
         let Some((reading, rx)) = self.take_reading(w, id) else { return };
+        if is_one(rx) {
+            self.one.remove(rx);
+            return;
+        }
         if let Some((_, inflow)) = self.inflow(rx) {
             inflow.reading = None;
             let msg_id = inflow.envelope.msg_id;
@@ -179,14 +228,12 @@ impl Engine {
         self.fail_rx(rx, error);
     }
 
-    /// Takes a reading out, its registration released first. Answers its receive.
+    /// Takes a reading out, its registrations released first. Answers what it was for.
     fn take_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(Reading, SlotId)> {
         let mut reading = self.readings.remove(id)?;
-        if let Some(reg) = reading.reg.take() {
-            w.release(reg);
-        }
-        let rx = reading.rx?;
-        Some((reading, rx))
+        reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+        let to = reading.to?;
+        Some((reading, to))
     }
 
     /// A message that nobody will receive, or whose receive ends now. False: the device still writes, and the receive
@@ -204,7 +251,19 @@ impl Engine {
         }
     }
 
-    /// Whether messages of this row may be announced to `to`: both ends read (RDM v4 3.4).
+    /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is under way.
+    pub(super) fn drop_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(reading) = self.readings.get_mut(id) else { return };
+        reading.to = None;
+        reading.stop = Some(Stop::Fail(OpError::Access));
+        if reading.in_flight == 0 {
+            self.take_reading(w, id);
+        } else {
+            reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+        }
+    }
+
+    /// Whether messages of this row, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4).
     // [M3.7]
     pub(super) fn may_be_read(&self, to: PeerId, row: Row) -> bool {
         let peer = &self.peers[to];

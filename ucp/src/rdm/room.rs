@@ -180,6 +180,8 @@ pub enum Room {
     Receipt,
     /// `rooms::write`.
     Write,
+    /// `rooms::writeread`.
+    WriteRead,
     /// `rooms::read`.
     Read,
     /// `rooms::atomic`.

@@ -2,10 +2,12 @@
 //! do not compile. A new packet type is a row in its room; a new room is a line here and an arm in `Engine::enter`.
 
 use super::room::{PktRow, Room};
-use super::rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write};
+use super::rooms::{
+    atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread,
+};
 use crate::wire::PktType;
 
-const ROOMS: [&[PktRow]; 10] = [
+const ROOMS: [&[PktRow]; 11] = [
     &eager::ROWS,
     &medium::ROWS,
     &longcts::ROWS,
@@ -14,6 +16,7 @@ const ROOMS: [&[PktRow]; 10] = [
     &handshake::ROWS,
     &receipt::ROWS,
     &write::ROWS,
+    &writeread::ROWS,
     &read::ROWS,
     &atomic::ROWS,
 ];

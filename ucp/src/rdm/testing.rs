@@ -87,6 +87,8 @@ pub struct Device {
     pub regs: Vec<Option<(Piece, Use)>>,
     /// Answers every registration.
     pub no_reg: Option<NoReg>,
+    /// Registrations may end under reads, which fail then.
+    pub revoke: bool,
     /// Ends reads with this.
     pub fault: Option<Fault>,
 }
@@ -96,6 +98,7 @@ pub struct Fetch {
     pub me: usize,
     pub from: usize,
     pub to: Piece,
+    pub reg: u32,
     pub remote: Remote,
     pub token: TxToken,
 }
@@ -187,12 +190,9 @@ impl Wire for Port<'_> {
 
     fn release(&mut self, reg: Reg) {
         let gone = self.device.regs[reg.id as usize].take();
-        let (piece, _) = gone.expect("released once");
-        let inside = |fetch: &Fetch| {
-            let at = fetch.to.ptr().addr().wrapping_sub(piece.ptr().addr());
-            fetch.me == self.me && at < piece.len()
-        };
-        assert!(!self.fetches.iter().any(inside), "released under a read");
+        gone.expect("released once");
+        let by_it = |fetch: &Fetch| fetch.me == self.me && fetch.reg == reg.id;
+        assert!(self.device.revoke || !self.fetches.iter().any(by_it), "released under a read");
     }
 
     fn read(
@@ -212,7 +212,7 @@ impl Wire for Port<'_> {
         if from == usize::MAX {
             return Err(Refused::Fault(Fault::Gone));
         }
-        self.fetches.push(Fetch { me: self.me, from, to, remote, token });
+        self.fetches.push(Fetch { me: self.me, from, to, reg: reg.id, remote, token });
         Ok(Posted::Pending)
     }
 }
@@ -323,12 +323,13 @@ impl Net {
             return false;
         }
         let at = if self.manner.reorder { self.dice.below(self.fetches.len()) } else { 0 };
-        let Fetch { me, from, to, remote, token } = self.fetches.remove(at);
+        let Fetch { me, from, to, reg, remote, token } = self.fetches.remove(at);
         let (node, number) = ((remote.key >> 20) as usize, (remote.key & 0xf_ffff) as usize);
         let allowed =
             node == from && self.nodes[from].device.holds(number, remote.addr, to.len(), Use::REMOTE_READ);
         let result = match self.nodes[me].device.fault {
             Some(fault) => Err(fault),
+            None if self.nodes[me].device.regs[reg as usize].is_none() => Err(Fault::Device(5)),
             None if self.gone == Some(from) => Err(Fault::Gone),
             None if !allowed => Err(Fault::Device(7)),
             None => {

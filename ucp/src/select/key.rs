@@ -3,6 +3,7 @@
 
 use crate::rdm::quirks::ReqHdr;
 use crate::rdm::room::{Kind, Sync};
+use crate::wire::Features;
 
 /// Where the message lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
@@ -42,6 +43,17 @@ pub enum Reads {
     Unknown,
     /// Yes.
     Yes,
+}
+
+impl Reads {
+    /// What a peer's handshake says of it, if that has arrived.
+    pub const fn of(features: Option<Features>) -> Reads {
+        match features {
+            None => Reads::Unknown,
+            Some(features) if features.contains(Features::RDMA_READ) => Reads::Yes,
+            Some(_) => Reads::No,
+        }
+    }
 }
 
 /// What selection wants to know of a peer (see `Engine::peer_info`).

@@ -11,6 +11,6 @@ pub use crate::rdm::quirks::ReqHdr;
 pub use crate::rdm::room::{Kind, Row, Sync};
 pub use explain::{Candidate, Verdict, explain};
 pub use key::{CqData, Key, MemKind, PeerCaps, Reads, WireCaps};
-pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, explain_rma};
+pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, explain_rma, put_row};
 pub use rules::Thresholds;
 pub use table::{Range, Table};

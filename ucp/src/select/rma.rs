@@ -10,7 +10,10 @@ use crate::rdm::rma::RmaRow;
 use crate::wire::ctl::ReadRsp;
 use crate::wire::{Opts, PktType, RmaIov, header_len};
 
-use super::key::CqData;
+use arrayvec::ArrayVec;
+
+use super::key::{CqData, Reads};
+use super::rules::Thresholds;
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -47,6 +50,10 @@ pub struct RmaKey {
     pub mtu: usize,
     /// Identity header of requests to the peer.
     pub hdr: ReqHdr,
+    /// Whether the peer reads our memory.
+    pub reads: Reads,
+    /// Size from which a put by packets is read by the target ([`Thresholds::min_read_write`]).
+    pub min_read_write: usize,
     /// Whether the wire keeps order: where it does not, writes by packets are acknowledged one by one.
     pub ordered: bool,
 }
@@ -86,6 +93,15 @@ pub enum RmaVerdict {
         /// Bytes.
         max: usize,
     },
+    /// The wire reads no memory of peers.
+    NoReadHere,
+    /// The peer's handshake says that it does not read ours.
+    NoReadThere,
+    /// Below the size from which writes are read.
+    BelowRead {
+        /// That size.
+        min: usize,
+    },
     /// Possible, but one before it asks less of the target.
     Dearer,
 }
@@ -98,6 +114,9 @@ impl fmt::Display for RmaVerdict {
             RmaVerdict::NoRdma => f.write_str("no RDMA: the device cannot, or the key does not name it"),
             RmaVerdict::CqData => f.write_str("data for the target travel by packet"),
             RmaVerdict::TooLong { max } => write!(f, "one packet carries at most {max} bytes"),
+            RmaVerdict::NoReadHere => f.write_str("the wire has no RDMA read"),
+            RmaVerdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
+            RmaVerdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ_WRITE)"),
             RmaVerdict::Dearer => f.write_str("possible, but asks more of the target"),
         }
     }
@@ -117,44 +136,57 @@ pub fn one_packet(key: &RmaKey) -> usize {
     }
 }
 
+/// The row that a put of `len` bytes by packets is asked for by. The engine goes by one packet if it fits, and by
+/// long-CTS if the peer turns out not to read. // HOT
+#[inline]
+pub const fn put_row(limits: &Thresholds, len: usize) -> RmaRow {
+    if len >= limits.min_read_write && len > 0 { RmaRow::LongReadWrite } else { RmaRow::EagerWrite }
+}
+
+/// Whether a put of `len` bytes can be read by the target.
+fn read_by_target(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
+    if key.rdma.read == 0 {
+        Err(RmaVerdict::NoReadHere)
+    } else if key.reads == Reads::No {
+        Err(RmaVerdict::NoReadThere)
+    } else if len < key.min_read_write {
+        Err(RmaVerdict::BelowRead { min: key.min_read_write })
+    } else {
+        Ok(())
+    }
+}
+
+/// The ways an operation can go, each with its verdict.
+pub type RmaWays = ArrayVec<(RmaWay, RmaVerdict), 5>;
+
 /// All ways for an operation on one piece of `len` bytes, in the order they are tried; exactly one is taken.
-pub fn explain_rma(key: &RmaKey, len: usize) -> [(RmaWay, RmaVerdict); 4] {
+pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
     let (direct, short, long, rdma) = match key.op {
         RmaOp::Put => (RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongCtsWrite, key.rdma.write),
         RmaOp::Get => (RmaRow::DirectRead, RmaRow::ShortRead, RmaRow::LongCtsRead, key.rdma.read),
     };
     let with_data = key.cq_data == CqData::Yes;
     let max = one_packet(key);
-    let can = [
-        if key.known != Known::Mapped {
-            Err(RmaVerdict::NotMapped)
-        } else if with_data {
-            Err(RmaVerdict::CqData)
-        } else {
-            Ok(())
-        },
-        if key.known != Known::Device || rdma == 0 {
-            Err(RmaVerdict::NoRdma)
-        } else if with_data {
-            Err(RmaVerdict::CqData)
-        } else {
-            Ok(())
-        },
-        if len > max { Err(RmaVerdict::TooLong { max }) } else { Ok(()) },
-        Ok(()),
-    ];
-    let taken = can.iter().position(Result::is_ok);
-    let ways = [RmaWay::Mapped, RmaWay::Row(direct), RmaWay::Row(short), RmaWay::Row(long)];
-    let mut out = [(RmaWay::Mapped, RmaVerdict::Dearer); 4];
-    for (n, (way, can)) in ways.into_iter().zip(can).enumerate() {
-        let verdict = match can {
-            _ if taken == Some(n) => RmaVerdict::Taken,
-            Ok(()) => RmaVerdict::Dearer,
-            Err(why) => why,
-        };
-        out[n] = (way, verdict);
+    let no_data = if with_data { Err(RmaVerdict::CqData) } else { Ok(()) };
+    let mut ways = ArrayVec::<_, 5>::new();
+    ways.push((
+        RmaWay::Mapped,
+        if key.known == Known::Mapped { no_data } else { Err(RmaVerdict::NotMapped) },
+    ));
+    let by_device = key.known == Known::Device && rdma > 0;
+    ways.push((RmaWay::Row(direct), if by_device { no_data } else { Err(RmaVerdict::NoRdma) }));
+    ways.push((RmaWay::Row(short), if len > max { Err(RmaVerdict::TooLong { max }) } else { Ok(()) }));
+    if key.op == RmaOp::Put {
+        ways.push((RmaWay::Row(RmaRow::LongReadWrite), read_by_target(key, len)));
     }
-    out
+    ways.push((RmaWay::Row(long), Ok(())));
+    let taken = ways.iter().position(|(_, can)| can.is_ok());
+    let verdict = |(n, (way, can)): (usize, (RmaWay, Result<(), RmaVerdict>))| match can {
+        _ if taken == Some(n) => (way, RmaVerdict::Taken),
+        Ok(()) => (way, RmaVerdict::Dearer),
+        Err(why) => (way, why),
+    };
+    ways.into_iter().enumerate().map(verdict).collect()
 }
 
 #[cfg(test)]
@@ -180,12 +212,27 @@ mod tests {
             rdma,
             mtu: 8900,
             hdr: ReqHdr::RawAddr,
+            reads: Reads::Yes,
+            min_read_write: Thresholds::MIN_READ_WRITE,
             ordered: true,
         };
         assert_eq!(one_packet(&key), 8900 - 72);
         assert_eq!(one_packet(&RmaKey { hdr: ReqHdr::Connid, ..key }), 8900 - 36);
         assert_eq!(taken(&key, 8828), RmaWay::Row(RmaRow::EagerWrite));
         assert_eq!(taken(&key, 8829), RmaWay::Row(RmaRow::LongCtsWrite));
+        assert_eq!(taken(&key, 65535), RmaWay::Row(RmaRow::LongCtsWrite));
+        assert_eq!(taken(&key, 65536), RmaWay::Row(RmaRow::LongReadWrite));
+        assert_eq!(
+            taken(&RmaKey { cq_data: CqData::Yes, ..key }, 1 << 20),
+            RmaWay::Row(RmaRow::LongReadWrite)
+        );
+        assert_eq!(explain_rma(&key, 65535)[3].1, RmaVerdict::BelowRead { min: 65536 });
+        let deaf = RmaKey { reads: Reads::No, ..key };
+        assert_eq!(taken(&deaf, 65536), RmaWay::Row(RmaRow::LongCtsWrite));
+        assert_eq!(explain_rma(&deaf, 65536)[3].1, RmaVerdict::NoReadThere);
+        let none = RmaKey { rdma: Rdma::NONE, ..key };
+        assert_eq!(explain_rma(&none, 65536)[3].1, RmaVerdict::NoReadHere);
+        assert_eq!(explain_rma(&key, 65536)[4], (RmaWay::Row(RmaRow::LongCtsWrite), RmaVerdict::Dearer));
         let get = RmaKey { op: RmaOp::Get, ..key };
         assert_eq!(taken(&get, 8875), RmaWay::Row(RmaRow::ShortRead));
         assert_eq!(taken(&get, 8876), RmaWay::Row(RmaRow::LongCtsRead));

@@ -14,6 +14,9 @@ pub struct Thresholds {
     /// Size from which the receiver reads a message, where both ends can: the same default as libfabric's
     /// `FI_EFA_INTER_MIN_READ_MESSAGE_SIZE`.
     pub min_read: usize,
+    /// Size from which the target reads a write that would go by packets, where both ends can: the same default as
+    /// libfabric's `FI_EFA_INTER_MIN_READ_WRITE_SIZE`.
+    pub min_read_write: usize,
     /// Bytes of the head that travels in packets while the rest is read; 0: none (libfabric: `FI_EFA_RUNT_SIZE`).
     pub runt_size: usize,
 }
@@ -24,6 +27,9 @@ impl Thresholds {
 
     /// libfabric's size from which host memory is read.
     pub const MIN_READ: usize = 1 << 20;
+
+    /// libfabric's size from which writes of host memory are read.
+    pub const MIN_READ_WRITE: usize = 65536;
 
     /// Smallest message that the receiver reads, if it and the wire can.
     pub(super) fn read_from(&self, key: &Key) -> Option<usize> {
@@ -47,7 +53,13 @@ impl Thresholds {
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Thresholds { medium_max: Self::MEDIUM_MAX, rndv_thresh: None, min_read: Self::MIN_READ, runt_size: 0 }
+        Thresholds {
+            medium_max: Self::MEDIUM_MAX,
+            rndv_thresh: None,
+            min_read: Self::MIN_READ,
+            min_read_write: Self::MIN_READ_WRITE,
+            runt_size: 0,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::rdm::outgoing::Step;
 use crate::rdm::peer::Was;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
-use crate::rdm::rooms::{atomic, direct, handshake, read, write};
+use crate::rdm::rooms::{atomic, direct, handshake, read, write, writeread};
 use crate::wire::Features;
 
 impl Engine {
@@ -36,7 +36,7 @@ impl Engine {
                     atomic::push(self, w, op)
                 }
                 RmaRow::DirectWrite | RmaRow::DirectRead => direct::push(self, w, op),
-                RmaRow::LongReadWrite => Push::Fail(OpError::Unsupported),
+                RmaRow::LongReadWrite => writeread::push(self, w, op),
             },
         };
         match push {
@@ -45,8 +45,9 @@ impl Engine {
             Push::Full => Step::Full,
             Push::Out | Push::Fail(_) => {
                 self.pop_send(id);
-                if let Some(one) = self.one.get_mut(op) {
-                    one.counted = true;
+                if let Some(one) = self.one.get_mut(op)
+                    && !std::mem::replace(&mut one.counted, true)
+                {
                     self.peers[id].work().ones += 1;
                 }
                 self.ended_one(w, id, op, push)
@@ -60,10 +61,17 @@ impl Engine {
         }
     }
 
-    /// Acknowledged forms need the peer's consent, which its HANDSHAKE gives. `None`: go on.
+    /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE gives. `None`:
+    /// go on.
     fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<Push> {
+        let rdma = self.rdma(id);
         let one = self.one.get_mut(op)?;
-        let direct = !one.row.is_emulated() && one.len > 0;
+        let own = match one.row {
+            RmaRow::DirectWrite => rdma.write,
+            RmaRow::DirectRead | RmaRow::LongReadWrite => rdma.read,
+            _ => 0,
+        };
+        let direct = own > 0 && one.len > 0;
         if (one.ack == Ack::No && !direct) || one.state != OneState::Queued {
             return None;
         }
@@ -172,7 +180,7 @@ impl Engine {
     }
 
     /// Everything under way with a peer, at either end, is over.
-    pub(in crate::rdm) fn end_ones(&mut self, peer: PeerId, error: OpError) {
+    pub(in crate::rdm) fn end_ones<W: Wire>(&mut self, w: &mut W, peer: PeerId, error: OpError) {
         let ids: Vec<_> = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id).collect();
         for id in ids {
             let Some(one) = self.one.get_mut(id) else { continue };
@@ -186,8 +194,16 @@ impl Engine {
                 self.peers[peer].outstanding -= 1;
                 continue;
             }
-            match one.job {
-                Job::Answer(_) => self.drop_answer(id),
+            let reading = one.reading;
+            if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+                // The device still writes to our memory: kept, so that it is found when that is taken back.
+                if let Some(one) = self.one.get_mut(id) {
+                    one.orphan = true;
+                }
+                continue;
+            }
+            match self.one.get(id).map(|one| &one.job) {
+                Some(Job::Answer(_)) => self.drop_answer(id),
                 _ => self.finish_one(id, Err(error)),
             }
         }

@@ -12,5 +12,5 @@ pub mod table;
 pub mod tx;
 
 pub use buf::{Piece, RecvBuf, SendBuf};
-pub use pieces::{Gather, Scatter, stretch};
+pub use pieces::{Gather, Scatter, piece_at, stretch};
 pub use table::OpId;

@@ -31,6 +31,10 @@ pub enum OneState {
     Moving,
     /// All is out; only the acknowledgement, the end or the result is missing.
     AllOut,
+    /// The target reads the bytes of a write out of the requester's memory. So at both ends.
+    BeingRead,
+    /// The target cannot read them: the write is to be started once more, by long-CTS.
+    Nacked,
 }
 
 /// Whether the target is to acknowledge a write.
@@ -168,6 +172,8 @@ pub struct One {
     pub cq_data: Option<u64>,
     /// RDMA operations on their way: the device uses the caller's memory until they end.
     pub flying: u32,
+    /// What is read for it, at the target.
+    pub reading: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
     pub regs: [Option<Reg>; MAX_IOV],
     /// How it will end, when nothing flies any more.
@@ -198,6 +204,7 @@ impl One {
             theirs: None,
             cq_data: None,
             flying: 0,
+            reading: None,
             regs: [const { None }; MAX_IOV],
             failed: None,
             orphan: false,

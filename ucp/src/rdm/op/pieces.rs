@@ -30,7 +30,8 @@ pub fn stretch(
     }
 }
 
-fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, Piece, usize)> {
+/// The piece that byte `at` of the run lies in, its number, and how far into it.
+pub fn piece_at(pieces: impl Iterator<Item = Piece>, at: u64) -> Option<(usize, Piece, usize)> {
     let mut skip = usize::try_from(at).ok()?;
     for (n, piece) in pieces.enumerate() {
         if skip < piece.len() {

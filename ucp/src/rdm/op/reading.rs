@@ -1,19 +1,19 @@
-//! A message that is read from its sender's memory: where from, how far, and what is under way. Made when its first
-//! packet comes, matched or not; driven by `reading`, owned by the engine's table of readings.
+//! A message, or a write to us, that is read from its sender's memory: where from, how far, and what is under way. Made
+//! when its first packet comes, matched or not; driven by `reading`, owned by the engine's table of readings.
 
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ask::OpError;
 use crate::rdm::io::{Fault, PeerId, Reg, Remote};
-use crate::wire::Iovs;
+use crate::wire::{Iovs, MAX_IOV};
 
-/// One message being read.
+/// One message, or write, being read.
 #[derive(Debug)]
 pub struct Reading {
     /// Whose memory it is.
     pub peer: PeerId,
-    /// The receive it goes to, once there is one.
-    pub rx: Option<SlotId>,
+    /// What it is for, once there is that: a receive, or a write of the peer's to our memory. Their ids differ.
+    pub to: Option<SlotId>,
     /// The whole message in the sender's memory: a claim.
     pub iov: Iovs,
     /// Bytes that come in packets: the read begins behind them.
@@ -26,8 +26,8 @@ pub struct Reading {
     pub in_flight: u32,
     /// In its peer's queue of reads to post.
     pub queued: bool,
-    /// The receive's memory.
-    pub reg: Option<Reg>,
+    /// The memory that is read to, piece by piece: a receive has one.
+    pub regs: [Option<Reg>; MAX_IOV],
     /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
     pub stop: Option<Stop>,
 }
@@ -44,18 +44,18 @@ pub enum Stop {
 }
 
 impl Reading {
-    /// A message that nobody has matched.
+    /// One of which nothing has been read, and that is for nobody yet.
     pub fn new(peer: PeerId, iov: Iovs, from: u64) -> Reading {
         Reading {
             peer,
-            rx: None,
+            to: None,
             iov,
             from,
             at: from,
             end: from,
             in_flight: 0,
             queued: false,
-            reg: None,
+            regs: [const { None }; MAX_IOV],
             stop: None,
         }
     }

@@ -1,5 +1,5 @@
 //! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets meanwhile.
-//! EOR ends both. How the reading goes is in `reading`; what follows if it cannot be done, in `readnack`.
+//! EOR ends both, and writes that are read (`writeread`). How the reading goes is in `reading`; what follows if it cannot be done, in `readnack`.
 
 use ucs::coll::slots::SlotId;
 
@@ -7,6 +7,7 @@ use crate::rdm::Engine;
 use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, Use, Wire};
 use crate::rdm::op::cover::Cover;
+use crate::rdm::op::one::is_one;
 use crate::rdm::op::reading::Reading;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
@@ -265,7 +266,8 @@ fn on_further<W: Wire>(
                 e.finish_rx(w, id, &envelope);
             } else if nack && arrived == runt {
                 // Its place in `parts` is kept for the LONGCTS that follows.
-                return e.control(w, a.peer, Ctl::ReadNack(id));
+                let nack = Ctl::ReadNack { send_id: envelope.send_id, recv_id: id.raw() };
+                return e.control(w, a.peer, nack);
             }
             // While it is read, the head is what has arrived; afterwards, all is.
             arrived == msg_length || reading.is_some() && arrived == runt
@@ -299,6 +301,9 @@ fn runt_agrees(e: &mut Engine, part: Option<Part>, runt: u64) -> bool {
 // [M7.2]
 fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
     let id = SlotId::from_raw(eor.send_id);
+    if is_one(id) {
+        return e.on_one_eor(a, id);
+    }
     match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => e.read_out(w, id),
         // Packets of the head still wait for room: the read has overtaken them.

@@ -14,3 +14,4 @@ pub(super) mod read;
 pub(super) mod readnack;
 pub(super) mod receipt;
 pub(super) mod write;
+pub(super) mod writeread;

@@ -1,11 +1,12 @@
 //! READ_NACK: a receiver that cannot read asks the sender to send (RDM v4 9.2). The sender answers with a LONGCTS that
-//! carries the ids of the first request and no data; what follows is long-CTS.
+//! carries the ids of the first request and no data; what follows is long-CTS. Of a write, see `writeread`.
 
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::op::one::is_one;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::peer::{Ctl, Part};
 use crate::rdm::room::{Arrival, PktRow, Room, Row};
@@ -16,28 +17,28 @@ use crate::wire::{Cause, Delivery, Packet, PktType};
 pub(in crate::rdm) const ROWS: [PktRow; 1] =
     [PktRow { ty: PktType::READ_NACK, room: Room::ReadNack, order: None }];
 
-/// Sends the READ_NACK of a receive; nothing if that is gone.
+/// Sends a READ_NACK.
 pub(in crate::rdm) fn push<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
-    rx: SlotId,
+    send_id: u32,
+    recv_id: u32,
 ) -> Result<(), Refused> {
-    let send_id = match e.inflow(rx) {
-        Some((_, inflow)) if inflow.envelope.from == to && inflow.nack => inflow.envelope.send_id,
-        _ => return Ok(()),
-    };
-    let hdr = ReadNack { send_id, recv_id: rx.raw(), connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = ReadNack { send_id, recv_id, connid: Some(e.own(&e.peers[to]).connid) };
     e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.nacks_sent += 1;
     Ok(())
 }
 
-/// The receiver of one of our messages cannot read it.
+/// The receiver of one of our messages, or the target of one of our writes, cannot read it.
 // [M7.6]
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::ReadNack(nack) = a.packet else { return };
     let id = SlotId::from_raw(nack.send_id);
+    if is_one(id) {
+        return e.on_one_nack(w, a, id);
+    }
     let op = match e.tx.get_mut(id) {
         Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
         _ => return e.drop_packet(a, Reason::BadId),

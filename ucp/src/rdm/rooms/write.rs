@@ -6,7 +6,6 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::OpError;
-use crate::rdm::event::Reason;
 use crate::rdm::flow;
 use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
 use crate::rdm::mem::Access;
@@ -148,7 +147,8 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             let one = One::new(a.peer, Job::Store(spans.clone()), RmaRow::LongCtsWrite, spans.len());
             begin(e, w, a, rtw, one, send_id);
         }
-        RtwBody::LongRead { .. } => e.drop_packet(a, Reason::Unsupported),
+        // A row of `writeread`.
+        RtwBody::LongRead { .. } => {}
     }
 }
 

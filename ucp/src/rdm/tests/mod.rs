@@ -7,3 +7,4 @@ mod onesided;
 mod reads;
 mod stages;
 mod talk;
+mod writeread;

@@ -3,7 +3,7 @@
 
 use crate::rdm::ask::*;
 use crate::rdm::event::Reason;
-use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::io::{Fault, NoReg, PeerId};
 use crate::rdm::mem::{Access, MemKey, Region};
 use crate::rdm::op::{Gather, Scatter};
 use crate::rdm::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RmaRow};
@@ -12,13 +12,13 @@ use crate::rdm::testing::*;
 use crate::wire::{AtomicOp, Datatype, Features, Iovs, PktType, RmaIov, rtr, rtw};
 
 /// Memory of one node, lent to its engine as a region.
-struct Shared {
-    bytes: Vec<u8>,
+pub(super) struct Shared {
+    pub bytes: Vec<u8>,
     addr: u64,
-    key: MemKey,
+    pub key: MemKey,
 }
 
-fn share(net: &mut Net, node: usize, len: usize, access: Access) -> Shared {
+pub(super) fn share(net: &mut Net, node: usize, len: usize, access: Access) -> Shared {
     let mut bytes = vec![0u8; len];
     // SAFETY: tests keep the vector beside the net, and look at it between calls only, in the same thread.
     let region = unsafe { Region::new(bytes.as_mut_ptr(), len, access) }.unwrap();
@@ -27,32 +27,32 @@ fn share(net: &mut Net, node: usize, len: usize, access: Access) -> Shared {
 }
 
 impl Shared {
-    fn at(&self, at: usize, len: usize) -> RmaIov {
+    pub fn at(&self, at: usize, len: usize) -> RmaIov {
         RmaIov { addr: self.addr + at as u64, len: len as u64, key: self.key.0 }
     }
 
-    fn iov(&self, at: usize, len: usize) -> Iovs {
+    pub fn iov(&self, at: usize, len: usize) -> Iovs {
         Iovs::one(self.at(at, len))
     }
 }
 
-fn put_args(bytes: &[u8], remote: Iovs) -> PutArgs {
+pub(super) fn put_args(bytes: &[u8], remote: Iovs) -> PutArgs {
     let local = Gather::one(lend(bytes));
     PutArgs { local, remote, sync: Sync::No, cq_data: None, row: RmaRow::EagerWrite, user: 1 }
 }
 
 impl Net {
-    fn put(&mut self, me: usize, to: PeerId, args: PutArgs) -> Started<()> {
+    pub(super) fn put(&mut self, me: usize, to: PeerId, args: PutArgs) -> Started<()> {
         self.at(me, |e, w| e.put(w, to, args))
     }
 
-    fn get(&mut self, me: usize, to: PeerId, room: &mut [u8], remote: Iovs) -> Started<()> {
+    pub(super) fn get(&mut self, me: usize, to: PeerId, room: &mut [u8], remote: Iovs) -> Started<()> {
         let args = GetArgs { local: Scatter::one(lend_mut(room)), remote, row: RmaRow::ShortRead, user: 2 };
         self.at(me, |e, w| e.get(w, to, args))
     }
 
     /// The packets that travel until all is quiet, as (from, name).
-    fn flow(&mut self) -> Vec<String> {
+    pub(super) fn flow(&mut self) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
             while let Some(flight) = self.flights.first() {
@@ -66,14 +66,14 @@ impl Net {
         }
     }
 
-    fn in_order(&mut self) {
+    pub(super) fn in_order(&mut self) {
         for node in &mut self.nodes {
             node.engine.set_order(node.wire, Order::Kept);
         }
     }
 
     /// Handshakes in both directions.
-    fn meet(&mut self, me: usize, to: PeerId) {
+    pub(super) fn meet(&mut self, me: usize, to: PeerId) {
         let mut byte = [0; 1];
         let you = self.node_of(me, to);
         self.recv(you, &mut byte, exact(77), 0);
@@ -348,8 +348,8 @@ fn memory_taken_back_is_not_touched() {
     for _ in 0..6 {
         net.deliver_one();
     }
-    assert!(net.nodes[1].engine.remove_memory(target.key));
-    assert!(!net.nodes[1].engine.remove_memory(target.key));
+    assert!(net.at(1, |e, w| e.remove_memory(w, target.key)));
+    assert!(!net.at(1, |e, w| e.remove_memory(w, target.key)));
     let before = target.bytes.clone();
     net.settle();
     assert_eq!(target.bytes, before);
@@ -404,6 +404,9 @@ fn job(seed: u64, order: Order) {
     if order == Order::Kept {
         net.in_order();
     }
+    if dice.one_in(2) {
+        net = net.with_rdma(dice.pick(&[700, 1 << 30]));
+    }
     const CELL: usize = 16 << 10;
     const CELLS: usize = 24;
     // Words first, then cells that are written, then cells that are read.
@@ -432,7 +435,7 @@ fn job(seed: u64, order: Order) {
                 let bytes = letter(dice.next(), len);
                 model[you][at..at + len].copy_from_slice(&bytes);
                 let sync = dice.pick(&[Sync::No, Sync::Yes]);
-                let row = dice.pick(&[RmaRow::EagerWrite, RmaRow::LongCtsWrite]);
+                let row = dice.pick(&[RmaRow::EagerWrite, RmaRow::LongCtsWrite, RmaRow::LongReadWrite]);
                 let args = PutArgs { sync, row, ..put_args(&bytes, mems[you].iov(at, len)) };
                 puts.push(bytes);
                 net.put(me, peer, args)
@@ -476,8 +479,10 @@ fn job(seed: u64, order: Order) {
         }
         for _ in 0..dice.below(6) {
             net.deliver_one();
+            net.fetch_one();
         }
         for n in 0..nodes {
+            net.nodes[n].device.no_reg = dice.one_in(16).then_some(NoReg::Full);
             net.resume(n);
             ended += net.outs(n).len();
         }
@@ -494,6 +499,10 @@ fn job(seed: u64, order: Order) {
         assert!(net.nodes[n].engine.idle(None));
         assert!(net.nodes[n].engine.quiet(), "something is kept");
     }
+    for n in 0..nodes {
+        net.resume(n);
+    }
+    assert_eq!(net.regs(), 0);
     assert_eq!(ended, wanted);
     for (you, at, room) in &gets {
         assert!(mems[*you].bytes[*at..at + room.len()] == room[..], "a read of {} bytes", room.len());
@@ -524,7 +533,7 @@ fn jobs_on_an_ordered_wire() {
 fn made_up_requests() {
     let _seed = Seed(5);
     let mut dice = Dice(5);
-    let mut net = Net::new(2, 5, Manner::CALM);
+    let mut net = Net::new(2, 5, Manner::CALM).with_rdma(600);
     let peer = net.peer(0, 1);
     net.meet(0, peer);
     let mut arena = vec![0x55u8; 3000];
@@ -544,7 +553,7 @@ fn made_up_requests() {
         let rma_iov = Iovs::try_from(iovs.as_slice()).unwrap();
         let msg_length = rma_iov.total().unwrap_or(dice.next());
         let id = dice.pick(&[0, 1, 1 << 31, (1 << 31) | (1 << 20), dice.0 as u32]);
-        let len = match dice.below(6) {
+        let len = match dice.below(9) {
             0 => {
                 let hdr = rtw::Eager { rma_iov, receipt: dice.one_in(2).then_some(id), ..Default::default() };
                 hdr.write(&mut packet) + msg_length.min(800) as usize
@@ -570,6 +579,15 @@ fn made_up_requests() {
                 let hdr = crate::wire::ctl::CtsData { recv_id: id, seg_length: 8, seg_offset, connid: None };
                 hdr.write(&mut packet) + 8
             }
+            5 | 6 => {
+                let read_iov = if dice.one_in(2) { rma_iov } else { iovs[..1].try_into().unwrap() };
+                rtw::LongRead { rma_iov, msg_length, send_id: id, read_iov, ..Default::default() }
+                    .write(&mut packet)
+            }
+            7 if dice.one_in(2) => {
+                crate::wire::ctl::Eor { send_id: id, recv_id: id, connid: None }.write(&mut packet)
+            }
+            7 => crate::wire::ctl::ReadNack { send_id: id, recv_id: id, connid: None }.write(&mut packet),
             _ => {
                 let msg_id = net.nodes[1].engine.due(PeerId(0));
                 let kind = dice.pick(&[
@@ -588,6 +606,7 @@ fn made_up_requests() {
         net.flights.retain(|flight| flight.bytes.len() < 60);
         if dice.one_in(4) {
             net.deliver_one();
+            net.fetch_one();
         }
         net.flights.truncate(16);
         net.outs(1);

@@ -28,7 +28,7 @@ struct Args {
     /// Say each result as it comes.
     #[arg(long, short)]
     verbose: bool,
-    /// The C program to use instead of compiling tests/interop/peer.c.
+    /// The C program to use instead of compiling tests/interop/*.c.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
 }
@@ -67,12 +67,15 @@ fn beside(name: &str) -> Result<PathBuf, String> {
 
 /// Compiles the C end.
 fn compile(dir: &Path) -> Result<PathBuf, String> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/peer.c");
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/interop");
+    let files = std::fs::read_dir(sources).map_err(|e| format!("{sources}: {e}"))?;
+    let files =
+        files.flatten().map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "c"));
     let program = dir.join("peer");
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut cc = Command::new(&compiler);
     cc.args(["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    let out = cc.arg(source).arg("-lfabric").output();
+    let out = cc.args(files).arg("-lfabric").output();
     let out = out.map_err(|e| format!("{}: {e}", compiler.to_string_lossy()))?;
     if out.status.success() {
         return Ok(program);
@@ -83,7 +86,7 @@ fn compile(dir: &Path) -> Result<PathBuf, String> {
     } else {
         ""
     };
-    Err(format!("{source} does not compile{hint}:\n{why}"))
+    Err(format!("{sources}/*.c do not compile{hint}:\n{why}"))
 }
 
 fn run(args: &Args) -> Result<bool, String> {

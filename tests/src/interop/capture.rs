@@ -34,6 +34,7 @@ struct Record {
     to: End,
     #[serde(rename = "type")]
     name: String,
+    length: u32,
     status: u8,
     violations: Vec<String>,
     #[serde(default)]
@@ -108,7 +109,9 @@ impl Captures {
         for violation in record.violations {
             way.violations.push(format!("{}: {violation}", record.name));
         }
-        if record.seen != "out" || record.status != 0 {
+        // A device reads nothing to learn whether another one lives.
+        let asks = record.name == "RDMA_READ" && record.length == 0;
+        if record.seen != "out" || record.status != 0 || asks {
             return;
         }
         match record.fields.msg_id.filter(|_| record.name.ends_with("RTM") || record.name.ends_with("_RTA")) {
@@ -134,7 +137,8 @@ impl Captures {
     pub fn begun(&self, ways: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for way in ways.iter().filter_map(|way| self.ways.get(way)) {
-            let requests = |name: &&String| ["_RTW", "_RTR"].iter().any(|end| name.ends_with(end));
+            let requests =
+                |name: &&String| ["_RTW", "_RTR", "RDMA_READ"].iter().any(|end| name.ends_with(end));
             let others = way.others.iter().filter(|(name, _)| requests(name)).map(|(name, n)| (name, *n));
             for (name, n) in way.messages.iter().map(|(name, ids)| (name, ids.len())).chain(others) {
                 *all.entry(name.clone()).or_default() += n;

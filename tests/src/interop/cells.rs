@@ -7,6 +7,8 @@ use super::end::Player;
 pub const MTU: usize = 8928;
 /// Largest MEDIUM message of either end, bytes.
 const MEDIUM_MAX: usize = 65536;
+/// Smallest message that is read, where that can be done, bytes.
+const MIN_READ: usize = 1 << 20;
 
 /// A subprotocol for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -17,6 +19,10 @@ pub enum Protocol {
     Medium,
     /// Data in windows that the receiver opens.
     LongCts,
+    /// Read by the receiver out of the sender's memory.
+    LongRead,
+    /// The same, while the beginning travels in packets.
+    RuntRead,
 }
 
 /// Whether the sender asked for delivery to be confirmed.
@@ -55,11 +61,13 @@ pub enum Net {
     Reordered,
     /// One send in twenty finds the receiver not ready.
     Rnr,
+    /// Room for few packets at both ends.
+    SmallQueues,
 }
 
 impl Net {
     /// All of them.
-    pub const ALL: [Net; 3] = [Net::Ordered, Net::Reordered, Net::Rnr];
+    pub const ALL: [Net; 4] = [Net::Ordered, Net::Reordered, Net::Rnr, Net::SmallQueues];
 
     /// In the table.
     pub fn name(self) -> &'static str {
@@ -67,6 +75,7 @@ impl Net {
             Net::Ordered => "ordered",
             Net::Reordered => "reordered",
             Net::Rnr => "RNR",
+            Net::SmallQueues => "small queues",
         }
     }
 
@@ -76,9 +85,50 @@ impl Net {
             Net::Ordered => &[],
             Net::Reordered => &[("SOFTEFA_REORDER", "0.2")],
             Net::Rnr => &[("SOFTEFA_RNR", "0.05")],
+            Net::SmallQueues => &[
+                ("FI_EFA_TX_SIZE", "32"),
+                ("FI_EFA_RX_SIZE", "32"),
+                ("UCX_EFA_TX_QUEUE_LEN", "8"),
+                ("UCX_EFA_RX_QUEUE_LEN", "16"),
+                ("UCX_EFA_RX_SPARE", "4"),
+            ],
         }
     }
 }
+
+/// What the devices of both ends are used for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Nic {
+    /// Packets only.
+    Packets,
+    /// RDMA too.
+    Rdma,
+    /// RDMA too, and messages that are read begin in packets.
+    Runts,
+}
+
+impl Nic {
+    /// All of them.
+    pub const ALL: [Nic; 3] = [Nic::Packets, Nic::Rdma, Nic::Runts];
+
+    /// Settings of both ends. Reads are made in pieces.
+    pub fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Nic::Packets => &[("FI_EFA_USE_DEVICE_RDMA", "0")],
+            Nic::Rdma => &[("FI_EFA_USE_DEVICE_RDMA", "1"), LIBFABRIC_PIECES, OUR_PIECES],
+            Nic::Runts => &[
+                ("FI_EFA_USE_DEVICE_RDMA", "1"),
+                LIBFABRIC_PIECES,
+                OUR_PIECES,
+                ("FI_EFA_RUNT_SIZE", "65536"),
+                ("UCX_RUNT_SIZE", "65536"),
+            ],
+        }
+    }
+}
+
+const LIBFABRIC_PIECES: (&str, &str) = ("FI_EFA_INTER_READ_SEGMENT_SIZE", "400000");
+const OUR_PIECES: (&str, &str) = ("UCX_READ_SEGMENT", "300000");
 
 /// Whether something fits one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -111,6 +161,8 @@ pub enum What {
     Write(Length, Delivery),
     /// Reads of it, by packets.
     Read(Length),
+    /// Reads of it by the device, which asks nobody.
+    DirectRead,
     /// Atomic operations on it.
     Atomic(Atomic),
 }
@@ -133,8 +185,13 @@ impl What {
     pub fn all() -> Vec<What> {
         const DELIVERIES: [Delivery; 2] = [Delivery::Plain, Delivery::Complete];
         let mut all = Vec::new();
-        for protocol in [Protocol::Eager, Protocol::Medium, Protocol::LongCts] {
+        for protocol in
+            [Protocol::Eager, Protocol::Medium, Protocol::LongCts, Protocol::LongRead, Protocol::RuntRead]
+        {
             for delivery in DELIVERIES {
+                if (protocol, delivery) == (Protocol::RuntRead, Delivery::Complete) {
+                    continue; // goes by LONGREAD
+                }
                 all.extend(
                     [Kind::Untagged, Kind::Tagged].map(|kind| What::Message(protocol, delivery, kind)),
                 );
@@ -144,6 +201,7 @@ impl What {
             all.extend(DELIVERIES.map(|delivery| What::Write(length, delivery)));
         }
         all.extend([Length::Short, Length::Long].map(What::Read));
+        all.push(What::DirectRead);
         let atomics = [Atomic::Write, Atomic::ConfirmedWrite, Atomic::Fetch, Atomic::Compare];
         all.extend(atomics.map(What::Atomic));
         all
@@ -158,18 +216,32 @@ impl What {
                     Protocol::Eager => "EAGER",
                     Protocol::Medium => "MEDIUM",
                     Protocol::LongCts => "LONGCTS",
+                    Protocol::LongRead => "LONGREAD",
+                    Protocol::RuntRead => "RUNTREAD",
                 };
+                // An EOR confirms as well as a RECEIPT does.
+                let dc = if protocol == Protocol::LongRead { "" } else { dc(delivery) };
                 let kind = if kind == Kind::Tagged { "TAG" } else { "MSG" };
-                format!("{}{name}_{kind}RTM", dc(delivery))
+                format!("{dc}{name}_{kind}RTM")
             }
             What::Write(Length::Short, delivery) => format!("{}EAGER_RTW", dc(delivery)),
             What::Write(Length::Long, delivery) => format!("{}LONGCTS_RTW", dc(delivery)),
             What::Read(Length::Short) => "SHORT_RTR".into(),
             What::Read(Length::Long) => "LONGCTS_RTR".into(),
+            What::DirectRead => "RDMA_READ".into(),
             What::Atomic(Atomic::Write) => "WRITE_RTA".into(),
             What::Atomic(Atomic::ConfirmedWrite) => "DC_WRITE_RTA".into(),
             What::Atomic(Atomic::Fetch) => "FETCH_RTA".into(),
             What::Atomic(Atomic::Compare) => "COMPARE_RTA".into(),
+        }
+    }
+
+    /// What the devices must be used for.
+    pub fn nic(self) -> Nic {
+        match self {
+            What::Message(Protocol::RuntRead, ..) => Nic::Runts,
+            What::Message(Protocol::LongRead, ..) | What::DirectRead => Nic::Rdma,
+            _ => Nic::Packets,
         }
     }
 
@@ -209,7 +281,7 @@ impl Cell {
             What::Write(_, Delivery::Complete) => 16 + 24,
             // It is the answer that has to fit, with room to spare.
             What::Read(_) => return (MTU - 24 - 1, MTU - 24),
-            What::Atomic(_) => 0,
+            What::DirectRead | What::Atomic(_) => 0,
         };
         // Behind a raw address, or a connection id.
         let (longest, shortest) = (MTU - fixed - 40, MTU - fixed - 4);
@@ -223,6 +295,20 @@ impl Cell {
             // Some releases wait for the handshake before they do this.
             (Player::Libfabric, Contact::First) => (longest, shortest + 1),
             _ => (shortest, shortest + 1),
+        }
+    }
+
+    /// What its messages may begin with instead, at first contact: neither end knows yet what the other's device can do.
+    pub fn before_handshake(&self) -> Vec<String> {
+        match self.what {
+            _ if self.contact == Contact::After => Vec::new(),
+            What::Message(Protocol::LongRead | Protocol::RuntRead, delivery, kind) => {
+                vec![What::Message(Protocol::LongCts, delivery, kind).packet()]
+            }
+            What::DirectRead => {
+                [Length::Short, Length::Long].map(|length| What::Read(length).packet()).into()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -242,6 +328,10 @@ impl Cell {
             What::Message(Protocol::LongCts, ..) => {
                 vec![MEDIUM_MAX + 1, 100_000, 1 << 20, (1 << 20) + 7]
             }
+            What::Message(Protocol::LongRead | Protocol::RuntRead, ..) => {
+                vec![MIN_READ, MIN_READ + 1, 1_300_000, 2 * MIN_READ + 7]
+            }
+            What::DirectRead => vec![0, 1, 8, 4096, 65_536, 300_001, 1 << 20],
             What::Write(Length::Short, _) | What::Read(Length::Short) => vec![0, 1, 8, 4096, max - 1, max],
             What::Write(Length::Long, _) | What::Read(Length::Long) => {
                 vec![least, 65_536, 300_001, 1 << 20]
@@ -255,7 +345,11 @@ impl Cell {
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let contact = if self.contact == Contact::First { "first" } else { "after" };
-        write!(f, "{} {} {contact} {}", self.sender.name(), self.what.packet(), self.net.name())
+        let packet = self.what.packet();
+        // The packet tells, but for those that are read.
+        let told = packet.starts_with("DC_") || self.what.delivery() == Delivery::Plain;
+        let dc = if told { "" } else { " DC" };
+        write!(f, "{} {packet}{dc} {contact} {}", self.sender.name(), self.net.name())
     }
 }
 
@@ -266,9 +360,9 @@ mod tests {
     #[test]
     fn packets_are_named_as_on_the_wire() {
         let names: Vec<String> = What::all().into_iter().map(What::packet).collect();
-        assert_eq!(names.len(), 22);
+        assert_eq!(names.len(), 29);
         let known: Vec<String> = (0..=255).map(|ty| ucp::wire::PktType(ty).to_string()).collect();
-        for name in names {
+        for name in names.into_iter().filter(|name| name != "RDMA_READ") {
             assert!(known.contains(&name), "{name}");
         }
     }

@@ -1,4 +1,4 @@
-//! The language of the matrix: steps, answers, and the bytes both ends agree on. `tests/interop/peer.c` speaks it too.
+//! The language of the matrix: steps, answers, and the bytes both ends agree on. The C end in `tests/interop` speaks it too.
 //! Used by the driver and by the native end. Never trusts a line: what is missing is `None`.
 
 /// A line in words: a name, then words and `key=value` pairs in any order.
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(line.value("multi"), Some(""));
     }
 
-    /// `peer.c` prints these.
+    /// The C end prints these.
     #[test]
     fn bytes_and_sums_are_those_of_the_other_end() {
         assert_eq!(bytes(11, 5)[..8], bytes(8, 5)[..]);

@@ -1,4 +1,4 @@
-//! The native end: plays steps with `ucp` over the `efa` transport. The same language as `tests/interop/peer.c`.
+//! The native end: plays steps with `ucp` over the `efa` transport. The same language as the C end in `tests/interop`.
 //! Run by `interop play`. Never decides whether a result is right: it says what it saw.
 
 use std::collections::HashMap;

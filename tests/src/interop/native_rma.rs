@@ -12,12 +12,16 @@ use super::lang::{Line, bytes, sum, values};
 pub struct Memories(Vec<(String, Mem)>);
 
 impl Memories {
-    /// `mem ID LEN seed= [type=]`: answers address and key.
+    /// `mem ID LEN seed= [type=] [rdma]`: answers address and key, that of the device if it is for RDMA.
     pub fn add(&mut self, worker: &Worker, line: &Line) -> Result<String, String> {
         let (name, len) = (line.word(1).ok_or("no id")?, line.number_at(2).ok_or("no length")? as usize);
         let mem = worker.mem_alloc(len, Access::all()).map_err(|e| e.to_string())?;
         mem.write(0, &contents(line, len, "seed"));
-        let answer = format!("{:#x} {:#x}", mem.addr(), mem.key());
+        let key = match line.has("rdma") {
+            true => mem.device_key("efa").ok_or("the device does not know the memory")?,
+            false => mem.key(),
+        };
+        let answer = format!("{:#x} {key:#x}", mem.addr());
         self.0.push((name.to_owned(), mem));
         Ok(answer)
     }
@@ -41,7 +45,8 @@ pub fn contents(line: &Line, len: usize, seed: &str) -> Vec<u8> {
 /// Where a step wants to go: address and key of the other end's memory.
 pub fn target(line: &Line) -> Result<(u64, Rkey), String> {
     let addr = line.number("addr").ok_or("no address")?;
-    Ok((addr, Rkey::of_key(line.number("key").ok_or("no key")?)))
+    let key = line.number("key").ok_or("no key")?;
+    Ok((addr, if line.has("rdma") { Rkey::of_device_key(key) } else { Rkey::of_key(key) }))
 }
 
 /// What a put is besides its bytes.

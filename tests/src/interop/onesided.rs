@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::cells::{Atomic, Cell, Delivery, Length, What};
+use super::cells::{Atomic, Cell, Delivery, Length, Nic, What};
 use super::end::{EndError, Player};
 use super::lang::{Line, bytes, sum};
 use super::pair::{Fault, Pair, wrong};
@@ -65,7 +65,7 @@ fn becomes(
 /// One operation of `len` bytes. Answers 1.
 pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
     match cell.what {
-        What::Read(_) => read(pair, cell, &[len]),
+        What::Read(_) | What::DirectRead => read(pair, cell, &[len]),
         What::Write(length, _) => {
             // Data would make a write longer that just fits a packet.
             let room = length == Length::Long || len + 8 <= cell.eager_max();
@@ -87,7 +87,7 @@ pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
                 n += one(pair, cell, *len, nth)?;
                 n += one(pair, cell, *len, nth + 1)?;
             }
-            if let What::Read(_) = cell.what {
+            if let What::Read(_) | What::DirectRead = cell.what {
                 let all: Vec<usize> = sizes.into_iter().cycle().take(12).collect();
                 return Ok(n + read(pair, cell, &all)?);
             }
@@ -139,9 +139,10 @@ fn read(pair: &mut Pair, cell: &Cell, all: &[usize]) -> Result<usize, Fault> {
     let mut begun = Vec::new();
     for len in all {
         let seed = pair.msg(0).nth;
-        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed}"))?;
+        let rdma = if cell.what.nic() == Nic::Packets { "" } else { "rdma" };
+        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed} {rdma}"))?;
         let (addr, key) = (memory.addr + MARGIN as u64, memory.key);
-        begun.push((seed, *len, format!("read g{seed} {len} addr={addr:#x} key={key:#x}")));
+        begun.push((seed, *len, format!("read g{seed} {len} addr={addr:#x} key={key:#x} {rdma}")));
     }
     for (.., step) in &begun {
         pair.end(from).step(step)?;

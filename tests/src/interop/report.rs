@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::cells::{Atomic, Cell, Contact, Delivery, Kind, Length, Net, Protocol, What};
 use super::end::Player;
-use super::run::Outcome;
+use super::run::{By, Outcome};
 use super::scenes::{Scene, Verdict};
 
 /// Everything that came out.
@@ -37,7 +37,8 @@ impl Report {
 
     /// Cells and situations played, and messages that came through.
     pub fn counts(&self) -> (usize, usize) {
-        let messages = self.cells.values().filter_map(|o| o.as_ref().ok()).sum();
+        let messages =
+            self.cells.values().filter_map(|o| o.as_ref().ok()).map(|passed| passed.messages).sum();
         (self.cells.len() + self.scenes.len(), messages)
     }
 
@@ -73,7 +74,8 @@ impl Report {
                 let outcomes = Net::ALL.map(|net| {
                     let cell = Cell { what, sender: *sender, contact: *contact, net };
                     self.cells.get(&cell).map(|outcome| match outcome {
-                        Ok(n) => n.to_string(),
+                        Ok(passed) if passed.by == By::Baseline => format!("{}*", passed.messages),
+                        Ok(passed) => passed.messages.to_string(),
                         Err(_) => "**FAILED**".into(),
                     })
                 });
@@ -116,6 +118,8 @@ fn title(what: What) -> String {
                 Protocol::Eager => "eager",
                 Protocol::Medium => "medium",
                 Protocol::LongCts => "long-CTS",
+                Protocol::LongRead => "long-read",
+                Protocol::RuntRead => "runting read",
             };
             let kind = if kind == Kind::Tagged { "tagged" } else { "untagged" };
             format!("{protocol}, {kind}{}", confirmed(delivery))
@@ -124,6 +128,7 @@ fn title(what: What) -> String {
         What::Write(Length::Long, delivery) => format!("write, long-CTS{}", confirmed(delivery)),
         What::Read(Length::Short) => "read, short".into(),
         What::Read(Length::Long) => "read, long-CTS".into(),
+        What::DirectRead => "read, direct".into(),
         What::Atomic(Atomic::Write) => "atomic".into(),
         What::Atomic(Atomic::ConfirmedWrite) => "atomic, delivery complete".into(),
         What::Atomic(Atomic::Fetch) => "fetching atomic".into(),

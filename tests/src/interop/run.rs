@@ -1,10 +1,11 @@
 //! Plays the matrix: for each network one pair of processes, which meet anew for every cell (for first contact, for every
 //! message); then the captures are held against what each cell says it is. Called by the `interop` binary.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::capture::{Captures, Id};
-use super::cells::{Cell, Contact, Delivery, Kind, Net, Protocol, What};
+use super::cells::{Cell, Contact, Delivery, Kind, Net, Nic, Protocol, What};
 use super::end::{Player, Programs};
 use super::onesided;
 use super::pair::{Fault, Msg, Pair};
@@ -25,20 +26,38 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What became of a cell: how many messages passed, or what went wrong.
-pub type Outcome = Result<usize, String>;
+/// What became of a cell, or what went wrong.
+pub type Outcome = Result<Passed, String>;
+
+/// A cell whose messages all came through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// How many there were.
+    pub messages: usize,
+    /// How they went.
+    pub by: By,
+}
+
+/// How the messages of a cell that passed went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// As the cell says.
+    Itself,
+    /// In the way that needs no HANDSHAKE.
+    Baseline,
+}
 
 /// Settings of the device and of libfabric that hold for the whole matrix.
-fn common(net: Net) -> Vec<(&'static str, &'static str)> {
+fn common(net: Net, nic: Nic) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
         // Two ends on one host: libfabric would go by its own shared memory if they had one GID.
         ("FI_EFA_ENABLE_SHM_TRANSFER", "0"),
-        ("FI_EFA_USE_DEVICE_RDMA", "0"),
         // 1.17 begins a long write by RDMA read before it knows whether there is any (wire facts 3.4).
         ("FI_EFA_INTER_MIN_READ_WRITE_SIZE", "1000000000"),
         // Its default is 73 MB of receive buffers for every endpoint.
         ("FI_EFA_RX_SIZE", "128"),
     ];
+    all.extend_from_slice(nic.settings());
     all.extend_from_slice(net.settings());
     all
 }
@@ -57,14 +76,15 @@ impl Plan {
 
     /// All cells, network by network; `tell` hears of each as it ends.
     pub fn matrix(&self, mut tell: impl FnMut(&Cell, &Outcome)) -> Result<(), Fault> {
-        for net in Net::ALL {
-            let cells: Vec<Cell> = cells(net).into_iter().filter(|c| self.wants(&c.to_string())).collect();
+        for (net, nic) in Net::ALL.into_iter().flat_map(|net| Nic::ALL.map(|nic| (net, nic))) {
+            let mut cells = cells(net);
+            cells.retain(|cell| cell.what.nic() == nic && self.wants(&cell.to_string()));
             let mut rest = &cells[..];
             let mut nth = 0;
             while !rest.is_empty() {
                 nth += 1;
-                let dir = self.dir.join(format!("{net:?}-{nth}"));
-                let outcomes = self.group(net, rest, &dir)?;
+                let dir = self.dir.join(format!("{net:?}-{nic:?}-{nth}"));
+                let outcomes = self.group(&common(net, nic), rest, &dir)?;
                 rest = &rest[outcomes.len()..];
                 outcomes.iter().for_each(|(cell, outcome)| tell(cell, outcome));
             }
@@ -73,10 +93,15 @@ impl Plan {
     }
 
     /// Plays cells with one pair of processes until one fails; then no more can be asked of these processes.
-    fn group(&self, net: Net, cells: &[Cell], dir: &Path) -> Result<Vec<(Cell, Outcome)>, Fault> {
+    fn group(
+        &self,
+        settings: &[(&'static str, &'static str)],
+        cells: &[Cell],
+        dir: &Path,
+    ) -> Result<Vec<(Cell, Outcome)>, Fault> {
         make(dir)?;
         let seed = self.seed.to_string();
-        let mut pair = Pair::start(&self.programs, dir, &common(net), &seed)?;
+        let mut pair = Pair::start(&self.programs, dir, settings, &seed)?;
         let (mut played, mut failed) = (Vec::new(), None);
         for cell in cells {
             match play(&mut pair, cell) {
@@ -114,7 +139,7 @@ impl Plan {
                 let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
                 make(&dir)?;
                 let seed = self.seed.to_string();
-                let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered), &seed)?;
+                let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
                 let mut verdict = (scene.play)(&mut pair, who);
                 if let Ok(()) = verdict {
                     let met = pair.take_met();
@@ -227,7 +252,8 @@ fn acquaint(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
 
 /// Many messages under way at a time: matched by tag in reverse, or in order.
 fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
-    let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(24).collect();
+    let count = if cell.what.nic() == Nic::Packets { 24 } else { 8 };
+    let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(count).collect();
     let mut all = Vec::new();
     for (nth, len) in lens.into_iter().enumerate() {
         all.push(message(pair, cell, len, nth));
@@ -274,11 +300,10 @@ fn judge(captures: &Captures, played: &Played) -> Outcome {
     if left > 0 {
         seen.insert(plain.into(), left);
     }
-    let want = cell.what.packet();
-    if seen.remove(&want) != Some(played.messages) || !seen.is_empty() {
-        let (n, seen) = (played.messages, captures.begun(&ways));
-        return Err(format!("{n} by {want} expected, seen {seen:?}"));
-    }
+    let by = how(cell, played.messages, seen).ok_or_else(|| {
+        let want = cell.what.packet();
+        format!("{} by {want} expected, seen {:?}", played.messages, captures.begun(&ways))
+    })?;
     for (ours, theirs) in &played.met {
         for way in [(*ours, *theirs), (*theirs, *ours)] {
             let handshakes = captures.packets(way, "HANDSHAKE");
@@ -288,7 +313,32 @@ fn judge(captures: &Captures, played: &Played) -> Outcome {
             }
         }
     }
-    Ok(played.messages)
+    Ok(Passed { messages: played.messages, by })
+}
+
+/// How the messages went, if it is a way in which they may go.
+fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<By> {
+    let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
+    match cell.what {
+        // Of a burst those that find another one under way are read as a whole.
+        What::Message(Protocol::RuntRead, delivery, kind) if by_itself > 0 => {
+            let whole = What::Message(Protocol::LongRead, delivery, kind).packet();
+            by_itself += seen.remove(&whole).unwrap_or(0);
+        }
+        // A read goes in pieces, and none if it is of nothing.
+        What::DirectRead => {
+            let some = cell.sizes().iter().filter(|len| **len > 0).count();
+            by_itself = if by_itself >= some { messages } else { by_itself };
+        }
+        _ => {}
+    }
+    let instead: usize = cell.before_handshake().iter().filter_map(|name| seen.remove(name)).sum();
+    match (by_itself, instead) {
+        _ if !seen.is_empty() => None,
+        (n, 0) if n == messages => Some(By::Itself),
+        (0, n) if n == messages => Some(By::Baseline),
+        _ => None,
+    }
 }
 
 /// Nothing violates the protocol.

@@ -133,6 +133,12 @@ impl Rkey {
         Rkey { key, addr: 0, len: u64::MAX, access: Access::all(), lane: None, device: None }
     }
 
+    /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
+    /// same key, as libfabric's do.
+    pub fn of_device_key(key: u64) -> Rkey {
+        Rkey { device: Some(key), ..Rkey::of_key(key) }
+    }
+
     /// First address of the memory, in its owner's terms, and bytes.
     pub fn range(&self) -> (u64, u64) {
         (self.addr, self.len)

@@ -1,0 +1,104 @@
+/*
+ * The provider's objects: domain for as long as the process lives, endpoint from `open` to `close`, and the peers it knows.
+ */
+#include "peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fid_domain *domain;
+struct fid_cq *cq;
+struct fid_av *av;
+struct fid_ep *ep;
+fi_addr_t peers[MAX_PEERS];
+int n_peers;
+static struct fi_info *info;
+static struct fid_fabric *fabric;
+
+void close_endpoint(void)
+{
+	if (ep)
+		fi_close(&ep->fid);
+	drop_ops();
+	drop_regions();
+	if (cq)
+		fi_close(&cq->fid);
+	if (av)
+		fi_close(&av->fid);
+	ep = NULL, cq = NULL, av = NULL;
+	n_peers = 0;
+}
+
+void close_fabric(void)
+{
+	if (domain)
+		fi_close(&domain->fid);
+	if (fabric)
+		fi_close(&fabric->fid);
+	fi_freeinfo(info);
+}
+
+static long open_domain(void)
+{
+	if (domain)
+		return 0;
+	struct fi_info *hints = fi_allocinfo();
+	hints->fabric_attr->prov_name = strdup("efa");
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SOURCE | FI_DIRECTED_RECV | FI_MULTI_RECV;
+	hints->mode = FI_CONTEXT | FI_CONTEXT2;
+	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
+	hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+	long err = fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info);
+	fi_freeinfo(hints);
+	if (!err)
+		err = fi_fabric(info->fabric_attr, &fabric, NULL);
+	return err ? err : fi_domain(fabric, info, &domain, NULL);
+}
+
+/* open: answers the raw address. */
+void step_open(void)
+{
+	long err = open_domain();
+	if (err) {
+		no_fi("no EFA domain", err);
+		return;
+	}
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+	size_t room = 64;
+	unsigned char name[64];
+	if ((err = fi_av_open(domain, &av_attr, &av, NULL)) || (err = fi_cq_open(domain, &cq_attr, &cq, NULL)) ||
+	    (err = fi_endpoint(domain, info, &ep, NULL)) || (err = fi_ep_bind(ep, &av->fid, 0)) ||
+	    (err = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV)) ||
+	    (err = fi_enable(ep)) || (err = fi_getname(&ep->fid, name, &room))) {
+		no_fi("no endpoint", err);
+		return;
+	}
+	printf("ok ");
+	for (size_t i = 0; i < 32; i++)
+		printf("%02x", name[i]);
+	puts("");
+}
+
+/* peer ADDRESS: answers the number of the peer. */
+void step_peer(void)
+{
+	unsigned char raw[32] = { 0 };
+	if (n_words < 2 || strlen(words[1]) != 64 || n_peers == MAX_PEERS || !av) {
+		no("peer takes an address of 64 hexadecimal digits, after open");
+		return;
+	}
+	for (int i = 0; i < 32; i++) {
+		char pair[3] = { words[1][2 * i], words[1][2 * i + 1], 0 };
+		raw[i] = (unsigned char)strtoul(pair, NULL, 16);
+	}
+	int n = fi_av_insert(av, raw, 1, &peers[n_peers], 0, NULL);
+	if (n != 1) {
+		no("fi_av_insert refuses the address");
+		return;
+	}
+	printf("ok %d\n", n_peers++);
+}

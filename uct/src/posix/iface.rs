@@ -202,7 +202,8 @@ impl api::Iface for Iface {
         self.inner.handlers.set_error(handler);
     }
 
-    #[inline]
+    // HOT
+    #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.inner.poll(max, sink)
     }

@@ -133,22 +133,40 @@ impl Rx {
     /// that they sent is left to read. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
-        let mut events = 0;
-        while events < max {
-            let ticket = self.next.get();
-            let Some(about) = fifo::peek(self.seg().cell(ticket).word(), ticket) else { break };
-            if events >= AHEAD as usize {
-                prefetch_read(self.seg().cell(ticket + AHEAD).packet());
-            }
-            self.deliver(ticket, about, sink);
-            events += 1;
-        }
+        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen.
+        let ticket = self.next.get();
+        let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
+            Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
+            _ => 0,
+        };
         let patience = self.patience.get() - 1;
         self.patience.set(patience);
         if patience == 0 && self.look_around(events) {
             mourn(sink);
         }
         events
+    }
+
+    /// Delivers the packet of `ticket` and what follows, up to `max`.
+    #[inline(never)]
+    fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
+        let mut events = 0;
+        loop {
+            self.deliver(ticket, about, sink);
+            events += 1;
+            if events == max {
+                return events;
+            }
+            // Asked anew: the handler may have polled.
+            ticket = self.next.get();
+            match fifo::peek(self.seg().cell(ticket).word(), ticket) {
+                Some(next) => about = next,
+                None => return events,
+            }
+            if events >= AHEAD as usize {
+                prefetch_read(self.seg().cell(ticket + AHEAD).packet());
+            }
+        }
     }
 
     #[inline(always)]

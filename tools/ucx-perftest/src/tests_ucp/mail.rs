@@ -93,7 +93,7 @@ impl Mail<'_> {
                 let mut seen = 0;
                 while seen < iters {
                     let come = self.until(way, seen + 1)?;
-                    (seen..come).for_each(|_| self.tick());
+                    (seen..come).for_each(|_| self.beat());
                     seen = come;
                 }
                 self.send(way, &mut slots, 0, 0)?;
@@ -105,7 +105,7 @@ impl Mail<'_> {
                         self.until(way, (seq + 1).saturating_sub(window as u64))?;
                     }
                     self.send(way, &mut slots, (seq % window as u64) as usize, seq)?;
-                    self.tick();
+                    self.beat();
                 }
                 self.until(way, expected)?;
             }
@@ -206,6 +206,14 @@ impl Mail<'_> {
     fn tick(&mut self) {
         self.meter.tick();
         if self.meter.due() {
+            self.show();
+        }
+    }
+
+    /// One iteration of a stream is over. HOT
+    #[inline(always)]
+    fn beat(&mut self) {
+        if self.meter.beat() && self.meter.due() {
             self.show();
         }
     }

@@ -103,7 +103,7 @@ impl Crowd<'_> {
                 let ep = self.eps[to].as_ref().ok_or_else(|| Failure::Run("a seat without a way".into()))?;
                 sends.send(slot, ep, MSG | me as u64, sync)?;
                 sent += 1;
-                self.meter.tick();
+                let _ = self.meter.beat();
                 moved = true;
             }
             let slot = (received % window) as usize;

@@ -112,6 +112,14 @@ impl Rma<'_> {
         }
     }
 
+    /// One iteration of a stream is over. HOT
+    #[inline(always)]
+    fn beat(&mut self) {
+        if self.meter.beat() && self.meter.due() {
+            self.show();
+        }
+    }
+
     #[cold]
     fn show(&mut self) {
         (self.show)(&mut self.meter);
@@ -193,7 +201,7 @@ impl Rma<'_> {
             out.wait(slot, &mut self.wait)?;
             out.put(slot, self.ep, self.remote.addr, &self.remote.rkey)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.tick();
+            self.beat();
         }
         out.drain(&mut self.wait)?;
         self.flush()
@@ -211,7 +219,7 @@ impl Rma<'_> {
                     pattern::fill(out.bytes(i as usize), seq + i);
                     let to = self.remote.addr + i * size as u64;
                     out.put(i as usize, self.ep, to, &self.remote.rkey)?;
-                    self.tick();
+                    self.beat();
                 }
                 out.drain(&mut self.wait)?;
                 self.flush()?;
@@ -256,7 +264,7 @@ impl Rma<'_> {
                 if window == 1 && !self.validates() {
                     into.wait(slot, &mut self.wait)?;
                 }
-                self.tick();
+                self.beat();
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
         }
@@ -300,7 +308,7 @@ impl Rma<'_> {
                 into.wait(slot, &mut self.wait)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.tick();
+            self.beat();
         }
         into.drain(&mut self.wait)?;
         self.flush()

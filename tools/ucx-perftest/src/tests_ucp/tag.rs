@@ -113,6 +113,14 @@ impl Tag<'_> {
         }
     }
 
+    /// One iteration of a stream is over. HOT
+    #[inline(always)]
+    fn beat(&mut self) {
+        if self.meter.beat() && self.meter.due() {
+            self.show();
+        }
+    }
+
     #[cold]
     fn show(&mut self) {
         (self.show)(&mut self.meter);
@@ -151,7 +159,7 @@ impl Tag<'_> {
             self.number(&mut out, slot, seq);
             out.send(slot, self.ep, MSG, sync)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.tick();
+            self.beat();
         }
         out.drain(&mut self.wait)?;
         // Sent is not received: the rate counts what has been.
@@ -177,7 +185,7 @@ impl Tag<'_> {
                 self.post(&mut inward, slot)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.tick();
+            self.beat();
         }
         ack.send(0, self.ep, ACK, Sync::No)?;
         ack.drain(&mut self.wait)
@@ -203,7 +211,7 @@ impl Tag<'_> {
                 if self.spec.arrival == Arrival::Unexpected {
                     self.post(&mut inward, slot)?;
                 }
-                self.tick();
+                self.beat();
             }
             slot = if slot + 1 == out.len() { 0 } else { slot + 1 };
         }

@@ -174,7 +174,7 @@ fn send_all<'r, I: Iface>(
             rig.poll()?;
         }
         send(rig, seq)?;
-        rig.tick();
+        rig.beat();
     }
     rig.poll_until(|rig| rig.events.credit >= iters)
 }
@@ -187,7 +187,7 @@ fn send_to_self<'r, I: Iface>(
     rig.meter.start();
     for seq in 0..iters {
         send(rig, seq)?;
-        rig.tick();
+        rig.beat();
     }
     rig.poll_until(|rig| rig.events.msgs >= iters)
 }

@@ -56,7 +56,7 @@ fn post_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), 
         rig.meter.start();
         for _ in 0..iters {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.tick();
+            rig.beat();
         }
         rig.flush()?;
     }
@@ -127,7 +127,7 @@ fn fetch_loop<I: Iface, W: Word>(
                 rig.spec.test.name()
             )));
         }
-        rig.tick();
+        rig.beat();
         Ok(())
     });
     // Results must outlive the operations, whatever went wrong.

@@ -335,7 +335,7 @@ impl<I: Iface> Crowd<'_, I> {
         for seq in 0..each {
             for at in 0..self.targets.len() {
                 op(self, self.targets[at], seq)?;
-                self.meter.tick();
+                let _ = self.meter.beat();
             }
         }
         Ok(())

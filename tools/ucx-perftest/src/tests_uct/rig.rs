@@ -292,6 +292,14 @@ impl<'a, I: Iface> Rig<'a, I> {
         }
     }
 
+    /// One iteration of a stream is over. HOT
+    #[inline(always)]
+    pub fn beat(&mut self) {
+        if self.meter.beat() && self.meter.due() {
+            self.show();
+        }
+    }
+
     #[cold]
     fn show(&mut self) {
         (self.show)(&mut self.meter);

@@ -119,7 +119,7 @@ fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     rig.meter.start();
     for _ in 0..iters {
         put(rig, path, &bytes, 0)?;
-        rig.tick();
+        rig.beat();
     }
     rig.flush()
 }
@@ -137,7 +137,7 @@ fn put_checked<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Resu
             for i in 0..round {
                 pattern::fill(&mut bytes, seq + i);
                 put(rig, path, &bytes, i as usize * size)?;
-                rig.tick();
+                rig.beat();
             }
             rig.flush()?;
         }
@@ -185,7 +185,7 @@ fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             pattern::check(&bytes, iters, size).map_err(Failure::Corrupt)?;
             bytes.fill(0);
         }
-        rig.tick();
+        rig.beat();
     }
     Ok(())
 }
@@ -209,7 +209,7 @@ fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
         if rig.spec.window == 1 {
             rig.drain()?;
         }
-        rig.tick();
+        rig.beat();
     }
     rig.drain()?;
     wrong.take().map_or(Ok(()), |why| Err(Failure::Corrupt(why)))
@@ -234,7 +234,7 @@ fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             rig.source.check(used, size, iters).map_err(Failure::Corrupt)?;
             rig.source.write(used, &vec![0; size]);
         }
-        rig.tick();
+        rig.beat();
     }
     rig.drain()
 }

@@ -34,6 +34,7 @@ fn worker(context: &Context, fabric: &Fabric, nth: u64, mtu: u32, dice: &mut Dic
     let mut params = Params { connid: Some(dice.roll(1 << 30) as u32), ..Params::default() };
     params.config.tx_queue_len = [4, 16, 256][dice.roll(3) as usize];
     params.config.rx_queue_len = [8, 64, 512][dice.roll(3) as usize];
+    params.config.rnr_retry = [0, 3, 7][dice.roll(3) as usize];
     let iface = efa::Iface::open(fabric.open(1 + nth, profile).unwrap(), &params).unwrap();
     context.worker_on(vec![Iface::from(iface)]).unwrap()
 }
@@ -155,6 +156,40 @@ fn every_message_arrives_once_and_in_order() {
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+#[test]
+fn a_peer_that_is_not_ready_holds_up_nobody_else() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let source = Source::empty().with("UCX_RNR_WAIT", "10us").with("UCX_RNR_MAX_WAIT", "200us");
+    let context = Context::configured(source).unwrap();
+    let [a, b, c] = [1, 2, 3].map(|nth| {
+        let mut params = Params::default();
+        (params.config.tx_queue_len, params.config.rx_queue_len, params.config.rx_spare) = (16, 8, 0);
+        params.config.rnr_retry = 0;
+        let device = fabric.open(nth, Profile::small()).unwrap();
+        context.worker_on(vec![Iface::from(efa::Iface::open(device, &params).unwrap())]).unwrap()
+    });
+    let [ab, ac] = [&b, &c].map(|to| a.connect(&to.address(), EpParams::default()).unwrap());
+    // The first peer makes no progress: of these, eight find a receive, and the send queue has room for 16.
+    let mut sends: Vec<_> = (0..100).map(|n| ab.tag_send(n, bytes(n, 500))).collect();
+    for n in 0..200 {
+        let mut send = ac.tag_send_sync(n, bytes(n, 5000));
+        let mut recv = c.tag_recv(n, ucp::EXACT, vec![0; 5000]);
+        common::spin(&[&a, &c], &mut || send.is_done() && recv.is_done());
+        assert!(recv.wait().1 == bytes(n, 5000));
+    }
+    let stats = a.stats().rare;
+    assert!(stats.not_ready > 0 && stats.sent_again > 0, "{stats:?}");
+    let mut flush = ab.flush();
+    assert!(!flush.is_done());
+    for n in 0..100 {
+        let mut recv = b.tag_recv(n, ucp::EXACT, vec![0; 500]);
+        common::spin(&[&a, &b], &mut || recv.is_done());
+        assert!(recv.wait().1 == bytes(n, 500));
+    }
+    common::spin(&[&a, &b], &mut || flush.is_done() && sends.iter_mut().all(|send| send.is_done()));
+    assert_eq!((flush.wait(), a.held_bytes(), ab.peer_view().unwrap().fault), (Ok(()), 0, None));
 }
 
 #[test]

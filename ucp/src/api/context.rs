@@ -7,7 +7,7 @@ use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
 use crate::lane::{Iface, Lane, rdma};
 use crate::rdm::rma::Order;
-use crate::rdm::{Engine, EngineConfig, Grant};
+use crate::rdm::{Engine, EngineConfig, Grant, Patience};
 use crate::select::Thresholds;
 use crate::wire::RawAddr;
 
@@ -61,7 +61,8 @@ impl Context {
 
     /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
     pub fn worker(&self) -> Result<Worker, OpenError> {
-        let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &self.source);
+        let source = uct::any::with_returns(&self.source);
+        let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         self.worker_on(ifaces)
     }
@@ -92,6 +93,7 @@ impl Context {
             nonce: nonce(),
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
+            patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },
             ..EngineConfig::default()
         });
         let mut lanes = Vec::with_capacity(ifaces.len());

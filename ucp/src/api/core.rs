@@ -110,7 +110,7 @@ impl Core {
     #[inline]
     fn time(&mut self) -> Nanos {
         self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.next_deadline().is_some() {
+        if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.needs_time() {
             self.now = Monotonic.now();
             if self.alive.due().is_some_and(|due| self.now >= due) {
                 self.look_after_peers(self.now);

@@ -111,7 +111,9 @@ impl Core {
                 flush.result = Err(error);
                 flush.stage = Stage::Ended;
             } else if *waiting == 0 && *next == usize::MAX {
-                flush.stage = Stage::Ended;
+                // What the lanes have handed back meanwhile is not delivered.
+                let back = self.engine.is_held_off(peer);
+                flush.stage = if back { Stage::Protocol } else { Stage::Ended };
             }
         }
         if flush.deadline != Nanos::NEVER

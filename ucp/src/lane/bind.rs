@@ -5,11 +5,14 @@ use uct::api::{
     Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Refused as WireRefused, Sent,
 };
 
-use crate::rdm::io::{Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use crate::rdm::io::{
+    Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+};
 use crate::rdm::{Piece, WireId};
 use crate::wire::RawAddr;
 
 use super::regs::{Regs, access};
+use super::rx::comp_of_settle;
 use super::{Ep, Lane, LaneIdx};
 
 /// The way to one peer.
@@ -89,6 +92,13 @@ impl Wire for Bound<'_> {
             Ok(_) => Ok(Posted::Done),
             Err(WireRefused::NoResource) => Err(Refused::Full),
             Err(WireRefused::Failed(e)) => Err(Refused::Fault(fault_of(e))),
+        }
+    }
+
+    fn settle(&mut self, to: PeerId) -> Settled {
+        match self.paths.get(to).map(|path| path.ep.flush(comp_of_settle(to))) {
+            Some(Ok(Sent::InProgress)) => Settled::Later,
+            _ => Settled::Now,
         }
     }
 

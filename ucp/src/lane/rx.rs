@@ -18,6 +18,14 @@ pub(crate) fn comp_of_flush(id: SlotId) -> Comp {
     Comp::Token(FLUSH | u64::from(id.raw()))
 }
 
+/// Marks the completion tokens by which the engine hears that a peer has nothing more under way.
+const SETTLED: u64 = 1 << 62;
+
+/// The completion that tells the engine so.
+pub(super) fn comp_of_settle(to: PeerId) -> Comp {
+    Comp::Token(SETTLED | u64::from(to.0))
+}
+
 /// A lane's part of a flush has ended.
 pub(crate) struct FlushEnd {
     pub id: SlotId,
@@ -45,9 +53,16 @@ impl Sink for Intake<'_> {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         if token & FLUSH != 0 {
             self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
+        } else if token & SETTLED != 0 {
+            self.engine.on_settled(self.now, PeerId(token as u32));
         } else {
             self.engine.on_sent(&mut self.bound, TxToken::from_raw(token), result.map_err(fault_of));
         }
+    }
+
+    #[cold]
+    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.engine.on_unsent(self.now, PeerId(ep.0 as u32), packet);
     }
 
     #[cold]

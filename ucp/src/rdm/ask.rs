@@ -1,6 +1,7 @@
 //! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
 //! Used by `api` and `lane`; no behaviour here.
 
+use super::backoff::Patience;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::matching::Pattern;
 use super::op::{OpId, RecvBuf, SendBuf};
@@ -36,6 +37,8 @@ pub struct EngineConfig {
     pub runt_size: usize,
     /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
     pub read_segment: u64,
+    /// How long a receiver that is not ready is left alone.
+    pub patience: Patience,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
 }
@@ -49,6 +52,7 @@ impl Default for EngineConfig {
             burst: 16,
             runt_size: 0,
             read_segment: 1 << 30,
+            patience: Patience::default(),
             nonce: 0,
         }
     }

@@ -77,6 +77,15 @@ pub enum Posted {
     Pending,
 }
 
+/// What [`Wire::settle`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled {
+    /// Nothing is on its way to the peer.
+    Now,
+    /// Something is; `Engine::on_settled` is called once it is not any more.
+    Later,
+}
+
 /// Why the wire took nothing. The fill closure was not called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -188,6 +197,12 @@ pub trait Wire {
         token: TxToken,
         fill: F,
     ) -> Result<Posted, Refused>;
+
+    /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_unsent`). Only
+    /// asked of wires that hand back.
+    fn settle(&mut self, _to: PeerId) -> Settled {
+        Settled::Now
+    }
 
     /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault>;

@@ -13,9 +13,11 @@
 //! | its turn | `order` |
 //! | what it means | `rooms` |
 //! | which receive | `matching`, `incoming` |
+//! | come back: its receiver was not ready | `backoff` |
 //! | read in place | `reading` |
 //! | which memory | `mem`, `onesided` |
 
+mod backoff;
 mod flow;
 mod hold;
 mod ident;
@@ -70,6 +72,7 @@ use room::{Arrival, Room};
 use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread};
 
 pub use ask::*;
+pub use backoff::Patience;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
@@ -95,6 +98,10 @@ pub struct Engine {
     hold: Hold,
     /// Peers with work to do, each once.
     listed: VecDeque<PeerId>,
+    /// Peers that were not ready, each once.
+    away: Vec<PeerId>,
+    /// What waits of back-off are drawn from.
+    dice: u64,
     /// Peers that failed and of which something may still come.
     fading: Vec<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
@@ -137,6 +144,8 @@ impl Engine {
             queues: Default::default(),
             hold: Hold::new(),
             listed: VecDeque::new(),
+            away: Vec::new(),
+            dice: u64::from(cfg.nonce),
             fading: Vec::new(),
             in_call: None,
             outs: VecDeque::new(),
@@ -301,11 +310,6 @@ impl Engine {
     /// The next thing worth telling a person.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.take()
-    }
-
-    /// When `resume` must be called at the latest: never, as nothing here runs by time yet.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        None
     }
 
     /// Whether something waits for room on a wire: `resume` has work once there is some.

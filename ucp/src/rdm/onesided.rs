@@ -61,7 +61,7 @@ impl Engine {
         }
         let plain = p.row == RmaRow::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
         if plain
-            && !peer.was.intersects(Was::QUEUED | Was::FAILED)
+            && !peer.was.intersects(Was::BLOCKED)
             && let Some(Ok(())) = write::start(self, w, to, &p)
         {
             return Started::Done(());
@@ -173,7 +173,7 @@ impl Engine {
     /// either. // HOT
     #[inline]
     pub fn may_pass(&self, to: PeerId) -> bool {
-        self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::QUEUED | Was::FAILED))
+        self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::BLOCKED))
     }
 
     /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.

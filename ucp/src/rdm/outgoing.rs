@@ -47,7 +47,7 @@ impl Engine {
         };
         if plain
             && taken
-            && !peer.was.intersects(Was::QUEUED | Was::FAILED)
+            && !peer.was.intersects(Was::BLOCKED)
             && let Some(Ok(())) = eager::start(self, w, to, class, &s)
         {
             return Started::Done(());
@@ -122,14 +122,14 @@ impl Engine {
         if !self.unused.is_empty() {
             self.release_regs(w);
         }
-        if self.listed.is_empty() {
+        if self.listed.is_empty() && self.away.is_empty() {
             return 0;
         }
         self.resume_listed(w, now)
     }
 
-    fn resume_listed<W: Wire>(&mut self, w: &mut W, _now: Nanos) -> usize {
-        let mut steps = 0;
+    fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        let mut steps = if self.away.is_empty() { 0 } else { self.try_again(w, now) };
         for _ in 0..self.listed.len() {
             let Some(peer) = self.listed.pop_front() else { break };
             self.peers[peer].was.remove(Was::LISTED);
@@ -165,11 +165,14 @@ impl Engine {
         self.cfg.burst as usize
     }
 
-    /// One step: our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
+    /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             return Step::Idle;
+        }
+        if peer.was.contains(Was::AWAY) {
+            return self.step_reads(w, id);
         }
         if peer.was.contains(Was::OWED) {
             let sent = handshake::push(self, w, id);
@@ -342,7 +345,7 @@ impl Engine {
             return;
         }
         let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
-        if first && !peer.was.contains(Was::OWED) {
+        if first && !peer.was.intersects(Was::OWED | Was::AWAY) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(Refused::Full) => {}

@@ -9,6 +9,7 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
 
 use super::ask::{PeerView, WireId};
+use super::backoff::BackOff;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
@@ -38,6 +39,10 @@ bitflags! {
         const REMOVED = 1 << 8;
         /// It failed, and nothing more of it can come.
         const SILENT = 1 << 9;
+        /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
+        const AWAY = 1 << 10;
+        /// What is started now cannot go out at once.
+        const BLOCKED = Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits();
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
     }
@@ -87,6 +92,8 @@ pub struct Work {
     pub exposed: u32,
     /// Packets before their turn.
     pub early: Early,
+    /// Packets of ours that came back.
+    pub back: BackOff,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
     pub ones: u32,
     /// Messages in several packets of which some have arrived, by `msg_id`.
@@ -164,7 +171,7 @@ impl Peer {
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
     pub fn is_idle(&self) -> bool {
         let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());
-        quiet && self.outstanding == 0 && !self.was.contains(Was::OWED)
+        quiet && self.outstanding == 0 && !self.was.intersects(Was::OWED | Was::AWAY)
     }
 
     /// For the outside.

@@ -227,6 +227,7 @@ impl Engine {
             self.peers[id].unexpected -= 1;
         }
 
+        self.forget_back_off(id);
         let peer = &mut self.peers[id];
         peer.was.remove(Was::QUEUED | Was::OWED | Was::UNACKED);
         if which == Ends::NeedAnswer {
@@ -257,6 +258,7 @@ impl Engine {
             None => {
                 self.tx.is_empty()
                     && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))
+                    && self.away.is_empty()
                     && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
             }
         }

@@ -38,6 +38,10 @@ ucs::counters! {
         truncated,
         /// Times the wire had no room.
         full,
+        /// Packets handed back since their receiver was not ready.
+        not_ready,
+        /// Packets sent again after that.
+        sent_again,
         /// RDMA reads posted.
         reads,
         /// RDMA reads that the device ended with an error.

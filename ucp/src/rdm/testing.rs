@@ -4,7 +4,9 @@
 use ucs::time::Nanos;
 
 use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
-use super::io::{Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use super::io::{
+    Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+};
 use super::op::{Piece, RecvBuf, SendBuf};
 use super::room::{Row, Sync};
 use super::{Engine, RecvStatus};
@@ -55,10 +57,12 @@ pub struct Manner {
     pub full: usize,
     /// Packets overtake each other.
     pub reorder: bool,
+    /// One in so many packets finds its receiver not ready and comes back; 0: never.
+    pub unready: usize,
 }
 
 impl Manner {
-    pub const CALM: Manner = Manner { mtu: 1024, full: 0, reorder: false };
+    pub const CALM: Manner = Manner { mtu: 1024, full: 0, reorder: false, unready: 0 };
 }
 
 /// A packet on its way.
@@ -77,6 +81,8 @@ pub struct Node {
     pub paths: Vec<usize>,
     /// The wire of this node refuses everything.
     pub jammed: bool,
+    /// This node has no receive posted: what arrives goes back.
+    pub shut: bool,
     pub device: Device,
 }
 
@@ -122,6 +128,9 @@ pub struct Net {
     pub nodes: Vec<Node>,
     pub flights: Vec<Flight>,
     pub fetches: Vec<Fetch>,
+    /// Who waits for the end of what is on its way to whom: a node, its peer, the node that is.
+    pub settles: Vec<(usize, PeerId, usize)>,
+    pub now: Nanos,
     pub dice: Dice,
     pub manner: Manner,
     /// A node that has ended: nobody can connect to it any more.
@@ -137,6 +146,7 @@ pub struct Port<'a> {
     gone: Option<usize>,
     flights: &'a mut Vec<Flight>,
     fetches: &'a mut Vec<Fetch>,
+    settles: &'a mut Vec<(usize, PeerId, usize)>,
     device: &'a mut Device,
     dice: &'a mut Dice,
     manner: Manner,
@@ -167,6 +177,15 @@ impl Wire for Port<'_> {
         bytes.truncate(len);
         self.flights.push(Flight { from: self.me, to, bytes });
         Ok(Posted::Done)
+    }
+
+    fn settle(&mut self, to: PeerId) -> Settled {
+        let node = self.paths[to.0 as usize];
+        if !self.flights.iter().any(|flight| (flight.from, flight.to) == (self.me, node)) {
+            return Settled::Now;
+        }
+        self.settles.push((self.me, to, node));
+        Settled::Later
     }
 
     fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
@@ -252,6 +271,7 @@ impl Net {
                 wire,
                 paths: Vec::new(),
                 jammed: false,
+                shut: false,
                 device: Device::default(),
             }
         };
@@ -259,6 +279,8 @@ impl Net {
             nodes: (0..nodes).map(node).collect(),
             flights: Vec::new(),
             fetches: Vec::new(),
+            settles: Vec::new(),
+            now: Nanos(0),
             dice: Dice(seed),
             manner,
             gone: None,
@@ -277,6 +299,7 @@ impl Net {
             gone: self.gone,
             flights: &mut self.flights,
             fetches: &mut self.fetches,
+            settles: &mut self.settles,
             device: &mut node.device,
             dice: &mut self.dice,
             manner: self.manner,
@@ -305,8 +328,30 @@ impl Net {
         }
         let at = if self.manner.reorder { self.dice.below(self.flights.len()) } else { 0 };
         let flight = self.flights.remove(at);
-        self.deliver(&flight);
+        if self.nodes[flight.to].shut || self.dice.one_in(self.manner.unready) {
+            self.hand_back(&flight);
+        } else {
+            self.deliver(&flight);
+        }
+        let is_over = |&(me, _, node): &(usize, PeerId, usize), flights: &[Flight]| {
+            !flights.iter().any(|flight| (flight.from, flight.to) == (me, node))
+        };
+        let over: Vec<_> =
+            self.settles.iter().filter(|&settle| is_over(settle, &self.flights)).copied().collect();
+        self.settles.retain(|settle| !is_over(settle, &self.flights));
+        for (me, peer, _) in over {
+            let now = self.now;
+            self.at(me, |e, _| e.on_settled(now, peer));
+        }
         true
+    }
+
+    /// The receiver was not ready: the sender hears of it.
+    fn hand_back(&mut self, flight: &Flight) {
+        let paths = &self.nodes[flight.from].paths;
+        let peer = paths.iter().position(|&node| node == flight.to).expect("sent to a peer");
+        let now = self.now;
+        self.at(flight.from, |e, _| e.on_unsent(now, PeerId(peer as u32), &flight.bytes));
     }
 
     /// Lets every node read, `most` bytes at a time.
@@ -351,14 +396,24 @@ impl Net {
     pub fn deliver(&mut self, flight: &Flight) {
         let from = source(&self.nodes[flight.from].addr);
         let wire = self.nodes[flight.to].wire;
-        self.at(flight.to, |e, w| e.on_packet(w, Nanos(0), wire, from, &flight.bytes));
+        let now = self.now;
+        self.at(flight.to, |e, w| e.on_packet(w, now, wire, from, &flight.bytes));
     }
 
     pub fn resume(&mut self, me: usize) -> usize {
-        self.at(me, |e, w| e.resume(w, Nanos(0)))
+        self.now = self.now + std::time::Duration::from_micros(5);
+        let now = self.now;
+        self.at(me, |e, w| e.resume(w, now))
     }
 
-    /// Runs until nothing moves any more.
+    /// Time goes on to the next moment that an engine waits for; false if none does.
+    pub fn wait(&mut self) -> bool {
+        let next = self.nodes.iter().filter_map(|node| node.engine.next_deadline()).min();
+        self.now = self.now.max(next.unwrap_or_default());
+        next.is_some()
+    }
+
+    /// Runs until nothing moves any more. Not while a node is shut: its peers would try for ever.
     pub fn settle(&mut self) {
         let mut still = 0;
         // With wires that are full now and then, nothing moving once proves nothing.
@@ -370,7 +425,8 @@ impl Net {
             for me in 0..self.nodes.len() {
                 moved |= self.resume(me) > 0;
             }
-            still = if moved || !self.flights.is_empty() { 0 } else { still + 1 };
+            let waits = self.wait();
+            still = if moved || waits || !self.flights.is_empty() { 0 } else { still + 1 };
         }
     }
 

@@ -131,6 +131,19 @@ pub fn open(tl: &str, dev: &str, source: &Source) -> Result<Iface, OpenError> {
     Err(OpenError::UnknownDevice { transport: tl.into(), name: dev.into(), known: known.join(", ") })
 }
 
+/// The configuration for a user whose sink sends packets again that come back ([`Sink::on_unsent`]): unless it says
+/// otherwise, a device gives up on a receiver that is not ready after three tries, so that one such receiver does not take
+/// all of the send queue.
+///
+/// [`Sink::on_unsent`]: crate::api::Sink::on_unsent
+pub fn with_returns(source: &Source) -> Source {
+    const RETRIES: &str = "UCX_EFA_RNR_RETRY";
+    match source.is_set(RETRIES) {
+        true => source.clone(),
+        false => source.clone().with(RETRIES, "3"),
+    }
+}
+
 /// The configuration tables of all transports, for lists of keys and for finding misspelt ones.
 pub fn tables() -> Vec<&'static TableDesc> {
     ROWS.iter().flat_map(|row| row.tables).copied().collect()

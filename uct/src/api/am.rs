@@ -156,6 +156,11 @@ pub trait Sink {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>);
     /// An operation nobody waits for failed on the endpoint that carries this tag.
     fn on_ep_error(&mut self, ep: EpTag, error: Error);
+    /// A packet sent by copy on the endpoint that carries this tag has come back: its receiver had no buffer for it, as
+    /// often as the device tried. Whoever does not send it again has lost it, and is told so by an error of the endpoint.
+    fn on_unsent(&mut self, ep: EpTag, _packet: &[u8]) {
+        self.on_ep_error(ep, Error::NotReady);
+    }
     /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
     fn on_imm(&mut self, _imm: Imm) {}
 }

@@ -3,7 +3,7 @@
 
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
-use super::tx::{Finished, Kind};
+use super::tx::{Finished, Kind, Place};
 use crate::api::{Am, Comp, Error, Imm, Sink, Source};
 use crate::base::pending::Room;
 
@@ -98,11 +98,33 @@ impl<D: Dev> Inner<D> {
     /// An operation is done. // HOT
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
+        let mut status = cqe.status;
+        if status == DevStatus::Rnr && self.hand_back(cqe.wr_id as u32, sink) {
+            status = DevStatus::Ok;
+        }
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
-        if cqe.status != DevStatus::Ok || done.orphan || done.group.is_some() {
-            return self.on_odd_sent(cqe.status, done, sink);
+        if status != DevStatus::Ok || done.orphan || done.group.is_some() {
+            return self.on_odd_sent(status, done, sink);
         }
         done.comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
+    }
+
+    /// A packet came back. The row is still taken, so that what the sink sends does not end up in its buffer.
+    #[cold]
+    fn hand_back<S: Sink>(&self, row: u32, sink: &mut S) -> bool {
+        let Some((tag, place, len)) = self.tx.borrow().packet(row) else { return false };
+        let short;
+        let packet = match place {
+            Place::Nowhere => return false,
+            Place::Short => {
+                short = self.tx.borrow().short(row);
+                &short[..len]
+            }
+            // SAFETY: the row is taken until `finish`, and the device is done with it.
+            Place::Buffer => unsafe { self.bounce.bytes(row, len) },
+        };
+        sink.on_unsent(tag, packet);
+        true
     }
 
     /// An operation failed, or its endpoint is gone, or it is a part of another.

@@ -5,10 +5,10 @@
 
 use super::addr::RawAddr;
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
-use super::iface::{Inner, MAX_INLINE};
+use super::iface::Inner;
 use super::md::{Mem, Rkey};
 use super::rdma::Way;
-use super::tx::{Claim, EpIdx, Kind, Tx};
+use super::tx::{Claim, EpIdx, Kind, MAX_INLINE, Tx};
 use crate::api::{
     self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
 };
@@ -53,11 +53,12 @@ impl<D: Dev> Ep<D> {
         fits(len, max)
     }
 
-    /// Sends a short packet by value. // HOT
+    /// Sends the first `len` bytes of a short packet by value. // HOT
     #[inline]
-    fn send_inline(&self, claim: Claim<'_>, packet: &[u8]) -> Result<(), Refused> {
+    fn send_inline(&self, claim: Claim<'_>, packet: &[u8; MAX_INLINE], len: usize) -> Result<(), Refused> {
         let wr_id = u64::from(claim.row());
-        self.posted(claim, self.iface.qp.send_inline(&self.to, wr_id, packet, None))
+        claim.keep_short(packet, len);
+        self.posted(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
     }
 
     /// What became of a post; rings if it was taken. // HOT
@@ -121,7 +122,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         let mut len = 1;
         append(&mut buf, &mut len, &header.to_le_bytes());
         append(&mut buf, &mut len, payload);
-        self.send_inline(claim, &buf[..len])?;
+        self.send_inline(claim, &buf, len)?;
         Ok(Sent::Done)
     }
 
@@ -136,7 +137,7 @@ impl<D: Dev> api::Ep for Ep<D> {
         for piece in iov {
             append(&mut buf, &mut len, piece);
         }
-        self.send_inline(claim, &buf[..len])?;
+        self.send_inline(claim, &buf, len)?;
         Ok(Sent::Done)
     }
 
@@ -150,17 +151,19 @@ impl<D: Dev> api::Ep for Ep<D> {
         if max <= limits.inline {
             let mut buf = [0u8; MAX_INLINE];
             let n = packed(pack(&mut buf[..max]), max)?;
-            self.send_inline(claim, &buf[..n])?;
+            self.send_inline(claim, &buf, n)?;
             return Ok(n);
         }
         // SAFETY: a claimed row has its buffer to itself until its completion.
         let buf = unsafe { iface.bounce.bytes_mut(claim.row(), max) };
         let n = packed(pack(buf), max)?;
+        let wr_id = u64::from(claim.row());
+        claim.keep_in_buffer(n);
         if n <= limits.inline {
-            self.send_inline(claim, &buf[..n])?;
+            self.posted(claim, iface.qp.send_inline(&self.to, wr_id, &buf[..n], None))?;
         } else {
-            let (row, sge) = (claim.row(), iface.bounce.sge(claim.row(), n));
-            self.posted(claim, iface.qp.send(&self.to, u64::from(row), &[sge], None))?;
+            let sge = iface.bounce.sge(claim.row(), n);
+            self.posted(claim, iface.qp.send(&self.to, wr_id, &[sge], None))?;
         }
         Ok(n)
     }
@@ -188,7 +191,7 @@ impl<D: Dev> api::Ep for Ep<D> {
             append(&mut buf, &mut at, header);
             // SAFETY: the caller vouches for the blocks; they have `len - at` bytes, and `len` fits the buffer.
             unsafe { gather(iov, buf[at..len].as_mut_ptr()) };
-            self.send_inline(claim, &buf[..len])?;
+            self.send_inline(claim, &buf, len)?;
             return Ok(Sent::Done);
         }
         let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();

@@ -9,7 +9,7 @@ use super::md::Md;
 use super::rdma::MAX_PIECES;
 use super::region::Region;
 use super::rx::Rx;
-use super::tx::Tx;
+use super::tx::{MAX_INLINE, Tx};
 use crate::api::{
     self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
     Events, IfaceAttr, ImmHandler, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
@@ -35,13 +35,10 @@ ucs::config_table! {
         /// Receive buffers beyond those posted: so many messages can be kept without a copy.
         pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
         /// How often the device sends again when the receiver has no receive posted, before the operation fails; 7
-        /// is for ever.
+        /// is for ever. Unless this is set, `ucp` asks for 3, and sends again by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
     }
 }
-
-/// Longest inline send used, bytes, whatever the device offers: what a stack buffer is worth.
-pub(super) const MAX_INLINE: usize = 128;
 
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 16;

@@ -29,9 +29,28 @@ pub(super) enum Kind {
     Get,
 }
 
+/// Where the packet of a row is kept until the device is done with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Nowhere: part of it, or all, is the user's memory.
+    Nowhere,
+    /// In `shorts`: it was sent inline, from the stack.
+    Short,
+    /// In the row's buffer.
+    Buffer,
+}
+
+/// Longest inline packet.
+pub(super) const MAX_INLINE: usize = 128;
+/// Inline packets of this length and less, which are those of a device with the usual limit, are kept by one copy of
+/// fixed length.
+const USUAL_INLINE: usize = 32;
+
 /// The rows of an interface.
 pub(super) struct Tx {
     rows: Box<[Row]>,
+    /// By row: a packet that was sent inline.
+    shorts: Box<[[u8; MAX_INLINE]]>,
     free: FreeList,
     /// Groups of the rows that are parts.
     group_of: Box<[GroupId]>,
@@ -48,6 +67,9 @@ pub(super) struct Tx {
 struct Row {
     comp: Comp,
     kind: Kind,
+    packet: Place,
+    /// Bytes of the packet.
+    len: u16,
     ep: EpIdx,
     ep_epoch: u32,
     all_epoch: u32,
@@ -100,6 +122,30 @@ impl Claim<'_> {
     pub(super) fn commit(self) {
         std::mem::forget(self);
     }
+
+    /// The device is to have the first `len` bytes of `packet`, inline: they are kept in case that they come
+    /// back. // HOT
+    #[inline(always)]
+    pub(super) fn keep_short(&self, packet: &[u8; MAX_INLINE], len: usize) {
+        let mut tx = self.tx.borrow_mut();
+        let row = &mut tx.rows[self.row as usize];
+        (row.packet, row.len) = (Place::Short, len as u16);
+        let kept = &mut tx.shorts[self.row as usize];
+        kept[..USUAL_INLINE].copy_from_slice(&packet[..USUAL_INLINE]);
+        if len > USUAL_INLINE {
+            kept[USUAL_INLINE..].copy_from_slice(&packet[USUAL_INLINE..]);
+        }
+    }
+
+    /// The device is to have a packet of `len` bytes that lies in the row's buffer. // HOT
+    #[inline(always)]
+    pub(super) fn keep_in_buffer(&self, len: usize) {
+        // A packet too long for the field would be cut: its return is an error of the endpoint instead.
+        let Ok(len) = u16::try_from(len) else { return };
+        let mut tx = self.tx.borrow_mut();
+        let row = &mut tx.rows[self.row as usize];
+        (row.packet, row.len) = (Place::Buffer, len);
+    }
 }
 
 impl Drop for Claim<'_> {
@@ -113,10 +159,18 @@ impl Drop for Claim<'_> {
 impl Tx {
     /// `depth` rows.
     pub(super) fn new(depth: u32) -> Self {
-        let row =
-            || Row { comp: Comp::None, kind: Kind::Data, ep: EpIdx(u32::MAX), ep_epoch: 0, all_epoch: 0 };
+        let row = || Row {
+            comp: Comp::None,
+            kind: Kind::Data,
+            packet: Place::Nowhere,
+            len: 0,
+            ep: EpIdx(u32::MAX),
+            ep_epoch: 0,
+            all_epoch: 0,
+        };
         Tx {
             rows: (0..depth).map(|_| row()).collect(),
+            shorts: vec![[0; MAX_INLINE]; depth as usize].into(),
             free: FreeList::new(depth),
             group_of: (0..depth).map(|_| GroupId(u32::MAX)).collect(),
             groups: Groups::default(),
@@ -137,7 +191,8 @@ impl Tx {
             return Err(Refused::NoResource);
         }
         let row = t.free.take().ok_or(Refused::NoResource)?;
-        t.rows[row as usize] = Row { comp, kind, ep, ep_epoch: e.epochs.start(), all_epoch: t.all.start() };
+        let (ep_epoch, all_epoch) = (e.epochs.start(), t.all.start());
+        t.rows[row as usize] = Row { comp, kind, packet: Place::Nowhere, len: 0, ep, ep_epoch, all_epoch };
         Ok(Claim { tx, row })
     }
 
@@ -153,6 +208,19 @@ impl Tx {
         self.free.give(row);
         let group = if kind == Kind::Part { Some(self.group_of[row as usize]) } else { None };
         Finished { comp, kind, ep, orphan: e.state != EpState::Live, group }
+    }
+
+    /// Whose packet a row holds, where, and how long it is; `None` if nobody could send it again.
+    pub(super) fn packet(&self, row: u32) -> Option<(EpTag, Place, usize)> {
+        let r = &self.rows[row as usize];
+        let ep = &self.eps[r.ep.0 as usize];
+        let kept = r.packet != Place::Nowhere && ep.state == EpState::Live;
+        kept.then_some((ep.tag, r.packet, usize::from(r.len)))
+    }
+
+    /// A packet that was sent inline.
+    pub(super) fn short(&self, row: u32) -> [u8; MAX_INLINE] {
+        self.shorts[row as usize]
     }
 
     /// The row is a part of `group`.

@@ -98,6 +98,10 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_ep_error(ep, error);
     }
 
+    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.then.on_unsent(ep, packet);
+    }
+
     fn on_imm(&mut self, imm: Imm) {
         self.then.on_imm(imm);
     }

@@ -20,6 +20,9 @@ const fn row(ty: PktType) -> PktRow {
 #[cold]
 pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     e.peers[id].was |= Was::HEARD | Was::OWED;
+    if e.peers[id].was.contains(Was::AWAY) {
+        return;
+    }
     match push(e, w, id) {
         Ok(()) => {}
         Err(Refused::Full) => e.list(id),

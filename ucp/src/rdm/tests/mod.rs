@@ -1,5 +1,6 @@
 //! The engine as a whole: stages of each protocol one by one, whole conversations from seeds, hostile packets.
 
+mod backoff;
 mod classes;
 mod direct;
 mod hostile;

@@ -398,7 +398,9 @@ fn job(seed: u64, order: Order) {
     let nodes = 2 + dice.below(3);
     let full = dice.pick(&[0, 0, 3, 10]);
     let mtu = dice.pick(&[512, 1024, 4096]);
-    let manner = Manner { mtu, full, reorder: order == Order::None };
+    // A wire that keeps order has no receivers that are not ready.
+    let unready = if order == Order::None { dice.pick(&[0, 0, 4, 12]) } else { 0 };
+    let manner = Manner { mtu, full, reorder: order == Order::None, unready };
     let cfg = EngineConfig { cts_credits: 1 + dice.below(8) as u32, ..EngineConfig::default() };
     let mut net = Net::with(nodes, seed, manner, cfg);
     if order == Order::Kept {

@@ -308,20 +308,28 @@ fn two_on_a_network_that_reorders() {
 
 #[test]
 fn four_on_a_network_that_reorders_and_refuses() {
-    seeds(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true });
+    seeds(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn alone_with_itself() {
-    seeds(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true });
+    seeds(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn with_the_smallest_packets() {
-    seeds(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true });
+    seeds(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn large_packets_large_letters() {
-    seeds(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true });
+    seeds(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true, ..Manner::CALM });
+}
+
+// [M10.5]
+#[test]
+fn four_that_are_often_not_ready() {
+    let manner = Manner { mtu: 512, full: 5, reorder: true, unready: 4 };
+    seeds(600..680, 4, 60, 30_000, manner);
+    seeds(680..720, 2, 40, 100_000, Manner { mtu: 8928, ..manner });
 }

@@ -4,7 +4,7 @@ use super::*;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-on_every_net!(the_send_queue_is_finite_and_recovers a_receiver_without_receives_is_retried_for_ever_or_reported a_dead_peer_is_an_error_of_each_operation pending_operations_go_out_when_there_is_room a_peer_that_went_away_is_dead_for_messages_and_for_checks);
+on_every_net!(packets_that_come_back_are_whole the_send_queue_is_finite_and_recovers a_receiver_without_receives_is_retried_for_ever_or_reported a_dead_peer_is_an_error_of_each_operation pending_operations_go_out_when_there_is_room a_peer_that_went_away_is_dead_for_messages_and_for_checks);
 
 fn the_send_queue_is_finite_and_recovers<N: Net>() {
     let config = Config { tx_queue_len: 8, ..Config::default() };
@@ -46,6 +46,60 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
     assert!(!a.log.errors.is_empty());
     assert!(a.log.errors.iter().all(|e| *e == (EpTag(77), Error::NotReady)));
     assert_eq!(b.log.ams.len() + a.log.errors.len(), 50, "each arrived or was reported");
+}
+
+/// A sink that takes packets back.
+#[derive(Default)]
+struct Back(Vec<(EpTag, Vec<u8>)>);
+
+impl Sink for Back {
+    fn on_am(&mut self, am: Am<'_>) {
+        panic!("{:?}", am.packet());
+    }
+    fn on_comp(&mut self, token: u64, _: Result<(), Error>) {
+        panic!("{token}");
+    }
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        panic!("{error}");
+    }
+    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.0.push((ep, packet.to_vec()));
+    }
+}
+
+fn packets_that_come_back_are_whole<N: Net>() {
+    let hasty = Config { rnr_retry: 0, ..Config::default() };
+    let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
+    let (net, a, mut b) = pair_on::<N>(&hasty, &tiny);
+    let ep = a.ep_to(&b);
+    ep.set_tag(EpTag(77));
+    assert_eq!(ep.am_short(9, 0, &[]), Ok(Sent::Done));
+    let inline = a.iface.attr().am.max_short;
+    let mut sent = Vec::new();
+    for len in [1, 2, 31, 32, 33, 100, inline, inline + 1, inline + 2, 1000, a.iface.attr().am.max_bcopy] {
+        let packet: Vec<u8> = (0..len).map(|n| (n + len) as u8).collect();
+        let pack = |slot: &mut [u8]| {
+            slot[..len].copy_from_slice(&packet);
+            len
+        };
+        // With a close hint, and with one that makes a short packet take the way of a long one.
+        for hint in [len, a.iface.attr().am.max_bcopy] {
+            assert_eq!(ep.am_packet(hint, pack), Ok(len));
+            sent.push((EpTag(77), packet.clone()));
+        }
+    }
+    assert_eq!(ep.am_short_iov(5, &[&[1, 2], &[3]]), Ok(Sent::Done));
+    sent.push((EpTag(77), vec![5, 1, 2, 3]));
+    let mut back = Back::default();
+    for _ in 0..1000 {
+        a.iface.poll(64, &mut back);
+        net.pass();
+    }
+    b.poll();
+    assert_eq!(b.log.ams.len(), 1, "there was one receive");
+    back.0.sort_by(|x, y| x.1.cmp(&y.1));
+    sent.sort_by(|x: &(EpTag, Vec<u8>), y| x.1.cmp(&y.1));
+    assert_eq!(back.0, sent);
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Receivers that are not ready: what comes back goes again, at growing intervals, and nobody else suffers.
+
+use std::time::Duration;
+
+use crate::rdm::ask::*;
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::PktType;
+
+const FIRST: Duration = Duration::from_micros(100);
+const MOST: Duration = Duration::from_millis(5);
+
+/// Node 0 with peers 1 and 2, of which 1 has no receive posted.
+fn net(burst: u32) -> (Net, PeerId, PeerId) {
+    let patience = crate::rdm::Patience { first: FIRST, most: MOST };
+    let cfg = EngineConfig { burst, patience, ..EngineConfig::default() };
+    let mut net = Net::with(3, 1, Manner::CALM, cfg);
+    let (shut, open) = (net.peer(0, 1), net.peer(0, 2));
+    net.nodes[1].shut = true;
+    (net, shut, open)
+}
+
+/// Delivers, or hands back, all that is on its way.
+fn land(net: &mut Net) {
+    while net.deliver_one() {}
+}
+
+fn rare(net: &Net) -> crate::rdm::stats::Rare {
+    net.nodes[0].engine.stats().rare
+}
+
+// [M10.5]
+#[test]
+fn a_packet_that_came_back_goes_again_at_once_and_then_after_a_growing_time() {
+    let (mut net, shut, _) = net(16);
+    assert_eq!(net.send(0, shut, b"x", Some(1), Row::Eager), Started::Done(()));
+    land(&mut net);
+    assert_eq!(rare(&net).not_ready, 1);
+    assert!(!net.nodes[0].engine.idle(Some(shut)) && !net.nodes[0].engine.idle(None));
+    assert!(net.nodes[0].engine.is_held_off(Some(shut)));
+    let mut tries = Vec::new();
+    for _ in 0..9 {
+        let before = net.now;
+        assert!(net.wait());
+        tries.push(net.now.since(before));
+        assert_eq!(net.resume(0), 1);
+        assert_eq!(net.nodes[0].engine.next_deadline(), None, "the try has to be decided first");
+        assert_eq!(net.resume(0), 0, "one try at a time");
+        land(&mut net);
+    }
+    assert!(tries[0].is_zero(), "the first try is made at once: {tries:?}");
+    let grows = [1, 2, 4, 8, 16, 32, 50, 50].map(|n| FIRST * n);
+    let near = |a: Duration, b: Duration| a <= b && b - a < Duration::from_micros(20);
+    assert!(tries[1..].iter().zip(grows).all(|(&waited, wait)| near(waited, wait)), "{tries:?}");
+
+    net.nodes[1].shut = false;
+    let mut room = [0; 1];
+    net.recv(1, &mut room, exact(1), 0);
+    net.settle();
+    assert_eq!((net.outs(1).len(), room[0]), (1, b'x'));
+    assert!(net.nodes[0].engine.idle(None));
+    assert_eq!((rare(&net).not_ready, rare(&net).sent_again), (10, 10));
+    // Who was ready again starts from the beginning.
+    net.nodes[1].shut = true;
+    net.send(0, shut, b"y", Some(2), Row::Eager);
+    land(&mut net);
+    assert_eq!(net.nodes[0].engine.next_deadline(), Some(net.now));
+}
+
+// [M10.5]
+#[test]
+fn nothing_new_goes_to_who_is_not_ready_and_others_go_on() {
+    let (mut net, shut, open) = net(16);
+    net.send(0, shut, b"x", Some(1), Row::Eager);
+    land(&mut net);
+    for sync in [Sync::No, Sync::Yes] {
+        let buf = lend(b"later");
+        let args = SendArgs { buf, tag: Some(2), sync, cq_data: None, row: Row::Eager, user: 7 };
+        assert!(matches!(net.send_args(0, shut, args), Started::Pending(_)));
+    }
+    for n in 0..200 {
+        assert_eq!(net.send(0, open, b"go", Some(n), Row::Eager), Started::Done(()));
+        net.resume(0);
+        assert!(net.flights.iter().filter(|f| f.to == 1).count() <= 1, "only what came back");
+        land(&mut net);
+    }
+    assert_eq!(net.nodes[2].engine.stats().rare.unexpected, 200);
+    net.nodes[1].shut = false;
+    net.settle();
+    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 3);
+    let mut rooms = [[0; 8]; 3];
+    let lens: Vec<usize> = rooms
+        .iter_mut()
+        .map(|room| match net.recv(1, room, ANY, 0) {
+            Started::Done(status) => status.len,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(lens, [1, 5, 5]);
+}
+
+#[test]
+fn a_flood_that_came_back_is_tried_a_burst_at_a_time() {
+    let (mut net, shut, _) = net(4);
+    for n in 0..100 {
+        net.send(0, shut, &letter(n, 64), Some(n), Row::Eager);
+    }
+    land(&mut net);
+    assert_eq!(rare(&net).not_ready, 100);
+    for _ in 0..5 {
+        net.wait();
+        assert_eq!(net.resume(0), 4);
+        assert_eq!(net.flights.len(), 4);
+        land(&mut net);
+    }
+    net.nodes[1].shut = false;
+    net.settle();
+    assert_eq!(net.nodes[1].engine.stats().rare.unexpected, 100);
+    for n in 0..100 {
+        let mut room = [0; 64];
+        assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
+        assert_eq!(&room[..], &letter(n, 64)[..]);
+    }
+    assert_eq!(net.nodes[0].engine.held_bytes(), 0);
+}
+
+#[test]
+fn control_packets_come_back_and_go_again_too() {
+    for (row, len) in [(Row::DcEager, 10), (Row::LongCts, 50_000), (Row::DcLongCts, 50_000)] {
+        let (mut net, peer, _) = net(16);
+        net.nodes[1].shut = false;
+        let (bytes, mut room) = (letter(1, len), vec![0; len]);
+        net.recv(1, &mut room, exact(1), 5);
+        assert!(matches!(net.send(0, peer, &bytes, Some(1), row), Started::Pending(_)), "{row:?}");
+        // Whatever the receiver answers, from its HANDSHAKE on, finds the sender not ready twice.
+        net.nodes[0].shut = true;
+        for _ in 0..2 {
+            net.resume(1);
+            land(&mut net);
+            net.wait();
+        }
+        assert!(net.nodes[1].engine.stats().rare.not_ready >= 2, "{row:?}");
+        net.nodes[0].shut = false;
+        net.settle();
+        assert_eq!((net.outs(0).len(), net.outs(1).len()), (1, 1), "{row:?}");
+        assert_eq!(room, bytes);
+        assert_eq!(net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)], 1, "counted once");
+    }
+}
+
+#[test]
+fn the_end_of_a_peer_ends_its_back_off() {
+    for removed in [false, true] {
+        let (mut net, shut, _) = net(16);
+        net.send(0, shut, b"x", Some(1), Row::Eager);
+        land(&mut net);
+        match removed {
+            true => net.at(0, |e, w| e.remove_peer(w, shut)),
+            false => net.at(0, |e, w| e.on_peer_fault(w, shut, Fault::Gone)),
+        }
+        let engine = &net.nodes[0].engine;
+        assert!(engine.next_deadline().is_none() && !engine.needs_time() && engine.idle(None));
+        assert_eq!(engine.held_bytes(), 0);
+        // What comes back of it now belongs to nobody.
+        let now = net.now;
+        net.at(0, |e, _| e.on_unsent(now, shut, b"x"));
+        net.at(0, |e, _| e.on_settled(now, shut));
+        assert_eq!((net.resume(0), net.nodes[0].engine.held_bytes()), (0, 0));
+    }
+}

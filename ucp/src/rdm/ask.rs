@@ -4,6 +4,7 @@
 use super::backoff::Patience;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::matching::Pattern;
+use super::op::stripes::MAX_RAILS;
 use super::op::{OpId, RecvBuf, SendBuf};
 use super::quirks::ReqHdr;
 use super::room::{Kind, Row, Sync};
@@ -39,6 +40,14 @@ pub struct EngineConfig {
     pub read_segment: u64,
     /// How long a receiver that is not ready is left alone.
     pub patience: Patience,
+    /// Most rails that a message is read over; 1: only the peer's own wire.
+    pub rndv_rails: u8,
+    /// Fewest bytes of a message that go over one rail.
+    pub rndv_chunk: u64,
+    /// Most rails of one put or get.
+    pub rma_rails: u8,
+    /// Fewest bytes of a put or get that go over one rail.
+    pub rma_chunk: u64,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
 }
@@ -53,6 +62,10 @@ impl Default for EngineConfig {
             runt_size: 0,
             read_segment: 1 << 30,
             patience: Patience::default(),
+            rndv_rails: MAX_RAILS as u8,
+            rndv_chunk: 128 << 10,
+            rma_rails: MAX_RAILS as u8,
+            rma_chunk: 128 << 10,
             nonce: 0,
         }
     }

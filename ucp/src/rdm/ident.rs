@@ -36,6 +36,11 @@ impl Ident {
         Some(peer)
     }
 
+    /// The peer that has this source now, for a look at it only.
+    pub fn known(&self, wire: WireId, from: Source) -> Option<PeerId> {
+        self.now.get(&(wire, from)).copied()
+    }
+
     /// A peer that had this source before, by its connid.
     pub fn previous(&self, wire: WireId, from: Source, connid: u32) -> Option<PeerId> {
         self.before.get(&(wire, from, connid)).copied()

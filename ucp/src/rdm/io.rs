@@ -116,6 +116,11 @@ impl Fault {
     /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
     pub const ACCESS: Fault = Fault::Device(7);
 
+    /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
+    pub const fn of_lane(self) -> bool {
+        matches!(self, Fault::Device(1 | 2))
+    }
+
     /// Whether it is the peer that failed, not one operation.
     pub const fn of_peer(self) -> bool {
         matches!(self, Fault::Gone | Fault::Unreachable)

@@ -14,7 +14,7 @@
 //! | what it means | `rooms` |
 //! | which receive | `matching`, `incoming` |
 //! | come back: its receiver was not ready | `backoff` |
-//! | read in place | `reading` |
+//! | read in place, over several wires | `reading`, `rails` |
 //! | which memory | `mem`, `onesided` |
 
 mod backoff;
@@ -28,6 +28,7 @@ mod order;
 mod outgoing;
 mod peer;
 mod people;
+mod rails;
 mod reading;
 mod rooms;
 mod rows;
@@ -75,8 +76,9 @@ pub use ask::*;
 pub use backoff::Patience;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
+pub use op::stripes::MAX_RAILS;
 pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
-pub use rma::{AtomicArgs, GetArgs, PutArgs, RmaRow};
+pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};
 pub use stats::RdmStats;
 
@@ -124,6 +126,8 @@ struct OwnWire {
     grant: Grant,
     order: Order,
     rdma: Rdma,
+    /// Wires that long transfers take as well, in order.
+    mates: rails::Mates<WireId>,
 }
 
 impl Engine {
@@ -159,7 +163,8 @@ impl Engine {
 
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
-        self.wires.push(OwnWire { me, grant: Grant::Window, order: Order::None, rdma: Rdma::NONE });
+        let (grant, order, rdma) = (Grant::Window, Order::None, Rdma::NONE);
+        self.wires.push(OwnWire { me, grant, order, rdma, mates: rails::Mates::new() });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 

@@ -19,7 +19,7 @@ use super::mem::{MemKey, Region};
 use super::op::one::{Ack, Atomic, Job, One, OneState, Operands, is_one};
 use super::op::{Gather, OpId};
 use super::peer::Was;
-use super::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RmaRow};
+use super::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RailKeys, RmaRow};
 use super::room::Sync;
 use super::rooms::write;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
@@ -69,6 +69,32 @@ impl Engine {
         let mut one = One::new(to, Job::Put(p.local), p.row, p.local.len() as u64);
         one.ack = self.ack(to, p.sync);
         (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an RDMA write of one piece that may go over the peer's rails as well, by these keys.
+    pub fn put_over<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs, keys: &RailKeys) -> Started<()> {
+        let [iov] = p.remote.as_slice() else { return self.put(w, to, p) };
+        let whole = iov.len == p.local.len() as u64 && p.local.pieces().len() == 1;
+        if p.row != RmaRow::DirectWrite || p.cq_data.is_some() || !whole {
+            return self.put(w, to, p);
+        }
+        let mut one = One::new(to, Job::Put(p.local), p.row, iov.len);
+        one.ack = self.ack(to, p.sync);
+        one.stripes = self.linked_rails(to, iov.key, keys);
+        (one.user, one.remote) = (p.user, p.remote);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an RDMA read of one piece that may go over the peer's rails as well, by these keys.
+    pub fn get_over<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs, keys: &RailKeys) -> Started<()> {
+        let [iov] = g.remote.as_slice() else { return self.get(w, to, g) };
+        if g.row != RmaRow::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
+            return self.get(w, to, g);
+        }
+        let stripes = self.linked_rails(to, iov.key, keys);
+        let mut one = One::new(to, Job::Get(g.local), g.row, iov.len);
+        (one.user, one.remote, one.stripes) = (g.user, g.remote, stripes);
         self.start_one(w, to, one)
     }
 

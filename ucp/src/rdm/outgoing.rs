@@ -84,6 +84,7 @@ impl Engine {
             row,
             sync: s.sync,
             reg: None,
+            rails: None,
             state: TxState::Queued,
             in_data_queue: false,
         };
@@ -143,9 +144,9 @@ impl Engine {
     pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
         let id = SlotId::from_raw(token.id());
         if !is_one(id) {
-            self.on_read(w, id, result);
+            self.on_read(w, id, token.part(), result);
         } else if token != TxToken::NONE {
-            direct::on_end(self, w, id, result);
+            direct::on_end(self, w, id, token.part(), result);
         }
     }
 
@@ -459,6 +460,7 @@ impl Engine {
         let Some(op) = self.tx.get_mut(id) else { return };
         let Some(reg) = op.reg.take() else { return };
         w.release(reg);
+        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| w.release(reg));
         if let Some(work) = &mut self.peers[op.peer].work {
             work.exposed -= 1;
         }

@@ -13,6 +13,7 @@ use super::backoff::BackOff;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
+use super::rails::Mates;
 use crate::wire::{Features, RawAddr};
 
 bitflags! {
@@ -88,6 +89,8 @@ pub struct Work {
     pub grants: VecDeque<SlotId>,
     /// Messages being read of which a read is to be posted, by turns.
     pub reads: VecDeque<SlotId>,
+    /// Further lanes of its worker, as peers of their own.
+    pub rails: Mates<PeerId>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
     /// Packets before their turn.

@@ -70,6 +70,11 @@ pub const fn takes_classes(features: Features) -> bool {
     features.contains(Features::CLASSES)
 }
 
+/// Does this peer take, and name, further lanes of one worker?
+pub const fn takes_rails(features: Features) -> bool {
+    features.contains(Features::RAILS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@ use super::op::Piece;
 use super::op::one::{Job, is_one};
 use super::op::reading::{Reading, Stop};
 use super::peer::{Ctl, Part, Was};
+use super::rails::{Striped, Way};
 use super::room::{Push, Row};
 use crate::wire::Features;
 
@@ -28,7 +29,14 @@ impl Engine {
         reading.to = Some(rx);
         // [M7.4]
         reading.end = end.max(reading.from);
-        let peer = reading.peer;
+        let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
+        if let Some((mut stripes, at)) = self.named_rails(peer, &iov)
+            && self.cut_stripes(&mut stripes, from, end, Way::Read, self.cfg.rndv_chunk)
+            && let Some(reading) = self.readings.get_mut(id)
+        {
+            self.stats.rare.striped += 1;
+            reading.stripes = Some(Box::new((stripes, at)));
+        }
         self.queue_reading(id);
         self.drive(w, peer);
     }
@@ -57,8 +65,11 @@ impl Engine {
     // [M7.1]
     pub(super) fn push_reading<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Push {
         let Some(reading) = self.readings.get(id) else { return Push::Out };
-        if reading.stop.is_some() || reading.at == reading.end {
+        if reading.stop.is_some() || reading.all_posted() {
             return self.settle_reading(w, id);
+        }
+        if reading.stripes.is_some() {
+            return self.push_striped(w, id);
         }
         if reading.in_flight == IN_FLIGHT {
             // The end of one of them queues it again.
@@ -115,16 +126,61 @@ impl Engine {
         Some((0, room, reading.at as usize - from))
     }
 
-    /// The wire has ended a read.
-    pub(super) fn on_read<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), Fault>) {
+    /// Posts the next piece of a reading over several rails.
+    fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
+        let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+        let (Some(rx), Some(mut stripes)) = (reading.to, reading.stripes.take()) else { return Push::Out };
+        let striped = match self.rx.get(rx).map(|op| op.buf.piece()) {
+            Some(piece) => self.post_stripe(w, &mut stripes.0, id, Way::Read, (piece, stripes.1)),
+            None => Striped::Lost(Fault::NO_RDMA),
+        };
+        let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+        let over = stripes.0.all_posted();
+        reading.stripes = Some(stripes);
+        match striped {
+            Striped::Posted(how) => {
+                reading.in_flight += u32::from(how == Posted::Pending);
+                self.stats.rare.reads += 1;
+                match over {
+                    true => self.settle_reading(w, id),
+                    false => Push::Sent,
+                }
+            }
+            Striped::Enough => Push::Out,
+            Striped::Full => {
+                self.stats.rare.full += 1;
+                Push::Full
+            }
+            Striped::Lost(_) => {
+                reading.stop = Some(Stop::Nack);
+                self.settle_reading(w, id)
+            }
+            Striped::Failed(fault) => {
+                reading.stop = Some(Stop::Fault(fault));
+                self.settle_reading(w, id)
+            }
+        }
+    }
+
+    /// The wire has ended a read. What failed on one rail is read over another.
+    pub(super) fn on_read<W: Wire>(&mut self, w: &mut W, id: SlotId, part: u32, result: Result<(), Fault>) {
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.in_flight = reading.in_flight.saturating_sub(1);
         let peer = reading.peer;
-        if let Err(fault) = result {
-            self.stats.rare.read_errors += 1;
-            reading.stop = reading.stop.or(Some(stop_for(fault)));
-        }
-        if reading.stop.is_some() || reading.at == reading.end {
+        self.stats.rare.read_errors += u64::from(result.is_err());
+        let stop = match reading.stripes.take() {
+            None => result.err().map(stop_for),
+            Some(mut stripes) => {
+                let failed = self.end_stripe(w, &mut stripes.0, part, result);
+                if let Some(reading) = self.readings.get_mut(id) {
+                    reading.stripes = Some(stripes);
+                }
+                failed.map(Stop::Fault)
+            }
+        };
+        let Some(reading) = self.readings.get_mut(id) else { return };
+        reading.stop = reading.stop.or(stop);
+        if reading.stop.is_some() || reading.all_posted() {
             // What is queued is over; what waits for the peer's HANDSHAKE stays so.
             if let Push::Hold = self.settle_reading(w, id) {
                 self.queue_reading(id);
@@ -232,6 +288,8 @@ impl Engine {
     fn take_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Option<(Reading, SlotId)> {
         let mut reading = self.readings.remove(id)?;
         reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+        let striped = reading.stripes.as_mut().map(|stripes| stripes.0.take_regs());
+        striped.into_iter().flatten().for_each(|reg| w.release(reg));
         let to = reading.to?;
         Some((reading, to))
     }

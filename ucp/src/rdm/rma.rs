@@ -1,6 +1,7 @@
 //! One-sided operations as they are asked for: what to write, read or compute, where, and by which protocol. Plain
 //! types of the engine's public face, as `ask` has them for messages; no behaviour beyond tables of names.
 
+use super::op::stripes::MAX_RAILS;
 use super::op::{Gather, Scatter};
 use super::room::Sync;
 use crate::wire::{AtomicOp, Datatype, Iovs};
@@ -85,6 +86,9 @@ pub enum Behind {
     /// Others too.
     Memory,
 }
+
+/// Keys of a piece of a peer's memory on its further lanes, in the order of `Engine::link`.
+pub type RailKeys = [Option<u64>; MAX_RAILS - 1];
 
 /// A write.
 #[derive(Clone, Copy, Debug)]

@@ -46,6 +46,12 @@ ucs::counters! {
         reads,
         /// RDMA reads that the device ended with an error.
         read_errors,
+        /// Messages read, and puts and gets done, over several rails.
+        striped,
+        /// Pieces of long transfers posted to one rail or another.
+        pieces,
+        /// Times that a rail failed a piece, which went over another then.
+        rails_lost,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
         /// READ_NACKs received: messages of ours that were sent after all.

@@ -39,6 +39,8 @@ bitflags! {
         const UNSOLICITED_WRITE_RECV = 1 << 8;
         /// Knows PEER_ERROR.
         const PEER_ERROR = 1 << 9;
+        /// Has several lanes and reads over them. Ours as the next one.
+        const RAILS = 1 << 62;
         /// Knows the message classes beyond the protocol (active messages, streams). Ours: libfabric ignores unknown
         /// bits, and counts its own from the low end.
         const CLASSES = 1 << 63;

@@ -45,6 +45,13 @@ impl RawAddr {
     /// Bytes on the wire.
     pub const LEN: usize = 32;
 
+    /// The low half of the GID: what tells devices apart.
+    #[inline]
+    pub const fn node(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.gid;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// As other implementations expect it: pad and reserved zero.
     #[inline]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {

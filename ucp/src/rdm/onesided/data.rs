@@ -13,6 +13,7 @@ use crate::rdm::op::one::{Ack, Job, One, OneState};
 use crate::rdm::peer::Ctl;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::{Arrival, Push};
+use crate::rdm::rooms::direct;
 use crate::wire::ctl::{Cts, CtsFor};
 use crate::wire::{Iovs, PktType};
 
@@ -29,6 +30,9 @@ impl Engine {
     /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
     pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
         let Some(one) = self.one.get(id) else { return Push::Out };
+        if one.stripes.is_some() {
+            return direct::push_stripes(self, w, id);
+        }
         let (to, at, recv_id) = (one.peer, one.sent, one.theirs.unwrap_or(0));
         let window = usize::try_from(one.window).unwrap_or(usize::MAX);
         let len = window.min(flow::data_per_packet(w.mtu(to)));

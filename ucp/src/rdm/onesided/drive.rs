@@ -149,6 +149,7 @@ impl Engine {
     pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
         let Some(mut one) = self.one.remove(id) else { return };
         self.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+        self.unused.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
         if !one.is_ours() {
             return;
         }

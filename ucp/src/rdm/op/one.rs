@@ -5,6 +5,7 @@ use ucs::coll::slots::{SlotId, Slots, UPPER};
 
 use super::cover::Cover;
 use super::pieces::{Gather, Scatter};
+use super::stripes::Stripes;
 use crate::rdm::ask::OpError;
 use crate::rdm::hold::Held;
 use crate::rdm::io::{PeerId, Reg};
@@ -176,6 +177,8 @@ pub struct One {
     pub reading: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
     pub regs: [Option<Reg>; MAX_IOV],
+    /// How it is spread over rails, if it may be; `sent` and `regs` are not used once it is cut.
+    pub stripes: Option<Box<Stripes>>,
     /// How it will end, when nothing flies any more.
     pub failed: Option<OpError>,
     /// Its peer does not count it any more.
@@ -206,6 +209,7 @@ impl One {
             flying: 0,
             reading: None,
             regs: [const { None }; MAX_IOV],
+            stripes: None,
             failed: None,
             orphan: false,
         }

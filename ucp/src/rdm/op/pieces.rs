@@ -144,6 +144,11 @@ impl Scatter {
         self.len
     }
 
+    /// How many pieces there are.
+    pub const fn pieces(&self) -> usize {
+        self.count as usize
+    }
+
     /// No room at all.
     #[inline]
     pub const fn is_empty(&self) -> bool {

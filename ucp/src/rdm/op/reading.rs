@@ -7,6 +7,8 @@ use crate::rdm::ask::OpError;
 use crate::rdm::io::{Fault, PeerId, Reg, Remote};
 use crate::wire::{Iovs, MAX_IOV};
 
+use super::stripes::Stripes;
+
 /// One message, or write, being read.
 #[derive(Debug)]
 pub struct Reading {
@@ -28,6 +30,8 @@ pub struct Reading {
     pub queued: bool,
     /// The memory that is read to, piece by piece: a receive has one.
     pub regs: [Option<Reg>; MAX_IOV],
+    /// How it is spread over rails, if it is; `at` and `regs` are not used then.
+    pub stripes: Option<Box<(Stripes, u64)>>,
     /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
     pub stop: Option<Stop>,
 }
@@ -56,7 +60,16 @@ impl Reading {
             in_flight: 0,
             queued: false,
             regs: [const { None }; MAX_IOV],
+            stripes: None,
             stop: None,
+        }
+    }
+
+    /// No read is left to post.
+    pub fn all_posted(&self) -> bool {
+        match &self.stripes {
+            Some(stripes) => stripes.0.all_posted(),
+            None => self.at == self.end,
         }
     }
 

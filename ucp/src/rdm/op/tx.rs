@@ -2,7 +2,9 @@
 //! Driven by the rooms; owned by the engine's send table.
 
 use super::buf::SendBuf;
+use crate::rdm::ask::WireId;
 use crate::rdm::io::{PeerId, Reg};
+use crate::rdm::rails::Mates;
 use crate::rdm::room::{Kind, Row, Sync};
 use crate::wire::Class;
 
@@ -54,6 +56,8 @@ pub struct TxOp {
     pub sync: Sync,
     /// Registered for the receiver to read.
     pub reg: Option<Reg>,
+    /// The same on further wires.
+    pub rails: Option<Box<Mates<(WireId, Reg)>>>,
     /// How far it is.
     pub state: TxState,
     /// In the peer's data queue.

@@ -9,6 +9,7 @@ use crate::rdm::ask::OpError;
 use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
+use crate::rdm::rails::{Striped, Way};
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
 
@@ -31,6 +32,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
     if one.failed.is_some() {
         return Push::Out;
+    }
+    if one.stripes.is_some() && one.state == OneState::Queued {
+        return start_stripes(e, w, id);
     }
     if one.sent < one.len {
         let posted = match post(e, w, id, max) {
@@ -57,6 +61,117 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         e.release_regs(w);
     }
     Push::Out
+}
+
+/// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by turns; or it goes
+/// over one wire.
+fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
+    let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return Push::Sent };
+    e.introduce_rails(w, to);
+    let cut = e.cut_stripes(&mut stripes, 0, len, way, e.cfg.rma_chunk);
+    if !cut || e.register_stripes(w, &mut stripes, way, local) < 2 {
+        stripes.take_regs().for_each(|reg| w.release(reg));
+        return Push::Sent;
+    }
+    e.stats.rare.striped += 1;
+    if let Some(one) = e.one.get_mut(id) {
+        one.stripes = Some(stripes);
+        one.state = OneState::Moving;
+        one.in_data_queue = true;
+    }
+    e.peers[to].work().grants.push_back(id);
+    Push::Out
+}
+
+fn way_of(one: &One) -> Way {
+    if one.row == RmaRow::DirectWrite { Way::Write } else { Way::Read }
+}
+
+/// The caller's memory, of which there is one piece.
+fn local_of(one: &One) -> Option<Piece> {
+    let first = match &one.job {
+        Job::Put(local) => local.piece_at(0),
+        Job::Get(local) => local.piece_at(0),
+        _ => None,
+    };
+    first.map(|(_, piece, _)| piece)
+}
+
+/// Posts the next piece of an operation over several rails.
+pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let (way, remote) = (way_of(one), one.remote.as_slice().first().map_or(0, |iov| iov.addr));
+    if one.failed.is_some() {
+        one.in_data_queue = false;
+        return Push::Out;
+    }
+    let (Some(local), Some(mut stripes)) = (local_of(one), one.stripes.take()) else { return Push::Out };
+    let striped = e.post_stripe(w, &mut stripes, id, way, (local, remote));
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let over = stripes.all_posted();
+    one.stripes = Some(stripes);
+    let push = match striped {
+        Striped::Posted(how) => {
+            one.flying += u32::from(how == Posted::Pending);
+            if over { Push::Out } else { Push::Sent }
+        }
+        Striped::Enough => Push::Out,
+        Striped::Full => Push::Full,
+        Striped::Lost(fault) => {
+            one.failed.get_or_insert(OpError::Peer(fault));
+            Push::Out
+        }
+        Striped::Failed(fault) => Push::Fail(OpError::Peer(fault)),
+    };
+    if matches!(push, Push::Sent | Push::Full) {
+        return push;
+    }
+    one.in_data_queue = false;
+    settle_stripes(e, id);
+    e.release_regs(w);
+    push
+}
+
+/// Ends an operation over several rails if nothing of it flies and nothing is left to post, or will be.
+fn settle_stripes(e: &mut Engine, id: SlotId) {
+    let Some(one) = e.one.get(id) else { return };
+    let over = one.stripes.as_ref().is_none_or(|stripes| stripes.all_posted());
+    let (row, len, failed) = (one.row, one.len, one.failed);
+    if one.flying > 0 || !over && failed.is_none() {
+        return;
+    }
+    if failed.is_none() {
+        e.stats.count_rma(row, len);
+    }
+    e.finish_one(id, failed.map_or(Ok(()), Err));
+}
+
+/// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the target's device
+/// refuses ends the operation.
+fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), Fault>) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    let (peer, orphan, Some(mut stripes)) = (one.peer, one.orphan, one.stripes.take()) else { return };
+    if result == Err(Fault::ACCESS) {
+        one.failed.get_or_insert(OpError::Access);
+    }
+    let lost = e.end_stripe(w, &mut stripes, part, result);
+    let Some(one) = e.one.get_mut(id) else { return };
+    if let Some(fault) = lost {
+        one.failed.get_or_insert(OpError::Peer(fault));
+    }
+    let more = !stripes.all_posted() && one.failed.is_none();
+    one.stripes = Some(stripes);
+    if more && !std::mem::replace(&mut one.in_data_queue, true) {
+        e.peers[peer].work().grants.push_back(id);
+        e.drive(w, peer);
+    }
+    settle_stripes(e, id);
+    if let (Some(fault), false) = (lost, orphan) {
+        e.fail_peer(w, peer, fault);
+    }
+    e.release_regs(w);
 }
 
 fn one_is_fresh(e: &Engine, id: SlotId) -> bool {
@@ -149,9 +264,18 @@ fn far_at(one: &One) -> (Remote, usize) {
 }
 
 /// The device has ended a part of operation `id`. When the last part has ended, so has the operation.
-pub(in crate::rdm) fn on_end<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, result: Result<(), Fault>) {
+pub(in crate::rdm) fn on_end<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    part: u32,
+    result: Result<(), Fault>,
+) {
     let Some(one) = e.one.get_mut(id) else { return };
     one.flying = one.flying.saturating_sub(1);
+    if one.stripes.is_some() {
+        return on_piece(e, w, id, part, result);
+    }
     let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
     if let Err(fault) = result {
         let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(fault) };

@@ -7,7 +7,7 @@ use crate::rdm::io::{PeerId, Refused, Wire};
 use crate::rdm::peer::Was;
 use crate::rdm::quirks::{ReqHdr, ours};
 use crate::rdm::room::{Arrival, PktRow, Room};
-use crate::wire::{Handshake, Packet, PktType, rtw};
+use crate::wire::{Features, Handshake, Packet, PktType, rtw};
 
 pub(in crate::rdm) const ROWS: [PktRow; 1] = [row(PktType::HANDSHAKE)];
 
@@ -33,7 +33,10 @@ pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
 /// Sends the HANDSHAKE that is owed.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
     let peer = &e.peers[id];
-    let word = ours(e.wires[usize::from(peer.wire.0)].rdma);
+    let wire = &e.wires[usize::from(peer.wire.0)];
+    let mut word = ours(wire.rdma);
+    // [M11.3]
+    word.set(Features::RAILS, !wire.mates.is_empty());
     let hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
     e.peers[id].was.remove(Was::OWED);
@@ -63,6 +66,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             peer.hdr = ReqHdr::after(peer.features);
             peer.was |= Was::MET;
             e.events.push(Event::Handshake(a.peer));
+            e.introduce_rails(w, a.peer);
             e.drive(w, a.peer);
         }
         _ => e.drop_packet(a, Reason::Unsupported),

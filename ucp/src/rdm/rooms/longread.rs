@@ -16,7 +16,7 @@ use crate::rdm::peer::{Ctl, Part};
 use crate::rdm::room::{Arrival, PktRow, Push, Room, Row, Sync};
 use crate::wire::ctl::Eor;
 use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
-use crate::wire::{Iovs, Packet, PktType, RmaIov};
+use crate::wire::{Iovs, MAX_IOV, Packet, PktType, RmaIov};
 
 pub(in crate::rdm) const ROWS: [PktRow; 5] = [
     row(PktType::LONGREAD_MSGRTM, Some(Share::Alone)),
@@ -44,9 +44,10 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             return Push::Switch(Row::LongRead);
         }
     }
-    let header = row.header_len(op.kind(), e.peers[to].hdr, op.cq_data.is_some()) + RmaIov::LEN;
-    let capacity = w.mtu(to).saturating_sub(header);
-    if capacity == 0 {
+    let header = row.header_len(op.kind(), e.peers[to].hdr, op.cq_data.is_some());
+    // Room for what names the memory, and for a byte.
+    let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
+    if room == 0 {
         return instead;
     }
     let wire = e.peers[to].wire;
@@ -64,9 +65,11 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             Err(_) => return instead,
         },
     };
-    let iov = Iovs::one(RmaIov { addr: buf.piece().ptr() as u64, len: buf.len() as u64, key });
+    let iov = RmaIov { addr: buf.piece().ptr() as u64, len: buf.len() as u64, key };
+    let iov = if room < MAX_IOV { Iovs::one(iov) } else { e.offer_rails(w, id, iov) };
+    let header = header + iov.wire_len();
     match row {
-        Row::RuntRead => push_runt(e, w, id, iov, header, capacity),
+        Row::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),
         _ => push_whole(e, w, id, iov, header),
     }
 }

@@ -5,6 +5,7 @@ mod classes;
 mod direct;
 mod hostile;
 mod onesided;
+mod rails;
 mod reads;
 mod stages;
 mod talk;

@@ -1,0 +1,277 @@
+//! A long transfer spread over rails: the pieces it is cut into, which rail carries which, what is under way on each,
+//! and what has to be done once more because a rail was lost. Plain bookkeeping: `rails` drives it and owns no state.
+
+use arrayvec::ArrayVec;
+
+use crate::rdm::io::{Fault, PeerId, Reg};
+
+/// Most rails of one transfer, the peer's own wire included: what a request names besides its memory fits the iovs that
+/// are left (RDM v4 11.4).
+pub const MAX_RAILS: usize = 4;
+
+/// Pieces begin at multiples of this from the first byte on.
+const ALIGN: u64 = 4096;
+
+/// Pieces under way on one rail at a time, of one transfer.
+const PER_RAIL: u8 = 4;
+
+/// One way to the peer's memory.
+#[derive(Debug)]
+pub struct Rail {
+    /// The peer as this wire knows it: another lane of the same worker.
+    pub peer: PeerId,
+    /// The key of the peer's memory there.
+    pub key: u64,
+    /// Our memory there.
+    pub reg: Option<Reg>,
+    flying: u8,
+    lost: Option<Fault>,
+}
+
+/// A transfer and its pieces.
+#[derive(Debug)]
+pub struct Stripes {
+    /// Whose transfer it is.
+    main: PeerId,
+    rails: ArrayVec<Rail, MAX_RAILS>,
+    from: u64,
+    end: u64,
+    /// Bytes of every piece but the last.
+    piece: u64,
+    /// The first piece that has never been posted.
+    next: u32,
+    /// Pieces whose rail was lost.
+    again: Vec<u32>,
+}
+
+/// The next piece, and the rail for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pick {
+    /// Which rail.
+    pub rail: usize,
+    /// Which piece.
+    pub nth: u32,
+    /// Its first byte.
+    pub at: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+impl Pick {
+    /// Names piece and rail in a token.
+    pub fn part(&self) -> u32 {
+        self.nth << 2 | self.rail as u32
+    }
+}
+
+impl Stripes {
+    /// A transfer that may use these rails, the first of which is the peer's own wire.
+    pub fn new(rails: impl IntoIterator<Item = (PeerId, u64)>) -> Stripes {
+        let rail = |(peer, key)| Rail { peer, key, reg: None, flying: 0, lost: None };
+        let rails: ArrayVec<Rail, MAX_RAILS> = rails.into_iter().take(MAX_RAILS).map(rail).collect();
+        let main = rails.first().map_or(PeerId(u32::MAX), |rail| rail.peer);
+        Stripes { main, rails, from: 0, end: 0, piece: ALIGN, next: 0, again: Vec::new() }
+    }
+
+    /// Cuts bytes `from..end` into one piece a rail, of at least `least` and at most `most` bytes. False: it is not worth
+    /// it, for want of bytes or of rails. Rails that `usable` does not want are left out; those beyond what there are
+    /// bytes for stand by.
+    pub fn cut(
+        &mut self,
+        from: u64,
+        end: u64,
+        least: u64,
+        most: u64,
+        usable: impl Fn(PeerId) -> bool,
+    ) -> bool {
+        self.rails.retain(|rail| usable(rail.peer));
+        let len = end.saturating_sub(from);
+        let wanted = usize::try_from(len / least.max(1)).unwrap_or(usize::MAX);
+        let busy = self.rails.len().min(wanted);
+        if busy < 2 {
+            return false;
+        }
+        let share = len.div_ceil(busy as u64).next_multiple_of(ALIGN);
+        self.piece = share.min(most);
+        (self.from, self.end) = (from, end);
+        // A part is 31 bits with its rail.
+        self.piece > 0 && len / self.piece < 1 << 28
+    }
+
+    fn pieces(&self) -> u32 {
+        (self.end - self.from).div_ceil(self.piece) as u32
+    }
+
+    /// Nothing is left to post.
+    pub fn all_posted(&self) -> bool {
+        self.next == self.pieces() && self.again.is_empty()
+    }
+
+    /// If no rail is left: why the last one is not.
+    pub fn lost(&self) -> Option<Fault> {
+        let mut why = None;
+        for rail in &self.rails {
+            why = Some(rail.lost?);
+        }
+        why
+    }
+
+    /// How many rails there are, lost ones included.
+    pub fn rails(&self) -> usize {
+        self.rails.len()
+    }
+
+    /// The next piece and the idlest rail, of those not in `full` (a bit each). `None`: nothing is left to post, or every
+    /// rail has enough.
+    pub fn pick(&self, full: u8) -> Option<Pick> {
+        if self.all_posted() {
+            return None;
+        }
+        let nth = self.again.last().copied().unwrap_or(self.next);
+        let free =
+            |(n, rail): &(usize, &Rail)| rail.lost.is_none() && rail.flying < PER_RAIL && full >> n & 1 == 0;
+        let (rail, _) = self.rails.iter().enumerate().filter(free).min_by_key(|(_, rail)| rail.flying)?;
+        let at = self.from + u64::from(nth) * self.piece;
+        Some(Pick { rail, nth, at, len: self.piece.min(self.end - at) })
+    }
+
+    /// What was picked is under way.
+    pub fn posted(&mut self, pick: &Pick) {
+        if self.again.last() == Some(&pick.nth) {
+            self.again.pop();
+        } else {
+            self.next += 1;
+        }
+        self.rails[pick.rail].flying += 1;
+    }
+
+    /// A part has ended; if with a fault, its rail is lost and it will be picked again. Answers the rail.
+    pub fn ended(&mut self, part: u32, result: Result<(), Fault>) -> Option<usize> {
+        let (nth, n) = (part >> 2, (part & 3) as usize);
+        let rail = self.rails.get_mut(n)?;
+        rail.flying = rail.flying.saturating_sub(1);
+        if let Err(fault) = result {
+            rail.lost = Some(fault);
+            self.again.push(nth);
+        }
+        Some(n)
+    }
+
+    /// The peer whose transfer it is.
+    pub fn main(&self) -> PeerId {
+        self.main
+    }
+
+    /// Nothing more goes over this rail.
+    pub fn lose(&mut self, rail: usize, why: Fault) {
+        self.rails[rail].lost = Some(why);
+    }
+
+    /// A rail.
+    pub fn rail(&self, n: usize) -> &Rail {
+        &self.rails[n]
+    }
+
+    /// A rail, to be registered on.
+    pub fn rail_mut(&mut self, n: usize) -> &mut Rail {
+        &mut self.rails[n]
+    }
+
+    /// First byte and bytes of all.
+    pub fn range(&self) -> (u64, u64) {
+        (self.from, self.end - self.from)
+    }
+
+    /// Takes out the registrations.
+    pub fn take_regs(&mut self) -> impl Iterator<Item = Reg> {
+        self.rails.iter_mut().filter_map(|rail| rail.reg.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rails(n: u32) -> Stripes {
+        Stripes::new((0..n).map(|n| (PeerId(n), u64::from(n))))
+    }
+
+    #[test]
+    fn each_rail_gets_a_share() {
+        let mut stripes = rails(3);
+        assert!(stripes.cut(100, 100 + 30_000, 4096, 1 << 30, |_| true));
+        let mut seen = Vec::new();
+        while let Some(pick) = stripes.pick(0) {
+            seen.push((pick.rail, pick.at, pick.len));
+            stripes.posted(&pick);
+        }
+        assert_eq!(seen, [(0, 100, 12288), (1, 12388, 12288), (2, 24676, 5424)]);
+    }
+
+    #[test]
+    fn too_short_or_too_few_rails_is_not_cut() {
+        assert!(!rails(4).cut(0, 8191, 4096, 1 << 30, |_| true));
+        assert!(!rails(1).cut(0, 1 << 20, 4096, 1 << 30, |_| true));
+        assert!(!rails(2).cut(0, 1 << 20, 4096, 1 << 30, |peer| peer == PeerId(1)));
+        assert!(!rails(2).cut(0, 1 << 20, 4096, 0, |_| true), "a device without RDMA");
+        let mut two = rails(4);
+        assert!(two.cut(0, 10_000, 4096, 1 << 30, |_| true));
+        assert_eq!((two.rails(), two.pieces()), (4, 2), "as many pieces as there are bytes for");
+    }
+
+    #[test]
+    fn no_rail_gets_more_than_its_fill() {
+        let mut stripes = rails(2);
+        assert!(stripes.cut(0, 1 << 20, 4096, 4096, |_| true));
+        let picks: Vec<_> = std::iter::from_fn(|| {
+            let pick = stripes.pick(0)?;
+            stripes.posted(&pick);
+            Some(pick)
+        })
+        .collect();
+        assert_eq!(picks.len(), 2 * usize::from(PER_RAIL));
+        stripes.ended(picks[1].part(), Ok(()));
+        assert_eq!(stripes.pick(0).map(|pick| pick.rail), Some(1));
+        assert_eq!(stripes.pick(0b10), None, "the other is full");
+    }
+
+    proptest! {
+        /// Whatever is lost in whatever order: every byte goes once more than it is lost, as long as a rail lives.
+        #[test]
+        fn every_byte_is_done(
+            count in 2u32..5, len in 8192u64..200_000, most in 1u64..9, dice in prop::collection::vec(any::<u8>(), 200)
+        ) {
+            let mut stripes = rails(count);
+            let from = 77;
+            prop_assume!(stripes.cut(from, from + len, 4096, most * 4096, |_| true));
+            let (mut done, mut flying, mut lost) = (vec![0u8; len as usize], Vec::new(), 0);
+            let mut dice = dice.into_iter().cycle();
+            loop {
+                if let Some(pick) = stripes.pick(0) {
+                    stripes.posted(&pick);
+                    flying.push(pick);
+                    if dice.next().unwrap().is_multiple_of(2) {
+                        continue;
+                    }
+                }
+                if flying.is_empty() {
+                    break;
+                }
+                let pick: Pick = flying.swap_remove(usize::from(dice.next().unwrap()) % flying.len());
+                let was = stripes.rail(pick.rail).lost.is_some();
+                let lose = was || lost + 1 < stripes.rails() as u32 && dice.next().unwrap().is_multiple_of(5);
+                lost += u32::from(lose && !was);
+                let result = if lose { Err(Fault::Unreachable) } else { Ok(()) };
+                prop_assert_eq!(stripes.ended(pick.part(), result), Some(pick.rail));
+                if !lose {
+                    let at = (pick.at - from) as usize;
+                    done[at..at + pick.len as usize].iter_mut().for_each(|byte| *byte += 1);
+                }
+            }
+            prop_assert!(stripes.all_posted() && stripes.lost().is_none());
+            prop_assert!(done.iter().all(|byte| *byte == 1));
+        }
+    }
+}

@@ -1,0 +1,621 @@
+//! Long transfers over several lanes: what a request names, which lane carries what, what happens when one is lost. Two
+//! workers with several devices each, on a network whose every turn comes from a seed; a device serves only those that
+//! its owner knows, as EFA does.
+
+use ucs::time::Nanos;
+
+use crate::rdm::Engine;
+use crate::rdm::ask::*;
+use crate::rdm::io::*;
+use crate::rdm::op::{Gather, Piece, Scatter};
+use crate::rdm::rma::{GetArgs, PutArgs, RailKeys, RmaRow};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter};
+use crate::wire::rtm::RtmBody;
+use crate::wire::{self, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
+
+const LEN: usize = 200_000;
+const CHUNK: u64 = 8192;
+/// One device of one worker.
+type Nic = (usize, usize);
+
+enum What {
+    Packet(Vec<u8>),
+    Read { to: Piece, from: Remote, token: TxToken },
+    Write { from: Piece, to: Remote, token: TxToken },
+}
+
+struct Flight {
+    from: Nic,
+    to: Nic,
+    peer: PeerId,
+    what: What,
+}
+
+struct Region {
+    nic: usize,
+    piece: Piece,
+}
+
+/// What a worker's engine sees of the world.
+struct Side {
+    me: usize,
+    addrs: Vec<Vec<RawAddr>>,
+    paths: Vec<Option<(usize, Nic)>>,
+    regs: Vec<Option<Region>>,
+    /// Devices that register nothing.
+    unwilling: Vec<usize>,
+    /// No room now and then.
+    full: Dice,
+    rough: bool,
+    out: Vec<Flight>,
+}
+
+impl Side {
+    fn refuses(&mut self) -> bool {
+        self.rough && self.full.one_in(5)
+    }
+
+    fn fly(&mut self, peer: PeerId, what: What) -> Result<Posted, Refused> {
+        if self.refuses() {
+            return Err(Refused::Full);
+        }
+        let (nic, to) = self.paths[peer.0 as usize].expect("a path");
+        self.out.push(Flight { from: (self.me, nic), to, peer, what });
+        Ok(Posted::Pending)
+    }
+
+    fn covers(&self, reg: &Reg, nic: usize, piece: Piece) -> bool {
+        let region = self.regs[reg.id as usize].as_ref().expect("a live registration");
+        let at = piece.ptr().addr().wrapping_sub(region.piece.ptr().addr());
+        region.nic == nic && at + piece.len() <= region.piece.len()
+    }
+
+    fn set_path(&mut self, peer: PeerId, nic: usize, to: Nic) {
+        let at = peer.0 as usize;
+        if self.paths.len() <= at {
+            self.paths.resize(at + 1, None);
+        }
+        self.paths[at] = Some((nic, to));
+    }
+
+    fn nic_of(&self, addr: &RawAddr) -> Nic {
+        let host = self.addrs.iter().position(|host| host.contains(addr)).expect("an address");
+        (host, self.addrs[host].iter().position(|a| a == addr).expect("an address"))
+    }
+}
+
+/// A side while a packet is handled that came in on `nic`.
+struct Port<'a> {
+    side: &'a mut Side,
+    nic: usize,
+}
+
+impl Wire for Port<'_> {
+    fn mtu(&self, _to: PeerId) -> usize {
+        2000
+    }
+
+    fn send<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        to: PeerId,
+        max: usize,
+        _token: TxToken,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        if self.side.refuses() {
+            return Err(Refused::Full);
+        }
+        let mut bytes = vec![0; max];
+        let len = fill(&mut bytes);
+        bytes.truncate(len);
+        let rough = std::mem::replace(&mut self.side.rough, false);
+        let sent = self.side.fly(to, What::Packet(bytes));
+        self.side.rough = rough;
+        sent.map(|_| Posted::Done)
+    }
+
+    fn connect(&mut self, peer: PeerId, _from: Source, addr: &RawAddr) -> Result<(), Fault> {
+        let to = self.side.nic_of(addr);
+        self.side.set_path(peer, self.nic, to);
+        Ok(())
+    }
+
+    fn register(&mut self, wire: WireId, piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
+        let nic = usize::from(wire.0);
+        if self.side.unwilling.contains(&nic) {
+            return Err(NoReg::Full);
+        }
+        self.side.regs.push(Some(Region { nic, piece }));
+        let id = self.side.regs.len() as u32 - 1;
+        Ok(Reg { id, key: u64::from(id) + 1 })
+    }
+
+    fn release(&mut self, reg: Reg) {
+        self.side.regs[reg.id as usize].take().expect("released once");
+    }
+
+    fn read(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        reg: &Reg,
+        from: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
+        assert!(self.side.covers(reg, nic, to));
+        self.side.fly(peer, What::Read { to, from, token })
+    }
+
+    fn write(
+        &mut self,
+        peer: PeerId,
+        from: Piece,
+        reg: &Reg,
+        to: Remote,
+        _imm: Option<u32>,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        let (nic, _) = self.side.paths[peer.0 as usize].expect("a path");
+        assert!(self.side.covers(reg, nic, from));
+        self.side.fly(peer, What::Write { from, to, token })
+    }
+}
+
+struct Rig {
+    engines: Vec<Engine>,
+    sides: Vec<Side>,
+    flights: Vec<Flight>,
+    dice: Dice,
+    /// Devices that are no more.
+    dead: Vec<Nic>,
+    /// RDMA operations ended well, by device.
+    done: Vec<[u32; 8]>,
+}
+
+fn addr(host: usize, nic: usize) -> RawAddr {
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[14], gid[15]) = (0xfe, 0x80, host as u8 + 1, nic as u8);
+    RawAddr { gid, qpn: 30 + nic as u16, connid: 0x7001_0000 + (host as u32) * 100 + nic as u32 }
+}
+
+fn source(addr: &RawAddr) -> Source {
+    Source { node: addr.node(), port: u32::from(addr.qpn) }
+}
+
+impl Rig {
+    /// Two workers, each with so many devices, of which the first has made an endpoint to the other.
+    fn new(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
+        let addrs: Vec<Vec<RawAddr>> =
+            (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
+        let cfg = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
+        let engine = |host: usize| {
+            let mut e = Engine::new(cfg);
+            let wires: Vec<WireId> = addrs[host].iter().map(|me| e.add_wire(*me)).collect();
+            let rdma = Rdma { read: 1 << 30, write: 1 << 30, write_imm: false };
+            wires.iter().for_each(|wire| e.set_rdma(*wire, rdma));
+            e.set_rails(&wires);
+            e
+        };
+        let side = |me| Side {
+            me,
+            addrs: addrs.clone(),
+            paths: Vec::new(),
+            regs: Vec::new(),
+            unwilling: Vec::new(),
+            full: Dice(seed),
+            rough: false,
+            out: Vec::new(),
+        };
+        let mut rig = Rig {
+            engines: (0..2).map(engine).collect(),
+            sides: (0..2).map(side).collect(),
+            flights: Vec::new(),
+            dice: Dice(seed),
+            dead: Vec::new(),
+            done: vec![[0; 8]; 2],
+        };
+        let both = nics[0].min(nics[1]);
+        let peers: Vec<PeerId> = (0..both)
+            .map(|nic| {
+                let peer = rig.engines[0].add_peer(WireId(nic as u8), addrs[1][nic], source(&addrs[1][nic]));
+                rig.sides[0].set_path(peer, nic, (1, nic));
+                peer
+            })
+            .collect();
+        rig.at(0, 0, |e, w| e.link(w, peers[0], &peers[1..]));
+        (rig, peers[0])
+    }
+
+    /// The same, after a first message.
+    fn met(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
+        let (mut rig, peer) = Rig::new(nics, seed);
+        let mut byte = [0; 1];
+        rig.recv(1, &mut byte);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        assert_eq!((rig.outs(0).len(), rig.outs(1).len()), (0, 1));
+        (rig, peer)
+    }
+
+    fn at<T>(&mut self, me: usize, nic: usize, call: impl FnOnce(&mut Engine, &mut Port<'_>) -> T) -> T {
+        let value = call(&mut self.engines[me], &mut Port { side: &mut self.sides[me], nic });
+        self.flights.append(&mut self.sides[me].out);
+        value
+    }
+
+    fn send(&mut self, me: usize, to: PeerId, bytes: &[u8], row: Row) -> Started<()> {
+        let args = SendArgs { buf: lend(bytes), tag: Some(1), sync: Sync::No, cq_data: None, row, user: 1 };
+        self.at(me, 0, |e, w| e.send(w, to, args))
+    }
+
+    fn recv(&mut self, me: usize, room: &mut [u8]) {
+        let args = RecvArgs { buf: lend_mut(room), kind: ANY, from: None, user: 2 };
+        self.at(me, 0, |e, w| e.recv(w, args));
+    }
+
+    fn outs(&mut self, me: usize) -> Vec<Out> {
+        std::iter::from_fn(|| self.engines[me].take_out()).collect()
+    }
+
+    fn rdma(&self) -> usize {
+        self.flights.iter().filter(|flight| !matches!(flight.what, What::Packet(_))).count()
+    }
+
+    fn regs(&self) -> usize {
+        self.sides.iter().map(|side| side.regs.iter().flatten().count()).sum()
+    }
+
+    /// What a device says of an operation, and its effect.
+    fn carry_out(&mut self, flight: &Flight) -> Result<(), Fault> {
+        let (from, to) = (flight.from, flight.to);
+        if self.dead.contains(&from) || self.dead.contains(&to) {
+            return Err(Fault::Unreachable);
+        }
+        // The target's device knows whom its owner has connected to.
+        if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
+            return Err(Fault::Device(14));
+        }
+        let (near, far) = match &flight.what {
+            What::Read { to, from, .. } => (to, from),
+            What::Write { from, to, .. } => (from, to),
+            What::Packet(_) => return Ok(()),
+        };
+        let region = far.key.checked_sub(1).and_then(|n| self.sides[to.0].regs.get(n as usize)?.as_ref());
+        let inside = region.is_some_and(|region| {
+            let at = (far.addr as usize).wrapping_sub(region.piece.ptr().addr());
+            region.nic == to.1 && at <= region.piece.len() && near.len() <= region.piece.len() - at
+        });
+        if !inside {
+            return Err(Fault::ACCESS);
+        }
+        let far = std::ptr::with_exposed_provenance_mut::<u8>(far.addr as usize);
+        let (source, target) = match flight.what {
+            What::Read { .. } => (far, near.ptr()),
+            _ => (near.ptr(), far),
+        };
+        // SAFETY: both ends lie in registrations that are not released, of buffers that the test keeps.
+        unsafe { std::ptr::copy(source, target, near.len()) };
+        self.done[from.0][from.1] += 1;
+        Ok(())
+    }
+
+    fn deliver(&mut self, at: usize) {
+        let flight = self.flights.remove(at);
+        let result = self.carry_out(&flight);
+        let (me, nic) = flight.from;
+        match &flight.what {
+            What::Packet(_) if result == Err(Fault::Unreachable) => {
+                self.at(me, nic, |e, w| e.on_peer_fault(w, flight.peer, Fault::Unreachable));
+            }
+            What::Packet(bytes) => {
+                let from = source(&addr(me, nic));
+                let (host, nic) = flight.to;
+                self.at(host, nic, |e, w| e.on_packet(w, Nanos(0), WireId(nic as u8), from, bytes));
+            }
+            What::Read { token, .. } | What::Write { token, .. } => {
+                self.at(me, nic, |e, w| e.on_sent(w, *token, result));
+            }
+        }
+    }
+
+    /// One turn of the network or of an engine, whichever the dice say.
+    fn turn(&mut self) {
+        match self.dice.below(3) {
+            0 => {
+                let me = self.dice.below(2);
+                self.at(me, 0, |e, w| e.resume(w, Nanos(0)));
+            }
+            _ if self.flights.is_empty() => {}
+            _ => {
+                let at = self.dice.below(self.flights.len());
+                self.deliver(at);
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        let mut still = 0;
+        while still < 100 {
+            let busy = !self.flights.is_empty() || self.engines.iter().any(Engine::waits_for_room);
+            still = if busy { 0 } else { still + 1 };
+            self.turn();
+        }
+    }
+
+    /// Memory of `host` that peers may reach: its key on each device.
+    fn expose(&mut self, host: usize, bytes: &mut [u8]) -> (RmaIov, RailKeys) {
+        let (piece, len) = (lend_mut(bytes).piece(), bytes.len() as u64);
+        let addr = piece.ptr().expose_provenance() as u64;
+        let nics = self.sides[host].addrs[host].len();
+        let keys: Vec<u64> = (0..nics)
+            .map(|nic| {
+                self.at(host, 0, |_, w| w.register(WireId(nic as u8), piece, Use::REMOTE_READ).unwrap().key)
+            })
+            .collect();
+        let rails: RailKeys = std::array::from_fn(|n| keys.get(n + 1).copied());
+        (RmaIov { addr, len, key: keys[0] }, rails)
+    }
+
+    fn put(&mut self, peer: PeerId, bytes: &[u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
+        let (local, remote, row) = (Gather::one(lend(bytes)), Iovs::one(iov), RmaRow::DirectWrite);
+        let args = PutArgs { local, remote, sync: Sync::Yes, cq_data: None, row, user: 3 };
+        self.at(0, 0, |e, w| e.put_over(w, peer, args, &keys))
+    }
+
+    fn get(&mut self, peer: PeerId, room: &mut [u8], (iov, keys): (RmaIov, RailKeys)) -> Started<()> {
+        let (local, remote, row) = (Scatter::one(lend_mut(room)), Iovs::one(iov), RmaRow::DirectRead);
+        let args = GetArgs { local, remote, row, user: 4 };
+        self.at(0, 0, |e, w| e.get_over(w, peer, args, &keys))
+    }
+
+    fn longread(&self) -> Iovs {
+        let packets = self.flights.iter().filter_map(|flight| match &flight.what {
+            What::Packet(bytes) => wire::parse(bytes).ok(),
+            _ => None,
+        });
+        let mut iovs = packets.filter_map(|packet| match packet {
+            Packet::Rtm(rtm) => match rtm.body {
+                RtmBody::LongRead { read_iov, .. } => Some(read_iov),
+                _ => None,
+            },
+            _ => None,
+        });
+        iovs.next().expect("a LONGREAD")
+    }
+}
+
+// [M11.3] [M11.4] [M11.6]
+#[test]
+fn a_long_message_is_read_over_every_lane() {
+    for nics in [2, 3, 4, 6] {
+        for back in [false, true] {
+            let (mut rig, peer) = Rig::met([nics, nics], 1);
+            // The one that was found may send as well: its peer is the first it has.
+            let (from, to, peer) = if back { (1, 0, PeerId(0)) } else { (0, 1, peer) };
+            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            rig.recv(to, &mut room);
+            rig.send(from, peer, &bytes, Row::LongRead);
+            let rails = nics.min(MAX_IOV);
+            let iovs = rig.longread();
+            assert_eq!((iovs.count(), iovs.total()), (rails, Some(LEN as u64)));
+            for (nic, iov) in iovs.as_slice().iter().enumerate().skip(1) {
+                let me = addr(from, nic);
+                assert_eq!((iov.len, iov.addr), (0, me.node()));
+                assert_eq!((iov.key >> 32) as u16, me.qpn);
+                assert_eq!((iov.key >> 48) as u16, me.connid as u16);
+            }
+            while rig.rdma() == 0 {
+                rig.turn();
+            }
+            assert_eq!(rig.rdma(), rails, "one piece each");
+            rig.settle();
+            assert_eq!(rig.done[to][..rails], [1; 4][..rails]);
+            assert_eq!(rig.outs(from), [Out::SendDone { user: 1, result: Ok(()) }]);
+            assert!(matches!(
+                rig.outs(to)[..],
+                [Out::RecvDone { result: Ok(RecvStatus { len: LEN, .. }), .. }]
+            ));
+            assert!(rig.regs() == 0 && room == bytes);
+            let stats = rig.engines[to].stats();
+            assert_eq!((stats.rare.striped, stats.rare.rails_lost), (1, 0));
+            assert_eq!(rig.engines[from].stats().rx_pkts[usize::from(PktType::EOR.0)], 1);
+        }
+    }
+}
+
+// [M11.3] [M11.4]
+#[test]
+fn a_peer_with_one_lane_is_told_of_one() {
+    for nics in [[1, 3], [3, 1]] {
+        let (mut rig, peer) = Rig::met(nics, 1);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        rig.recv(1, &mut room);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        assert_eq!(rig.longread().count(), 1);
+        rig.settle();
+        assert!(room == bytes && rig.regs() == 0);
+    }
+}
+
+#[test]
+fn what_is_short_goes_over_one_lane() {
+    let (mut rig, peer) = Rig::met([4, 4], 1);
+    let len = 2 * CHUNK as usize - 1;
+    let (bytes, mut room) = (letter(1, len), vec![0; len]);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongRead);
+    assert_eq!(rig.longread().count(), 1);
+    rig.settle();
+    assert!(room == bytes && rig.done[1][0] == 1);
+    let mut far = vec![0; len];
+    let there = rig.expose(1, &mut far);
+    rig.put(peer, &bytes, there);
+    rig.settle();
+    assert!(far == bytes);
+    assert_eq!(rig.done[0][..2], [1, 0]);
+}
+
+/// A name that nobody has, one of a life before, or one of a lane that was not met: the message is read without it.
+// [M11.5]
+#[test]
+fn a_name_that_is_not_known_is_passed_over() {
+    for wrong in 0..3 {
+        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        rig.recv(1, &mut room);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        let [Flight { what: What::Packet(packet), .. }] = &mut rig.flights[..] else { panic!() };
+        let at = packet.len() - RmaIov::LEN;
+        packet[at + [0, 20, 22][wrong]] ^= 1;
+        rig.settle();
+        assert!(room == bytes);
+        assert_eq!(rig.done[1][..2], [1, 0], "{wrong}");
+    }
+    // Met by the first lane only: the other's introduction is still on its way.
+    let (mut rig, peer) = Rig::new([2, 2], 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    rig.send(0, peer, b"x", Row::Eager);
+    (0..3).for_each(|_| rig.deliver(0));
+    assert_eq!(rig.flights.len(), 1, "the introduction");
+    let mut byte = [0; 1];
+    rig.recv(1, &mut byte);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongRead);
+    assert_eq!(rig.longread().count(), 2);
+    rig.deliver(1);
+    assert_eq!(rig.rdma(), 1);
+    rig.settle();
+    assert!(room == bytes && rig.regs() == 0);
+}
+
+/// A wrong key on one lane fails only what goes there; on all, the message is sent instead.
+// [M11.6]
+#[test]
+fn a_lane_that_refuses_is_done_without() {
+    for wrong in [1, 2] {
+        let (mut rig, peer) = Rig::met([2, 2], 1);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        rig.recv(1, &mut room);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        // The sender's registrations, the last of which is the second lane's.
+        let count = rig.sides[0].regs.len();
+        for n in 0..wrong {
+            let region = rig.sides[0].regs[count - 1 - n].as_mut().unwrap();
+            region.piece = region.piece.part(0, 0);
+        }
+        rig.settle();
+        assert!(room == bytes);
+        assert_eq!((rig.outs(0).len(), rig.outs(1).len(), rig.regs()), (1, 1, 0));
+        let nacks = rig.engines[1].stats().rare.nacks_sent;
+        assert_eq!(nacks, u64::from(wrong == 2), "{wrong}");
+        assert_eq!(rig.engines[0].peer_info(peer).unwrap().fault, None);
+    }
+}
+
+#[test]
+fn puts_and_gets_go_over_every_lane() {
+    for nics in [1, 2, 4] {
+        let (mut rig, peer) = Rig::met([nics, nics], 1);
+        let (bytes, mut far, mut back) = (letter(1, LEN), vec![0; LEN], vec![0; LEN]);
+        let there = rig.expose(1, &mut far);
+        assert!(matches!(rig.put(peer, &bytes, there), Started::Pending(_)));
+        assert_eq!(rig.rdma(), nics);
+        assert!(!rig.engines[0].idle(Some(peer)));
+        rig.settle();
+        assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Ok(()) }]);
+        assert!(far == bytes);
+        rig.get(peer, &mut back, there);
+        rig.settle();
+        assert_eq!(rig.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+        assert!(back == bytes);
+        assert_eq!(rig.regs(), nics, "the target's own are left");
+        assert_eq!(rig.done[0][..nics], [2; 4][..nics]);
+        assert!(rig.engines[0].idle(None));
+        let stats = rig.engines[0].stats();
+        assert_eq!(stats.asked(RmaRow::DirectWrite).bytes, LEN as u64);
+        assert_eq!(stats.asked(RmaRow::DirectRead).bytes, LEN as u64);
+    }
+}
+
+#[test]
+fn a_lane_that_registers_nothing_is_done_without() {
+    let (mut rig, peer) = Rig::met([3, 3], 1);
+    let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
+    let there = rig.expose(1, &mut far);
+    rig.sides[0].unwilling = vec![1];
+    rig.put(peer, &bytes, there);
+    rig.settle();
+    assert!(far == bytes);
+    assert_eq!((rig.done[0][1], rig.engines[0].stats().rare.striped), (0, 1));
+    // With one left, as if there were no rails.
+    rig.sides[0].unwilling = vec![1, 2];
+    rig.put(peer, &bytes, there);
+    rig.settle();
+    assert_eq!(rig.engines[0].stats().rare.striped, 1);
+    assert_eq!((rig.outs(0).len(), rig.regs()), (2, 3));
+}
+
+#[test]
+fn a_key_that_is_refused_ends_a_put() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (bytes, mut far) = (letter(1, LEN), vec![0; LEN]);
+    let (iov, _) = rig.expose(1, &mut far);
+    rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
+    rig.settle();
+    assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Err(OpError::Access) }]);
+    assert_eq!((rig.engines[0].peer_info(peer).unwrap().fault, rig.regs()), (None, 2));
+    assert!(rig.engines[0].idle(None));
+}
+
+/// A device of either worker dies somewhere in the middle. All bytes arrive as long as it is not the first: then what is
+/// under way ends with the fault.
+// [M11.6]
+#[test]
+fn a_lost_device_costs_no_byte() {
+    let (mut lost, mut fallen) = (0, 0);
+    for seed in 0..400 {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 3;
+        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        let (bytes, mut room) = (letter(seed, LEN), vec![0; LEN]);
+        let (mut far, mut back) = (vec![0; LEN], vec![0; LEN]);
+        let other = letter(seed + 1, LEN);
+        let mut near = other.clone();
+        let (there, from) = (rig.expose(1, &mut far), rig.expose(1, &mut near));
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        rig.recv(1, &mut room);
+        rig.put(peer, &bytes, there);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        rig.get(peer, &mut back, from);
+        for _ in 0..rig.dice.below(60) {
+            rig.turn();
+        }
+        let nic = (rig.dice.below(2), rig.dice.below(nics));
+        rig.dead.push(nic);
+        rig.settle();
+        let (mine, theirs) = (rig.outs(0), rig.outs(1));
+        let ended = |outs: &[Out]| {
+            let results = outs.iter().filter_map(|out| match out {
+                Out::SendDone { result, .. } | Out::OneDone { result, .. } => Some(*result),
+                Out::RecvDone { result, .. } => Some(result.map(drop)),
+                _ => None,
+            });
+            results.collect::<Vec<_>>()
+        };
+        let all = [ended(&mine), ended(&theirs)].concat();
+        lost += rig.engines.iter().map(|e| e.stats().rare.rails_lost).sum::<u64>();
+        if nic.1 == 0 {
+            fallen += usize::from(all.iter().any(Result::is_err));
+            let fault = Err(OpError::Peer(Fault::Unreachable));
+            assert!(all.iter().all(|end| end.is_ok() || *end == fault), "{mine:?} {theirs:?}");
+        } else {
+            assert_eq!(all, [Ok(()); 4], "{mine:?} {theirs:?}");
+            assert!(room == bytes && far == bytes && back == other);
+            assert_eq!(rig.regs(), 2 * nics, "what is exposed");
+            assert!(rig.engines[0].idle(None) && rig.engines[0].quiet());
+        }
+    }
+    assert!(lost > 100 && fallen > 20, "{lost} pieces lost, {fallen} transfers");
+}

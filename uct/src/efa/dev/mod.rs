@@ -64,7 +64,8 @@ pub enum DevStatus {
     InvalidAh = 4,
     /// The local key does not cover the range or the access.
     InvalidLkey = 5,
-    /// Local length error: longer than the MTU, or than the device's RDMA limit.
+    /// Local length error: longer than the MTU, or than the device's RDMA limit. Of a receive: shorter than the message
+    /// that used it up.
     BadLength = 6,
     /// The remote key does not cover the range or the access.
     RemoteBadAddress = 7,

@@ -56,3 +56,27 @@ fn a_reordering_device_with_tiny_queues_loses_nothing() {
     }
     assert_eq!(log.errors, []);
 }
+
+/// Two processes' devices with different MTUs: a packet of the longer one is an error at its sender, and a receive lost
+/// at the other end; both go on.
+#[test]
+fn a_packet_beyond_the_receivers_mtu_is_an_error_at_once() {
+    let source = Source::empty();
+    let (a, b) = (open(&source), open(&source.clone().with("SOFTEFA_MTU", "2048")));
+    let (there, back) = (a.connect_raw(&b.raw_addr()).unwrap(), b.connect_raw(&a.raw_addr()).unwrap());
+    let mut log = Log::default();
+    let pack = |len: usize| {
+        move |buf: &mut [u8]| {
+            buf[..len].fill(7);
+            len
+        }
+    };
+    there.am_bcopy(1, pack(4000)).unwrap();
+    until(&a, &b, &mut log, |log| !log.errors.is_empty());
+    assert_eq!(log.errors.iter().map(|(_, e)| *e).collect::<Vec<_>>(), [Error::RemoteLength]);
+    until(&a, &b, &mut log, |_| b.stats().rx_errors == 1);
+    there.am_bcopy(1, pack(2000)).unwrap();
+    back.am_bcopy(1, pack(2000)).unwrap();
+    until(&a, &b, &mut log, |log| log.ams.len() == 2);
+    assert_eq!(log.errors.len(), 1);
+}

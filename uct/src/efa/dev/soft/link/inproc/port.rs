@@ -175,9 +175,6 @@ impl Peer for InPeer {
             return Verdict::Done(status);
         }
         let Some(&posted) = port.posted.borrow().front() else { return Verdict::NotReady };
-        if msg.len() > posted.cap {
-            return Verdict::Done(DevStatus::RemoteBadLength);
-        }
         port.posted.borrow_mut().pop_front();
         let table = &port.node.table;
         let still = table.allows(
@@ -197,6 +194,11 @@ impl Peer for InPeer {
             src_gid: Gid::link_local(from.iid),
             imm: msg.imm,
         };
+        if msg.len() > posted.cap {
+            cqe.status = DevStatus::BadLength;
+            port.arrive(cqe, Some(posted));
+            return Verdict::Done(DevStatus::RemoteBadLength);
+        }
         if !still {
             cqe.status = DevStatus::InvalidLkey;
             port.arrive(cqe, Some(posted));

@@ -129,6 +129,13 @@ impl Shm {
         if remote.is_down() {
             return Err(Lost::Down);
         }
+        if who.mtu != self.0.mtu {
+            let (theirs, ours) = (who.mtu, self.0.mtu);
+            tracing::warn!(
+                "the EFA device of process {pid} has an MTU of {theirs} bytes, this one {ours}: longer messages will \
+                 fail (give both the same, SOFTEFA_MTU)"
+            );
+        }
         Ok(ShmPeer::new(self.0.me.pid, seg, who, remote))
     }
 }
@@ -181,6 +188,7 @@ impl Link for Shm {
                 qkey: init.qkey,
                 pd: init.pd,
                 wake_fd: init.wake.as_ref().map_or(-1, |wake| wake.pipe_fd()),
+                mtu: dev.mtu,
             };
             let seg = QpSeg::create(&find::memory_name(dev.iid, qpn), shape, &who)
                 .map_err(|e| no_segment("a queue pair", &e))?;

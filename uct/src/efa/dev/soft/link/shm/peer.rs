@@ -5,8 +5,8 @@
 use super::super::{From, Msg, Peer, Rdma, Verdict};
 use super::remote::Remote;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE,
-    QpSeg, QpWho, sign,
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
+    Head, INLINE, QpSeg, QpWho, sign,
 };
 use crate::efa::dev::DevStatus;
 use std::cell::{Cell, OnceCell};
@@ -230,17 +230,22 @@ impl ShmPeer {
         let how = landing.how.load(Relaxed);
         let (cap, lkey) = (how as u32, (how >> 32) as u32);
         if len > cap {
-            fence(Acquire);
-            return match head.word.load(Relaxed) {
-                now if now == word => Ok(Verdict::Done(DevStatus::RemoteBadLength)),
-                now => Err(now),
-            };
+            return Ok(self.overrun(&self.take(head, word)?, from, msg));
         }
         if lkey == 0 {
             return Ok(self.fill_slot(&self.take(head, word)?, from, msg));
         }
         let landing = self.remote.landing(self.who.pd, lkey, addr, len);
         Ok(self.fill(&self.take(head, word)?, from, msg, addr, landing))
+    }
+
+    /// Uses up a receive that is too short for the message, and says so at both ends.
+    #[cold]
+    fn overrun(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
+        let desc = self.seg.desc(claim.index);
+        self.sign(desc, claim, self.seg.shape().ring);
+        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_LONG);
+        Verdict::Done(DevStatus::RemoteBadLength)
     }
 
     /// Writes a long message to a payload slot and hands it over. A slot of those used in turn is free once the claim

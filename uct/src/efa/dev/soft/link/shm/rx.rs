@@ -5,8 +5,8 @@ use super::super::{Posted, Rx};
 use super::DevShare;
 use super::find::Name;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_WRITE, Head, INLINE,
-    QpSeg, signed,
+    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
+    Head, INLINE, QpSeg, signed,
 };
 use crate::api::Access;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
@@ -46,6 +46,8 @@ pub struct ShmRx {
     side_tail: Cell<u32>,
     /// The tail at the last upkeep, if it was claimed and not published then.
     stuck: Cell<Option<u32>>,
+    /// It was said that a message was too long.
+    told_long: Cell<bool>,
 }
 
 impl ShmRx {
@@ -65,6 +67,7 @@ impl ShmRx {
             direct: Cell::new(false),
             side_tail: Cell::new(0),
             stuck: Cell::new(None),
+            told_long: Cell::new(false),
             seg,
         }
     }
@@ -78,6 +81,9 @@ impl ShmRx {
     #[inline]
     fn finish(&self, desc: &Desc, index: u32, said: Said, posted: &Posted) -> DevStatus {
         let Said { src: flags, len } = said;
+        if flags & FLAG_LONG != 0 {
+            return self.too_long(len, posted);
+        }
         if len > posted.cap {
             // No honest sender does this.
             return DevStatus::BadStatus;
@@ -108,6 +114,19 @@ impl ShmRx {
         // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
         unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
         DevStatus::Ok
+    }
+
+    /// A message that did not fit its receive, or this device's MTU: said once.
+    #[cold]
+    fn too_long(&self, len: u32, posted: &Posted) -> DevStatus {
+        if !self.told_long.replace(true) {
+            let (qpn, cap, mtu) = (self.qpn, posted.cap, self.dev.mtu);
+            tracing::error!(
+                "queue pair {qpn}: a message of {len} bytes came for a receive of {cap} bytes on a device with an MTU of \
+                 {mtu}: its sender's device may have a longer one (SOFTEFA_MTU)"
+            );
+        }
+        DevStatus::BadLength
     }
 
     /// The place at the tail is done with. // HOT

@@ -89,6 +89,8 @@ pub(super) const FLAG_ABORT: u32 = 1 << 19;
 pub(super) const FLAG_HOT: u32 = 1 << 20;
 /// As above.
 pub(super) const FLAG_COLD: u32 = 1 << 21;
+/// The message was too long for the receive it uses up: nothing was written.
+pub(super) const FLAG_LONG: u32 = 1 << 22;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
@@ -141,6 +143,8 @@ pub(super) struct QpHdr {
     ring: AtomicU32,
     side: AtomicU32,
     slot_len: AtomicU32,
+    /// Longest message its device sends.
+    mtu: AtomicU32,
     pub(super) head: Head,
     pub(super) credit: Credit,
     pub(super) armed: Armed,
@@ -205,6 +209,7 @@ pub(super) struct QpWho {
     pub(super) qkey: u32,
     pub(super) pd: u32,
     pub(super) wake_fd: i32,
+    pub(super) mtu: u32,
 }
 
 /// A mapped queue pair segment, one's own or a peer's. `shape` is checked against the mapping.
@@ -228,6 +233,7 @@ impl QpSeg {
         h.qkey.store(who.qkey, Relaxed);
         h.pd.store(who.pd, Relaxed);
         h.wake_fd.store(who.wake_fd, Relaxed);
+        h.mtu.store(who.mtu, Relaxed);
         h.ring.store(shape.ring, Relaxed);
         h.side.store(shape.side, Relaxed);
         h.slot_len.store(shape.slot_len, Relaxed);
@@ -263,6 +269,7 @@ impl QpSeg {
             qkey: h.qkey.load(Relaxed),
             pd: h.pd.load(Relaxed),
             wake_fd: h.wake_fd.load(Relaxed),
+            mtu: h.mtu.load(Relaxed),
         };
         if !shape.is_sane() || shape.bytes() > seg.mem.len() {
             return None;

@@ -1,16 +1,20 @@
 /* A verbs program for the tests of softefa (tests/tests/softefa_verbs.rs): one scene per argument, each in one process
  * with two queue pairs of one device. Prints what went wrong and where; says nothing if all is well. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(what)                                                                                         \
@@ -59,7 +63,7 @@ static struct side open_side(int type, int retries) {
     CHECK(s.channel);
     s.cq = ibv_create_cq(ctx, 64, bytes, s.channel, 0);
     CHECK(s.cq);
-    struct ibv_qp_cap cap = {16, 16, 2, 3, 0};
+    struct ibv_qp_cap cap = {16, 16, 2, 3, 8};
     if (type == IBV_QPT_UD) {
         struct ibv_qp_init_attr init = {
             .send_cq = s.cq, .recv_cq = s.cq, .cap = cap, .qp_type = type, .sq_sig_all = 1};
@@ -254,6 +258,10 @@ static void scene_datagrams(void) {
     send_to(a, b, 0, 7);
     struct ibv_wc wc = polled(b);
     CHECK(wc.wr_id == 1 && wc.byte_len == 47 && !memcmp(bytes + 1040, "datagra", 7));
+    union ibv_gid gid;
+    struct ibv_grh *grh = (struct ibv_grh *)(bytes + 1000);
+    CHECK(ibv_query_gid(ctx, 1, 0, &gid) == 0);
+    CHECK(grh->paylen == htons(7) && !memcmp(&grh->sgid, &gid, 16) && !memcmp(&grh->dgid, &gid, 16));
     uintptr_t base = (uintptr_t)bytes;
     struct ibv_sge list[2] = {{base + 2000, 42, mr->lkey}, {base + 3000, 100, mr->lkey}};
     receive(b, 2, list, 2);
@@ -265,6 +273,103 @@ static void scene_datagrams(void) {
     struct ibv_recv_wr wr = {.sg_list = &shy, .num_sge = 1}, *bad = NULL;
     CHECK(ibv_post_recv(b.qp, &wr, &bad) == EINVAL && bad == &wr);
     CHECK(polled(a).status == 0 && polled(a).status == 0);
+    close_side(a), close_side(b);
+}
+
+enum { POSTERS = 4, EACH = 2000, WINDOW = 16 };
+
+static struct side busy, target;
+static int credits = WINDOW / 2, seen[POSTERS * EACH];
+static pthread_mutex_t credit_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int take_credit(void) {
+    pthread_mutex_lock(&credit_lock);
+    int got = credits > 0;
+    credits -= got;
+    pthread_mutex_unlock(&credit_lock);
+    return got;
+}
+
+/* Sends its own numbers from its own eight bytes; a number stays there until the send's completion gave the credit back. */
+static void *poster(void *number) {
+    int me = (int)(intptr_t)number;
+    for (int i = 0; i < EACH; i++) {
+        while (!take_credit())
+            sched_yield();
+        uint32_t value = me * EACH + i;
+        struct ibv_sge sge = {(uintptr_t)&value, sizeof(value), 0};
+        struct ibv_send_wr wr = {.wr_id = value, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+                                 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE}, *bad;
+        wr.wr.ud.ah = ah;
+        wr.wr.ud.remote_qpn = target.qp->qp_num;
+        wr.wr.ud.remote_qkey = QKEY;
+        CHECK(ibv_post_send(busy.qp, &wr, &bad) == 0);
+    }
+    return NULL;
+}
+
+/* Several threads post on one queue pair while another polls: every message arrives once, every send completes once. */
+static void scene_threads(void) {
+    pthread_t threads[POSTERS];
+    busy = open_side(IBV_QPT_DRIVER, 7), target = open_side(IBV_QPT_DRIVER, 7);
+    for (int i = 0; i < WINDOW; i++)
+        receive_one(target, i, 4 * i, 4);
+    for (intptr_t i = 0; i < POSTERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, poster, (void *)i) == 0);
+    for (int sent = 0, received = 0; sent < POSTERS * EACH || received < POSTERS * EACH;) {
+        struct ibv_wc wc;
+        if (ibv_poll_cq(busy.cq, 1, &wc) == 1) {
+            CHECK(wc.status == IBV_WC_SUCCESS);
+            pthread_mutex_lock(&credit_lock);
+            credits++;
+            pthread_mutex_unlock(&credit_lock);
+            sent++;
+        }
+        if (ibv_poll_cq(target.cq, 1, &wc) == 1) {
+            uint32_t value;
+            CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == 4);
+            memcpy(&value, bytes + 4 * wc.wr_id, 4);
+            CHECK(value < POSTERS * EACH && !seen[value]++);
+            receive_one(target, wc.wr_id, 4 * wc.wr_id, 4);
+            received++;
+        }
+    }
+    for (int i = 0; i < POSTERS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    close_side(busy), close_side(target);
+}
+
+static void round_trip(struct side a, struct side b) {
+    receive_one(b, 1, 1000, 100);
+    send_to(a, b, 0, 10);
+    CHECK(polled(b).status == IBV_WC_SUCCESS && polled(a).status == IBV_WC_SUCCESS);
+}
+
+/* Children: one ends at once, one opens a device of its own. The parent's goes on in all this. */
+static void scene_fork(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    round_trip(a, b);
+    for (int own = 0; own < 2; own++) {
+        receive_one(b, 2, 1000, 100);
+        send_to(a, b, 0, 10);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            if (own) {
+                open_device();
+                struct side c = open_side(IBV_QPT_DRIVER, 7), d = open_side(IBV_QPT_DRIVER, 7);
+                round_trip(c, d);
+                close_side(c), close_side(d);
+                close_device();
+            }
+            exit(0);
+        }
+        CHECK(polled(b).wr_id == 2 && polled(a).status == IBV_WC_SUCCESS);
+        round_trip(a, b);
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        round_trip(a, b);
+    }
     close_side(a), close_side(b);
 }
 
@@ -290,9 +395,9 @@ static void scene_victim(void) {
     pause();
 }
 
-/* Sends to the victim, which is never ready, and sees it die. */
-static void scene_mourner(const char *gid_text, const char *qpn_text) {
-    struct side a = open_side(IBV_QPT_DRIVER, 7), to = a;
+/* Sends ten bytes to the queue pair of another process. */
+static void send_away(struct side a, const char *gid_text, const char *qpn_text) {
+    struct side to = a;
     struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
     for (int i = 0; i < 16; i++) {
         unsigned byte;
@@ -302,9 +407,31 @@ static void scene_mourner(const char *gid_text, const char *qpn_text) {
     ibv_destroy_ah(ah);
     ah = ibv_create_ah(pd, &attr);
     CHECK(ah);
-    struct ibv_qp dead = {.qp_num = strtoul(qpn_text, NULL, 10)};
-    to.qp = &dead;
+    struct ibv_qp there = {.qp_num = strtoul(qpn_text, NULL, 10)};
+    to.qp = &there;
     send_to(a, to, 0, 10);
+}
+
+/* Gives up what root may do, and with it (or else by request) that others of its user may look at this process. */
+static void become_hidden(int hidden) {
+    if (geteuid() == 0)
+        CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+    CHECK(prctl(PR_SET_DUMPABLE, !hidden, 0, 0, 0) == 0);
+}
+
+/* Sends to somebody it cannot look at. */
+static void scene_stranger(const char *gid_text, const char *qpn_text) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7);
+    send_away(a, gid_text, qpn_text);
+    struct ibv_wc wc = polled(a);
+    CHECK(wc.status == IBV_WC_RESP_TIMEOUT_ERR && wc.vendor_err == 15);
+    close_side(a);
+}
+
+/* Sends to the victim, which is never ready, and sees it die. */
+static void scene_mourner(const char *gid_text, const char *qpn_text) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7);
+    send_away(a, gid_text, qpn_text);
     CHECK(nothing(a));
     printf("sent\n");
     fflush(stdout);
@@ -315,6 +442,8 @@ static void scene_mourner(const char *gid_text, const char *qpn_text) {
 
 int main(int argc, char **argv) {
     const char *scene = argc > 1 ? argv[1] : "";
+    if (!strcmp(scene, "hidden") || !strcmp(scene, "stranger"))
+        become_hidden(!strcmp(scene, "hidden"));
     open_device();
     if (!strcmp(scene, "events"))
         scene_events();
@@ -326,7 +455,13 @@ int main(int argc, char **argv) {
         scene_datagrams();
     else if (!strcmp(scene, "files"))
         scene_files();
-    else if (!strcmp(scene, "victim"))
+    else if (!strcmp(scene, "threads"))
+        scene_threads();
+    else if (!strcmp(scene, "fork"))
+        scene_fork();
+    else if (!strcmp(scene, "stranger") && argc == 4)
+        scene_stranger(argv[2], argv[3]);
+    else if (!strcmp(scene, "victim") || !strcmp(scene, "hidden"))
         scene_victim();
     else if (!strcmp(scene, "mourner") && argc == 4)
         scene_mourner(argv[2], argv[3]);

@@ -1,49 +1,11 @@
 //! Programs nobody here wrote, on the software device: Debian's `fi_info` and `fi_pingpong`, unmodified, under
 //! `softefa run`. Without them (package `libfabric-bin`) these tests say so and pass; the launcher's own need nothing.
 
-use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use suites::clients::{have, pingpong};
 use suites::launcher::{PATIENCE, assert_no_tree, finish, good, softefa, start, text, trees_of};
-
-/// Whether a client is installed; says so if it is not.
-fn have(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    if !there {
-        println!("skipped: no {program} on this machine (Debian package libfabric-bin)");
-    }
-    there
-}
-
-/// Whether somebody listens on a TCP port.
-fn listens(port: u16) -> bool {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
-    let (place, listening) = (format!(":{port:04X}"), "0A");
-    tables.iter().flat_map(|t| t.lines()).any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|at| at.ends_with(&place)) && words.nth(1) == Some(listening)
-    })
-}
-
-/// Both ends of a checked ping-pong; answers the sizes that went through, as the client printed them.
-fn pingpong(options: &[&str], how: &[&str]) -> Vec<String> {
-    let what = format!("fi_pingpong {how:?} {options:?}");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let common = [&["fi_pingpong", "-p", "efa", "-c"][..], how].concat();
-    let server = start(options, &[&common[..], &["-B", &port]].concat());
-    let until = Instant::now() + PATIENCE;
-    while !listens(port.parse().unwrap()) {
-        assert!(Instant::now() < until, "{what}: the server does not listen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let client = start(options, &[&common[..], &["-P", &port, "127.0.0.1"]].concat());
-    let printed = good(client, &what);
-    good(server, &what);
-    let sizes = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    sizes.map(str::to_owned).collect()
-}
 
 #[test]
 fn fi_info_finds_both_kinds_of_endpoint() {

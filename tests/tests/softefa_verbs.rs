@@ -4,26 +4,16 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
+use suites::clients;
 use suites::launcher::{assert_no_tree, finish, good, start, text};
 
-/// A folder for what these tests build.
 fn folder() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("softefa-verbs-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
+    clients::folder(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Compiles C; nothing without a compiler or what it needs.
 fn compile(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
-    let program = folder().join(name);
-    let built = Command::new("cc").arg("-o").args([&program, source]).args(flags).output().ok()?;
-    if !built.status.success() {
-        println!("skipped: {}", text(&built.stderr));
-        return None;
-    }
-    Some(program)
+    clients::compile(folder().join(name), source, flags)
 }
 
 /// The verbs program.
@@ -34,7 +24,7 @@ fn client() -> Option<&'static str> {
             println!("skipped: no infiniband/efadv.h (Debian package libibverbs-dev)");
             return None;
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/verbs_client.c");
+        let source = clients::c_source("verbs_client.c");
         let flags = ["-Wall", "-Werror", "-O1", "-libverbs", "-lefa", "-lpthread"];
         Some(compile("client", &source, &flags).expect("it compiles").to_str().unwrap().to_owned())
     };
@@ -71,6 +61,20 @@ fn the_character_device_is_there_for_who_asks() {
     scenes(&[], &["files"]);
 }
 
+/// Four threads post on one queue pair while a fifth polls; under delays the device's own thread works too.
+#[test]
+fn threads_share_a_queue_pair() {
+    scenes(&[], &["threads"]);
+    scenes(&["--reorder", "0.3", "--seed", "5"], &["threads"]);
+}
+
+/// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
+#[test]
+fn a_child_does_no_harm() {
+    scenes(&[], &["fork"]);
+    scenes(&["--delay", "1000"], &["fork"]);
+}
+
 #[test]
 fn a_delayed_packet_moves_although_its_sender_does_not_poll() {
     scenes(&["--delay", "20000"], &["held"]);
@@ -98,6 +102,22 @@ fn killed_peer(options: &[&str]) {
 #[test]
 fn a_killed_peer_is_an_error_of_its_sender() {
     killed_peer(&[]);
+}
+
+/// A receiver that the system hides from others: its sender learns that it cannot be reached, and both say why.
+#[test]
+fn a_process_that_is_not_dumpable_is_out_of_reach_and_says_so() {
+    let Some(client) = client() else { return };
+    let mut hidden = start(&[], &[client, "hidden"]);
+    let mut line = String::new();
+    BufReader::new(hidden.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address: Vec<&str> = line.split_whitespace().collect();
+    let out = finish(start(&[], &[client, "stranger", address[0], address[1]]), "the sender");
+    let said = text(&out.stderr);
+    assert!(out.status.success() && said.contains("cannot look at process"), "{said}");
+    hidden.0.kill().unwrap();
+    let said = text(&finish(hidden, "the receiver").stderr);
+    assert!(said.contains("not dumpable"), "{said}");
 }
 
 /// Two processes with one GID are one host: their queue pairs have numbers of their own.

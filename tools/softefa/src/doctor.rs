@@ -4,7 +4,7 @@ use crate::run;
 use std::path::Path;
 use std::process::ExitCode;
 use ucs::config::Source;
-use uct::efa::dev::soft;
+use uct::efa::dev::soft::{self, reach};
 
 /// A finding.
 enum Found {
@@ -30,15 +30,20 @@ fn device() -> Found {
     }
 }
 
-fn yama() -> Found {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    match scope.trim() {
-        "2" | "3" => Found::Note(
-            "memory of other processes: barred by kernel.yama.ptrace_scope; RDMA of ordinary memory will fail \
-             (mend: sysctl kernel.yama.ptrace_scope=1)"
-                .into(),
-        ),
-        _ => Found::Good("memory of other processes: may be read and written".into()),
+fn memory() -> Found {
+    match reach::memory_of_others() {
+        Some(o) => Found::Note(format!(
+            "memory of other processes: barred ({}), so the device has no RDMA, and long messages go in packets (mend: {})",
+            o.what, o.remedy
+        )),
+        None => Found::Good("memory of other processes: may be read and written".into()),
+    }
+}
+
+fn process() -> Found {
+    match reach::this_process() {
+        Some(o) => Found::Bad(format!("reach: other processes cannot send here: {} ({})", o.what, o.remedy)),
+        None => Found::Good("reach: processes of this user find each other".into()),
     }
 }
 
@@ -68,7 +73,8 @@ pub fn doctor() -> ExitCode {
     let all = [
         library(),
         device(),
-        yama(),
+        memory(),
+        process(),
         descriptors(),
         client("fi_info", "libfabric-bin"),
         client("fi_pingpong", "libfabric-bin"),

@@ -59,6 +59,10 @@ struct Device {
     #[arg(long = "gen", value_name = "1..4", value_parser = clap::value_parser!(u8).range(1..=4))]
     generation: Option<u8>,
 
+    /// Whether the device has RDMA: y, n, or auto, which looks whether processes may copy each other's memory
+    #[arg(long, value_name = "y|n|auto")]
+    rdma: Option<String>,
+
     /// Number of devices
     #[arg(long)]
     devices: Option<String>,
@@ -100,6 +104,7 @@ impl Device {
             ("SOFTEFA_GID", &self.gid),
             ("SOFTEFA_MTU", &self.mtu),
             ("SOFTEFA_GEN", &generation),
+            ("SOFTEFA_RDMA", &self.rdma),
             ("SOFTEFA_DEVICES", &self.devices),
             ("SOFTEFA_SEED", &self.seed),
             ("SOFTEFA_REORDER", &self.reorder),

@@ -3,9 +3,8 @@
 
 use crate::abi::{IbvAh, IbvQp, IbvRecvWr, IbvSendWr, IbvSge};
 use crate::ah::AhObj;
-use crate::qp::{Kind, QpObj};
+use crate::qp::QpObj;
 use crate::state::{Errno, QpRow};
-use crate::status::GRH_LEN;
 use std::ffi::{c_int, c_uint};
 use uct::efa::dev::soft::{Ah, MAX_RECV_PIECES};
 use uct::efa::dev::{Dest, DevQp, PostError, Sge};
@@ -212,25 +211,18 @@ pub unsafe extern "C" fn post_send(
     failed
 }
 
-/// Posts one receive. A datagram's pieces begin with room for a network header, which no message is put into. // HOT
+/// Posts one receive. // HOT
 ///
 /// # Safety
 /// `wr`'s list is valid.
 #[inline]
-unsafe fn receive(row: &QpRow, kind: Kind, wr: &IbvRecvWr) -> Result<(), Errno> {
+unsafe fn receive(row: &QpRow, wr: &IbvRecvWr) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
     let given = unsafe { pieces(wr.sg_list, wr.num_sge) }?;
     let mut list = [NO_SGE; MAX_RECV_PIECES];
     let list = list.get_mut(..given.len()).ok_or(libc::EINVAL)?;
-    let mut skip = if kind == Kind::Datagram { GRH_LEN } else { 0 };
     for (to, sge) in list.iter_mut().zip(given) {
-        let n = skip.min(sge.length);
-        skip -= n;
-        let addr = (sge.addr as *mut u8).wrapping_add(n as usize);
-        *to = Sge { addr, len: sge.length - n, lkey: sge.lkey };
-    }
-    if skip > 0 {
-        return Err(libc::EINVAL);
+        *to = Sge { addr: sge.addr as *mut u8, len: sge.length, lkey: sge.lkey };
     }
     let done = match list {
         [one] => row.qp.recv(wr.wr_id, *one),
@@ -255,7 +247,7 @@ pub unsafe extern "C" fn post_recv(
     while let Some(one) = unsafe { wr.as_ref() } {
         let row = state.qps.get(obj.id).filter(|_| obj.may_recv()).ok_or(libc::EINVAL);
         // SAFETY: as above.
-        let done = row.and_then(|row| unsafe { receive(row, obj.kind, one) });
+        let done = row.and_then(|row| unsafe { receive(row, one) });
         if let Err(e) = done {
             // SAFETY: by this function's contract.
             unsafe { bad.write(wr) };

@@ -161,11 +161,11 @@ pub unsafe fn create_plain(
     // SAFETY: by this function's contract.
     let recv_cq = unsafe { CqObj::of(attr.recv_cq) }.id;
     let init = QpInit {
-        kind: QpKind::Srd,
+        kind: if kind == Kind::Datagram { QpKind::Ud } else { QpKind::Srd },
         send_depth: attr.cap.max_send_wr.max(1),
         recv_depth: attr.cap.max_recv_wr.max(1),
         qkey: 0,
-        rnr_retry: if kind == Kind::Datagram { 0 } else { RNR_FOREVER },
+        rnr_retry: RNR_FOREVER,
         unsolicited_write_recv: kind == Kind::Srd { unsolicited: true },
     };
     let state = &mut *context.lock();
@@ -325,7 +325,7 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     if given & ATTR_QKEY != 0 {
         row.qp.set_qkey(attr.qkey);
     }
-    if given & ATTR_RNR != 0 && obj.kind != Kind::Datagram {
+    if given & ATTR_RNR != 0 {
         row.qp.set_rnr_retry(attr.rnr_retry);
     }
     if to == ERR {

@@ -21,7 +21,7 @@ pub type Errno = i32;
 pub struct QpRow {
     pub qp: Qp<Shm>,
     pub pd: Pd,
-    /// Datagrams without promises: sends never fail for the receiver's sake, receives leave room for a header.
+    /// Datagrams without promises.
     pub datagram: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,

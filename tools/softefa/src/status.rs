@@ -5,8 +5,6 @@ use crate::abi::IbvWc;
 use crate::state::{QpRow, State};
 use uct::efa::dev::{Cqe, CqeOp, DevStatus};
 
-/// Bytes in front of a received datagram that belong to the network header.
-pub const GRH_LEN: u32 = 40;
 /// Address handle number of a sender that the receiver has none for.
 pub const NO_AH: u16 = 0xffff;
 
@@ -44,28 +42,14 @@ pub fn wc_status(status: DevStatus) -> i32 {
     }
 }
 
-/// A datagram's sender does not learn what became of it.
-fn forgive(status: DevStatus) -> DevStatus {
-    match status {
-        DevStatus::Rnr
-        | DevStatus::BadDestQpn
-        | DevStatus::RemoteBadLength
-        | DevStatus::RemoteAbort
-        | DevStatus::Unresponsive
-        | DevStatus::Unreachable => DevStatus::Ok,
-        status => status,
-    }
-}
-
 /// The completion of `cqe`, which is one of `row`'s. // HOT
 pub fn done(state: &State, row: &QpRow, cqe: &Cqe) -> Done {
     let receive = matches!(cqe.op, CqeOp::Recv | CqeOp::RecvWriteImm);
-    let status = if row.datagram && !receive { forgive(cqe.status) } else { cqe.status };
     let mut out = Done::default();
     let wc = &mut out.wc;
     wc.wr_id = cqe.wr_id;
-    wc.status = wc_status(status);
-    wc.vendor_err = u8::from(status).into();
+    wc.status = wc_status(cqe.status);
+    wc.vendor_err = u8::from(cqe.status).into();
     wc.qp_num = cqe.qpn.into();
     // A read completes as a send: so does the real library, and libfabric 1.17 knows no other.
     wc.opcode = match cqe.op {
@@ -75,7 +59,7 @@ pub fn done(state: &State, row: &QpRow, cqe: &Cqe) -> Done {
         CqeOp::RecvWriteImm => WC_RECV_RDMA_WITH_IMM,
     };
     if receive {
-        wc.byte_len = if row.datagram { cqe.len + GRH_LEN } else { cqe.len };
+        wc.byte_len = cqe.len;
         wc.src_qp = cqe.src_qpn.into();
         wc.slid = state.ahs.number(row.pd, cqe.src_gid).unwrap_or(NO_AH);
         out.sgid = cqe.src_gid.0;
@@ -116,12 +100,5 @@ mod tests {
             (18, 9),
         ];
         assert_eq!(shown, expected);
-    }
-
-    #[test]
-    fn a_datagram_forgives_the_receiver_and_not_the_sender() {
-        assert_eq!(forgive(DevStatus::Rnr), DevStatus::Ok);
-        assert_eq!(forgive(DevStatus::InvalidLkey), DevStatus::InvalidLkey);
-        assert_eq!(forgive(DevStatus::Flushed), DevStatus::Flushed);
     }
 }

@@ -168,6 +168,7 @@ impl<L: Link> CqCore<L> {
         }
         qp.dev.wear();
         if let Some(posted) = posted {
+            qp.head(cqe, posted);
             qp.spread(cqe, posted);
         }
     }

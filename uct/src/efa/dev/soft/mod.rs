@@ -23,7 +23,7 @@ mod tests;
 pub use ah::Ah;
 pub use cq::Cq;
 pub use link::inproc::{Fabric, Inproc};
-pub use link::shm::Shm;
+pub use link::shm::{Shm, reach};
 pub use model::{Fate, FaultPlan};
 pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
@@ -271,9 +271,6 @@ impl<L: Link> Dev for Device<L> {
         };
         fits("send", init.send_depth, attr.max_send_depth)?;
         fits("receive", init.recv_depth, attr.max_recv_depth)?;
-        if init.kind == QpKind::Ud {
-            return Err(OpenError::Op(Error::InvalidParam("the software device has SRD queue pairs only")));
-        }
         if init.rnr_retry > 7 {
             return Err(OpenError::Op(Error::InvalidParam("RNR retries are 0 to 6, or 7 for ever")));
         }
@@ -283,6 +280,7 @@ impl<L: Link> Dev for Device<L> {
         let send_depth = init.send_depth.next_power_of_two().min(attr.max_send_depth);
         let recv_depth = init.recv_depth.next_power_of_two().min(attr.max_recv_depth);
         let rx_init = RxInit {
+            kind: init.kind,
             pd: pd.0,
             depth: recv_depth,
             qkey: init.qkey,
@@ -309,7 +307,12 @@ impl<L: Link> Dev for Device<L> {
             send_depth,
             recv_depth,
             // Without the capability nobody can set the number, and the device retries for ever.
-            rnr_retry: if attr.rnr_retry { init.rnr_retry } else { 7 },
+            rnr_retry: match init.kind {
+                QpKind::Ud => 0,
+                QpKind::Srd if attr.rnr_retry => init.rnr_retry,
+                QpKind::Srd => 7,
+            },
+            kind: init.kind,
         });
         let mut qps = self.0.qps.borrow_mut();
         qps.retain(|qp| qp.strong_count() > 0);

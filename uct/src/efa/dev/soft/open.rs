@@ -2,12 +2,13 @@
 //! Called by the `efa` component and by tools. Opens nothing until asked.
 
 use super::capture::Tap;
-use super::link::shm::Shm;
-use super::{Device, Iid, SoftConfig};
+use super::link::shm::{Shm, reach};
+use super::{Device, Generation, Iid, SoftConfig};
 use crate::api::OpenError;
 use crate::efa::dev::Gid;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use ucs::config::{Source, Table};
+use std::sync::{Mutex, PoisonError};
+use ucs::config::{Auto, Source, Table};
 
 /// A device that [`open_shm`] can open.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ pub fn list(source: &Source) -> Result<Vec<SoftDevice>, OpenError> {
 /// Each call is a context of its own, with its own keys; all contexts of one process have one GID per device name,
 /// which no other process has unless `SOFTEFA_GID` says so.
 pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
-    let config = load(source)?;
+    let mut config = load(source)?;
     let all = list(source)?;
     let Some(nth) = all.iter().position(|d| d.name == name) else {
         let known: Vec<&str> = all.iter().map(|d| &*d.name).collect();
@@ -52,6 +53,13 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         0 => draw(iid),
         seed => seed,
     };
+    if let Some(why) = without_rdma(&config) {
+        told(&format!("{name} is of generation efa0, which has no RDMA: {why}"));
+        config.generation = Generation::Efa0;
+    }
+    if let Some(o) = reach::this_process() {
+        told(&format!("other processes cannot send to {name}: {} ({})", o.what, o.remedy));
+    }
     let mut profile = config.profile();
     profile.attr.name = name.into();
     // Starting anywhere makes it unlikely that a number comes back soon after its process has gone.
@@ -62,6 +70,30 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         name => Some(Tap::open(name, Gid::link_local(iid))?),
     };
     Ok(Device::new(link, profile, config.faults(nth), seed, tap))
+}
+
+/// Why the device has less than its generation: no RDMA, as the first generation. Its users then send what they would
+/// have read and written.
+fn without_rdma(config: &SoftConfig) -> Option<String> {
+    if config.generation == Generation::Efa0 {
+        return None;
+    }
+    match config.rdma {
+        Auto::Is(true) => None,
+        Auto::Is(false) => Some("SOFTEFA_RDMA=n".into()),
+        Auto::Auto => reach::memory_of_others()
+            .map(|o| format!("{} (mend: {}; or set SOFTEFA_RDMA=y: then RDMA fails)", o.what, o.remedy)),
+    }
+}
+
+/// Says something once in this process.
+fn told(text: &str) {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.iter().any(|s| s == text) {
+        tracing::warn!("{text}");
+        said.push(text.to_owned());
+    }
 }
 
 /// Some number, new in each process.

@@ -82,6 +82,8 @@ ucs::config_table! {
         pub max_mr: u32 = "65536", key "MAX_MR", range 16..=65536;
         /// Most address handles.
         pub max_ah: u32 = "8192", key "MAX_AH", range 1..=65536;
+        /// Whether the device has what RDMA its generation has. Automatic: unless the system keeps processes out of each other's memory.
+        pub rdma: Auto<bool> = "auto", key "RDMA";
         /// GID of the first device. Automatic: one that no other process has, so that each process is a host of its own.
         pub gid: Auto<Iid> = "auto", key "GID";
         /// RDMA is refused with status 14 when the target has no address handle of the initiator, as hardware does.

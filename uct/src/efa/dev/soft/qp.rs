@@ -1,6 +1,7 @@
 //! Queue pairs: checks of a post, the fate the model draws for it, tries, retries, and exactly one completion each.
 //! Used through the trait by the `efa` transport; sends through the link. Never looks into a message.
 
+mod datagram;
 mod note;
 mod post;
 mod scatter;
@@ -10,7 +11,7 @@ use super::Core;
 use super::cq::{CqCore, Entry};
 use super::link::{From, Link, Peer, Pump, Rx, Verdict};
 use super::model::Model;
-use crate::efa::dev::{CqeOp, DevStatus};
+use crate::efa::dev::{CqeOp, DevStatus, QpKind};
 use rustc_hash::FxHashMap;
 pub use scatter::MAX_RECV_PIECES;
 use scatter::Scatter;
@@ -59,6 +60,7 @@ impl<L: Link> Ways<L> {
 
 pub(super) struct QpCore<L: Link> {
     pub(super) dev: Rc<Core<L>>,
+    kind: QpKind,
     pub(super) pd: u32,
     pub(super) rx: L::Rx,
     send_cq: Rc<CqCore<L>>,
@@ -91,6 +93,7 @@ pub(super) struct QpParts<L: Link> {
     pub(super) send_depth: u32,
     pub(super) recv_depth: u32,
     pub(super) rnr_retry: u8,
+    pub(super) kind: QpKind,
     pub(super) model: Model,
 }
 
@@ -99,6 +102,7 @@ impl<L: Link> Qp<L> {
         let core = Rc::new(QpCore {
             quiet: p.model.is_quiet() && p.dev.tap.is_none(),
             dev: p.dev,
+            kind: p.kind,
             pd: p.pd,
             rx: p.rx,
             send_cq: p.send_cq,
@@ -134,9 +138,9 @@ impl<L: Link> Qp<L> {
     }
 
     /// Changes the number of retries at a receiver that is not ready: 0 to 6, or 7 for ever. Without the device's
-    /// capability nothing changes.
+    /// capability nothing changes, nor with datagrams, which are sent once.
     pub fn set_rnr_retry(&self, retries: u8) {
-        if self.0.dev.attr.rnr_retry {
+        if self.0.dev.attr.rnr_retry && self.0.kind == QpKind::Srd {
             self.0.rnr_retry.set(retries.min(7));
         }
     }
@@ -184,7 +188,7 @@ impl<L: Link> QpCore<L> {
     /// Whether nothing but the rings is to be looked at when an arrival is polled. // HOT
     #[inline]
     pub(super) fn plain(&self) -> bool {
-        self.quiet && !self.scatters()
+        self.quiet && self.kind == QpKind::Srd && !self.scatters()
     }
 
     /// The completion of one request was polled. // HOT
@@ -195,11 +199,13 @@ impl<L: Link> QpCore<L> {
 
     #[inline]
     fn from(&self) -> From {
-        From { iid: self.dev.link.iid(), qpn: self.rx.qpn() }
+        From { iid: self.dev.link.iid(), qpn: self.rx.qpn(), kind: self.kind }
     }
 
     #[inline]
     fn complete(&self, wr_id: u64, op: CqeOp, status: DevStatus) {
+        let forgiven = status != DevStatus::Ok && self.kind == QpKind::Ud;
+        let status = if forgiven { datagram::forgive(status) } else { status };
         self.send_cq.push(Entry { wr_id, qpn: self.rx.qpn(), status, op });
     }
 
@@ -277,7 +283,7 @@ impl<L: Link> QpCore<L> {
         let way = match known {
             Some(way) => way,
             None => {
-                let peer = self.dev.link.resolve(iid, qpn)?;
+                let peer = self.dev.link.resolve(iid, qpn, self.kind)?;
                 let way = Rc::new(Way { iid, qpn, peer });
                 self.ways.borrow_mut().all.insert((iid, qpn), way.clone());
                 way

@@ -13,7 +13,7 @@ use crate::efa::dev::soft::Device;
 use crate::efa::dev::soft::model::FaultPlan;
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use crate::efa::dev::soft::profile::Profile;
-use crate::efa::dev::{DevStatus, Gid};
+use crate::efa::dev::{DevStatus, Gid, QpKind};
 use port::{InPeer, InRx, Port};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -231,6 +231,7 @@ impl Link for Inproc {
         self.fabric.0.next_qpn.set(qpn);
         let port = Rc::new(Port {
             qpn,
+            kind: init.kind,
             pd: init.pd,
             qkey: Cell::new(init.qkey),
             unsolicited: init.unsolicited,
@@ -246,10 +247,11 @@ impl Link for Inproc {
         Ok(InRx { port, fabric: self.fabric.clone() })
     }
 
-    fn resolve(&self, iid: u64, qpn: u16) -> Result<InPeer, Verdict> {
+    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<InPeer, Verdict> {
         let port = self.fabric.0.ports.borrow().get(&(iid, qpn)).cloned();
         match port {
             Some(port) if port.node.down.get() => Err(Verdict::Done(DevStatus::Unreachable)),
+            Some(port) if port.kind != kind => Err(Verdict::Done(DevStatus::BadDestQpn)),
             Some(port) => Ok(InPeer { me: self.node.clone(), port, fabric: self.fabric.clone() }),
             None => Err(Verdict::Done(DevStatus::BadDestQpn)),
         }

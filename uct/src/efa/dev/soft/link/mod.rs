@@ -7,7 +7,7 @@ pub mod shm;
 
 use super::mr::{Keep, MrTable};
 use crate::api::{Error, OpenError};
-use crate::efa::dev::{Channel, Cqe, DevStatus};
+use crate::efa::dev::{Channel, Cqe, DevStatus, QpKind};
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
@@ -103,6 +103,8 @@ pub struct From {
     pub(super) iid: u64,
     /// Sending queue pair.
     pub(super) qpn: u16,
+    /// Its kind.
+    pub(super) kind: QpKind,
 }
 
 /// An RDMA operation, or what is left of one.
@@ -131,6 +133,7 @@ pub struct Posted {
 
 /// What the receive side of a queue pair is opened with.
 pub struct RxInit<W> {
+    pub(super) kind: QpKind,
     pub(super) pd: u32,
     pub(super) depth: u32,
     pub(super) qkey: u32,
@@ -211,8 +214,8 @@ pub trait Link: Clone + 'static {
     fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error>;
     /// A receive side, under a queue pair number for which `free` holds.
     fn open_rx(&self, init: RxInit<Self::Wake>, free: &dyn Fn(u16) -> bool) -> Result<Self::Rx, OpenError>;
-    /// The way to a queue pair.
-    fn resolve(&self, iid: u64, qpn: u16) -> Result<Self::Peer, Verdict>;
+    /// The way to a queue pair of this kind: others are as good as none.
+    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<Self::Peer, Verdict>;
     /// A channel.
     fn wake(&self, channel: Channel) -> Result<Option<Self::Wake>, OpenError>;
     /// The device knows this peer from now on (or no longer): it may do RDMA here.

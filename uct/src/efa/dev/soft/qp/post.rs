@@ -3,10 +3,11 @@
 
 use super::super::ah::Ah;
 use super::super::link::{Link, Msg, Peer, Piece, Posted, Rx, Verdict};
+use super::datagram::GRH_LEN;
 use super::wait::{Body, Wr};
 use super::{Qp, QpCore, State};
 use crate::api::Access;
-use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, Sge};
+use crate::efa::dev::{CqeOp, Dest, DevQp, DevStatus, PostError, QpKind, Sge};
 
 /// Longest receive, bytes: the length field of a receive descriptor has 16 bits.
 const MAX_RECV: u32 = 65535;
@@ -110,6 +111,7 @@ impl<L: Link> QpCore<L> {
             Body::Write { sge, .. } => (attr.rdma_write, sge),
             Body::Send { .. } | Body::Inline { .. } => (true, &NO_SGE),
         };
+        let able = able && self.kind == QpKind::Srd;
         let refused = match (able, iid, sge.len <= attr.max_rdma) {
             (false, ..) => Some(DevStatus::UnsupportedOp),
             (_, None, _) => Some(DevStatus::InvalidAh),
@@ -210,10 +212,15 @@ impl<L: Link> DevQp for Qp<L> {
             return Err(PostError::Full);
         }
         let cap = sge.len.min(MAX_RECV);
+        let head = if qp.kind == QpKind::Ud { GRH_LEN } else { 0 };
+        if cap < head {
+            return Err(PostError::Invalid("a datagram's receive has room for its header"));
+        }
         if qp.state.get() == State::Error || !qp.local_ok(&Sge { len: cap, ..sge }, Access::LOCAL_WRITE) {
             qp.refused_recv(wr_id);
         } else {
-            qp.rx.post(Posted { wr_id, addr: sge.addr, cap, lkey: sge.lkey });
+            let addr = sge.addr.wrapping_add(head as usize);
+            qp.rx.post(Posted { wr_id, addr, cap: cap - head, lkey: sge.lkey });
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use super::super::link::{Link, Posted, Rx};
 use super::super::{Device, Mr, Pd};
+use super::datagram::GRH_LEN;
 use super::{Qp, QpCore, State};
 use crate::api::{Access, Error};
 use crate::efa::dev::{Cqe, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
@@ -83,7 +84,7 @@ impl<L: Link> Qp<L> {
             return Ok(());
         }
         let mut all = qp.scatter.borrow_mut();
-        let all = all.get_or_insert_with(|| Scatter::new(qp.dev.attr.mtu as usize));
+        let all = all.get_or_insert_with(|| Scatter::new((qp.dev.attr.mtu + GRH_LEN) as usize));
         if all.free.is_empty() {
             all.grow(qp).map_err(|_| PostError::Full)?;
         }

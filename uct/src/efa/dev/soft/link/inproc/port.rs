@@ -4,7 +4,7 @@
 use super::{EventChannel, Fabric, Node};
 use crate::api::Access;
 use crate::efa::dev::soft::link::{From, Msg, Peer, Posted, Rdma, Rx, Verdict, Wake};
-use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
+use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ const MAX_UNSOLICITED: usize = 4096;
 /// One queue pair as the fabric keeps it.
 pub(super) struct Port {
     pub(super) qpn: u16,
+    pub(super) kind: QpKind,
     pub(super) pd: u32,
     pub(super) qkey: Cell<u32>,
     pub(super) unsolicited: bool,
@@ -175,6 +176,10 @@ impl Peer for InPeer {
             return Verdict::Done(status);
         }
         let Some(&posted) = port.posted.borrow().front() else { return Verdict::NotReady };
+        let long = msg.len() > posted.cap;
+        if long && from.kind == QpKind::Ud {
+            return Verdict::Done(DevStatus::RemoteBadLength);
+        }
         port.posted.borrow_mut().pop_front();
         let table = &port.node.table;
         let still = table.allows(
@@ -194,7 +199,7 @@ impl Peer for InPeer {
             src_gid: Gid::link_local(from.iid),
             imm: msg.imm,
         };
-        if msg.len() > posted.cap {
+        if long {
             cqe.status = DevStatus::BadLength;
             port.arrive(cqe, Some(posted));
             return Verdict::Done(DevStatus::RemoteBadLength);

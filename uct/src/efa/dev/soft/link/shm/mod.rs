@@ -1,7 +1,8 @@
 //! The link between processes of one host and one user. Nothing of it is ever in a file system: segments are sealed
 //! memory files that peers open through `/proc`, names are abstract sockets, and both go with their process.
 //!
-//! * `seg`: what is shared, and how it is checked. * `find`: from (GID, queue pair number) to a segment.
+//! * `seg`: what is shared, and how it is checked. * `find`: from (GID, queue pair number) to a segment. * `reach`: what
+//! the system allows.
 //! * `rx`: the receive side. * `peer`: the sending side. * `remote`: a peer's keys, memory and life. * `vm`: copies
 //!   by system call. * `wake`: completion channels.
 //!
@@ -9,6 +10,7 @@
 
 mod find;
 mod peer;
+pub mod reach;
 mod remote;
 mod rx;
 mod seg;
@@ -19,9 +21,9 @@ mod wake;
 
 use super::{Channel, Link, Pump, RxInit, Verdict};
 use crate::api::{Error, OpenError};
-use crate::efa::dev::DevStatus;
 use crate::efa::dev::soft::mr::{Keep, MrTable};
 use crate::efa::dev::soft::profile::Profile;
+use crate::efa::dev::{DevStatus, QpKind};
 use find::{Lost, Name};
 use peer::ShmPeer;
 use remote::Remote;
@@ -118,12 +120,15 @@ impl Shm {
         Ok(remote)
     }
 
-    fn attach(&self, iid: u64, qpn: u16) -> Result<ShmPeer, Lost> {
+    fn attach(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmPeer, Lost> {
         let (mem, pid) = find::find(iid, qpn)?;
         let foreign = || Lost::Barred(format!("process {pid} has a queue pair of another version"));
         let (seg, who) = QpSeg::attach(mem).ok_or_else(foreign)?;
         if (who.iid, who.qpn, who.pid) != (iid, qpn, pid) {
             return Err(Lost::Barred(format!("process {pid} answers for a queue pair that is not its own")));
+        }
+        if who.kind != kind {
+            return Err(Lost::Nobody);
         }
         let remote = self.remote(&who)?;
         if remote.is_down() {
@@ -189,6 +194,7 @@ impl Link for Shm {
                 pd: init.pd,
                 wake_fd: init.wake.as_ref().map_or(-1, |wake| wake.pipe_fd()),
                 mtu: dev.mtu,
+                kind: init.kind,
             };
             let seg = QpSeg::create(&find::memory_name(dev.iid, qpn), shape, &who)
                 .map_err(|e| no_segment("a queue pair", &e))?;
@@ -199,8 +205,8 @@ impl Link for Shm {
     }
 
     #[cold]
-    fn resolve(&self, iid: u64, qpn: u16) -> Result<ShmPeer, Verdict> {
-        self.attach(iid, qpn).map_err(|lost| match lost {
+    fn resolve(&self, iid: u64, qpn: u16, kind: QpKind) -> Result<ShmPeer, Verdict> {
+        self.attach(iid, qpn, kind).map_err(|lost| match lost {
             Lost::Nobody => Verdict::Done(DevStatus::BadDestQpn),
             Lost::Later => Verdict::Busy,
             Lost::Down => Verdict::Done(DevStatus::Unreachable),

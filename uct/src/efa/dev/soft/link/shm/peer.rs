@@ -8,7 +8,7 @@ use super::seg::{
     CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
     Head, INLINE, QpSeg, QpWho, sign,
 };
-use crate::efa::dev::DevStatus;
+use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -229,6 +229,13 @@ impl ShmPeer {
         let addr = landing.addr.load(Relaxed);
         let how = landing.how.load(Relaxed);
         let (cap, lkey) = (how as u32, (how >> 32) as u32);
+        if len > cap && from.kind == QpKind::Ud {
+            fence(Acquire);
+            return match head.word.load(Relaxed) {
+                now if now == word => Ok(Verdict::Done(DevStatus::RemoteBadLength)),
+                now => Err(now),
+            };
+        }
         if len > cap {
             return Ok(self.overrun(&self.take(head, word)?, from, msg));
         }

@@ -2,6 +2,7 @@
 //! Written by the owner at creation, checked by a peer when it attaches. Every field is an atomic, because another
 //! process may change it at any time; nothing here is believed without a bound.
 
+use crate::efa::dev::QpKind;
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -145,6 +146,8 @@ pub(super) struct QpHdr {
     slot_len: AtomicU32,
     /// Longest message its device sends.
     mtu: AtomicU32,
+    /// Not zero: a datagram queue pair.
+    ud: AtomicU32,
     pub(super) head: Head,
     pub(super) credit: Credit,
     pub(super) armed: Armed,
@@ -210,6 +213,7 @@ pub(super) struct QpWho {
     pub(super) pd: u32,
     pub(super) wake_fd: i32,
     pub(super) mtu: u32,
+    pub(super) kind: QpKind,
 }
 
 /// A mapped queue pair segment, one's own or a peer's. `shape` is checked against the mapping.
@@ -234,6 +238,7 @@ impl QpSeg {
         h.pd.store(who.pd, Relaxed);
         h.wake_fd.store(who.wake_fd, Relaxed);
         h.mtu.store(who.mtu, Relaxed);
+        h.ud.store((who.kind == QpKind::Ud).into(), Relaxed);
         h.ring.store(shape.ring, Relaxed);
         h.side.store(shape.side, Relaxed);
         h.slot_len.store(shape.slot_len, Relaxed);
@@ -270,6 +275,7 @@ impl QpSeg {
             pd: h.pd.load(Relaxed),
             wake_fd: h.wake_fd.load(Relaxed),
             mtu: h.mtu.load(Relaxed),
+            kind: if h.ud.load(Relaxed) == 0 { QpKind::Srd } else { QpKind::Ud },
         };
         if !shape.is_sane() || shape.bytes() > seg.mem.len() {
             return None;

@@ -296,7 +296,7 @@ proptest! {
     /// Whatever a header says, attaching answers, and what it accepts lies inside the mapping.
     #[test]
     fn any_header_is_refused_or_safe(pokes in proptest::collection::vec((0usize..32, any::<u32>(), any::<bool>()), 0..4)) {
-        let who = QpWho { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128 };
+        let who = QpWho { iid: 1, qpn: 2, pid: 3, start: 4, dev_fd: 5, qkey: 6, pd: 7, wake_fd: -1, mtu: 128, kind: QpKind::Srd };
         let shape = QpShape { ring: 8, side: 8, slot_len: 128 };
         let seg = QpSeg::create("softefa.test", shape, &who).unwrap();
         for (word, value, small) in pokes {

@@ -1,0 +1,92 @@
+//! Programs nobody here wrote, and C programs of our own, as tests of the launcher start them. Used by tests/tests/softefa*.rs.
+//! What is not installed is said, and left out.
+
+use crate::launcher::{PATIENCE, finish, start, text};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Whether a client is installed; says so if it is not.
+pub fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if !there {
+        println!("skipped: no {program} on this machine (Debian package libfabric-bin)");
+    }
+    there
+}
+
+/// Whether somebody listens on a TCP port.
+fn listens(port: u16) -> bool {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| std::fs::read_to_string(p).unwrap_or_default());
+    let (place, listening) = (format!(":{port:04X}"), "0A");
+    tables.iter().flat_map(|t| t.lines()).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|at| at.ends_with(&place)) && words.nth(1) == Some(listening)
+    })
+}
+
+/// How one end of a ping-pong is started.
+#[derive(Clone, Copy)]
+pub struct End<'a> {
+    /// Options of `softefa run`.
+    pub options: &'a [&'a str],
+    /// What `fi_pingpong` is started by, if anything.
+    pub by: &'a [&'a str],
+}
+
+/// Both ends of a checked ping-pong, server and client, however they ended.
+pub fn pingpong_ends(server: End<'_>, client: End<'_>, how: &[&str]) -> [Output; 2] {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let common = [&["fi_pingpong", "-p", "efa", "-c"][..], how].concat();
+    let serving = start(server.options, &[server.by, &common[..], &["-B", &port]].concat());
+    let until = Instant::now() + PATIENCE;
+    while !listens(port.parse().unwrap()) {
+        assert!(Instant::now() < until, "fi_pingpong {how:?}: the server does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let asking = start(client.options, &[client.by, &common[..], &["-P", &port, "127.0.0.1"]].concat());
+    let client = finish(asking, "fi_pingpong, client");
+    [finish(serving, "fi_pingpong, server"), client]
+}
+
+/// The sizes that went through, as a client printed them.
+pub fn sizes(client: &Output) -> Vec<String> {
+    let printed = text(&client.stdout);
+    let sizes = printed.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    sizes.map(str::to_owned).collect()
+}
+
+/// A ping-pong that goes well; answers the sizes that went through.
+pub fn pingpong(options: &[&str], how: &[&str]) -> Vec<String> {
+    let end = End { options, by: &[] };
+    let both = pingpong_ends(end, end, how);
+    for out in &both {
+        let (said, printed) = (text(&out.stderr), text(&out.stdout));
+        assert!(out.status.success(), "{options:?} {how:?}: {:?}\n{printed}\n{said}", out.status);
+    }
+    sizes(&both[1])
+}
+
+/// A folder for what the tests of this process build.
+pub fn folder(tmp: &str) -> PathBuf {
+    let dir = Path::new(tmp).join(format!("softefa-c-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Compiles C to `program`; nothing without a compiler or what the source needs.
+pub fn compile(program: PathBuf, source: &Path, flags: &[&str]) -> Option<PathBuf> {
+    let built = Command::new("cc").arg("-o").arg(&program).arg(source).args(flags).output().ok()?;
+    if !built.status.success() {
+        println!("skipped: {}", text(&built.stderr));
+        return None;
+    }
+    Some(program)
+}
+
+/// One of the C programs of tests/c.
+pub fn c_source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name)
+}

@@ -1,0 +1,97 @@
+//! Whether processes of one user may reach into each other here, and if not, why and what to do. Asked when a device is
+//! opened and by the doctors; the data path never asks. Changes nothing.
+
+use std::fs;
+use ucs::Errno;
+
+/// What is in the way, and the remedy, each a line for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// What is in the way.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// Bit of the capability that overrides both obstacles.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+
+fn may_trace_all() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective(&status).is_some_and(|set| set & CAP_SYS_PTRACE != 0)
+}
+
+/// The effective capabilities in a process's status file.
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// What keeps this process out of the memory of others, which RDMA from and to ordinary memory needs. Messages and
+/// memory that the device allocated do without.
+pub fn memory_of_others() -> Option<Obstacle> {
+    if let Err(errno) = read_own_memory() {
+        let what = format!("process_vm_readv: {errno}; a seccomp filter forbids it");
+        return Some(Obstacle {
+            what,
+            remedy: "allow process_vm_readv and process_vm_writev in the container's profile",
+        });
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    barred_by_yama(scope.trim(), may_trace_all()).then(|| Obstacle {
+        what: format!("kernel.yama.ptrace_scope is {}", scope.trim()),
+        remedy: "sysctl kernel.yama.ptrace_scope=1",
+    })
+}
+
+/// Scopes 0 and 1 let processes of one user copy (the device allows it to all, which 1 asks for); 2 asks for a capability
+/// and 3 forbids it.
+fn barred_by_yama(scope: &str, capable: bool) -> bool {
+    scope == "3" || (scope == "2" && !capable)
+}
+
+/// What keeps others out of this process altogether, so that no message reaches it.
+pub fn this_process() -> Option<Obstacle> {
+    // SAFETY: reads an attribute of this process.
+    let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };
+    (dumpable == 0).then(|| Obstacle {
+        what: "this process is not dumpable".into(),
+        remedy: "it changed its user or called prctl(PR_SET_DUMPABLE, 0): undo that before the device is opened",
+    })
+}
+
+/// Copies a byte of this process: the kernel allows that to everybody, so that only a filter can refuse it.
+fn read_own_memory() -> Result<(), Errno> {
+    let (from, mut to) = (1u8, 0u8);
+    let remote = libc::iovec { iov_base: (&raw const from).cast_mut().cast(), iov_len: 1 };
+    let local = libc::iovec { iov_base: (&raw mut to).cast(), iov_len: 1 };
+    let me = std::process::id() as libc::pid_t;
+    // SAFETY: both ranges are one byte of this frame; `to` is written only by this call.
+    let copied = unsafe { libc::process_vm_readv(me, &raw const local, 1, &raw const remote, 1, 0) };
+    if copied == 1 { Ok(()) } else { Err(Errno::last_os()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_of_yama() {
+        for (scope, capable, barred) in [
+            ("", false, false),
+            ("0", false, false),
+            ("1", false, false),
+            ("2", false, true),
+            ("2", true, false),
+            ("3", true, true),
+        ] {
+            assert_eq!(barred_by_yama(scope, capable), barred, "{scope} {capable}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status_file() {
+        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000080000\n"), Some(CAP_SYS_PTRACE));
+        assert_eq!(effective("Name:\tx\n"), None);
+    }
+}

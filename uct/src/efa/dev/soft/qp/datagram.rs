@@ -1,0 +1,79 @@
+//! What datagram (UD) queue pairs do otherwise: nobody learns what became of a message, and each arrives behind a network
+//! header. Called by posts, completions and the completion queue. SRD queue pairs never come here.
+
+use super::super::link::{Link, Posted};
+use super::QpCore;
+use crate::api::Access;
+use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid, QpKind, Sge};
+
+/// Bytes in front of a received datagram: the global route header.
+pub(super) const GRH_LEN: u32 = 40;
+
+/// The status that a datagram's sender is told: not what happened on the way or at the receiver.
+pub(super) fn forgive(status: DevStatus) -> DevStatus {
+    match status {
+        DevStatus::Rnr
+        | DevStatus::BadDestQpn
+        | DevStatus::RemoteBadLength
+        | DevStatus::RemoteAbort
+        | DevStatus::Unresponsive
+        | DevStatus::Unreachable => DevStatus::Ok,
+        status => status,
+    }
+}
+
+/// A global route header (InfiniBand 8.3), which is laid out as that of IPv6.
+fn grh(payload: u32, from: Gid, to: Gid) -> [u8; GRH_LEN as usize] {
+    const VERSION: u8 = 6 << 4;
+    const NEXT_IB: u8 = 0x1b;
+    const HOPS: u8 = 0xff;
+    let mut grh = [0; GRH_LEN as usize];
+    grh[0] = VERSION;
+    grh[4..6].copy_from_slice(&(payload as u16).to_be_bytes());
+    grh[6..8].copy_from_slice(&[NEXT_IB, HOPS]);
+    grh[8..24].copy_from_slice(&from.0);
+    grh[24..40].copy_from_slice(&to.0);
+    grh
+}
+
+impl<L: Link> QpCore<L> {
+    /// Puts the header before a datagram that arrived, and counts it in.
+    #[cold]
+    pub(in super::super) fn head(&self, cqe: &mut Cqe, posted: &Posted) {
+        if self.kind != QpKind::Ud || cqe.op != CqeOp::Recv || cqe.status != DevStatus::Ok {
+            return;
+        }
+        let room = Sge { addr: posted.addr.wrapping_sub(GRH_LEN as usize), len: GRH_LEN, lkey: posted.lkey };
+        if !self.local_ok(&room, Access::LOCAL_WRITE) {
+            cqe.status = DevStatus::InvalidLkey;
+            return;
+        }
+        let grh = grh(cqe.len, cqe.src_gid, Gid::link_local(self.dev.link.iid()));
+        cqe.len += GRH_LEN;
+        // SAFETY: the header's room is a live registration for local writes (checked just now), in front of the message.
+        unsafe { std::ptr::copy_nonoverlapping(grh.as_ptr(), room.addr, grh.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_forgives_the_receiver_and_not_the_sender() {
+        assert_eq!(forgive(DevStatus::Rnr), DevStatus::Ok);
+        assert_eq!(forgive(DevStatus::InvalidLkey), DevStatus::InvalidLkey);
+        assert_eq!(forgive(DevStatus::Flushed), DevStatus::Flushed);
+    }
+
+    #[test]
+    fn golden_header() {
+        let grh = grh(0x102, Gid::link_local(0x1122), Gid::link_local(0x3344));
+        let mut want = [0u8; 40];
+        want[..8].copy_from_slice(&[0x60, 0, 0, 0, 1, 2, 0x1b, 0xff]);
+        want[8..10].copy_from_slice(&[0xfe, 0x80]);
+        want[22..26].copy_from_slice(&[0x11, 0x22, 0xfe, 0x80]);
+        want[38..].copy_from_slice(&[0x33, 0x44]);
+        assert_eq!(grh, want);
+    }
+}

@@ -30,6 +30,9 @@ ucs::config_table! {
         pub min_read_write: usize = "64k", key "MIN_READ_WRITE", unit "bytes";
         /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
         pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
+        /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes
+        /// no more packets from its transports, so that senders have to wait. inf: no limit.
+        pub unexp_mem: usize = "256m", key "UNEXP_MEM", unit "bytes";
         /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
         /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";

@@ -93,6 +93,7 @@ impl Context {
             nonce: nonce(),
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
+            unexpected_max: self.config.unexp_mem,
             patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },
             ..EngineConfig::default()
         });

@@ -78,6 +78,9 @@ impl Core {
     #[inline]
     pub(crate) fn poll(&mut self) -> usize {
         let now = self.time();
+        if self.engine.is_over_limit() && self.may_rest() {
+            return 0;
+        }
         let mut events = 0;
         for (at, lane) in self.lanes.iter().enumerate() {
             let bound = Bound {
@@ -104,6 +107,12 @@ impl Core {
             self.serve_streams();
         }
         events
+    }
+
+    /// Whether the lanes may be left alone: see [`Engine::may_rest`].
+    #[cold]
+    fn may_rest(&mut self) -> bool {
+        self.flushes.is_empty() && self.streams.is_idle() && self.engine.may_rest()
     }
 
     /// The time, to within some progress calls: exact only while the engine waits for a deadline.

@@ -179,6 +179,7 @@ impl Worker {
 
     /// Sleeps until there may be something to progress, or until `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
+        self.core().engine.ask_for_arrivals();
         let Some(events) = &self.inner.events else {
             std::thread::yield_now();
             return Ok(Woken::Ready);
@@ -246,6 +247,11 @@ impl Worker {
     /// Bytes held of messages that nobody has received yet, and of packets that wait for their turn.
     pub fn held_bytes(&self) -> usize {
         self.core().engine.held_bytes()
+    }
+
+    /// What messages cost that nobody has received yet, bytes: what `UCX_UNEXP_MEM` limits.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.core().engine.unexpected_bytes()
     }
 
     /// Operations that are running, or have ended and not been picked up.

@@ -38,6 +38,8 @@ pub struct EngineConfig {
     pub runt_size: usize,
     /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
     pub read_segment: u64,
+    /// What unexpected messages may cost before [`Engine::may_rest`](super::Engine::may_rest) says so, bytes.
+    pub unexpected_max: usize,
     /// How long a receiver that is not ready is left alone.
     pub patience: Patience,
     /// Most rails that a message is read over; 1: only the peer's own wire.
@@ -61,6 +63,7 @@ impl Default for EngineConfig {
             burst: 16,
             runt_size: 0,
             read_segment: 1 << 30,
+            unexpected_max: 256 << 20,
             patience: Patience::default(),
             rndv_rails: MAX_RAILS as u8,
             rndv_chunk: 128 << 10,

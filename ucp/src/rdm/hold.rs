@@ -1,10 +1,16 @@
-//! Copies of packet bytes that must wait: out-of-order packets and unexpected messages. Memory follows what has
-//! really arrived, never what a header announces; buffers are kept by size for the next one.
+//! Copies of packet bytes that must wait: out-of-order packets, unexpected messages, packets that came back. Memory
+//! follows what has really arrived, never what a header announces; buffers are kept by size for the next one.
+//!
+//! What is counted is what it costs: a buffer counts with all its bytes, an unexpected message with its entry too.
 
-/// Sizes of buffers that are kept: small ones share nothing but waste little.
-const CLASSES: [usize; 5] = [128, 512, 2048, 9216, 65536];
-/// Most bytes of idle buffers kept per class.
+use super::op::rx::Unexpected;
+
+/// Sizes of buffers: less than half of one is wasted, beyond the smallest.
+const CLASSES: [usize; 11] = [32, 64, 128, 256, 512, 1024, 2048, 4096, 9216, 16_384, 65_536];
+/// Most bytes of idle buffers kept.
 const KEEP: usize = 8 << 20;
+/// What an unexpected message costs beside its bytes: its entry, and its place in the queue.
+pub const ENTRY: usize = size_of::<Unexpected>() + 48;
 
 /// Bytes copied out of a packet.
 #[derive(Debug, Default)]
@@ -25,7 +31,10 @@ impl Held {
 #[derive(Debug, Default)]
 pub struct Hold {
     idle: [Vec<Box<[u8]>>; CLASSES.len()],
+    /// Bytes of all idle buffers.
+    spare: usize,
     in_use: usize,
+    unexpected: usize,
 }
 
 impl Hold {
@@ -44,7 +53,10 @@ impl Hold {
         }
         let mut room = match CLASSES.iter().position(|&size| len <= size) {
             Some(class) => match self.idle[class].pop() {
-                Some(room) => room,
+                Some(room) => {
+                    self.spare -= room.len();
+                    room
+                }
                 None => vec![0; CLASSES[class]].into_boxed_slice(),
             },
             None => vec![0; len].into_boxed_slice(),
@@ -59,15 +71,49 @@ impl Hold {
         self.in_use -= held.len;
         let size = held.bytes.len();
         if let Some(class) = CLASSES.iter().position(|&s| s == size)
-            && self.idle[class].len() < KEEP / size
+            && self.spare + size <= KEEP
         {
+            self.spare += size;
             self.idle[class].push(held.bytes);
         }
+    }
+
+    /// A copy of bytes of an unexpected message.
+    #[inline]
+    pub fn keep_part(&mut self, bytes: &[u8]) -> Held {
+        let held = self.keep(bytes);
+        self.unexpected += held.bytes.len();
+        held
+    }
+
+    /// Gives bytes of an unexpected message back.
+    #[inline]
+    pub fn release_part(&mut self, held: Held) {
+        self.unexpected -= held.bytes.len();
+        self.release(held);
+    }
+
+    /// An unexpected message is noted.
+    #[inline]
+    pub fn note_message(&mut self) {
+        self.unexpected += ENTRY;
+    }
+
+    /// An unexpected message is over.
+    #[inline]
+    pub fn forget_message(&mut self) {
+        self.unexpected -= ENTRY;
     }
 
     /// Bytes held now.
     pub const fn in_use(&self) -> usize {
         self.in_use
+    }
+
+    /// What unexpected messages cost now, bytes. // HOT
+    #[inline(always)]
+    pub const fn unexpected(&self) -> usize {
+        self.unexpected
     }
 }
 
@@ -82,13 +128,33 @@ mod tests {
         let at = a.bytes.as_ptr();
         assert_eq!((a.bytes(), hold.in_use()), (&[1u8, 2, 3][..], 3));
         hold.release(a);
-        let b = hold.keep(&[9; 100]);
-        assert_eq!((b.bytes.as_ptr(), b.bytes()), (at, &[9u8; 100][..]));
+        let b = hold.keep(&[9; 32]);
+        assert_eq!((b.bytes.as_ptr(), b.bytes()), (at, &[9u8; 32][..]));
         let big = hold.keep(&[7; 100_000]);
         hold.release(big);
         hold.release(b);
         let none = hold.keep(&[]);
         hold.release(none);
         assert_eq!(hold.in_use(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_idle_is_bounded() {
+        let mut hold = Hold::new();
+        let held: Vec<Held> = (0..1000).map(|_| hold.keep(&[1; 60_000])).collect();
+        held.into_iter().for_each(|held| hold.release(held));
+        let idle: usize = hold.idle.iter().flatten().map(|room| room.len()).sum();
+        assert!(idle <= KEEP && idle > KEEP / 2 && idle == hold.spare, "{idle}");
+    }
+
+    #[test]
+    fn a_short_unexpected_message_is_packed() {
+        let mut hold = Hold::new();
+        hold.note_message();
+        let held = hold.keep_part(&[7; 8]);
+        assert!(hold.unexpected() <= 256, "{} bytes for 8", hold.unexpected());
+        hold.release_part(held);
+        hold.forget_message();
+        assert_eq!((hold.unexpected(), hold.in_use()), (0, 0));
     }
 }

@@ -63,7 +63,10 @@ impl Engine {
     /// The oldest message that a receive with these arguments would get, if it has come.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
         let arrived = &mut self.queues[kind.kind() as usize].arrived;
-        let id = arrived.find(&kind.pattern(from))?;
+        let Some(id) = arrived.find(&kind.pattern(from)) else {
+            self.asked = true;
+            return None;
+        };
         let held = self.unexpected.get_mut(id)?;
         if take == Take::Yes
             && let Some(place) = held.queued.take()
@@ -101,7 +104,7 @@ impl Engine {
         }
         held.parts.drain(|at, bytes| {
             buf.put(at, bytes.bytes());
-            self.hold.release(bytes);
+            self.hold.release_part(bytes);
         });
         self.forget_unexpected(envelope.from);
         if held.cover.arrived() == envelope.len && held.reading.is_none() {
@@ -155,7 +158,7 @@ impl Engine {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
-        let parts = Parts::One(at, self.hold.keep(rtm.payload));
+        let parts = Parts::One(at, self.hold.keep_part(rtm.payload));
         let id = self
             .unexpected
             .insert(Unexpected { envelope, kind, queued: None, parts, cover, reading: None })
@@ -166,6 +169,8 @@ impl Engine {
         }
         self.peers[envelope.from].unexpected += 1;
         self.stats.rare.unexpected += 1;
+        self.hold.note_message();
+        self.stats.rare.over_limit += u64::from(self.is_over_limit());
         Some(id)
     }
 
@@ -233,8 +238,39 @@ impl Engine {
         self.stats.rare.truncated += u64::from(truncated);
     }
 
+    /// Whether unexpected messages cost more than they may. // HOT
+    #[inline(always)]
+    pub fn is_over_limit(&self) -> bool {
+        self.hold.unexpected() > self.cfg.unexpected_max
+    }
+
+    /// What messages cost that no receive has matched, bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.hold.unexpected()
+    }
+
+    /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more than they may,
+    /// and nobody here waits for anything that a packet could bring. No operation is under way, no memory is offered to
+    /// peers, and nobody has [asked](Engine::ask_for_arrivals), or looked for a message in vain, since the last call.
+    #[cold]
+    pub fn may_rest(&mut self) -> bool {
+        let asked = std::mem::take(&mut self.asked);
+        let busy = !self.rx.is_empty() || !self.tx.is_empty() || !self.one.is_empty() || !self.mem.is_empty();
+        let owes = [&self.away, &self.fading].iter().any(|list| !list.is_empty());
+        let owes = owes || !self.listed.is_empty() || !self.outs.is_empty();
+        let rests = self.is_over_limit() && !asked && !busy && !owes;
+        self.stats.rare.rests += u64::from(rests);
+        rests
+    }
+
+    /// Somebody waits for whatever comes: the wires are not left alone the next time.
+    pub fn ask_for_arrivals(&mut self) {
+        self.asked = true;
+    }
+
     /// One unexpected message less of this peer.
     pub(super) fn forget_unexpected(&mut self, from: PeerId) {
+        self.hold.forget_message();
         let peer = &mut self.peers[from];
         peer.unexpected -= 1;
         if peer.unexpected == 0 && peer.was.contains(super::peer::Was::REMOVED) {

@@ -90,6 +90,11 @@ impl Regions {
         Regions { slots: Slots::new(), nonce: nonce | 1 << 31, devices: HashMap::default() }
     }
 
+    /// True when no memory is offered.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Adds one; `None` if there are too many.
     pub fn add(&mut self, region: Region) -> Option<MemKey> {
         let id = self.slots.insert(region).ok()?;

@@ -100,6 +100,8 @@ pub struct Engine {
     hold: Hold,
     /// Peers with work to do, each once.
     listed: VecDeque<PeerId>,
+    /// Somebody has looked for a message in vain.
+    asked: bool,
     /// Peers that were not ready, each once.
     away: Vec<PeerId>,
     /// What waits of back-off are drawn from.
@@ -148,6 +150,7 @@ impl Engine {
             queues: Default::default(),
             hold: Hold::new(),
             listed: VecDeque::new(),
+            asked: false,
             away: Vec::new(),
             dice: u64::from(cfg.nonce),
             fading: Vec::new(),

@@ -220,7 +220,8 @@ impl Engine {
             if let Some(place) = held.queued {
                 self.queues[held.kind as usize].arrived.remove(place);
             }
-            held.parts.drain(|_, bytes| self.hold.release(bytes));
+            held.parts.drain(|_, bytes| self.hold.release_part(bytes));
+            self.hold.forget_message();
             if let Some(reading) = held.reading {
                 self.stop_reading(w, reading, error);
             }

@@ -34,6 +34,10 @@ ucs::counters! {
         out_of_order,
         /// Messages that came before their receive was posted.
         unexpected,
+        /// Those of them that came when unexpected messages cost more than they may already.
+        over_limit,
+        /// Times the wires were left alone for that reason.
+        rests,
         /// Receives shorter than their message.
         truncated,
         /// Times the wire had no room.

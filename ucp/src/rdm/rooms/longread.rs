@@ -281,7 +281,7 @@ fn on_further<W: Wire>(
             if !fits || !held.cover.add(at, len) {
                 return e.drop_packet(a, Reason::BadSegment);
             }
-            held.parts.push(at, e.hold.keep(rtm.payload));
+            held.parts.push(at, e.hold.keep_part(rtm.payload));
             held.cover.arrived() == runt
         }
     };

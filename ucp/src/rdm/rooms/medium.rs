@@ -152,7 +152,7 @@ fn on_further<W: Wire>(
             if held.envelope.len != msg_length || !held.cover.add(seg_offset, len) {
                 return e.drop_packet(a, Reason::BadSegment);
             }
-            held.parts.push(seg_offset, e.hold.keep(rtm.payload));
+            held.parts.push(seg_offset, e.hold.keep_part(rtm.payload));
             held.cover.arrived() == msg_length
         }
     };

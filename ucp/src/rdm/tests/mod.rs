@@ -3,6 +3,7 @@
 mod backoff;
 mod classes;
 mod direct;
+mod flood;
 mod hostile;
 mod onesided;
 mod rails;

@@ -1,0 +1,96 @@
+//! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
+
+use crate::rdm::ask::*;
+use crate::rdm::io::PeerId;
+use crate::rdm::mem::{Access, Region};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+
+const LIMIT: usize = 20_000;
+
+fn flooded() -> (Net, PeerId) {
+    let cfg = EngineConfig { unexpected_max: LIMIT, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let peer = net.peer(0, 1);
+    for n in 0..100 {
+        net.send(0, peer, &letter(n, 400), Some(n), Row::Eager);
+    }
+    assert!(!net.nodes[1].engine.may_rest());
+    net.settle();
+    (net, peer)
+}
+
+#[test]
+fn what_unexpected_messages_cost_is_counted_and_given_back() {
+    let (mut net, peer) = flooded();
+    let long = letter(7, 5000);
+    assert!(matches!(
+        net.send(0, peer, &long, Some(100), Row::Medium),
+        Started::Pending(_) | Started::Done(())
+    ));
+    net.settle();
+    let engine = &net.nodes[1].engine;
+    let cost = engine.unexpected_bytes();
+    assert!(cost >= 100 * 400 + 5000 && cost <= 101 * 256 + 100 * 512 + 8192, "{cost}");
+    assert!(engine.is_over_limit());
+    let rare = engine.stats().rare;
+    assert!(rare.unexpected == 101 && rare.over_limit > 20 && rare.over_limit < 101, "{rare:?}");
+    let mut room = vec![0; 5000];
+    for n in 0..101 {
+        assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
+    }
+    assert_eq!((net.nodes[1].engine.unexpected_bytes(), net.nodes[1].engine.held_bytes()), (0, 0));
+}
+
+#[test]
+fn a_removed_peers_messages_count_until_they_are_received() {
+    let (mut net, _) = flooded();
+    let peer = net.peer(1, 0);
+    net.at(1, |e, w| e.remove_peer(w, peer));
+    assert!(net.nodes[1].engine.is_over_limit());
+    let mut room = [0; 400];
+    for n in 0..100 {
+        assert!(matches!(net.recv(1, &mut room, exact(n), 0), Started::Done(_)));
+    }
+    assert_eq!(net.nodes[1].engine.unexpected_bytes(), 0);
+}
+
+#[test]
+fn whoever_waits_for_something_does_not_rest() {
+    let (mut net, _) = flooded();
+    let back = net.peer(1, 0);
+    assert!(net.nodes[1].engine.may_rest() && net.nodes[1].engine.may_rest());
+
+    assert!(net.nodes[1].engine.probe(exact(7), None, Take::No).is_some());
+    assert!(net.nodes[1].engine.may_rest(), "it was there");
+    assert!(net.nodes[1].engine.probe(exact(777), None, Take::No).is_none());
+    assert!(!net.nodes[1].engine.may_rest(), "looked for in vain");
+    assert!(net.nodes[1].engine.may_rest(), "once");
+    net.nodes[1].engine.ask_for_arrivals();
+    assert!(!net.nodes[1].engine.may_rest());
+
+    let mut room = [0; 8];
+    let Started::Pending(op) = net.recv(1, &mut room, exact(777), 0) else { panic!() };
+    assert!(!net.nodes[1].engine.may_rest(), "a receive waits");
+    assert!(net.nodes[1].engine.cancel_recv(op));
+    assert!(!net.nodes[1].engine.may_rest(), "somebody is to be told");
+    net.outs(1);
+    assert!(net.nodes[1].engine.may_rest());
+
+    let args =
+        SendArgs { buf: lend(b"?"), tag: Some(1), sync: Sync::Yes, cq_data: None, row: Row::Eager, user: 0 };
+    assert!(matches!(net.send_args(1, back, args), Started::Pending(_)));
+    assert!(!net.nodes[1].engine.may_rest(), "a send waits for its receipt");
+    net.recv(0, &mut [0; 8], exact(1), 0);
+    net.settle();
+    net.outs(1);
+    assert!(net.nodes[1].engine.may_rest());
+
+    let mut bytes = vec![0u8; 64];
+    // SAFETY: nobody names the region's key, and the bytes outlive it.
+    let region = unsafe { Region::new(bytes.as_mut_ptr(), bytes.len(), Access::all()) }.unwrap();
+    let key = net.nodes[1].engine.add_memory(region).unwrap();
+    assert!(!net.nodes[1].engine.may_rest(), "peers may want this memory");
+    assert!(net.at(1, |e, w| e.remove_memory(w, key)));
+    assert!(net.nodes[1].engine.may_rest());
+}

@@ -1,0 +1,91 @@
+//! A sender that is faster than its receiver, which does not receive: memory stays within `UCX_UNEXP_MEM`, the wire holds
+//! the sender back, nothing is lost, and whoever waits for a message gets it whatever lies before it.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{ANY_TAG, Context, EXACT, Match, SendRequest};
+use ucs::config::Source;
+
+const LIMIT: usize = 256 << 10;
+const LEN: usize = 3000;
+
+fn pair(tls: &str) -> Pair {
+    let source = Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k");
+    let context = Context::configured(source.with("UCX_NET_DEVICES", "softefa0")).unwrap();
+    Pair::of(context.worker().unwrap(), context.worker().unwrap())
+}
+
+fn flood(pair: &Pair, count: u64) -> Vec<SendRequest<Vec<u8>>> {
+    let mut sends: Vec<_> = (0..count).map(|n| pair.ab.tag_send(n, bytes(n, LEN))).collect();
+    for _ in 0..5_000 {
+        pair.a.progress();
+        pair.b.progress();
+        sends.retain_mut(|send| !send.is_done());
+    }
+    sends
+}
+
+fn a_program_that_waits_for_nothing_keeps_to_the_limit(tls: &str) {
+    let pair = pair(tls);
+    let count = 4_000;
+    let mut left = flood(&pair, count);
+    let cost = pair.b.unexpected_bytes();
+    // A batch may have been under way when the limit was reached.
+    assert!(cost > LIMIT && cost < LIMIT + 64 * 8192, "{cost} bytes");
+    assert!(!left.is_empty(), "the sender is held back");
+    assert!(pair.b.stats().rare.rests > 0);
+    for n in 0..count {
+        let mut recv = pair.b.tag_recv(n, EXACT, vec![0; LEN]);
+        pair.until(|| recv.is_done());
+        assert!(recv.wait().1 == bytes(n, LEN), "message {n}");
+        left.retain_mut(|send| !send.is_done());
+    }
+    pair.until(|| left.iter_mut().all(|send| send.is_done()));
+    assert_eq!((pair.b.unexpected_bytes(), pair.b.held_bytes()), (0, 0));
+}
+
+fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
+    let pair = pair(tls);
+    let left = flood(&pair, 2000);
+    let last = pair.ab.tag_send(1 << 40, bytes(1, 100));
+    let mut recv = pair.b.tag_recv(1 << 40, EXACT, vec![0; 100]);
+    pair.until(|| recv.is_done());
+    assert!(recv.wait().1 == bytes(1, 100));
+    assert!(pair.b.stats().rare.over_limit > 0, "and what it cost is counted");
+    last.wait().0.unwrap();
+    left.into_iter().for_each(|send| send.wait().0.unwrap());
+
+    // Looking for it is waiting, too.
+    let left = flood(&pair, 1000);
+    let last = pair.ab.tag_send(1 << 41, bytes(1, 100));
+    pair.until(|| pair.b.probe(Match::tagged(1 << 41, EXACT)).is_some());
+    drop((left, last));
+    let mut count = 0;
+    while let Some(message) = pair.b.mprobe(Match::tagged(0, ANY_TAG)) {
+        drop(message);
+        count += 1;
+    }
+    pair.settle();
+    assert!(count >= 2001, "{count}");
+}
+
+#[test]
+fn a_program_that_waits_for_nothing_keeps_to_the_limit_on_shared_memory() {
+    a_program_that_waits_for_nothing_keeps_to_the_limit("posix");
+}
+
+#[test]
+fn a_program_that_waits_for_nothing_keeps_to_the_limit_on_efa() {
+    a_program_that_waits_for_nothing_keeps_to_the_limit("efa");
+}
+
+#[test]
+fn what_somebody_waits_for_arrives_on_shared_memory() {
+    what_somebody_waits_for_arrives_through_the_flood("posix");
+}
+
+#[test]
+fn what_somebody_waits_for_arrives_on_efa() {
+    what_somebody_waits_for_arrives_through_the_flood("efa");
+}

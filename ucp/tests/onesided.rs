@@ -274,13 +274,13 @@ fn mapped_memory_is_said_to_be() {
 /// What is explained is what happens, at the limits too.
 #[test]
 fn the_way_explained_is_the_way_taken() {
-    use ucp::select::{CqData, RmaOp, RmaVerdict, RmaWay};
+    use ucp::select::{RmaOp, RmaVerdict, RmaWay};
     for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa")] {
         for len in
             [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000, 65_535, 65_536]
         {
             for op in [RmaOp::Put, RmaOp::Get] {
-                let explain = || t.pair.ab.explain_rma(&t.rkey, op, CqData::No, len);
+                let explain = || t.pair.ab.explain_rma(&t.rkey, op, None, len);
                 let before = t.pair.a.stats().asked;
                 let taken =
                     explain().into_iter().find(|(_, verdict)| *verdict == RmaVerdict::Taken).unwrap().0;
@@ -307,27 +307,35 @@ fn the_way_explained_is_the_way_taken() {
     }
 }
 
-/// A long put that has something to tell is read by the target, and told when it is there.
+/// A long put that has something to tell is told when it is there: a word goes with the device's write, more with a write
+/// that the target reads.
 #[test]
-fn a_long_put_with_data_is_read_by_the_target() {
+fn a_long_put_with_data_tells_its_target() {
     use ucp::rdm::RmaRow;
     use ucp::wire::PktType;
-    let t = Target::alloc("efa");
-    let sent = bytes(8, 300_000);
-    let params = RmaParams { cq_data: Some(7), ..RmaParams::default() };
-    let mut put = t.pair.ab.put_with(sent.clone(), t.at(5), &t.rkey, &params);
-    let mut heard = None;
-    t.pair.until(|| {
-        heard = heard.or(t.pair.b.take_remote_write());
-        heard.is_some()
-    });
-    t.holds(5, &sent);
-    assert_eq!(heard.map(|heard| (heard.len, heard.cq_data)), Some((300_000, 7)));
-    t.pair.until(|| put.is_done());
-    assert_eq!(put.wait().0, Ok(()));
-    let stats = (t.pair.a.stats(), t.pair.b.stats());
-    assert_eq!(stats.0.asked(RmaRow::LongReadWrite).msgs, 1);
-    assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (1, 1));
+    for (word, row) in [(7, RmaRow::DirectWrite), (7 << 32, RmaRow::LongReadWrite)] {
+        let t = Target::alloc("efa");
+        let sent = bytes(8, 300_000);
+        let params = RmaParams { cq_data: Some(word), ..RmaParams::default() };
+        let mut put = t.pair.ab.put_with(sent.clone(), t.at(5), &t.rkey, &params);
+        let mut heard = None;
+        t.pair.until(|| {
+            heard = heard.or(t.pair.b.take_remote_write());
+            heard.is_some()
+        });
+        t.holds(5, &sent);
+        let heard = heard.map(|heard| (heard.len, heard.cq_data, heard.from));
+        assert_eq!(heard, Some((300_000, word, t.pair.ba.peer())));
+        t.pair.until(|| put.is_done());
+        assert_eq!(put.wait().0, Ok(()));
+        let stats = (t.pair.a.stats(), t.pair.b.stats());
+        assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 300_000));
+        let read = u64::from(row == RmaRow::LongReadWrite);
+        assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (read, read));
+        let explain = t.pair.ab.explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 300_000);
+        let taken = explain.iter().find(|(_, verdict)| *verdict == ucp::select::RmaVerdict::Taken);
+        assert_eq!(taken.map(|(way, _)| way.name()), Some(row.name()));
+    }
 }
 
 #[test]

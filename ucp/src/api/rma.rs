@@ -11,11 +11,12 @@ use arrayvec::ArrayVec;
 use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, OrderKind, Refused, Sent};
 
 use crate::lane;
+use crate::rdm::quirks::direct_write;
 use crate::rdm::rma::Behind;
 use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
 };
-use crate::select::{CqData, Known, Reads, ReqHdr, RmaKey, RmaOp, RmaWays, Sync, explain_rma, put_row};
+use crate::select::{Known, ReqHdr, RmaKey, RmaOp, RmaWays, Sync, explain_rma, put_row};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 use super::buf::Held;
@@ -89,7 +90,7 @@ impl Ep {
     }
 
     /// How a put or get of `len` bytes would go, and why each other way is not taken.
-    pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: CqData, len: usize) -> RmaWays {
+    pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaWays {
         let known = match self.means(rkey) {
             Means::Mapped => Known::Mapped,
             Means::Rdma => Known::Device,
@@ -99,13 +100,13 @@ impl Ep {
         let mtu = core.paths.get(self.peer()).map_or(0, |path| path.mtu());
         let peer = core.engine.peer_info(self.peer());
         let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
-        let reads = Reads::of(peer.and_then(|peer| peer.features));
+        let features = peer.and_then(|peer| peer.features);
         let min_read_write = self.worker().limits().min_read_write;
         let ordered = self
             .lane()
             .is_some_and(|lane| core.lanes[usize::from(lane.0)].iface.attr().order == OrderKind::Ordered);
         let rdma = core.engine.rdma(self.peer());
-        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, reads, min_read_write, ordered }, len)
+        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, features, min_read_write, ordered }, len)
     }
 
     /// Whether the memory is mapped here, so that the lane does everything within the call.
@@ -163,7 +164,7 @@ impl Ep {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
         let (row, key) = match rkey.device() {
-            Some(key) if params.cq_data.is_none() => (RmaRow::DirectWrite, key),
+            Some(key) if core.may_write(self, len, params) => (RmaRow::DirectWrite, key),
             _ => (put_row(self.worker().limits(), len), rkey.key),
         };
         core.put(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
@@ -189,7 +190,9 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let (remote, direct) = pieces(remote, Access::WRITE, params.cq_data.is_none())?;
+        let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
+        let direct = one && self.worker().core().may_write(self, gather.len(), params);
+        let (remote, direct) = pieces(remote, Access::WRITE, direct)?;
         let by_packets = put_row(self.worker().limits(), gather.len());
         let row = if direct { RmaRow::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, row, params)
@@ -354,6 +357,13 @@ impl Worker {
 }
 
 impl Core {
+    /// Whether the device may carry a put to memory that it knows. // HOT
+    #[inline]
+    fn may_write(&self, ep: &Ep, len: usize, p: &RmaParams) -> bool {
+        let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
+        direct_write(rdma, features, len as u64, p.cq_data).is_ok()
+    }
+
     fn put(
         &mut self,
         ep: &Ep,

@@ -3,7 +3,7 @@
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
-use uct::api::{Am, Comp, EpTag, Error, Sink};
+use uct::api::{Am, Comp, EpTag, Error, Imm, Sink};
 
 use crate::rdm::io::{PeerId, Source, TxToken};
 use crate::rdm::{Engine, WireId};
@@ -48,6 +48,12 @@ impl Sink for Intake<'_> {
         let from = am.source();
         let from = Source { node: from.node, port: from.port };
         self.engine.on_packet(&mut self.bound, self.now, self.wire, from, am.packet());
+    }
+
+    #[cold]
+    fn on_imm(&mut self, imm: Imm) {
+        let from = Source { node: imm.source.node, port: imm.source.port };
+        self.engine.on_imm(self.wire, from, imm.len as u64, imm.value);
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {

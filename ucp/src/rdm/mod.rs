@@ -54,7 +54,7 @@ use std::collections::VecDeque;
 use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
-use crate::wire::{self, RawAddr, Reject};
+use crate::wire::{self, Features, RawAddr, Reject};
 use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
@@ -179,6 +179,13 @@ impl Engine {
     /// Says what `wire` can do beside packets; [`Rdma::NONE`] unless said. To be said before the first packet.
     pub fn set_rdma(&mut self, wire: WireId, rdma: Rdma) {
         self.wires[usize::from(wire.0)].rdma = rdma;
+    }
+
+    /// What a peer's HANDSHAKE has said, once it is here.
+    #[inline]
+    pub fn features(&self, peer: PeerId) -> Option<Features> {
+        let peer = self.peers.get(peer)?;
+        peer.was.contains(Was::MET).then_some(peer.features)
     }
 
     /// What the wire of a peer can do beside packets.

@@ -14,9 +14,57 @@ pub const fn ours(rdma: Rdma) -> Features {
         .union(Features::CONNID)
         .union(Features::READ_NACK)
         .union(Features::CLASSES);
-    match rdma.read {
+    let all = match rdma.read {
         0 => all,
         _ => all.union(Features::RDMA_READ).union(Features::RUNT_READ),
+    };
+    // A peer that writes may send a word along: it has to be told.
+    if rdma.write > 0 && rdma.write_imm { all.union(Features::RDMA_WRITE) } else { all }
+}
+
+/// Why the device does not do a write or a read by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotDirect {
+    /// Our device cannot.
+    Here,
+    /// The peer's handshake says that its device does not take part.
+    There,
+    /// The data for the target do not fit a word, or the write more than one operation, or the two devices take
+    /// words in different ways.
+    CqData,
+}
+
+/// May our device read memory of a peer with these features (`None`: it has not said)?
+// [M8.9]
+pub const fn direct_read(rdma: Rdma, features: Option<Features>) -> Result<(), NotDirect> {
+    match features {
+        _ if rdma.read == 0 => Err(NotDirect::Here),
+        Some(features) if !features.contains(Features::RDMA_READ) => Err(NotDirect::There),
+        _ => Ok(()),
+    }
+}
+
+/// May our device write `len` bytes, as one piece if with `cq_data`, to memory of a peer with these features (`None`: it
+/// has not said)? A word for the target takes up one of its receives here; a peer with bit 8 does that in another way,
+/// and such two do not mix (libfabric 2.1 and later).
+// [M8.9]
+pub const fn direct_write(
+    rdma: Rdma,
+    features: Option<Features>,
+    len: u64,
+    cq_data: Option<u64>,
+) -> Result<(), NotDirect> {
+    let solicited = match features {
+        _ if rdma.write == 0 => return Err(NotDirect::Here),
+        Some(features) if !features.contains(Features::RDMA_WRITE) => return Err(NotDirect::There),
+        Some(features) => !features.contains(Features::UNSOLICITED_WRITE_RECV),
+        None => true,
+    };
+    match cq_data {
+        Some(word) if word > u32::MAX as u64 || len > rdma.write || !rdma.write_imm || !solicited => {
+            Err(NotDirect::CqData)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -94,5 +142,27 @@ mod tests {
     fn our_word_is_what_we_do() {
         assert_eq!(ours(Rdma::NONE).bits(), 0x4a | 1 << 63);
         assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x5b | 1 << 63);
+        assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x7b | 1 << 63);
+        assert_eq!(ours(Rdma { read: 0, write: 1, write_imm: false }).bits(), 0x4a | 1 << 63);
+    }
+
+    // [M8.9]
+    #[test]
+    fn devices_work_for_peers_that_say_so() {
+        let rdma = Rdma { read: 100, write: 100, write_imm: true };
+        let of = |bits| Some(Features::from_bits_retain(bits));
+        assert_eq!(direct_read(Rdma::NONE, None), Err(NotDirect::Here));
+        assert_eq!(direct_read(rdma, of(0x20)), Err(NotDirect::There));
+        assert_eq!((direct_read(rdma, of(1)), direct_read(rdma, None)), (Ok(()), Ok(())));
+        let write = |features, len, data| direct_write(rdma, features, len, data);
+        assert_eq!(direct_write(Rdma::NONE, None, 1, None), Err(NotDirect::Here));
+        assert_eq!(write(of(1), 5, None), Err(NotDirect::There));
+        assert_eq!(write(of(0x20), 5000, None), Ok(()));
+        assert_eq!(write(of(0x20), 100, Some(u32::MAX.into())), Ok(()));
+        assert_eq!(write(None, 100, Some(7)), Ok(()));
+        for (bits, len, data) in [(0x20, 101, 7), (0x20, 100, 1 << 32), (0x120, 100, 7)] {
+            assert_eq!(write(of(bits), len, Some(data)), Err(NotDirect::CqData));
+        }
+        assert_eq!(write(of(0x120), 5000, None), Ok(()));
     }
 }

@@ -63,6 +63,16 @@ impl RmaRow {
         }
     }
 
+    /// The row to go on by when no device does it, or none reads it: in one packet, or more if it does not fit.
+    #[inline]
+    pub const fn by_packets(self) -> RmaRow {
+        match self {
+            RmaRow::DirectWrite | RmaRow::LongReadWrite => RmaRow::EagerWrite,
+            RmaRow::DirectRead => RmaRow::ShortRead,
+            row => row,
+        }
+    }
+
     /// Whether the target's processor takes part: everything but RDMA.
     pub const fn is_emulated(self) -> bool {
         !matches!(self, RmaRow::DirectWrite | RmaRow::DirectRead)

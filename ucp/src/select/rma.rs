@@ -5,14 +5,13 @@
 use std::fmt;
 
 use crate::rdm::io::Rdma;
-use crate::rdm::quirks::ReqHdr;
+use crate::rdm::quirks::{NotDirect, ReqHdr, direct_read, direct_write};
 use crate::rdm::rma::RmaRow;
 use crate::wire::ctl::ReadRsp;
-use crate::wire::{Opts, PktType, RmaIov, header_len};
+use crate::wire::{Features, Opts, PktType, RmaIov, header_len};
 
 use arrayvec::ArrayVec;
 
-use super::key::{CqData, Reads};
 use super::rules::Thresholds;
 
 /// What is to be done.
@@ -42,16 +41,16 @@ pub struct RmaKey {
     pub op: RmaOp,
     /// Who knows the memory.
     pub known: Known,
-    /// With data for the target?
-    pub cq_data: CqData,
+    /// Data for the target.
+    pub cq_data: Option<u64>,
     /// What the wire's device can do.
     pub rdma: Rdma,
     /// Longest packet, bytes.
     pub mtu: usize,
     /// Identity header of requests to the peer.
     pub hdr: ReqHdr,
-    /// Whether the peer reads our memory.
-    pub reads: Reads,
+    /// What the peer's handshake has said, if it is here.
+    pub features: Option<Features>,
     /// Size from which a put by packets is read by the target ([`Thresholds::min_read_write`]).
     pub min_read_write: usize,
     /// Whether the wire keeps order: where it does not, writes by packets are acknowledged one by one.
@@ -86,7 +85,9 @@ pub enum RmaVerdict {
     NotMapped,
     /// The device cannot, or the peer's does not know the memory.
     NoRdma,
-    /// Data for the target travel by packet.
+    /// The peer's handshake says that its device does no such RDMA.
+    NoRdmaThere,
+    /// Data for the target do not travel this way, or not as many, or not with a write as long.
     CqData,
     /// One packet carries at most so many bytes.
     TooLong {
@@ -112,7 +113,8 @@ impl fmt::Display for RmaVerdict {
             RmaVerdict::Taken => f.write_str("taken"),
             RmaVerdict::NotMapped => f.write_str("the memory is not mapped in this process"),
             RmaVerdict::NoRdma => f.write_str("no RDMA: the device cannot, or the key does not name it"),
-            RmaVerdict::CqData => f.write_str("data for the target travel by packet"),
+            RmaVerdict::NoRdmaThere => f.write_str("the peer's device does no such RDMA"),
+            RmaVerdict::CqData => f.write_str("does not carry these data for the target"),
             RmaVerdict::TooLong { max } => write!(f, "one packet carries at most {max} bytes"),
             RmaVerdict::NoReadHere => f.write_str("the wire has no RDMA read"),
             RmaVerdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
@@ -128,7 +130,7 @@ pub fn one_packet(key: &RmaKey) -> usize {
         RmaOp::Get => key.mtu.saturating_sub(ReadRsp::LEN + 1),
         RmaOp::Put => {
             let ty = if key.ordered { PktType::EAGER_RTW } else { PktType::DC_EAGER_RTW };
-            let cq = if key.cq_data == CqData::Yes { 8 } else { 0 };
+            let cq = if key.cq_data.is_some() { 8 } else { 0 };
             let header = header_len(ty, 1, &Opts::default()) + key.hdr.wire_len() + cq;
             debug_assert!(header > RmaIov::LEN);
             key.mtu.saturating_sub(header)
@@ -143,11 +145,25 @@ pub const fn put_row(limits: &Thresholds, len: usize) -> RmaRow {
     if len >= limits.min_read_write && len > 0 { RmaRow::LongReadWrite } else { RmaRow::EagerWrite }
 }
 
+/// Whether the device carries an operation by itself.
+fn by_device(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
+    let can = match key.op {
+        _ if key.known != Known::Device => Err(NotDirect::Here),
+        RmaOp::Put => direct_write(key.rdma, key.features, len as u64, key.cq_data),
+        RmaOp::Get => direct_read(key.rdma, key.features),
+    };
+    can.map_err(|why| match why {
+        NotDirect::Here => RmaVerdict::NoRdma,
+        NotDirect::There => RmaVerdict::NoRdmaThere,
+        NotDirect::CqData => RmaVerdict::CqData,
+    })
+}
+
 /// Whether a put of `len` bytes can be read by the target.
 fn read_by_target(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
     if key.rdma.read == 0 {
         Err(RmaVerdict::NoReadHere)
-    } else if key.reads == Reads::No {
+    } else if direct_read(key.rdma, key.features).is_err() {
         Err(RmaVerdict::NoReadThere)
     } else if len < key.min_read_write {
         Err(RmaVerdict::BelowRead { min: key.min_read_write })
@@ -159,23 +175,23 @@ fn read_by_target(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
 /// The ways an operation can go, each with its verdict.
 pub type RmaWays = ArrayVec<(RmaWay, RmaVerdict), 5>;
 
-/// All ways for an operation on one piece of `len` bytes, in the order they are tried; exactly one is taken.
+/// All ways for an operation on one piece of `len` bytes, in the order they are tried; exactly one is taken. A put with
+/// data for the target goes by one packet rather than by the device: the target has to look anyway.
 pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
-    let (direct, short, long, rdma) = match key.op {
-        RmaOp::Put => (RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongCtsWrite, key.rdma.write),
-        RmaOp::Get => (RmaRow::DirectRead, RmaRow::ShortRead, RmaRow::LongCtsRead, key.rdma.read),
+    let (direct, short, long) = match key.op {
+        RmaOp::Put => (RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongCtsWrite),
+        RmaOp::Get => (RmaRow::DirectRead, RmaRow::ShortRead, RmaRow::LongCtsRead),
     };
-    let with_data = key.cq_data == CqData::Yes;
     let max = one_packet(key);
-    let no_data = if with_data { Err(RmaVerdict::CqData) } else { Ok(()) };
-    let mut ways = ArrayVec::<_, 5>::new();
-    ways.push((
-        RmaWay::Mapped,
-        if key.known == Known::Mapped { no_data } else { Err(RmaVerdict::NotMapped) },
-    ));
-    let by_device = key.known == Known::Device && rdma > 0;
-    ways.push((RmaWay::Row(direct), if by_device { no_data } else { Err(RmaVerdict::NoRdma) }));
-    ways.push((RmaWay::Row(short), if len > max { Err(RmaVerdict::TooLong { max }) } else { Ok(()) }));
+    let mapped = match key.known {
+        Known::Mapped if key.cq_data.is_none() => Ok(()),
+        Known::Mapped => Err(RmaVerdict::CqData),
+        _ => Err(RmaVerdict::NotMapped),
+    };
+    let direct = (RmaWay::Row(direct), by_device(key, len));
+    let short = (RmaWay::Row(short), if len > max { Err(RmaVerdict::TooLong { max }) } else { Ok(()) });
+    let (second, third) = if key.cq_data.is_some() { (short, direct) } else { (direct, short) };
+    let mut ways = ArrayVec::<_, 5>::from_iter([(RmaWay::Mapped, mapped), second, third]);
     if key.op == RmaOp::Put {
         ways.push((RmaWay::Row(RmaRow::LongReadWrite), read_by_target(key, len)));
     }
@@ -208,11 +224,11 @@ mod tests {
         let key = RmaKey {
             op: RmaOp::Put,
             known: Known::Packets,
-            cq_data: CqData::No,
+            cq_data: None,
             rdma,
             mtu: 8900,
             hdr: ReqHdr::RawAddr,
-            reads: Reads::Yes,
+            features: Some(Features::from_bits_retain(0x21)),
             min_read_write: Thresholds::MIN_READ_WRITE,
             ordered: true,
         };
@@ -222,12 +238,9 @@ mod tests {
         assert_eq!(taken(&key, 8829), RmaWay::Row(RmaRow::LongCtsWrite));
         assert_eq!(taken(&key, 65535), RmaWay::Row(RmaRow::LongCtsWrite));
         assert_eq!(taken(&key, 65536), RmaWay::Row(RmaRow::LongReadWrite));
-        assert_eq!(
-            taken(&RmaKey { cq_data: CqData::Yes, ..key }, 1 << 20),
-            RmaWay::Row(RmaRow::LongReadWrite)
-        );
+        assert_eq!(taken(&RmaKey { cq_data: Some(1), ..key }, 1 << 20), RmaWay::Row(RmaRow::LongReadWrite));
         assert_eq!(explain_rma(&key, 65535)[3].1, RmaVerdict::BelowRead { min: 65536 });
-        let deaf = RmaKey { reads: Reads::No, ..key };
+        let deaf = RmaKey { features: Some(Features::empty()), ..key };
         assert_eq!(taken(&deaf, 65536), RmaWay::Row(RmaRow::LongCtsWrite));
         assert_eq!(explain_rma(&deaf, 65536)[3].1, RmaVerdict::NoReadThere);
         let none = RmaKey { rdma: Rdma::NONE, ..key };
@@ -239,7 +252,18 @@ mod tests {
         let device = RmaKey { known: Known::Device, ..key };
         assert_eq!(taken(&device, 1), RmaWay::Row(RmaRow::DirectWrite));
         assert_eq!(taken(&RmaKey { rdma: Rdma::NONE, ..device }, 1), RmaWay::Row(RmaRow::EagerWrite));
-        assert_eq!(taken(&RmaKey { cq_data: CqData::Yes, ..device }, 1), RmaWay::Row(RmaRow::EagerWrite));
+        // A word travels with a write that is longer than a packet, 64 bits do not.
+        let word = RmaKey { cq_data: Some(u32::MAX.into()), ..device };
+        assert_eq!(taken(&word, 8820), RmaWay::Row(RmaRow::EagerWrite));
+        assert_eq!(taken(&word, 8821), RmaWay::Row(RmaRow::DirectWrite));
+        let long = RmaKey { cq_data: Some(1 << 32), ..device };
+        assert_eq!(taken(&long, 8821), RmaWay::Row(RmaRow::LongCtsWrite));
+        assert_eq!(explain_rma(&long, 8821)[2].1, RmaVerdict::CqData);
+        let deaf = RmaKey { features: Some(Features::RDMA_READ), ..device };
+        assert_eq!(taken(&deaf, 70_000), RmaWay::Row(RmaRow::LongReadWrite));
+        assert_eq!(explain_rma(&deaf, 1)[1].1, RmaVerdict::NoRdmaThere);
+        let deaf = RmaKey { features: Some(Features::RDMA_WRITE), op: RmaOp::Get, ..device };
+        assert_eq!(taken(&deaf, 1), RmaWay::Row(RmaRow::ShortRead));
         assert_eq!(taken(&RmaKey { known: Known::Mapped, ..get }, 1 << 40), RmaWay::Mapped);
         assert_eq!(explain_rma(&device, 9000)[2].1, RmaVerdict::TooLong { max: 8828 });
     }

@@ -4,10 +4,10 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::{OpError, Out};
+use crate::rdm::ask::{OpError, Out, WireId};
 use crate::rdm::event::Reason;
 use crate::rdm::flow;
-use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::io::{PeerId, Source, Wire};
 use crate::rdm::mem::{Access, Spans};
 use crate::rdm::op::one::{Ack, Job, One, OneState};
 use crate::rdm::peer::Ctl;
@@ -152,6 +152,20 @@ impl Engine {
         if let Some(send_id) = receipt {
             self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
         }
+    }
+
+    /// The device of `wire` has put bytes of a peer's into our memory, and a word for us came with them.
+    // [M8.10]
+    pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
+        match self.ident.current(wire, from) {
+            Some(peer) => self.written_by_device(peer, len, word),
+            None => self.count_drop(Reason::UnknownSender, 0, from),
+        }
+    }
+
+    fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
+        self.stats.count_served(RmaRow::DirectWrite, len);
+        self.outs.push_back(Out::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 
     /// The target has acknowledged a write. It cannot do so before all is out.

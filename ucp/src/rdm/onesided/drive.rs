@@ -10,6 +10,7 @@ use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
 use crate::rdm::outgoing::Step;
 use crate::rdm::peer::Was;
+use crate::rdm::quirks::{direct_read, direct_write};
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
 use crate::rdm::rooms::{atomic, direct, handshake, read, write, writeread};
@@ -26,10 +27,10 @@ impl Engine {
             self.pop_send(id);
             return Step::Done;
         };
-        let row = one.row;
+        let queued = one.row;
         let push = match self.may_start_one(w, id, op) {
             Some(push) => push,
-            None => match row {
+            None => match self.one.get(op).map_or(queued, |one| one.row) {
                 RmaRow::EagerWrite | RmaRow::LongCtsWrite => write::push(self, w, op),
                 RmaRow::ShortRead | RmaRow::LongCtsRead => read::push(self, w, op),
                 RmaRow::WriteAtomic | RmaRow::FetchAtomic | RmaRow::CompareAtomic => {
@@ -63,24 +64,23 @@ impl Engine {
 
     /// Acknowledged forms, and those by RDMA at either end, need the peer's consent, which its HANDSHAKE gives. `None`:
     /// go on.
+    // [M3.7] [M8.9]
     fn may_start_one<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId) -> Option<Push> {
-        let rdma = self.rdma(id);
-        let one = self.one.get_mut(op)?;
-        let own = match one.row {
-            RmaRow::DirectWrite => rdma.write,
-            RmaRow::DirectRead | RmaRow::LongReadWrite => rdma.read,
-            _ => 0,
-        };
-        let direct = own > 0 && one.len > 0;
-        if (one.ack == Ack::No && !direct) || one.state != OneState::Queued {
+        let one = self.one.get(op).filter(|one| one.state == OneState::Queued)?;
+        if one.len == 0 && one.cq_data.is_none() && !one.row.is_emulated() {
             return None;
         }
+        let by_device = self.by_device(w, one);
         let peer = &self.peers[id];
-        if peer.was.contains(Was::MET) {
-            if direct {
+        let one = self.one.get_mut(op)?;
+        if !by_device {
+            one.row = one.row.by_packets();
+            if one.ack == Ack::No {
                 return None;
             }
-            if peer.features.contains(Features::DELIVERY_COMPLETE) {
+        }
+        if peer.was.contains(Was::MET) {
+            if by_device || peer.features.contains(Features::DELIVERY_COMPLETE) {
                 return None;
             }
             if one.ack == Ack::Wanted {
@@ -93,6 +93,23 @@ impl Engine {
             Ok(()) => Push::Hold,
             Err(refused) => refused.into(),
         })
+    }
+
+    /// Whether a device is to carry the bytes of an operation, as far as the peer has said. Not the last word: memory may
+    /// turn out not to be registrable.
+    fn by_device<W: Wire>(&self, w: &W, one: &One) -> bool {
+        let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
+        let features = peer.was.contains(Was::MET).then_some(peer.features);
+        one.len > 0
+            && match one.row {
+                RmaRow::DirectWrite => {
+                    (one.cq_data.is_none() || direct::takes_data(self, w, one))
+                        && direct_write(rdma, features, one.len, one.cq_data).is_ok()
+                }
+                // Who reads is the target, so it says the same bit, and we do.
+                RmaRow::DirectRead | RmaRow::LongReadWrite => direct_read(rdma, features).is_ok(),
+                _ => false,
+            }
     }
 
     /// An operation that left its queue: a failed one is over, and so is its peer if that is to blame.

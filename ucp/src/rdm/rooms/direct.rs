@@ -12,6 +12,7 @@ use crate::rdm::op::one::{Ack, Job, One, OneState};
 use crate::rdm::rails::{Striped, Way};
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
+use crate::wire::{PktType, header_len};
 
 /// Longest stretch that is copied rather than registered, if the wire has buffers for it, bytes.
 const COPY: usize = 8192;
@@ -20,6 +21,18 @@ const COPY: usize = 8192;
 enum Not {
     Refused(Refused),
     Unregistered,
+}
+
+/// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has to look
+/// anyway; nor is one in pieces, as only one operation can bring the data.
+pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool {
+    let Job::Put(local) = &one.job else { return false };
+    let opts = e.opts(&e.peers[one.peer], one.cq_data);
+    let header = header_len(PktType::DC_EAGER_RTW, one.remote.count(), &opts) as u64;
+    let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
+    one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
+        && one_piece(&mut one.remote.as_slice().iter().map(|iov| iov.len))
+        && header.saturating_add(one.len) > w.mtu(one.peer) as u64
 }
 
 /// Posts the next stretch of the operation at the head of its peer's queue.
@@ -181,7 +194,7 @@ fn one_is_fresh(e: &Engine, id: SlotId) -> bool {
 /// Goes on by packets: the target knows the device's key there too.
 fn by_packets(e: &mut Engine, id: SlotId) -> Push {
     if let Some(one) = e.one.get_mut(id) {
-        one.row = if one.row == RmaRow::DirectWrite { RmaRow::EagerWrite } else { RmaRow::ShortRead };
+        one.row = one.row.by_packets();
     }
     Push::Sent
 }
@@ -199,7 +212,7 @@ fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Pos
     };
     let Some((n, piece, at)) = local else { return Err(gone) };
     let stretch = piece.part(at, room.min(usize::try_from(max).unwrap_or(usize::MAX)));
-    if stretch.len() <= COPY && one.regs[n].is_none() {
+    if stretch.len() <= COPY && one.regs[n].is_none() && one.cq_data.is_none() {
         match copied(w, one, to, stretch, far, token) {
             Ok(posted) => return Ok((posted, stretch.len())),
             Err(Refused::Fault(Fault::NO_RDMA)) => {}
@@ -245,7 +258,8 @@ fn in_place<W: Wire>(
     token: TxToken,
 ) -> Result<Posted, Refused> {
     match one.job {
-        Job::Put(_) => w.write(to, stretch, reg, far, None, token),
+        // With a word for the target it is one stretch. [M8.10]
+        Job::Put(_) => w.write(to, stretch, reg, far, one.cq_data.map(|word| word as u32), token),
         _ => w.read(to, stretch, reg, far, token),
     }
 }

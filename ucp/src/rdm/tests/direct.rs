@@ -3,12 +3,13 @@
 
 use crate::rdm::Engine;
 use crate::rdm::ask::*;
+use crate::rdm::event::Reason;
 use crate::rdm::io::*;
 use crate::rdm::op::{Gather, Piece, Scatter};
 use crate::rdm::rma::{GetArgs, PutArgs, RmaRow};
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
-use crate::wire::{Iovs, RawAddr, RmaIov};
+use crate::wire::{Features, Iovs, PktType, RawAddr, RmaIov};
 
 const BASE: u64 = 0x1000;
 const KEY: u64 = 7;
@@ -25,6 +26,8 @@ struct Device {
     max: usize,
     full: bool,
     flying: Vec<(TxToken, Remote, What)>,
+    /// What came with writes for the target.
+    words: Vec<u32>,
     /// Registrations that live.
     regs: usize,
     /// Nothing can be registered.
@@ -74,9 +77,10 @@ impl Wire for Both<'_, '_> {
         from: Piece,
         _reg: &Reg,
         to: Remote,
-        _imm: Option<u32>,
+        imm: Option<u32>,
         token: TxToken,
     ) -> Result<Posted, Refused> {
+        self.device.words.extend(imm);
         self.device.post(to, from.len(), token, What::Write(from))
     }
 
@@ -113,15 +117,16 @@ impl Pair {
     /// Two nodes that have met.
     fn new(max: usize) -> Pair {
         let mut net = Net::new(2, 1, Manner::CALM);
+        let rdma = Rdma { read: max as u64, write: max as u64, write_imm: true };
+        for node in &mut net.nodes {
+            node.engine.set_rdma(node.wire, rdma);
+        }
         let peer = net.peer(0, 1);
         let mut byte = [0; 1];
         net.recv(1, &mut byte, exact(1), 0);
         net.send(0, peer, b"x", Some(1), Row::Eager);
         net.settle();
         net.outs(0);
-        let rdma = Rdma { read: max as u64, write: max as u64, write_imm: false };
-        let node = &mut net.nodes[0];
-        node.engine.set_rdma(node.wire, rdma);
         Pair {
             net,
             peer,
@@ -130,6 +135,7 @@ impl Pair {
                 max,
                 full: false,
                 flying: Vec::new(),
+                words: Vec::new(),
                 regs: 0,
                 unwilling: false,
             },
@@ -142,11 +148,13 @@ impl Pair {
     }
 
     fn put(&mut self, bytes: &[u8], remote: Iovs) -> Started<()> {
+        self.put_with_data(bytes, remote, None)
+    }
+
+    fn put_with_data(&mut self, bytes: &[u8], remote: Iovs, cq_data: Option<u64>) -> Started<()> {
         let (peer, local) = (self.peer, Gather::one(lend(bytes)));
         let row = RmaRow::DirectWrite;
-        self.with(|e, w| {
-            e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data: None, row, user: 4 })
-        })
+        self.with(|e, w| e.put(w, peer, PutArgs { local, remote, sync: Sync::No, cq_data, row, user: 4 }))
     }
 
     fn get(&mut self, room: &mut [u8], remote: Iovs) -> Started<()> {
@@ -284,4 +292,63 @@ fn memory_that_cannot_be_registered_goes_by_packets() {
     let bytes = letter(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
     assert_eq!((pair.net.flights.len(), pair.device.flying.len()), (1, 0));
+}
+
+// [M8.9]
+/// A peer whose handshake lacks the bit is asked by packets, in one direction as in the other.
+#[test]
+fn peers_that_do_not_say_so_are_asked_by_packets() {
+    for bits in [Features::RDMA_READ, Features::RDMA_WRITE] {
+        let mut pair = Pair::new(100);
+        let (peer, bytes, mut room) = (pair.peer, letter(3, 50), [0; 50]);
+        pair.net.nodes[0].engine.set_features(peer, bits);
+        pair.put(&bytes, iovs(&[(0, 50)]));
+        pair.get(&mut room, iovs(&[(0, 50)]));
+        let first: Vec<_> = pair.net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect();
+        let (packets, left) = match bits {
+            Features::RDMA_READ => (vec![PktType::EAGER_RTW], "a read"),
+            _ => (vec![PktType::SHORT_RTR], "a write"),
+        };
+        assert_eq!((first, pair.device.flying.len()), (packets, 1), "{left} by the device");
+    }
+}
+
+// [M8.10]
+/// Data for the target travel with a write of the device if they fit, and it is one that does not fit a packet.
+#[test]
+fn a_word_for_the_target_goes_along() {
+    let bytes = letter(3, 5000);
+    let whole = iovs(&[(0, 5000)]);
+    let mut pair = Pair::new(8000);
+    pair.device.mem = vec![0; 5000];
+    assert!(matches!(pair.put_with_data(&bytes, whole, Some(0xdead_beef)), Started::Pending(_)));
+    assert_eq!((pair.device.words.as_slice(), pair.device.flying.len()), (&[0xdead_beef][..], 1));
+    pair.land(0);
+    assert_eq!((pair.net.outs(0).len(), pair.device.regs), (1, 0));
+    assert_eq!(pair.device.mem, bytes);
+    // The target's device tells its engine.
+    let (wire, from) = (pair.net.nodes[1].wire, source(&address(0)));
+    pair.net.nodes[1].engine.on_imm(wire, from, 5000, 0xdead_beef);
+    let writer = pair.net.peer(1, 0);
+    let want = [Out::RemoteWrite { from: writer, len: 5000, cq_data: 0xdead_beef }];
+    assert_eq!(pair.net.outs(1).into_iter().filter(|out| *out == want[0]).count(), 1);
+    assert_eq!(pair.net.nodes[1].engine.stats().served(RmaRow::DirectWrite).bytes, 5000);
+    pair.net.nodes[1].engine.on_imm(wire, Source { node: 99, port: 1 }, 5000, 1);
+    assert!(pair.net.outs(1).is_empty(), "from nobody known");
+    assert_eq!(pair.net.nodes[1].engine.stats().dropped(Reason::UnknownSender), 1);
+
+    let by_packets = |len: usize, remote: Iovs, word: u64, bits: Features| {
+        let mut pair = Pair::new(5000);
+        let peer = pair.peer;
+        let met = pair.net.nodes[0].engine.features(peer).unwrap();
+        pair.net.nodes[0].engine.set_features(peer, met | bits);
+        pair.put_with_data(&bytes[..len], remote, Some(word));
+        assert!(pair.device.words.is_empty() && pair.device.flying.is_empty());
+        PktType(pair.net.flights[0].bytes[0])
+    };
+    let (none, long) = (Features::empty(), PktType::DC_LONGCTS_RTW);
+    assert_eq!(by_packets(100, iovs(&[(0, 100)]), 7, none), PktType::DC_EAGER_RTW);
+    assert_eq!(by_packets(5000, whole, 1 << 32, none), long);
+    assert_eq!(by_packets(5000, iovs(&[(0, 4000), (4000, 1000)]), 7, none), long);
+    assert_eq!(by_packets(5000, whole, 7, Features::UNSOLICITED_WRITE_RECV), long);
 }

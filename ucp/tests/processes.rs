@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
 use ucp::{ANY_TAG, Address, EXACT, Ep, EpParams, Error, ErrorMode, Worker};
@@ -110,6 +110,44 @@ fn both_ways(tls: &str) {
     assert!(child.wait().unwrap().success());
 }
 
+/// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.
+#[test]
+fn a_lost_nic_costs_no_message() {
+    for nics in [2, 4] {
+        let worker = context(&format!("efa*{nics}")).worker().unwrap();
+        let mut child = start("exchange", &format!("efa*{nics}/1:300"), &worker);
+        let ep = meet(&worker, ErrorMode::None);
+        exchange(&worker, &ep, 0);
+        while child.try_wait().unwrap().is_none() {
+            worker.progress();
+        }
+        assert!(child.wait().unwrap().success());
+        let rails = ep.rails();
+        let lost: Vec<bool> = rails.iter().map(|rail| rail.fault.is_some()).collect();
+        let want: Vec<bool> = (0..nics).map(|nic| nic == 1).collect();
+        assert!(rails[1].to_string().starts_with("softefa1 to [fe80::"), "{}", rails[1]);
+        assert!(lost == want && worker.stats().rare.rails_lost > 0, "{rails:?}");
+    }
+}
+
+/// The other side loses the NIC on which the two have met: what is under way ends with an error, and soon.
+#[test]
+fn the_loss_of_the_first_nic_is_an_error() {
+    let worker = context("efa*2").worker().unwrap();
+    let mut child = start("victim", "efa*2/0:20", &worker);
+    let ep = meet(&worker, ErrorMode::None);
+    let mut sends: Vec<_> = (0..100).map(|n| ep.tag_send(n, bytes(n, 100_000))).collect();
+    let since = Instant::now();
+    spin(&[&worker], &mut || sends.iter_mut().all(|s| s.is_done()));
+    assert!(since.elapsed() < Duration::from_secs(20), "keepalive asks every second");
+    let ends: Vec<_> = sends.into_iter().map(|s| s.wait().0).collect();
+    assert!(ends.iter().all(|end| *end == Err(Error::Unreachable)), "{ends:?}");
+    let first = ep.rails().swap_remove(0).to_string();
+    assert!(first.starts_with("softefa0 to [fe80::") && first.ends_with("peer is not reachable"), "{first}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 fn sleeps_until_a_message_comes(tls: &str) {
     let (here, there) = ends(tls);
     let worker = context(here).worker().unwrap();
@@ -168,7 +206,7 @@ macro_rules! on {
     )+};
 }
 
-on!(posix: "posix", efa: "efa");
+on!(posix: "posix", efa: "efa", two_nics: "efa*2", four_nics: "efa*4");
 
 // Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
 #[cfg(feature = "verbs")]

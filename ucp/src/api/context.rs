@@ -5,7 +5,7 @@ use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
-use crate::lane::{Iface, Lane, rdma};
+use crate::lane::{Iface, Lane, LaneIdx, rdma, together};
 use crate::rdm::rma::Order;
 use crate::rdm::{Engine, EngineConfig, Grant, Patience};
 use crate::select::Thresholds;
@@ -95,6 +95,10 @@ impl Context {
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
             patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },
+            rndv_rails: self.config.max_rndv_rails,
+            rndv_chunk: self.config.min_rndv_chunk as u64,
+            rma_rails: self.config.max_rma_rails,
+            rma_chunk: self.config.min_rma_chunk as u64,
             ..EngineConfig::default()
         });
         let mut lanes = Vec::with_capacity(ifaces.len());
@@ -120,9 +124,25 @@ impl Context {
             engine.set_rdma(wire, rdma(&iface));
             lanes.push(Lane { wire, raw, form, device: iface.device_addr(), iface });
         }
+        if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
+            set_rails(&mut engine, &lanes);
+        }
         let events = event_set(&lanes);
         let core = Core::new(engine, lanes, self.config.progress_batch, self.config.keepalive);
         Ok(Worker::new(core, events, limits, self.config.spin))
+    }
+}
+
+/// Tells the engine which lanes carry long transfers together.
+fn set_rails(engine: &mut Engine, lanes: &[Lane]) {
+    let mut done: Vec<LaneIdx> = Vec::new();
+    for at in (0..lanes.len()).map(|at| LaneIdx(at as u8)) {
+        let all = together(lanes, at);
+        if !done.contains(&at) && all.contains(&at) {
+            let wires: Vec<_> = all.iter().map(|at| lanes[usize::from(at.0)].wire).collect();
+            engine.set_rails(&wires);
+            done.extend(all);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, Row, Sync, Ta
 use super::buf::Held;
 use super::core::Core;
 use super::op::{FlushRequest, SendRequest};
+use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
 use super::{Address, ConnectError, Error, IoBuf, Worker};
 use crate::wire::Class;
@@ -85,6 +86,8 @@ pub(crate) struct EpState {
     pub peer: PeerId,
     /// Every lane that leads to it, cheapest first.
     lanes: ArrayVec<LaneIdx, MAX_LANES>,
+    /// Further lanes of the peer, for long transfers.
+    rails: Rails,
     /// Protocol by size: see [`table_index`].
     tables: [Table; 8],
     /// Why nothing can be sent, if so: closed, or failed.
@@ -141,12 +144,15 @@ impl Worker {
         let mut core = self.core();
         let routes = routes(&core.lanes, address)?;
         let mut tried = Vec::new();
-        let mut peer = None;
+        let (mut peer, mut rails) = (None, Rails::new());
         let mut lanes = ArrayVec::new();
         for route in &routes {
             if peer.is_none() {
                 match core.add_peer(route) {
-                    Ok(id) => peer = Some(id),
+                    Ok(id) => {
+                        rails = core.add_rails(id, route, address);
+                        peer = Some(id);
+                    }
                     Err(why) => {
                         let lane = &core.lanes[usize::from(route.lane.0)];
                         tried.push((lane.iface.attr().tl, why));
@@ -154,12 +160,12 @@ impl Worker {
                     }
                 }
             }
-            if lanes.try_push(route.lane).is_err() {
+            if !lanes.contains(&route.lane) && lanes.try_push(route.lane).is_err() {
                 break;
             }
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        Ok(self.make_ep(&mut core, peer, lanes, params))
+        Ok(self.make_ep(&mut core, peer, (lanes, rails), params))
     }
 
     /// An endpoint to a peer that has introduced itself.
@@ -169,14 +175,14 @@ impl Worker {
         core.paths.get(peer)?;
         let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
         let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
-        Some(self.make_ep(&mut core, peer, lanes, EpParams::default()))
+        Some(self.make_ep(&mut core, peer, (lanes, Rails::new()), EpParams::default()))
     }
 
     fn make_ep(
         &self,
         core: &mut Core,
         peer: PeerId,
-        lanes: ArrayVec<LaneIdx, MAX_LANES>,
+        (lanes, rails): (ArrayVec<LaneIdx, MAX_LANES>, Rails),
         params: EpParams,
     ) -> Ep {
         let wire = core.wire_caps(peer);
@@ -185,6 +191,7 @@ impl Worker {
         let state = Rc::new(EpState {
             peer,
             lanes,
+            rails,
             tables,
             refusal: Cell::new(None),
             errors: RefCell::new(params.errors),
@@ -204,6 +211,11 @@ impl Ep {
     /// The peer's number at this worker: what [`crate::rdm::RecvStatus::from`] names.
     pub fn peer(&self) -> PeerId {
         self.state.peer
+    }
+
+    /// The peer's further lanes.
+    pub(crate) fn further_lanes(&self) -> &Rails {
+        &self.state.rails
     }
 
     /// The lane that operations to the peer take.

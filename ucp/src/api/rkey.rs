@@ -4,7 +4,7 @@
 use uct::api::{Iface as _, Md as _};
 
 use crate::lane;
-use crate::rdm::Access;
+use crate::rdm::{Access, RailKeys};
 
 use super::Ep;
 
@@ -27,6 +27,10 @@ pub struct Rkey {
     pub(crate) lane: Option<lane::Rkey>,
     /// The number by which the peer's device knows it.
     device: Option<u64>,
+    /// The same on the peer's further lanes.
+    pub(crate) rails: RailKeys,
+    /// Fewest bytes that may go over those.
+    pub(crate) rail_from: u64,
 }
 
 /// Why bytes are not a remote key.
@@ -77,12 +81,13 @@ impl Packer {
 }
 
 /// A packed key, taken apart.
-struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     key: u64,
     addr: u64,
     len: u64,
     access: Access,
-    lanes: Vec<(u32, &'a [u8], Option<u64>)>,
+    /// Connid, key and device's number of each lane.
+    pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
 }
 
 fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
@@ -123,14 +128,21 @@ impl Ep {
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
-        Ok(Rkey { key: parts.key, addr: parts.addr, len: parts.len, access: parts.access, lane, device })
+        let rails = match device {
+            Some(_) => core.rail_keys(self.further_lanes(), &parts),
+            None => RailKeys::default(),
+        };
+        let rail_from = core.rail_from(&rails);
+        let Parts { key, addr, len, access, .. } = parts;
+        Ok(Rkey { key, addr, len, access, lane, device, rails, rail_from })
     }
 }
 
 impl Rkey {
     /// The key of a peer with another library: any address, as the peer says.
     pub fn of_key(key: u64) -> Rkey {
-        Rkey { key, addr: 0, len: u64::MAX, access: Access::all(), lane: None, device: None }
+        let (access, rails) = (Access::all(), RailKeys::default());
+        Rkey { key, addr: 0, len: u64::MAX, access, lane: None, device: None, rails, rail_from: u64::MAX }
     }
 
     /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
@@ -199,7 +211,7 @@ mod tests {
 
     #[test]
     fn ranges_do_not_wrap() {
-        let key = Rkey { key: 1, addr: 100, len: 50, access: Access::READ, lane: None, device: None };
+        let key = Rkey { addr: 100, len: 50, access: Access::READ, ..Rkey::of_key(1) };
         assert!(key.covers(100, 50, Access::READ) && key.covers(150, 0, Access::READ));
         for (remote, len) in [(99, 1), (100, 51), (150, 1), (0, u64::MAX), (u64::MAX, 101)] {
             assert!(!key.covers(remote, len, Access::READ), "{remote} {len}");

@@ -14,7 +14,8 @@ use crate::lane;
 use crate::rdm::quirks::direct_write;
 use crate::rdm::rma::Behind;
 use crate::rdm::{
-    Access, Gather, GetArgs, PutArgs, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf, Started as EngineStarted,
+    Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf,
+    Started as EngineStarted,
 };
 use crate::select::{Known, ReqHdr, RmaKey, RmaOp, RmaWays, Sync, explain_rma, put_row};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
@@ -167,7 +168,9 @@ impl Ep {
             Some(key) if core.may_write(self, len, params) => (RmaRow::DirectWrite, key),
             _ => (put_row(self.worker().limits(), len), rkey.key),
         };
-        core.put(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
+        let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
+        let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
+        core.put(self, local, iov, (row, rails), params)
     }
 
     /// Writes pieces of memory, as one run of bytes, to pieces of the peer's memory: up to four on either side, of the same
@@ -195,7 +198,7 @@ impl Ep {
         let (remote, direct) = pieces(remote, Access::WRITE, direct)?;
         let by_packets = put_row(self.worker().limits(), gather.len());
         let row = if direct { RmaRow::DirectWrite } else { by_packets };
-        self.worker().core().put(self, gather, remote, row, params)
+        self.worker().core().put(self, gather, remote, (row, None), params)
     }
 
     /// Reads `len` bytes of the peer's memory at `remote` into `buf`. // HOT
@@ -232,7 +235,9 @@ impl Ep {
             Some(key) => (RmaRow::DirectRead, key),
             None => (RmaRow::ShortRead, rkey.key),
         };
-        core.get(self, local, Iovs::one(RmaIov { addr: remote, len: len as u64, key }), row, params)
+        let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
+        let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
+        core.get(self, local, iov, (row, rails), params)
     }
 
     /// Reads pieces of the peer's memory, as one run of bytes, into pieces of memory: up to four on either side, of the same
@@ -257,7 +262,7 @@ impl Ep {
         }
         let (remote, direct) = pieces(remote, Access::READ, true)?;
         let row = if direct { RmaRow::DirectRead } else { RmaRow::ShortRead };
-        self.worker().core().get(self, scatter, remote, row, params)
+        self.worker().core().get(self, scatter, remote, (row, None), params)
     }
 
     /// Writes to the peer's memory. Ends when the buffer may be reused.
@@ -369,13 +374,17 @@ impl Core {
         ep: &Ep,
         local: Gather,
         remote: Iovs,
-        row: RmaRow,
+        (row, rails): (RmaRow, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<Started<()>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         let args = PutArgs { local, remote, sync: p.sync, cq_data: p.cq_data, row, user };
-        match engine.put(&mut wire, ep.peer(), args) {
+        let started = match rails {
+            None => engine.put(&mut wire, ep.peer(), args),
+            Some(keys) => engine.put_over(&mut wire, ep.peer(), args, keys),
+        };
+        match started {
             EngineStarted::Done(()) => Ok(Started::Done(())),
             EngineStarted::Pending(op) => {
                 Ok(Started::Running(RequestId(reqs.start(Role::One(op, local.len()), p.done))))
@@ -389,14 +398,18 @@ impl Core {
         ep: &Ep,
         local: Scatter,
         remote: Iovs,
-        row: RmaRow,
+        (row, rails): (RmaRow, Option<&RailKeys>),
         p: &RmaParams,
     ) -> Result<Started<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
         let user = u64::from(reqs.next_id()?.raw());
         let len = local.len();
         let args = GetArgs { local, remote, row, user };
-        match engine.get(&mut wire, ep.peer(), args) {
+        let started = match rails {
+            None => engine.get(&mut wire, ep.peer(), args),
+            Some(keys) => engine.get_over(&mut wire, ep.peer(), args, keys),
+        };
+        match started {
             EngineStarted::Done(()) => Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
             EngineStarted::Pending(op) => {
                 Ok(Started::Running(RequestId(reqs.start(Role::One(op, len), p.done))))

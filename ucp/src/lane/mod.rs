@@ -18,7 +18,7 @@ pub(crate) use bind::{Bound, Paths, fault_of};
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
 pub(crate) use regs::{Regs, rdma};
 pub(crate) use rx::{FlushEnd, Intake, comp_of_flush};
-pub(crate) use wireup::{Route, routes};
+pub(crate) use wireup::{Route, further, routes, together};
 
 /// The interface type of every lane: a transport chosen at run time, called without indirection.
 pub type Iface = uct::any::Iface;

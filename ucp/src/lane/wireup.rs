@@ -6,7 +6,7 @@ use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 
 use crate::api::{Address, ConnectError, Entry, process};
 
-use super::{Lane, LaneIdx, RawBytes};
+use super::{Lane, LaneIdx, RawBytes, rdma};
 
 /// Bytes of the message by which lanes are compared: latency counts, and bandwidth a little.
 const TYPICAL: f64 = 1024.0;
@@ -52,6 +52,38 @@ pub(crate) fn routes<'a>(lanes: &[Lane], address: &'a Address) -> Result<Vec<Rou
         });
     }
     Err(ConnectError::Unreachable { tried })
+}
+
+/// The ways by further lanes that go beside `main`: the lanes of its kind that read and write memory, each with one of the
+/// peer's. Both sides count from the pair of `main` on, so that they pair the same.
+pub(crate) fn further<'a>(lanes: &[Lane], main: &Route<'a>, address: &'a Address) -> Vec<Route<'a>> {
+    let ours = together(lanes, main.lane);
+    let tl = main.entry.tl();
+    let theirs: Vec<&Entry> = address.entries.iter().filter(|entry| entry.tl() == tl).collect();
+    let first = |at: Option<usize>| at.unwrap_or(0);
+    let here = first(ours.iter().position(|lane| *lane == main.lane));
+    let there = first(theirs.iter().position(|entry| std::ptr::eq(*entry, main.entry)));
+    let pair = |n: usize| {
+        let at = ours[(here + n) % ours.len()];
+        let entry = theirs[(there + n) % theirs.len()];
+        let lane = &lanes[usize::from(at.0)];
+        lane.iface.reachable(&entry.device, &entry.iface).ok()?;
+        let raw = lane.form.raw(&entry.iface, entry.connid)?;
+        Some(Route { lane: at, entry, raw, cost: main.cost })
+    };
+    (1..ours.len().min(theirs.len())).filter_map(pair).collect()
+}
+
+/// The lanes that carry long transfers together with `lane`, itself included, in the worker's order: of one transport, on a
+/// network, and with RDMA.
+pub(crate) fn together(lanes: &[Lane], lane: LaneIdx) -> Vec<LaneIdx> {
+    let tl = lanes[usize::from(lane.0)].iface.attr().tl;
+    let goes = |lane: &Lane| {
+        let attr = lane.iface.attr();
+        attr.tl == tl && attr.kind == DevKind::Net && rdma(&lane.iface).read > 0
+    };
+    let all = lanes.iter().enumerate().filter(|(_, lane)| goes(lane));
+    all.map(|(at, _)| LaneIdx(at as u8)).collect()
 }
 
 /// Estimated time of a typical message, ns.

@@ -164,6 +164,11 @@ impl Engine {
         }
     }
 
+    /// Its limits.
+    pub fn config(&self) -> &EngineConfig {
+        &self.cfg
+    }
+
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
         let (grant, order, rdma) = (Grant::Window, Order::None, Rdma::NONE);

@@ -49,15 +49,33 @@ pub fn ends(tls: &str) -> (&str, &str) {
     tls.split_once('|').unwrap_or((tls, tls))
 }
 
-/// A context on a `UCX_TLS` value, on `verbs` (`efa` on a device of libibverbs) or on `soft` (`efa` on the software
+/// A context on a `UCX_TLS` value, on `efa*` and what [`several_nics`] takes, on `verbs` (`efa` on a device of libibverbs) or on `soft` (`efa` on the software
 /// device of this process).
 pub fn context(tls: &str) -> Context {
     let source = match tls {
         "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
         "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
-        tls => Source::empty().with("UCX_TLS", tls),
+        tls => match tls.strip_prefix("efa*") {
+            Some(nics) => several_nics(nics),
+            None => Source::empty().with("UCX_TLS", tls),
+        },
     };
     Context::configured(source).unwrap()
+}
+
+/// `efa` on several software NICs, of which one may go down after so many packets: `4`, `4/1:300`. Messages are read, and
+/// spread over NICs, from smaller sizes on than by default.
+fn several_nics(words: &str) -> Source {
+    let (nics, down) = words.split_once('/').unwrap_or((words, ""));
+    let keys = [
+        ("UCX_TLS", "efa"),
+        ("SOFTEFA_DEVICES", nics),
+        ("SOFTEFA_DOWN", down),
+        ("UCX_MIN_READ", "64k"),
+        ("UCX_MIN_RNDV_CHUNK_SIZE", "16k"),
+        ("UCX_MIN_RMA_CHUNK_SIZE", "16k"),
+    ];
+    keys.iter().fold(Source::empty(), |source, (key, value)| source.with(key, value))
 }
 
 /// What `UCX_NET_DEVICES` names, or else the first device of libibverbs: those have a port in their names.

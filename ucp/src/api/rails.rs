@@ -1,0 +1,92 @@
+//! Several NICs: the further lanes of a worker that an endpoint's long transfers take beside its first one. Made by
+//! `Worker::connect`; what goes over them is the engine's affair (`rdm::rails`). Never on the way of a message.
+
+use arrayvec::ArrayVec;
+use uct::api::Iface as _;
+
+use crate::lane::{Route, further};
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::{MAX_RAILS, RailKeys};
+use crate::wire::RawAddr;
+
+use super::core::Core;
+use super::rkey::Parts;
+use super::{Address, Ep};
+
+/// The further lanes of an endpoint, as peers of the engine.
+pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
+
+/// A NIC that long transfers of an endpoint may go over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rail {
+    /// Our device.
+    pub device: String,
+    /// The peer's lane.
+    pub peer: RawAddr,
+    /// Whether the two lanes have met: until then it carries nothing. The first one always carries what there is.
+    pub met: bool,
+    /// Why it is lost, if it is.
+    pub fault: Option<Fault>,
+}
+
+impl std::fmt::Display for Rail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to {}: ", self.device, self.peer)?;
+        match self.fault {
+            Some(fault) => write!(f, "{fault}"),
+            None => f.write_str(if self.met { "met" } else { "not met yet" }),
+        }
+    }
+}
+
+impl Core {
+    /// Makes the further lanes of a peer known to the engine. One that cannot be connected to is left out.
+    pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
+        let mut rails = Rails::new();
+        for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {
+            match self.add_peer(&route) {
+                Ok(rail) => rails.push(rail),
+                Err(why) => {
+                    let device = &self.lanes[usize::from(route.lane.0)].iface.attr().dev;
+                    tracing::debug!(peer = peer.0, device, "no further lane: {why}");
+                }
+            }
+        }
+        let (engine, mut wire, _) = self.split();
+        engine.link(&mut wire, peer, &rails);
+        rails
+    }
+
+    /// The keys of a peer's memory on its further lanes.
+    pub(crate) fn rail_keys(&self, rails: &Rails, parts: &Parts<'_>) -> RailKeys {
+        std::array::from_fn(|n| {
+            let connid = self.engine.peer_info(*rails.get(n)?)?.addr.connid;
+            let (.., word) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
+            *word
+        })
+    }
+
+    /// Fewest bytes of a put or get that may go over several lanes of a peer.
+    pub(crate) fn rail_from(&self, keys: &RailKeys) -> u64 {
+        if keys.iter().all(Option::is_none) {
+            u64::MAX
+        } else {
+            self.engine.config().rma_chunk.saturating_mul(2)
+        }
+    }
+}
+
+impl Ep {
+    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes.
+    pub fn rails(&self) -> Vec<Rail> {
+        let core = self.worker().core();
+        let all = std::iter::once(self.peer()).chain(self.further_lanes().iter().copied());
+        let rail = |peer: PeerId| {
+            let view = core.engine.peer_info(peer)?;
+            let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
+            let device = lane.iface.attr().dev.clone();
+            Some(Rail { device, peer: view.addr, met: view.features.is_some(), fault: view.fault })
+        };
+        all.filter_map(rail).collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! Long transfers over several software NICs: which NICs an endpoint has, that the bytes go over all of them, and the
+//! settings that say over how many.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{Access, Context, EpParams, RmaParams, Worker};
+use ucs::config::Source;
+
+const LEN: usize = 3 << 20;
+
+fn source(nics: &str) -> Source {
+    Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_DEVICES", nics)
+}
+
+fn pair(source: &Source) -> Pair {
+    let context = Context::configured(source.clone()).unwrap();
+    let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+    let (mut here, mut there) = (pair.a.tag_recv(0, !0, vec![0; 1]), pair.b.tag_recv(0, !0, vec![0; 1]));
+    let (mut one, mut other) = (pair.ab.tag_send(0, vec![1]), pair.ba.tag_send(0, vec![1]));
+    pair.until(|| here.is_done() && there.is_done() && one.is_done() && other.is_done());
+    pair.settle();
+    pair
+}
+
+fn devices(pair: &Pair) -> Vec<String> {
+    let rails = pair.ab.rails();
+    assert!(rails.iter().all(|rail| rail.met && rail.fault.is_none()), "{rails:?}");
+    rails.into_iter().map(|rail| rail.device).collect()
+}
+
+fn pieces(worker: &Worker) -> u64 {
+    worker.stats().rare.pieces
+}
+
+fn message(pair: &Pair, seed: u64) {
+    let mut recv = pair.b.tag_recv(9, !0, Vec::with_capacity(LEN));
+    let mut send = pair.ab.tag_send(9, bytes(seed, LEN));
+    pair.until(|| recv.is_done() && send.is_done());
+    let (status, room) = recv.wait();
+    assert_eq!(status.map(|status| status.len), Ok(LEN));
+    assert!(room == bytes(seed, LEN), "bytes differ");
+}
+
+fn put_and_get(pair: &Pair, seed: u64) {
+    let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
+    let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
+    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let mut put = pair.ab.put_with(bytes(seed, LEN), mem.addr(), &rkey, &sync);
+    pair.until(|| put.is_done());
+    assert_eq!(put.wait().0, Ok(()));
+    let mut there = vec![0; LEN];
+    mem.read(0, &mut there);
+    assert!(there == bytes(seed, LEN), "bytes differ");
+    let mut get = pair.ab.get(Vec::with_capacity(LEN), mem.addr(), &rkey);
+    pair.until(|| get.is_done());
+    let (status, here) = get.wait();
+    assert_eq!(status.map(|status| status.len), Ok(LEN));
+    assert!(here == bytes(seed, LEN), "bytes differ");
+}
+
+#[test]
+fn messages_puts_and_gets_go_over_every_nic() {
+    for (nics, used) in [("1", 1), ("2", 2), ("4", 4), ("6", 4)] {
+        let pair = pair(&source(nics));
+        let names: Vec<String> = (0..used).map(|nic| format!("softefa{nic}")).collect();
+        assert_eq!(devices(&pair), names);
+        assert_eq!(pair.ab.transports().len(), nics.parse::<usize>().unwrap().min(4), "each lane once");
+        message(&pair, 1);
+        // With one NIC nothing is cut.
+        let cut = if used > 1 { used } else { 0 };
+        assert_eq!((pieces(&pair.a), pieces(&pair.b)), (0, cut));
+        put_and_get(&pair, 2);
+        assert_eq!((pieces(&pair.a), pieces(&pair.b)), (2 * cut, cut));
+    }
+}
+
+#[test]
+fn settings_say_which_nics_and_how_many() {
+    let named = pair(&source("4").with("UCX_NET_DEVICES", "softefa1,softefa3"));
+    assert_eq!(devices(&named), ["softefa1", "softefa3"]);
+    message(&named, 3);
+    assert_eq!(pieces(&named.b), 2);
+    let limits = source("4").with("UCX_MAX_RNDV_RAILS", "3").with("UCX_MAX_RMA_RAILS", "2");
+    let limited = pair(&limits);
+    message(&limited, 4);
+    put_and_get(&limited, 5);
+    assert_eq!((pieces(&limited.a), pieces(&limited.b)), (4, 3));
+    let none = pair(&source("4").with("UCX_MAX_RNDV_RAILS", "1").with("UCX_MAX_RMA_RAILS", "1"));
+    message(&none, 6);
+    put_and_get(&none, 7);
+    assert_eq!((pieces(&none.a), pieces(&none.b)), (0, 0));
+    let coarse =
+        pair(&source("4").with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MIN_RMA_CHUNK_SIZE", "2m"));
+    message(&coarse, 8);
+    put_and_get(&coarse, 9);
+    assert_eq!((pieces(&coarse.a), pieces(&coarse.b)), (0, 3), "as many as there are chunks");
+}
+
+/// Workers with different numbers of NICs use what they have in common; one that knows the other by its raw address only,
+/// as a libfabric endpoint does, one.
+#[test]
+fn what_two_workers_have_in_common() {
+    let open = |nics| Context::configured(source(nics)).unwrap().worker().unwrap();
+    let (a, b) = (open("2"), open("4"));
+    let raw = ucp::Address::unpack(&b.address().efa_raw().unwrap()).unwrap();
+    let bare = a.connect(&raw, EpParams::default()).unwrap();
+    assert_eq!(bare.rails().len(), 1);
+    let pair = Pair::of(a, b);
+    message(&pair, 10);
+    pair.settle();
+    message(&pair, 11);
+    assert_eq!(devices(&pair), ["softefa0", "softefa1"]);
+    assert_eq!(pieces(&pair.b), 2);
+}

@@ -43,15 +43,31 @@ void step_mem(void)
 	printf("ok %#" PRIx64 " %#" PRIx64 "\n", (uint64_t)(uintptr_t)r->buf.base, fi_mr_key(r->buf.mr));
 }
 
+static struct region *find_region(void)
+{
+	for (int i = 0; i < n_regions; i++) {
+		if (strcmp(regions[i].id, words[1]) == 0)
+			return &regions[i];
+	}
+	no("no such memory");
+	return NULL;
+}
+
 /* look ID: answers the sum of its bytes, and whether those behind it are as they were. */
 void step_look(void)
 {
-	for (int i = 0; i < n_regions; i++) {
-		if (strcmp(regions[i].id, words[1]) == 0) {
-			const struct buf *buf = &regions[i].buf;
-			printf("ok %016" PRIx64 " %s\n", sum_of(buf, buf->len), guard(buf, buf->len));
-			return;
-		}
-	}
-	no("no such memory");
+	const struct region *r = find_region();
+	if (r)
+		printf("ok %016" PRIx64 " %s\n", sum_of(&r->buf, r->buf.len), guard(&r->buf, r->buf.len));
+}
+
+/* forget ID: nobody may reach it any more. */
+void step_forget(void)
+{
+	struct region *r = find_region();
+	if (!r)
+		return;
+	unmake(&r->buf);
+	*r = regions[--n_regions];
+	ok();
 }

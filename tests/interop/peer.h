@@ -95,6 +95,7 @@ bool progress(void);
 /* memory.c: memory that the other end may write, read and change. */
 void step_mem(void);
 void step_look(void);
+void step_forget(void);
 void drop_regions(void);
 
 /* steps.c: false at the end of the script. */

@@ -184,6 +184,7 @@ static const struct {
 	{ "open", 1, false, step_open },     { "close", 1, false, step_close },   { "version", 1, false, step_version },
 	{ "peer", 1, false, step_peer },     { "stall", 1, false, step_stall },   { "go", 1, false, step_go },
 	{ "mem", 3, true, step_mem },        { "look", 2, true, step_look },      { "can", 2, true, step_can },
+	{ "forget", 2, true, step_forget },
 	{ "cancel", 2, true, step_cancel },  { "peek", 2, true, step_peek },      { "recv", 3, true, step_recv },
 	{ "claim", 3, true, step_claim },    { "send", 3, true, step_send },      { "write", 3, true, step_write },
 	{ "read", 3, true, step_read },      { "atomic", 3, true, step_atomic },  { "fetch", 3, true, step_fetch },

@@ -9,6 +9,8 @@ pub const MTU: usize = 8928;
 const MEDIUM_MAX: usize = 65536;
 /// Smallest message that is read, where that can be done, bytes.
 const MIN_READ: usize = 1 << 20;
+/// Smallest write that is read, likewise.
+const MIN_READ_WRITE: usize = 65_536;
 
 /// A subprotocol for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -114,7 +116,10 @@ impl Nic {
     /// Settings of both ends. Reads are made in pieces.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Nic::Packets => &[("FI_EFA_USE_DEVICE_RDMA", "0")],
+            // 1.17 begins a long write by RDMA read before it knows whether there is any (wire facts 3.4).
+            Nic::Packets => {
+                &[("FI_EFA_USE_DEVICE_RDMA", "0"), ("FI_EFA_INTER_MIN_READ_WRITE_SIZE", "1000000000")]
+            }
             Nic::Rdma => &[("FI_EFA_USE_DEVICE_RDMA", "1"), LIBFABRIC_PIECES, OUR_PIECES],
             Nic::Runts => &[
                 ("FI_EFA_USE_DEVICE_RDMA", "1"),
@@ -159,6 +164,8 @@ pub enum What {
     Message(Protocol, Delivery, Kind),
     /// Writes to the other end's memory, by packets.
     Write(Length, Delivery),
+    /// Writes that the other end reads out of the writer's memory.
+    LongReadWrite(Delivery),
     /// Reads of it, by packets.
     Read(Length),
     /// Reads of it by the device, which asks nobody.
@@ -200,6 +207,7 @@ impl What {
         for length in [Length::Short, Length::Long] {
             all.extend(DELIVERIES.map(|delivery| What::Write(length, delivery)));
         }
+        all.extend(DELIVERIES.map(What::LongReadWrite));
         all.extend([Length::Short, Length::Long].map(What::Read));
         all.push(What::DirectRead);
         let atomics = [Atomic::Write, Atomic::ConfirmedWrite, Atomic::Fetch, Atomic::Compare];
@@ -226,6 +234,7 @@ impl What {
             }
             What::Write(Length::Short, delivery) => format!("{}EAGER_RTW", dc(delivery)),
             What::Write(Length::Long, delivery) => format!("{}LONGCTS_RTW", dc(delivery)),
+            What::LongReadWrite(_) => "LONGREAD_RTW".into(),
             What::Read(Length::Short) => "SHORT_RTR".into(),
             What::Read(Length::Long) => "LONGCTS_RTR".into(),
             What::DirectRead => "RDMA_READ".into(),
@@ -240,7 +249,7 @@ impl What {
     pub fn nic(self) -> Nic {
         match self {
             What::Message(Protocol::RuntRead, ..) => Nic::Runts,
-            What::Message(Protocol::LongRead, ..) | What::DirectRead => Nic::Rdma,
+            What::Message(Protocol::LongRead, ..) | What::LongReadWrite(_) | What::DirectRead => Nic::Rdma,
             _ => Nic::Packets,
         }
     }
@@ -248,7 +257,9 @@ impl What {
     /// Whether its end has to be confirmed.
     pub fn delivery(self) -> Delivery {
         match self {
-            What::Message(_, delivery, _) | What::Write(_, delivery) => delivery,
+            What::Message(_, delivery, _) | What::Write(_, delivery) | What::LongReadWrite(delivery) => {
+                delivery
+            }
             What::Atomic(Atomic::ConfirmedWrite) => Delivery::Complete,
             _ => Delivery::Plain,
         }
@@ -281,7 +292,7 @@ impl Cell {
             What::Write(_, Delivery::Complete) => 16 + 24,
             // It is the answer that has to fit, with room to spare.
             What::Read(_) => return (MTU - 24 - 1, MTU - 24),
-            What::DirectRead | What::Atomic(_) => 0,
+            What::LongReadWrite(_) | What::DirectRead | What::Atomic(_) => 0,
         };
         // Behind a raw address, or a connection id.
         let (longest, shortest) = (MTU - fixed - 40, MTU - fixed - 4);
@@ -331,6 +342,7 @@ impl Cell {
             What::Message(Protocol::LongRead | Protocol::RuntRead, ..) => {
                 vec![MIN_READ, MIN_READ + 1, 1_300_000, 2 * MIN_READ + 7]
             }
+            What::LongReadWrite(_) => vec![MIN_READ_WRITE, MIN_READ_WRITE + 1, 500_001, 1 << 20],
             What::DirectRead => vec![0, 1, 8, 4096, 65_536, 300_001, 1 << 20],
             What::Write(Length::Short, _) | What::Read(Length::Short) => vec![0, 1, 8, 4096, max - 1, max],
             What::Write(Length::Long, _) | What::Read(Length::Long) => {
@@ -360,7 +372,7 @@ mod tests {
     #[test]
     fn packets_are_named_as_on_the_wire() {
         let names: Vec<String> = What::all().into_iter().map(What::packet).collect();
-        assert_eq!(names.len(), 29);
+        assert_eq!(names.len(), 31);
         let known: Vec<String> = (0..=255).map(|ty| ucp::wire::PktType(ty).to_string()).collect();
         for name in names.into_iter().filter(|name| name != "RDMA_READ") {
             assert!(known.contains(&name), "{name}");

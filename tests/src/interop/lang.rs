@@ -45,7 +45,8 @@ impl Line {
     }
 }
 
-fn number(text: &str) -> Option<u64> {
+/// Decimal, or hexadecimal behind `0x`.
+pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),

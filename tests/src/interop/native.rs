@@ -15,10 +15,8 @@ use ucp::{
 };
 
 use super::lang::{Line, bytes, raw_address, sum};
-use super::native_rma::{Atomic, Memories, params, target};
+use super::native_rma::{Atomic, GUARD_BYTE, Listed, Memories};
 
-/// What receive buffers hold before a message comes.
-const GUARD_BYTE: u8 = 0xa5;
 /// Empty rounds before a round may sleep.
 const BUSY_ROUNDS: u32 = 64;
 
@@ -26,8 +24,7 @@ const BUSY_ROUNDS: u32 = 64;
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
-    Write(SendRequest<Vec<u8>>),
-    Read(RecvRequest<Box<[u8]>>),
+    Listed(Listed),
     Atomic(Atomic),
 }
 
@@ -108,6 +105,7 @@ fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
         (_, None) => Err("open comes first".into()),
         ("mem", Some(play)) => play.memories.add(&play.worker, line),
         ("look", Some(play)) => play.memories.look(line),
+        ("forget", Some(play)) => play.memories.forget(line).map(|()| String::new()),
         (_, Some(play)) => play.step(name, line).map(|()| String::new()),
     }
 }
@@ -173,17 +171,9 @@ impl Play {
                 let request = self.to(line)?.send(message, &params);
                 self.ops.push((id(line)?, Op::Send(request)));
             }
-            "write" => {
-                let (remote, rkey) = target(line)?;
-                let out = bytes(length(line)?, line.number("seed").unwrap_or(0));
-                let request = self.to(line)?.put_with(out, remote, &rkey, &params(line));
-                self.ops.push((id(line)?, Op::Write(request)));
-            }
-            "read" => {
-                let (remote, rkey) = target(line)?;
-                let room = vec![GUARD_BYTE; length(line)?].into_boxed_slice();
-                let request = self.to(line)?.get(room, remote, &rkey);
-                self.ops.push((id(line)?, Op::Read(request)));
+            "write" | "read" => {
+                let listed = Listed::start(self.to(line)?, name, line)?;
+                self.ops.push((id(line)?, Op::Listed(listed)));
             }
             "atomic" | "fetch" | "compare" => {
                 let atomic = Atomic::start(self.to(line)?, name, line)?;
@@ -245,15 +235,9 @@ impl Play {
                     Ok((Err(e), _)) => say(&failure(&id, "send", e)),
                     Err(request) => self.ops.push((id, Op::Send(request))),
                 },
-                Op::Write(request) => match request.test() {
-                    Ok((Ok(()), _)) => say(&format!("done {id} write")),
-                    Ok((Err(e), _)) => say(&failure(&id, "write", e)),
-                    Err(request) => self.ops.push((id, Op::Write(request))),
-                },
-                Op::Read(request) => match request.test() {
-                    Ok((Ok(_), buf)) => say(&format!("done {id} read sum={:016x}", sum(&buf))),
-                    Ok((Err(e), _)) => say(&failure(&id, "read", e)),
-                    Err(request) => self.ops.push((id, Op::Read(request))),
+                Op::Listed(listed) => match listed.ended(&id, &self.worker) {
+                    Some(line) => say(&line),
+                    None => self.ops.push((id, Op::Listed(listed))),
                 },
                 Op::Atomic(atomic) => match atomic.ended(&id, &self.worker) {
                     Some(line) => say(&line),

@@ -2,10 +2,16 @@
 //! Used by `native`. Keeps buffers for ever: the process ends with its script.
 
 use ucp::{
-    Access, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, RequestId, Rkey, RmaParams, Started, Worker,
+    Access, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, Piece, RemotePiece, RequestId, Rkey, RmaParams,
+    Started, Worker,
 };
 
 use super::lang::{Line, bytes, sum, values};
+
+/// What buffers hold before anything comes.
+pub const GUARD_BYTE: u8 = 0xa5;
+/// Bytes behind each piece that nobody may touch.
+const GUARD: usize = 64;
 
 /// Memory that the other end may reach, by name.
 #[derive(Default)]
@@ -26,6 +32,13 @@ impl Memories {
         Ok(answer)
     }
 
+    /// `forget ID`: nobody may reach it any more.
+    pub fn forget(&mut self, line: &Line) -> Result<(), String> {
+        let at = self.0.iter().position(|(name, _)| Some(&**name) == line.word(1)).ok_or("no such memory")?;
+        self.0.remove(at);
+        Ok(())
+    }
+
     /// `look ID`: answers the sum of its bytes.
     pub fn look(&self, line: &Line) -> Result<String, String> {
         let (_, mem) =
@@ -42,11 +55,19 @@ pub fn contents(line: &Line, len: usize, seed: &str) -> Vec<u8> {
     line.number("type").map_or_else(|| bytes(len, seed), |ty| values(len, ty, seed))
 }
 
-/// Where a step wants to go: address and key of the other end's memory.
-pub fn target(line: &Line) -> Result<(u64, Rkey), String> {
-    let addr = line.number("addr").ok_or("no address")?;
-    let key = line.number("key").ok_or("no key")?;
-    Ok((addr, if line.has("rdma") { Rkey::of_device_key(key) } else { Rkey::of_key(key) }))
+/// Where a step wants to go: address, key and, of a list, the length of each piece.
+pub fn target(line: &Line) -> Result<Vec<(u64, Rkey, usize)>, String> {
+    let rkey = |key| if line.has("rdma") { Rkey::of_device_key(key) } else { Rkey::of_key(key) };
+    let Some(list) = line.value("far") else {
+        let addr = line.number("addr").ok_or("no address")?;
+        return Ok(vec![(addr, rkey(line.number("key").ok_or("no key")?), 0)]);
+    };
+    let piece = |text: &str| {
+        let mut words = text.split(':').map(super::lang::number);
+        let (addr, len, key) = (words.next()??, words.next()??, words.next()??);
+        Some((addr, rkey(key), len as usize))
+    };
+    list.split(',').map(piece).collect::<Option<_>>().ok_or_else(|| "no list of ADDR:LEN:KEY".into())
 }
 
 /// What a put is besides its bytes.
@@ -69,7 +90,7 @@ pub struct Atomic {
 impl Atomic {
     /// `atomic|fetch|compare ID LEN op= type= count= seed= [cseed=] addr= key= [dc]`.
     pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Atomic, String> {
-        let (remote, rkey) = target(line)?;
+        let (remote, rkey, _) = target(line)?.pop().ok_or("no target")?;
         let len = line.number_at(2).ok_or("no length")? as usize;
         let code = |key: &str| line.number(key).map(|n| n as u32).ok_or_else(|| format!("no {key}"));
         let op = AtomicOp::try_from(code("op")?).map_err(|e| e.to_string())?;
@@ -99,11 +120,7 @@ impl Atomic {
         };
         // SAFETY: the buffers are as long as the elements (checked) and live as long as the process; nobody else has
         // them until the operation's end.
-        let state = match unsafe { ep.atomic_raw(remote, &rkey, &params) } {
-            Ok(Started::Running(id)) => Ok(id),
-            Ok(Started::Done(_)) => Err(Ok(())),
-            Err(e) => Err(Err(e)),
-        };
+        let state = begun(unsafe { ep.atomic_raw(remote, &rkey, &params) });
         Ok(Atomic { verb, result, state })
     }
 
@@ -123,5 +140,87 @@ impl Atomic {
         // SAFETY: leaked, and the operation has ended.
         let old = unsafe { &*self.result };
         Some(format!("done {id} {verb} sum={:016x}", sum(old)))
+    }
+}
+
+/// A write or read with pieces of memory at either side.
+pub struct Listed {
+    verb: &'static str,
+    /// All pieces, the first one last, with guard bytes behind each.
+    all: *mut [u8],
+    pieces: Vec<Piece>,
+    state: Result<RequestId, Result<(), Error>>,
+}
+
+impl Listed {
+    /// `write|read ID LEN seed= parts= far= [data=] [dc] [rdma]`.
+    pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Listed, String> {
+        let far = target(line)?;
+        let len = line.number_at(2).ok_or("no length")? as usize;
+        let parts = line.number("parts").unwrap_or(1).clamp(1, 4) as usize;
+        let mut room = vec![GUARD_BYTE; len + parts * GUARD];
+        let out = bytes(len, line.number("seed").unwrap_or(0));
+        let mut places = Vec::new();
+        let (mut at, mut left) = (room.len(), len);
+        for k in 0..parts {
+            let some = if k + 1 == parts { left } else { len * (k + 1) / 10 };
+            at -= some + GUARD;
+            if verb == "write" {
+                room[at..at + some].copy_from_slice(&out[len - left..len - left + some]);
+            }
+            places.push((at, some));
+            left -= some;
+        }
+        let all: *mut [u8] = Box::leak(room.into_boxed_slice());
+        let pieces: Vec<Piece> = places
+            .iter()
+            .map(|(at, len)| Piece { addr: all.cast::<u8>().wrapping_add(*at), len: *len })
+            .collect();
+        let remote: Vec<RemotePiece<'_>> =
+            far.iter().map(|(addr, rkey, len)| RemotePiece { addr: *addr, len: *len, rkey }).collect();
+        let (verb, state) = if verb == "write" {
+            // SAFETY: the pieces are leaked; nobody has them until the operation's end.
+            let started = unsafe { ep.put_iov_raw(&pieces, &remote, &params(line)) };
+            ("write", begun(started))
+        } else {
+            // SAFETY: as above.
+            let started = unsafe { ep.get_iov_raw(&pieces, &remote, &params(line)) };
+            ("read", begun(started))
+        };
+        Ok(Listed { verb, all, pieces, state })
+    }
+
+    /// Its line, if it has ended.
+    pub fn ended(&self, id: &str, worker: &Worker) -> Option<String> {
+        let result = match self.state {
+            Ok(request) => worker.test(request)?.map(drop),
+            Err(result) => result,
+        };
+        let verb = self.verb;
+        if let Err(e) = result {
+            return Some(format!("fail {id} {verb} error=other why=\"{e}\""));
+        }
+        if verb == "write" {
+            return Some(format!("done {id} {verb}"));
+        }
+        // SAFETY: leaked, and the operation has ended.
+        let all = unsafe { &*self.all };
+        let base = self.all.cast::<u8>().addr();
+        let (mut there, mut intact) = (Vec::new(), true);
+        for Piece { addr, len } in &self.pieces {
+            let (piece, behind) = all[addr.addr() - base..].split_at(*len);
+            there.extend_from_slice(piece);
+            intact &= behind[..GUARD].iter().all(|b| *b == GUARD_BYTE);
+        }
+        let guard = if intact { "ok" } else { "broken" };
+        Some(format!("done {id} read sum={:016x} guard={guard}", sum(&there)))
+    }
+}
+
+fn begun<T>(started: Result<Started<T>, Error>) -> Result<RequestId, Result<(), Error>> {
+    match started {
+        Ok(Started::Running(id)) => Ok(id),
+        Ok(Started::Done(_)) => Err(Ok(())),
+        Err(e) => Err(Err(e)),
     }
 }

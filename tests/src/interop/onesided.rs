@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::cells::{Atomic, Cell, Delivery, Length, Nic, What};
+use ucp::select::CqData;
+
+use super::cells::{Atomic, Cell, Contact, Delivery, Length, Nic, What};
 use super::end::{EndError, Player};
 use super::lang::{Line, bytes, sum};
 use super::pair::{Fault, Pair, wrong};
@@ -65,65 +67,135 @@ fn becomes(
 /// One operation of `len` bytes. Answers 1.
 pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
     match cell.what {
-        What::Read(_) | What::DirectRead => read(pair, cell, &[len]),
-        What::Write(length, _) => {
+        What::Read(_) | What::DirectRead => read(pair, cell, &[Access::of(len)]),
+        What::Write(..) | What::LongReadWrite(_) => {
             // Data would make a write longer that just fits a packet.
-            let room = length == Length::Long || len + 8 <= cell.eager_max();
-            write(pair, cell, &[(len, room && nth % 2 == 1)])
+            let short = matches!(cell.what, What::Write(Length::Short, _));
+            let room = !short || len + 8 <= cell.eager_max();
+            let cq_data = if room && nth % 2 == 1 { CqData::Yes } else { CqData::No };
+            write(pair, cell, &[Access { cq_data, ..Access::of(len) }])
         }
         // One sum of 64-bit integers.
         _ => atomic(pair, cell, &[(if compares(cell) { 12 } else { 2 }, 7, 1)]),
     }
 }
 
-/// Everything a cell has after the handshake: one at a time, then all at once.
+/// Everything a cell has after the handshake: one at a time, all at once, and in pieces.
 pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
+    if let What::Atomic(_) = cell.what {
+        return atomics(pair, cell);
+    }
     let sizes = cell.sizes();
-    match cell.what {
-        What::Atomic(_) => atomics(pair, cell),
-        _ => {
-            let mut n = 0;
-            for (nth, len) in sizes.iter().enumerate() {
-                n += one(pair, cell, *len, nth)?;
-                n += one(pair, cell, *len, nth + 1)?;
-            }
-            if let What::Read(_) | What::DirectRead = cell.what {
-                let all: Vec<usize> = sizes.into_iter().cycle().take(12).collect();
-                return Ok(n + read(pair, cell, &all)?);
-            }
-            let all: Vec<(usize, bool)> =
-                sizes.into_iter().cycle().take(12).map(|len| (len, false)).collect();
-            Ok(n + write(pair, cell, &all)?)
-        }
+    let mut n = 0;
+    for (nth, len) in sizes.iter().enumerate() {
+        n += one(pair, cell, *len, nth)?;
+        n += one(pair, cell, *len, nth + 1)?;
+    }
+    let together: Vec<Access> = sizes.iter().cycle().take(12).map(|len| Access::of(*len)).collect();
+    let mut lists = Vec::new();
+    for (len, (near, far)) in sizes.iter().zip(LISTS.iter().cycle()) {
+        // A longer list leaves less room in a packet.
+        let short = matches!(cell.what, What::Write(Length::Short, _));
+        let len = if short { (*len).min(cell.eager_max() - 24 * (far - 1)) } else { *len };
+        lists.push(Access { near: *near, far: *far, ..Access::of(len) });
+    }
+    for all in [together, lists] {
+        n += match cell.what {
+            What::Read(_) | What::DirectRead => read(pair, cell, &all)?,
+            _ => write(pair, cell, &all)?,
+        };
+    }
+    Ok(n)
+}
+
+/// Pieces of memory at the end that begins, and at the other.
+const LISTS: [(usize, usize); 6] = [(4, 1), (1, 4), (3, 2), (4, 4), (2, 3), (2, 1)];
+
+/// A write or a read.
+#[derive(Clone, Copy)]
+struct Access {
+    len: usize,
+    cq_data: CqData,
+    /// Pieces of memory at the end that begins.
+    near: usize,
+    /// Pieces of memory at the other end.
+    far: usize,
+}
+
+impl Access {
+    fn of(len: usize) -> Access {
+        Access { len, cq_data: CqData::No, near: 1, far: 1 }
+    }
+
+    /// Lengths of the pieces at the other end.
+    fn cuts(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = (1..self.far).map(|k| self.len * (k + 1) / 12).collect();
+        all.push(self.len - all.iter().sum::<usize>());
+        all
     }
 }
 
-/// Writes of these lengths, some with data, all under way at a time.
-fn write(pair: &mut Pair, cell: &Cell, all: &[(usize, bool)]) -> Result<usize, Fault> {
+/// One that is under way.
+struct Begun {
+    access: Access,
+    seed: u64,
+    /// Seed of what each piece of memory held before.
+    pieces: Vec<(Memory, u64)>,
+}
+
+/// Starts them all; their ids are their seeds behind `verb`'s first letter.
+fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec<Begun>, Fault> {
     let (from, to) = (cell.sender, cell.sender.other());
-    let dc = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
+    let rdma = if cell.what.nic() == Nic::Rdma && cell.what == What::DirectRead { "rdma" } else { "" };
     let mut begun = Vec::new();
-    for (len, with_data) in all {
+    for access in all {
         let seed = pair.msg(0).nth;
-        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed}"))?;
-        begun.push((memory, seed, *len, *with_data));
+        let mut pieces = Vec::new();
+        for len in access.cuts() {
+            let before = pair.msg(0).nth;
+            let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={before} {rdma}"))?;
+            pieces.push((memory, before));
+        }
+        begun.push(Begun { access: *access, seed, pieces });
     }
-    for (memory, seed, len, with_data) in &begun {
-        let (addr, key) = (memory.addr + MARGIN as u64, memory.key);
-        let data = if *with_data { format!("data={:#x}", 0xda7a_0000 | seed) } else { String::new() };
-        let step =
-            format!("write w{seed} {len} seed={} addr={addr:#x} key={key:#x} {data} {dc}", seed + 1000);
-        pair.end(from).step(&step)?;
+    for Begun { access, seed, pieces } in &begun {
+        let far: Vec<String> = pieces
+            .iter()
+            .map(|(m, _)| format!("{:#x}:{}:{:#x}", m.addr + MARGIN as u64, m.len - 2 * MARGIN, m.key))
+            .collect();
+        let (len, near, far) = (access.len, access.near, far.join(","));
+        let data = match access.cq_data {
+            CqData::Yes => format!("data={:#x}", 0xda7a_0000 | seed),
+            CqData::No => String::new(),
+        };
+        let dc = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
+        let id = &verb[..1];
+        let how = format!("seed={} parts={near} far={far} {data} {dc} {rdma}", seed + 1000);
+        pair.end(from).step(&format!("{verb} {id}{seed} {len} {how}"))?;
     }
-    for (memory, seed, len, with_data) in &begun {
+    Ok(begun)
+}
+
+/// These writes, all under way at a time.
+fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
+    let (from, to) = (cell.sender, cell.sender.other());
+    // What is read has been read when its writer hears of it.
+    let confirmed = matches!(cell.what, What::LongReadWrite(_)) && cell.contact == Contact::After;
+    let delivery = if confirmed { Delivery::Complete } else { cell.what.delivery() };
+    for Begun { access, seed, pieces } in begin(pair, cell, "write", all)? {
         let line = pair.end(from).ended(&format!("w{seed}"))?;
         if line.word(0) != Some("done") {
             return Err(wrong(from, "a write failed", &line));
         }
-        let mut want = bytes(memory.len, *seed);
-        want[MARGIN..MARGIN + len].copy_from_slice(&bytes(*len, seed + 1000));
-        becomes(pair, to, memory, &format!("{:016x}", sum(&want)), cell.what.delivery())?;
-        if *with_data {
+        let out = bytes(access.len, seed + 1000);
+        let mut at = 0;
+        for ((memory, before), len) in pieces.iter().zip(access.cuts()) {
+            let mut want = bytes(memory.len, *before);
+            want[MARGIN..MARGIN + len].copy_from_slice(&out[at..at + len]);
+            becomes(pair, to, memory, &format!("{:016x}", sum(&want)), delivery)?;
+            at += len;
+        }
+        if access.cq_data == CqData::Yes {
             let line = pair.end(to).ended("-")?;
             if line.number("data") != Some(0xda7a_0000 | seed) {
                 return Err(wrong(to, "other data than was written with", &line));
@@ -133,26 +205,19 @@ fn write(pair: &mut Pair, cell: &Cell, all: &[(usize, bool)]) -> Result<usize, F
     Ok(all.len())
 }
 
-/// Reads of these lengths, all under way at a time.
-fn read(pair: &mut Pair, cell: &Cell, all: &[usize]) -> Result<usize, Fault> {
-    let (from, to) = (cell.sender, cell.sender.other());
-    let mut begun = Vec::new();
-    for len in all {
-        let seed = pair.msg(0).nth;
-        let rdma = if cell.what.nic() == Nic::Packets { "" } else { "rdma" };
-        let memory = memory(pair, to, len + 2 * MARGIN, &format!("seed={seed} {rdma}"))?;
-        let (addr, key) = (memory.addr + MARGIN as u64, memory.key);
-        begun.push((seed, *len, format!("read g{seed} {len} addr={addr:#x} key={key:#x} {rdma}")));
-    }
-    for (.., step) in &begun {
-        pair.end(from).step(step)?;
-    }
-    for (seed, len, _) in &begun {
-        let line = pair.end(from).ended(&format!("g{seed}"))?;
-        let want = sum(&bytes(len + 2 * MARGIN, *seed)[MARGIN..MARGIN + len]);
-        let good = line.word(0) == Some("done") && line.value("sum") == Some(&format!("{want:016x}"));
+/// These reads, all under way at a time.
+fn read(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
+    let from = cell.sender;
+    for Begun { access, seed, pieces } in begin(pair, cell, "read", all)? {
+        let line = pair.end(from).ended(&format!("r{seed}"))?;
+        let mut there = Vec::new();
+        for ((memory, before), len) in pieces.iter().zip(access.cuts()) {
+            there.extend_from_slice(&bytes(memory.len, *before)[MARGIN..MARGIN + len]);
+        }
+        let want = format!("{:016x}", sum(&there));
+        let good = line.word(0) == Some("done") && line.value("sum") == Some(&want);
         if !good || line.value("guard") == Some("broken") {
-            return Err(wrong(from, &format!("{len} bytes are not what was there"), &line));
+            return Err(wrong(from, &format!("{} bytes are not what was there", access.len), &line));
         }
     }
     Ok(all.len())

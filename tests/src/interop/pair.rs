@@ -44,6 +44,8 @@ pub struct Msg {
     pub data: Option<u64>,
     /// Further words of the `send` step: `dc`, `inject`.
     pub how: &'static str,
+    /// Pieces of memory at libfabric's end, up to 4; 0 is one as well. Ours has one.
+    pub parts: usize,
     /// Its number in this pair: seed of its bytes and name of its operations.
     pub nth: u64,
 }
@@ -59,6 +61,8 @@ pub struct Pair {
     /// What came of each computation so far, to be held against the other end's.
     pub computed: HashMap<String, String>,
     addresses: [String; 2],
+    /// Ends besides the two.
+    more: Vec<End>,
 }
 
 impl Pair {
@@ -82,6 +86,7 @@ impl Pair {
             met: Vec::new(),
             computed: HashMap::new(),
             addresses: [String::new(), String::new()],
+            more: Vec::new(),
         };
         pair.restart(Player::Libfabric)?;
         pair.restart(Player::Ours)?;
@@ -97,6 +102,25 @@ impl Pair {
         *slot = None;
         *slot = Some(End::start(who, &self.programs, &self.settings)?);
         Ok(())
+    }
+
+    /// Starts a third end, a fourth, ... It ends with the pair.
+    pub fn another(&mut self, who: Player) -> Result<&mut End, Fault> {
+        self.more.push(End::start(who, &self.programs, &self.settings)?);
+        Ok(self.more.last_mut().expect("just pushed"))
+    }
+
+    /// The ends that `another` started, in order.
+    pub fn more(&mut self) -> &mut [End] {
+        &mut self.more
+    }
+
+    /// libfabric's release.
+    pub fn release(&mut self) -> Result<(u64, u64), Fault> {
+        let line = self.end(Player::Libfabric).step("version")?;
+        let release = line.word(2).and_then(|word| word.split_once('.'));
+        let release = release.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        release.ok_or_else(|| wrong(Player::Libfabric, "no release", &line))
     }
 
     /// Sets something for processes started from now on.
@@ -174,7 +198,8 @@ impl Pair {
 
     /// Lets both processes end by themselves.
     pub fn quit(mut self) -> Result<(), Fault> {
-        for end in [self.ours.take(), self.libfabric.take()].into_iter().flatten() {
+        for end in self.more.drain(..).chain([self.ours.take(), self.libfabric.take()].into_iter().flatten())
+        {
             end.quit()?;
         }
         Ok(())
@@ -189,7 +214,8 @@ impl Pair {
     /// Posts the receive of a message into `room` bytes.
     pub fn post_recv(&mut self, to: Player, msg: &Msg, room: usize) -> Result<(), Fault> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
-        self.end(to).step(&format!("recv r{} {room}{tag}", msg.nth))?;
+        let parts = parts(to, msg);
+        self.end(to).step(&format!("recv r{} {room}{tag}{parts}", msg.nth))?;
         Ok(())
     }
 
@@ -197,7 +223,8 @@ impl Pair {
     pub fn send(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
         let data = msg.data.map_or_else(String::new, |data| format!(" data={data:#x}"));
-        self.end(from).step(&format!("send s{0} {1} seed={0}{tag}{data} {2}", msg.nth, msg.len, msg.how))?;
+        let (parts, how) = (parts(from, msg), msg.how);
+        self.end(from).step(&format!("send s{0} {1} seed={0}{tag}{data}{parts} {how}", msg.nth, msg.len))?;
         Ok(())
     }
 
@@ -236,6 +263,10 @@ impl Pair {
         self.received(from.other(), msg)?;
         self.sent(from, msg)
     }
+}
+
+fn parts(who: Player, msg: &Msg) -> String {
+    if who == Player::Libfabric && msg.parts > 1 { format!(" parts={}", msg.parts) } else { String::new() }
 }
 
 /// Where the processes of a group write their captures.

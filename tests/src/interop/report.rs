@@ -126,6 +126,7 @@ fn title(what: What) -> String {
         }
         What::Write(Length::Short, delivery) => format!("write, eager{}", confirmed(delivery)),
         What::Write(Length::Long, delivery) => format!("write, long-CTS{}", confirmed(delivery)),
+        What::LongReadWrite(delivery) => format!("write, long-read{}", confirmed(delivery)),
         What::Read(Length::Short) => "read, short".into(),
         What::Read(Length::Long) => "read, long-CTS".into(),
         What::DirectRead => "read, direct".into(),

@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::end::Player;
 use super::pair::{Fault, Msg, Pair, check, wrong};
 
+mod crowd;
+mod memory;
+
 /// What became of a situation.
 pub type Verdict = Result<(), String>;
 
@@ -54,6 +57,20 @@ impl Scene {
                 receivers: &[Player::Libfabric],
                 ..scene("multi-receive", "one buffer, many messages", multi)
             },
+            scene(
+                "several peers",
+                "two of either library send to one at once, and hear from it",
+                crowd::several,
+            ),
+            Scene {
+                receivers: &[Player::Ours],
+                ..scene("injected writes", "a copy is written, with and without data", memory::injected)
+            },
+            scene(
+                "memory runs out",
+                "a message too many to register is received all the same",
+                memory::runs_out,
+            ),
         ];
         ALL
     }

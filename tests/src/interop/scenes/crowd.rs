@@ -1,0 +1,105 @@
+//! Several peers at once. Played by `scenes`.
+
+use crate::interop::end::{End, Player};
+use crate::interop::lang::{bytes, sum};
+use crate::interop::pair::{Fault, Pair, wrong};
+
+/// Who sends to the one, and hears from it. The first of them is the pair's other end.
+const CROWD: [Player; 3] = [Player::Ours, Player::Libfabric, Player::Libfabric];
+/// Messages of each.
+const EACH: usize = 30;
+/// By each protocol.
+const LENS: [usize; 5] = [0, 100, 8900, 20_000, 300_000];
+
+/// Seed of message `nth` of sender `who`: its number among all.
+fn seed(who: usize, nth: usize) -> u64 {
+    (who * 1000 + nth) as u64
+}
+
+fn len(nth: usize) -> usize {
+    LENS[nth % LENS.len()] + nth
+}
+
+/// Everybody sends to `to` by the same tags, then `to` answers everybody.
+pub fn several(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.meet()?;
+    let hub = pair.address(to).to_owned();
+    let other = to.other();
+    for who in CROWD {
+        let end = pair.another(who)?;
+        let address = end.step("open")?.word(1).unwrap_or("").to_owned();
+        end.step(&format!("peer {hub}"))?;
+        pair.end(to).step(&format!("peer {address}"))?;
+        let (ours, theirs) = match (to, who) {
+            (Player::Ours, Player::Libfabric) => (&hub, &address),
+            (Player::Libfabric, Player::Ours) => (&address, &hub),
+            // Two of one library: what they say to each other is checked too.
+            _ => (&hub, &address),
+        };
+        pair.note(ours, theirs);
+    }
+    let crowd = CROWD.len() + 1;
+    // Half of the receives are there before; they name their senders, the others do not.
+    let post = |pair: &mut Pair, who: usize, nth: usize| {
+        let step = format!("recv r{who}.{nth} {} tag={nth} from={who}", len(nth));
+        pair.end(to).step(&step).map(drop)
+    };
+    for (who, nth) in all(crowd).filter(|(_, nth)| nth % 2 == 0) {
+        post(pair, who, nth)?;
+    }
+    for (who, nth) in all(crowd) {
+        let step = format!("send s{nth} {} seed={} tag={nth}", len(nth), seed(who, nth));
+        member(pair, other, who).step(&step)?;
+    }
+    for (who, nth) in all(crowd).filter(|(_, nth)| nth % 2 == 1) {
+        post(pair, who, nth)?;
+    }
+    for (who, nth) in all(crowd) {
+        let line = pair.end(to).ended(&format!("r{who}.{nth}"))?;
+        let want = format!("{:016x}", sum(&bytes(len(nth), seed(who, nth))));
+        let from = line.number("from") == Some(who as u64);
+        if line.word(0) != Some("done") || line.value("sum") != Some(&want) || !from {
+            return Err(wrong(to, &format!("not message {nth} of sender {who}"), &line));
+        }
+    }
+    for (who, nth) in all(crowd) {
+        let end = member(pair, other, who);
+        let line = end.ended(&format!("s{nth}"))?;
+        if line.word(0) != Some("done") {
+            return Err(wrong(end.who(), "a send failed", &line));
+        }
+        end.step(&format!("recv b{nth} {} tag={nth}", len(nth)))?;
+    }
+    for (who, nth) in all(crowd) {
+        let step = format!("send b{who}.{nth} {} seed={} tag={nth} to={who}", len(nth), seed(who, nth) + 500);
+        pair.end(to).step(&step)?;
+    }
+    for (who, nth) in all(crowd) {
+        let end = member(pair, other, who);
+        let line = end.ended(&format!("b{nth}"))?;
+        let want = format!("{:016x}", sum(&bytes(len(nth), seed(who, nth) + 500)));
+        if line.word(0) != Some("done") || line.value("sum") != Some(&want) {
+            return Err(wrong(end.who(), &format!("not answer {nth} to sender {who}"), &line));
+        }
+        let line = pair.end(to).ended(&format!("b{who}.{nth}"))?;
+        if line.word(0) != Some("done") {
+            return Err(wrong(to, "a send failed", &line));
+        }
+    }
+    for end in pair.more() {
+        end.step("close")?;
+    }
+    pair.part()
+}
+
+fn all(crowd: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..EACH).flat_map(move |nth| (0..crowd).map(move |who| (who, nth)))
+}
+
+/// Member `who` of the crowd, by its number as a peer.
+fn member(pair: &mut Pair, first: Player, who: usize) -> &mut End {
+    match who {
+        0 => pair.end(first),
+        _ => &mut pair.more()[who - 1],
+    }
+}

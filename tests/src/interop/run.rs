@@ -127,6 +127,24 @@ impl Plan {
         Ok(outcomes)
     }
 
+    /// Plays a situation, and looks at what was on the wire.
+    fn scene(&self, scene: &Scene, who: Player, mut pair: Pair, dir: &Path) -> Result<(), Fault> {
+        (scene.play)(&mut pair, who)?;
+        let met = pair.take_met();
+        let answers = (scene.answers)(pair.release()?);
+        pair.quit()?;
+        let captures = Captures::read(&self.efa_dump, dir)?;
+        clean(&captures, &met).map_err(Fault::Wire)?;
+        let from =
+            |(ours, theirs): (Id, Id)| if who == Player::Ours { (ours, theirs) } else { (theirs, ours) };
+        for name in answers {
+            if !met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
+                return Err(Fault::Wire(format!("no {name} from {}", who.name())));
+            }
+        }
+        Ok(())
+    }
+
     /// All situations, each with processes of its own.
     pub fn scenes(&self, mut tell: impl FnMut(&Scene, Player, &Verdict)) -> Result<(), Fault> {
         for (nth, scene) in Scene::all().iter().enumerate() {
@@ -137,15 +155,8 @@ impl Plan {
                 let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
                 make(&dir)?;
                 let seed = self.seed.to_string();
-                let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
-                let mut verdict = (scene.play)(&mut pair, who);
-                if let Ok(()) = verdict {
-                    let met = pair.take_met();
-                    verdict = pair.quit().and_then(|()| {
-                        let captures = Captures::read(&self.efa_dump, &dir)?;
-                        clean(&captures, &met).map_err(Fault::Wire)
-                    });
-                }
+                let pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
+                let verdict = self.scene(scene, who, pair, &dir);
                 if verdict.is_ok() {
                     let _ = std::fs::remove_dir_all(&dir);
                 }

@@ -25,6 +25,8 @@ pub struct Scene {
     pub about: &'static str,
     /// Who can be the receiver in it.
     pub receivers: &'static [Player],
+    /// Packets that the receiver must have sent, with this release of libfabric.
+    pub answers: fn((u64, u64)) -> &'static [&'static str],
     /// Plays it.
     pub play: Script,
 }
@@ -33,7 +35,7 @@ impl Scene {
     /// Every situation.
     pub fn all() -> &'static [Scene] {
         const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
-            Scene { name, about, receivers: BOTH, play }
+            Scene { name, about, receivers: BOTH, answers: |_| &[], play }
         }
         const ALL: &[Scene] = &[
             scene(

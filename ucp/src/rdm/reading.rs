@@ -14,6 +14,7 @@ use super::op::reading::{Reading, Stop};
 use super::peer::{Ctl, Part, Was};
 use super::rails::{Striped, Way};
 use super::room::{Push, Row};
+use super::rooms::direct;
 use crate::wire::Features;
 
 /// Reads of one message, or write, under way at a time.
@@ -82,14 +83,25 @@ impl Engine {
         if reading.regs[n].is_none() && max > 0 {
             reading.regs[n] = w.register(wire, piece, Use::LOCAL_WRITE).ok();
         }
-        let (Some(reg), Some((remote, contiguous))) = (&reading.regs[n], reading.next()) else {
+        let peer = &self.peers[to];
+        // It can only wait until its memory has been read (libfabric before 1.20).
+        let must = peer.was.contains(Was::MET) && !peer.features.contains(Features::READ_NACK);
+        let (Some((remote, contiguous)), true) =
+            (reading.next(), reading.regs[n].is_some() || must && max > 0)
+        else {
             reading.stop = Some(Stop::Nack);
             return self.settle_reading(w, id);
         };
         let here = (piece.len() - into) as u64;
-        let len = contiguous.min(max).min(reading.end - reading.at).min(here);
-        let into = piece.part(into, len as usize);
-        let posted = w.read(to, into, reg, remote, TxToken::of(id.raw()));
+        let mut len = contiguous.min(max).min(reading.end - reading.at).min(here);
+        let token = TxToken::of(id.raw());
+        let posted = match &reading.regs[n] {
+            Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
+            None => {
+                len = len.min(direct::COPY.min(w.mtu(to)) as u64);
+                w.read_copy(to, piece.part(into, len as usize), remote, token)
+            }
+        };
         match posted {
             Ok(how) => {
                 reading.at += len;

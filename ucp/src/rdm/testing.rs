@@ -97,7 +97,12 @@ pub struct Device {
     pub revoke: bool,
     /// Ends reads with this.
     pub fault: Option<Fault>,
+    /// Longest read by its own buffers; 0: none.
+    pub copies: usize,
 }
+
+/// Stands for the device's own buffers.
+const OWN: u32 = u32::MAX;
 
 /// A read under way.
 pub struct Fetch {
@@ -232,6 +237,21 @@ impl Wire for Port<'_> {
             return Err(Refused::Fault(Fault::Gone));
         }
         self.fetches.push(Fetch { me: self.me, from, to, reg: reg.id, remote, token });
+        Ok(Posted::Pending)
+    }
+
+    fn read_copy(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        remote: Remote,
+        token: TxToken,
+    ) -> Result<Posted, Refused> {
+        if to.len() > self.device.copies {
+            return Err(Refused::Fault(Fault::NO_RDMA));
+        }
+        let from = self.paths[peer.0 as usize];
+        self.fetches.push(Fetch { me: self.me, from, to, reg: OWN, remote, token });
         Ok(Posted::Pending)
     }
 }
@@ -374,7 +394,7 @@ impl Net {
             node == from && self.nodes[from].device.holds(number, remote.addr, to.len(), Use::REMOTE_READ);
         let result = match self.nodes[me].device.fault {
             Some(fault) => Err(fault),
-            None if self.nodes[me].device.regs[reg as usize].is_none() => Err(Fault::Device(5)),
+            None if reg != OWN && self.nodes[me].device.regs[reg as usize].is_none() => Err(Fault::Device(5)),
             None if self.gone == Some(from) => Err(Fault::Gone),
             None if !allowed => Err(Fault::Device(7)),
             None => {

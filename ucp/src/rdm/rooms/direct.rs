@@ -15,7 +15,7 @@ use crate::rdm::room::Push;
 use crate::wire::{PktType, header_len};
 
 /// Longest stretch that is copied rather than registered, if the wire has buffers for it, bytes.
-const COPY: usize = 8192;
+pub(in crate::rdm) const COPY: usize = 8192;
 
 /// Why a stretch was not posted.
 enum Not {

@@ -281,6 +281,32 @@ fn reading_from_oneself() {
     assert_eq!(net.nodes[0].engine.stats().received(Row::RuntRead).bytes, LEN as u64);
 }
 
+/// libfabric before 1.20 waits until its message has been read, and knows nothing else.
+// [M7.5]
+#[test]
+fn without_registrations_a_peer_without_nack_is_read_by_copies() {
+    for (copies, end) in [(8192, Ok(LEN)), (0, Err(OpError::Unsupported))] {
+        for row in [Row::LongRead, Row::RuntRead] {
+            let (mut net, peer) = met(20_000, Manner::CALM);
+            let mut shake = vec![0; 64];
+            let hdr = wire::Handshake::new(wire::Features::from_bits_retain(0x1b), 1000, 0xefa2);
+            let len = hdr.write(&mut shake);
+            shake.truncate(len);
+            net.deliver(&Flight { from: 0, to: 1, bytes: shake });
+            net.nodes[1].device.no_reg = Some(NoReg::Full);
+            net.nodes[1].device.copies = copies;
+            let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+            net.recv(1, &mut room, ANY, 0);
+            net.send(0, peer, &bytes, Some(1), row);
+            net.settle();
+            assert_eq!(received(&mut net), Some(end), "{row:?}");
+            assert_eq!(count(&net, 1, PktType::READ_NACK), 0);
+            assert_eq!(count(&net, 1, PktType::EOR), u64::from(end.is_ok()));
+            assert_eq!(room == bytes, end.is_ok());
+        }
+    }
+}
+
 // [M7.10]
 #[test]
 fn requests_that_name_too_little_are_dropped_and_bad_keys_are_nacked() {

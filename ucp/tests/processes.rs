@@ -141,7 +141,7 @@ fn the_loss_of_the_first_nic_is_an_error() {
     spin(&[&worker], &mut || sends.iter_mut().all(|s| s.is_done()));
     assert!(since.elapsed() < Duration::from_secs(20), "keepalive asks every second");
     let ends: Vec<_> = sends.into_iter().map(|s| s.wait().0).collect();
-    assert!(ends.iter().all(|end| *end == Err(Error::Unreachable)), "{ends:?}");
+    assert!(ends.iter().all(|end| *end == Err(Error::Unreachable(ep.peer()))), "{ends:?}");
     let first = ep.rails().swap_remove(0).to_string();
     assert!(first.starts_with("softefa0 to [fe80::") && first.ends_with("peer is not reachable"), "{first}");
     child.kill().unwrap();
@@ -180,11 +180,12 @@ fn a_killed_peer_is_an_error(tls: &str) {
     let mut sends: Vec<_> = (0..10_000).map(|n| ep.tag_send(n, bytes(n, 100))).collect();
     let mut large = ep.tag_send(5, bytes(5, 500_000));
     spin(&[&worker], &mut || large.is_done() && sends.iter_mut().all(|s| s.is_done()));
-    assert_eq!(large.wait().0, Err(Error::PeerGone));
+    assert_eq!(large.wait().0, Err(Error::PeerGone(ep.peer())));
     spin(&[&worker], &mut || told.get().is_some());
-    assert_eq!(told.get(), Some(Error::PeerGone));
-    assert_eq!(ep.tag_send(6, "more").wait().0, Err(Error::PeerGone));
-    assert_eq!(ep.close(ucp::Close::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone));
+    assert_eq!(told.get(), Some(Error::PeerGone(ep.peer())));
+    assert_eq!(ep.tag_send(6, "more").wait().0, Err(Error::PeerGone(ep.peer())));
+    let peer = ep.peer();
+    assert_eq!(ep.close(ucp::Close::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone(peer)));
 }
 
 macro_rules! on {

@@ -6,7 +6,9 @@ mod common;
 
 use common::bytes;
 use ucp::lane::Iface;
-use ucp::{ANY_TAG, Address, Close, Context, Ep, EpParams, Error, Match, RecvRequest, SendRequest, Worker};
+use ucp::{
+    ANY_TAG, Access, Address, Close, Context, Ep, EpParams, Error, Match, RecvRequest, SendRequest, Worker,
+};
 use ucs::config::Source;
 use uct::efa::dev::Gid;
 use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
@@ -228,8 +230,91 @@ fn a_dead_peer_ends_what_waits_for_it() {
     // Nothing tells of a death but the next packet.
     ep.tag_send(2, "are you there?").detach();
     common::spin(&[&a], &mut || send.is_done());
-    assert_eq!(send.wait().0, Err(Error::PeerGone));
-    assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone));
+    assert_eq!(send.wait().0, Err(Error::PeerGone(ep.peer())));
+    assert_eq!(ep.tag_send(3, "no").wait().0, Err(Error::PeerGone(ep.peer())));
+}
+
+/// Whatever an operation is waiting for when its peer dies, it ends with an error that says which peer; so do flush and
+/// close, and operations with others go on.
+#[test]
+fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let [a, b, c] = [0, 1, 2].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let (to_b, to_c) =
+        (a.connect(&b.address(), EpParams::default()), a.connect(&c.address(), EpParams::default()));
+    let (ep, other) = (to_b.unwrap(), to_c.unwrap());
+    let mem = b.mem_alloc(100_000, Access::all()).unwrap();
+    // By this key packets do it, so that the target has to answer.
+    let rkey = ucp::Rkey::of_key(mem.key());
+    let at = mem.addr();
+    // Met, so that every protocol can start; then the peer goes on no more.
+    let hello = ep.tag_send_sync(0, "hello");
+    let mut heard = b.tag_recv(0, ANY_TAG, vec![0; 8]);
+    common::spin(&[&a, &b], &mut || heard.is_done());
+    hello.wait().0.unwrap();
+    let gone = Error::PeerGone(ep.peer());
+
+    let mut sends = vec![
+        ep.tag_send_sync(1, bytes(1, 10)),
+        ep.tag_send_sync(2, bytes(2, 30_000)),
+        ep.tag_send(3, bytes(3, 200_000)),
+        ep.tag_send(4, bytes(4, 2 << 20)),
+    ];
+    let mut recv = a.recv(Match::tagged(9, ANY_TAG).from(&ep), vec![0; 100]);
+    let acked = ucp::RmaParams { sync: ucp::select::Sync::Yes, ..Default::default() };
+    let mut put = ep.put_with(bytes(5, 100_000), at, &rkey, &acked);
+    let mut get = ep.get(vec![0; 100_000], at, &rkey);
+    let mut flush = ep.flush();
+    let mut all = a.flush_within(std::time::Duration::from_secs(30));
+    fabric.kill(Gid::link_local(2));
+    ep.tag_send(7, "are you there?").detach();
+    common::spin(&[&a], &mut || {
+        sends.iter_mut().all(|send| send.is_done())
+            && recv.is_done()
+            && put.is_done()
+            && get.is_done()
+            && flush.is_done()
+            && all.is_done()
+    });
+    for send in sends {
+        assert_eq!(send.wait().0, Err(gone));
+    }
+    assert_eq!((recv.wait().0, put.wait().0, get.wait().0.map(drop)), (Err(gone), Err(gone), Err(gone)));
+    assert_eq!((flush.wait(), all.wait()), (Err(gone), Ok(())), "nothing is left to flush");
+    // From now on nothing even starts.
+    assert_eq!(ep.tag_send(8, "no").wait().0, Err(gone));
+    assert_eq!(ep.put(vec![1], at, &rkey).wait().0, Err(gone));
+    assert_eq!(ep.flush().wait(), Err(gone));
+    assert_eq!(ep.close(Close::Flush(std::time::Duration::from_secs(30))).wait(), Err(gone));
+    // Others go on.
+    let sent = other.tag_send_sync(1, bytes(1, 50_000));
+    let mut heard = c.tag_recv(1, ANY_TAG, vec![0; 50_000]);
+    common::spin(&[&a, &c], &mut || heard.is_done());
+    sent.wait().0.unwrap();
+    assert_eq!(a.requests(), 0);
+    drop(mem);
+}
+
+#[test]
+fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    for mut flush in [
+        ep.flush_within(std::time::Duration::from_millis(5)),
+        a.flush_within(std::time::Duration::from_millis(5)),
+    ] {
+        common::spin(&[&a], &mut || flush.is_done());
+        assert_eq!(flush.wait(), Err(Error::TimedOut));
+    }
+    let mut recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
+    common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done());
+    assert_eq!(send.wait().0, Ok(()));
 }
 
 #[test]

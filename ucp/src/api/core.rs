@@ -186,7 +186,7 @@ impl Core {
     /// A peer is lost: its endpoints answer with the error from now on, and those that asked are told.
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: Fault) -> Option<Act> {
-        let error = Error::from(fault);
+        let error = Error::of_peer(peer, fault);
         self.stream_failed(peer, error);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let hit: Vec<Rc<EpState>> = self

@@ -105,6 +105,11 @@ impl EpState {
         first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
     }
 
+    /// Whether the user has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.refusal.get() == Some(Error::Closed)
+    }
+
     /// Why the peer is lost, if it is.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.refusal.get().filter(|e| *e != Error::Closed)
@@ -413,6 +418,12 @@ impl Ep {
     /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks.
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER)
+    }
+
+    /// The same, but ends within the time given, whatever the peer does: [`Error::TimedOut`] says that not everything has
+    /// arrived yet. It is still on its way.
+    pub fn flush_within(&self, limit: Duration) -> FlushRequest {
+        self.flush_until(Monotonic.now() + limit)
     }
 
     fn flush_until(&self, deadline: Nanos) -> FlushRequest {

@@ -6,7 +6,7 @@ use ucs::{Blame, Status};
 use uct::api::ConnectError as WireRefusal;
 
 use crate::rdm::OpError;
-use crate::rdm::io::Fault;
+use crate::rdm::io::{Fault, PeerId};
 
 use super::AddressError;
 
@@ -44,12 +44,12 @@ pub enum Error {
     #[error("no such probed message")]
     NoMessage,
     // --- the peer ---------------------------------------------------------------------------------
-    /// Its process or queue pair is gone.
-    #[error("peer is gone")]
-    PeerGone,
-    /// Its address cannot be reached.
-    #[error("peer is not reachable")]
-    Unreachable,
+    /// The process or queue pair of this peer ([`Ep::peer`](super::Ep::peer)) is gone.
+    #[error("peer {} is gone", .0.0)]
+    PeerGone(PeerId),
+    /// The address of this peer cannot be reached.
+    #[error("peer {} is not reachable", .0.0)]
+    Unreachable(PeerId),
     /// It did not answer in the time given.
     #[error("peer did not answer in time")]
     TimedOut,
@@ -77,7 +77,7 @@ impl Error {
             Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Closed | NoMessage => {
                 Blame::Caller
             }
-            PeerGone | Unreachable | TimedOut | RemoteAccess | Unsupported => Blame::Peer,
+            PeerGone(_) | Unreachable(_) | TimedOut | RemoteAccess | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
         }
@@ -93,8 +93,8 @@ impl Error {
             Invalid => Status::InvalidParam,
             Closed => Status::NotConnected,
             NoMessage => Status::NoMessage,
-            PeerGone => Status::ConnectionReset,
-            Unreachable => Status::Unreachable,
+            PeerGone(_) => Status::ConnectionReset,
+            Unreachable(_) => Status::Unreachable,
             TimedOut => Status::EndpointTimeout,
             RemoteAccess => Status::Rejected,
             Unsupported => Status::Unsupported,
@@ -104,11 +104,12 @@ impl Error {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl Error {
+    /// The failure of a peer.
+    pub(crate) fn of_peer(peer: PeerId, fault: Fault) -> Self {
         match fault {
-            Fault::Gone => Error::PeerGone,
-            Fault::Unreachable => Error::Unreachable,
+            Fault::Gone => Error::PeerGone(peer),
+            Fault::Unreachable => Error::Unreachable(peer),
             Fault::Device(code) => Error::Device(code),
         }
     }
@@ -124,7 +125,7 @@ impl From<OpError> for Error {
             OpError::Unsupported => Error::Unsupported,
             OpError::Access => Error::RemoteAccess,
             OpError::NoResource => Error::Exhausted,
-            OpError::Peer(fault) => fault.into(),
+            OpError::Peer(peer, fault) => Error::of_peer(peer, fault),
         }
     }
 }
@@ -180,13 +181,22 @@ mod tests {
     #[test]
     fn status_and_blame_agree() {
         use Error::*;
-        let all =
-            [Truncated { len: 2, room: 1 }, Cancelled, Closed, PeerGone, Unreachable, TimedOut, Device(7)];
+        const PEER: PeerId = PeerId(5);
+        let all = [
+            Truncated { len: 2, room: 1 },
+            Cancelled,
+            Closed,
+            PeerGone(PEER),
+            Unreachable(PEER),
+            TimedOut,
+            Device(7),
+        ];
         for e in all {
             assert!(e.status().is_err(), "{e}");
             assert_eq!(e.status().blame(), Some(if e == Closed { Blame::Peer } else { e.blame() }), "{e}");
         }
-        assert_eq!(Error::from(Fault::Device(3)), Device(3));
+        assert_eq!(Error::of_peer(PEER, Fault::Device(3)), Device(3));
+        assert_eq!(Error::from(OpError::Peer(PEER, Fault::Gone)).to_string(), "peer 5 is gone");
     }
 
     #[test]

@@ -43,6 +43,13 @@ enum Stage {
 }
 
 impl Flush {
+    fn peer(&self) -> Option<PeerId> {
+        match &self.of {
+            Of::Worker => None,
+            Of::Ep(ep) => Some(ep.peer),
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Nanos {
         self.deadline
     }
@@ -74,12 +81,14 @@ impl Core {
             let Some(flush) = flushes.iter_mut().find(|f| f.id == end.id) else { continue };
             if let Stage::Lanes { waiting, .. } = &mut flush.stage {
                 *waiting -= 1;
-                flush.result = flush.result.and(end.result.map_err(|e| fault_of(e).into()));
+                let peer = flush.peer();
+                flush.result = flush.result.and(end.result.map_err(|e| of_wire(peer, e)));
             }
         }
         for flush in &mut flushes {
             self.advance(flush);
             if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut)) = (&flush.of, &flush.stage, flush.result)
+                && ep.is_closed()
             {
                 self.give_up(ep.peer);
             }
@@ -89,10 +98,7 @@ impl Core {
     }
 
     fn advance(&self, flush: &mut Flush) {
-        let peer = match &flush.of {
-            Of::Worker => None,
-            Of::Ep(ep) => Some(ep.peer),
-        };
+        let peer = flush.peer();
         if let (Of::Ep(ep), false) = (&flush.of, matches!(flush.stage, Stage::Ended))
             && let Some(error) = ep.failure()
         {
@@ -136,8 +142,8 @@ impl Core {
         if *next == usize::MAX {
             return Ok(());
         }
-        let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone) };
-        if asked(path.ep.flush(comp_of_flush(id)), waiting)? {
+        let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
+        if asked(Some(peer), path.ep.flush(comp_of_flush(id)), waiting)? {
             *next = usize::MAX;
         }
         Ok(())
@@ -145,7 +151,7 @@ impl Core {
 
     fn flush_lanes(&self, id: SlotId, next: &mut usize, waiting: &mut usize) -> Result<(), Error> {
         while let Some(lane) = self.lanes.get(*next) {
-            if !asked(lane.iface.flush(comp_of_flush(id)), waiting)? {
+            if !asked(None, lane.iface.flush(comp_of_flush(id)), waiting)? {
                 return Ok(());
             }
             *next += 1;
@@ -176,7 +182,7 @@ impl Core {
 }
 
 /// Whether the transport took the flush; counts it if it will answer later.
-fn asked(answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
+fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
     match answer {
         Ok(Sent::Done) => Ok(true),
         Ok(Sent::InProgress) => {
@@ -184,6 +190,14 @@ fn asked(answer: Outcome, waiting: &mut usize) -> Result<bool, Error> {
             Ok(true)
         }
         Err(Refused::NoResource) => Ok(false),
-        Err(Refused::Failed(e)) => Err(fault_of(e).into()),
+        Err(Refused::Failed(e)) => Err(of_wire(peer, e)),
+    }
+}
+
+/// A wire's failure to flush: a peer's, if it was to flush what went to one.
+fn of_wire(peer: Option<PeerId>, e: uct::api::Error) -> Error {
+    match (peer, fault_of(e)) {
+        (Some(peer), fault) => Error::of_peer(peer, fault),
+        (None, fault) => Error::Device(fault.status()),
     }
 }

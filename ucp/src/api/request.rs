@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn callbacks_are_called_once_even_when_detached() {
         unsafe fn count(arg: *mut (), _: RequestId, ended: Ended) {
-            assert_eq!(ended, Err(Error::PeerGone));
+            assert_eq!(ended, Err(Error::PeerGone(PeerId(3))));
             // SAFETY: the test passes a pointer to its own cell.
             let calls = unsafe { &*arg.cast::<Cell<u32>>() };
             calls.set(calls.get() + 1);
@@ -334,7 +334,7 @@ mod tests {
             if detach {
                 reqs.detach(id, None);
             }
-            reqs.settle(id, Err(Error::PeerGone)).unwrap().run();
+            reqs.settle(id, Err(Error::PeerGone(PeerId(3)))).unwrap().run();
             reqs.take(id);
         }
         assert_eq!((calls.get(), reqs.len()), (2, 0));

@@ -261,7 +261,17 @@ impl Worker {
 
     /// Ends when everything sent so far, to anybody, has been handed over and acknowledged as its protocol asks.
     pub fn flush(&self) -> FlushRequest {
-        let started = self.core().start_flush(None, Nanos::NEVER);
+        self.flush_until(Nanos::NEVER)
+    }
+
+    /// The same, but ends within the time given: [`Error::TimedOut`] says that not everything has arrived yet. It is still
+    /// on its way.
+    pub fn flush_within(&self, limit: Duration) -> FlushRequest {
+        self.flush_until(Monotonic.now() + limit)
+    }
+
+    fn flush_until(&self, deadline: Nanos) -> FlushRequest {
+        let started = self.core().start_flush(None, deadline);
         match started {
             Ok(id) => FlushRequest::running(self.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),

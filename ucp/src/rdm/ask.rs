@@ -233,9 +233,9 @@ pub enum OpError {
     /// Caller: no such peer, or no such message.
     #[error("no such peer or message")]
     Unknown,
-    /// Peer: it failed.
-    #[error(transparent)]
-    Peer(#[from] Fault),
+    /// Peer: this one failed.
+    #[error("peer {}: {}", .0.0, .1)]
+    Peer(PeerId, Fault),
     /// Peer: its memory may not be reached like this.
     #[error("remote key does not allow this access")]
     Access,

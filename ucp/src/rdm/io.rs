@@ -121,6 +121,15 @@ impl Fault {
         matches!(self, Fault::Device(1 | 2))
     }
 
+    /// The EFA completion status that says so.
+    pub const fn status(self) -> u8 {
+        match self {
+            Fault::Gone => 9,
+            Fault::Unreachable => 15,
+            Fault::Device(status) => status,
+        }
+    }
+
     /// Whether it is the peer that failed, not one operation.
     pub const fn of_peer(self) -> bool {
         matches!(self, Fault::Gone | Fault::Unreachable)

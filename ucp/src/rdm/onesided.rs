@@ -145,7 +145,7 @@ impl Engine {
     fn start_one<W: Wire>(&mut self, w: &mut W, to: PeerId, one: One) -> Started<()> {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
         if let Some(fault) = peer.fault {
-            return Started::Failed(OpError::Peer(fault));
+            return Started::Failed(OpError::Peer(to, fault));
         }
         let told = one.told;
         let Ok(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };

@@ -59,7 +59,7 @@ impl Engine {
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
         let peer = &mut self.peers[to];
         if let Some(fault) = peer.fault {
-            return Started::Failed(OpError::Peer(fault));
+            return Started::Failed(OpError::Peer(to, fault));
         }
         let met = peer.was.contains(Was::MET);
         let refused = match class {
@@ -257,7 +257,7 @@ impl Engine {
             }
             Push::Hold => Step::Idle,
             Push::Full => Step::Full,
-            Push::Out | Push::Fail(_) => {
+            Push::Out | Push::Fail(_) | Push::Fault(_) => {
                 if let Some(work) = &mut self.peers[id].work {
                     work.sends.pop_front();
                 }
@@ -321,7 +321,7 @@ impl Engine {
     /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
     fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: Push) -> Step {
         match push {
-            Push::Fail(OpError::Peer(fault)) => self.fail_peer(w, id, fault),
+            Push::Fault(fault) | Push::Fail(OpError::Peer(_, fault)) => self.fail_peer(w, id, fault),
             Push::Fail(error) => self.finish_tx(w, op, Err(error)),
             _ => {}
         }

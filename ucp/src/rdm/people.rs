@@ -138,7 +138,7 @@ impl Engine {
             && !peer.was.contains(Was::SILENT)
         {
             peer.was |= Was::SILENT;
-            self.end_ops(w, id, OpError::Peer(fault), Ends::All);
+            self.end_ops(w, id, OpError::Peer(id, fault), Ends::All);
         }
     }
 
@@ -162,7 +162,7 @@ impl Engine {
         }
         self.stats.rare.peers_failed += 1;
         self.events.push(Event::PeerFailed(id, fault));
-        self.end_ops(w, id, OpError::Peer(fault), which);
+        self.end_ops(w, id, OpError::Peer(id, fault), which);
         self.outs.push_back(Out::PeerFailed { peer: id, fault });
     }
 

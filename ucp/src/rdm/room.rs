@@ -2,7 +2,7 @@
 //! rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no behaviour of its own.
 
 use super::ask::OpError;
-use super::io::{PeerId, Refused};
+use super::io::{Fault, PeerId, Refused};
 use super::order::{Share, Turn};
 use super::quirks::ReqHdr;
 use crate::wire::{Class, Packet, PktType};
@@ -229,13 +229,15 @@ pub enum Push {
     Switch(Row),
     /// It cannot be sent.
     Fail(OpError),
+    /// Nothing can be sent to its peer any more.
+    Fault(Fault),
 }
 
 impl From<Refused> for Push {
     fn from(refused: Refused) -> Push {
         match refused {
             Refused::Full => Push::Full,
-            Refused::Fault(fault) => Push::Fail(OpError::Peer(fault)),
+            Refused::Fault(fault) => Push::Fault(fault),
         }
     }
 }

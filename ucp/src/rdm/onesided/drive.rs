@@ -44,7 +44,7 @@ impl Engine {
             Push::Sent | Push::Switch(_) => Step::Done,
             Push::Hold => Step::Idle,
             Push::Full => Step::Full,
-            Push::Out | Push::Fail(_) => {
+            Push::Out | Push::Fail(_) | Push::Fault(_) => {
                 self.pop_send(id);
                 if let Some(one) = self.one.get_mut(op)
                     && !std::mem::replace(&mut one.counted, true)
@@ -121,7 +121,7 @@ impl Engine {
         push: Push,
     ) -> Step {
         match push {
-            Push::Fail(OpError::Peer(fault)) => self.fail_peer(w, id, fault),
+            Push::Fault(fault) | Push::Fail(OpError::Peer(_, fault)) => self.fail_peer(w, id, fault),
             Push::Fail(error) => self.finish_one(op, Err(error)),
             _ => {}
         }

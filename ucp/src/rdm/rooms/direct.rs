@@ -133,10 +133,10 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
         Striped::Enough => Push::Out,
         Striped::Full => Push::Full,
         Striped::Lost(fault) => {
-            one.failed.get_or_insert(OpError::Peer(fault));
+            one.failed.get_or_insert(OpError::Peer(one.peer, fault));
             Push::Out
         }
-        Striped::Failed(fault) => Push::Fail(OpError::Peer(fault)),
+        Striped::Failed(fault) => Push::Fail(OpError::Peer(one.peer, fault)),
     };
     if matches!(push, Push::Sent | Push::Full) {
         return push;
@@ -172,7 +172,7 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     let lost = e.end_stripe(w, &mut stripes, part, result);
     let Some(one) = e.one.get_mut(id) else { return };
     if let Some(fault) = lost {
-        one.failed.get_or_insert(OpError::Peer(fault));
+        one.failed.get_or_insert(OpError::Peer(peer, fault));
     }
     let more = !stripes.all_posted() && one.failed.is_none();
     one.stripes = Some(stripes);
@@ -292,7 +292,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
     if let Err(fault) = result {
-        let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(fault) };
+        let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(peer, fault) };
         one.failed.get_or_insert(why);
     }
     let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);

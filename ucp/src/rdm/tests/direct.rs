@@ -271,7 +271,7 @@ fn memory_is_the_devices_until_the_end_even_if_the_peer_is_gone() {
     pair.land(0);
     assert!(pair.net.outs(0).is_empty());
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 5, result: Err(OpError::Peer(Fault::Gone)) }]);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 5, result: Err(OpError::Peer(peer, Fault::Gone)) }]);
     assert!(pair.net.nodes[0].engine.quiet());
     assert_eq!(pair.device.regs, 0);
 }

@@ -31,7 +31,7 @@ fn what_unexpected_messages_cost_is_counted_and_given_back() {
     net.settle();
     let engine = &net.nodes[1].engine;
     let cost = engine.unexpected_bytes();
-    assert!(cost >= 100 * 400 + 5000 && cost <= 101 * 256 + 100 * 512 + 8192, "{cost}");
+    assert!((100 * 400 + 5000..=101 * 256 + 100 * 512 + 8192).contains(&cost), "{cost}");
     assert!(engine.is_over_limit());
     let rare = engine.stats().rare;
     assert!(rare.unexpected == 101 && rare.over_limit > 20 && rare.over_limit < 101, "{rare:?}");

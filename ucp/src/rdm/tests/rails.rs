@@ -608,7 +608,7 @@ fn a_lost_device_costs_no_byte() {
         lost += rig.engines.iter().map(|e| e.stats().rare.rails_lost).sum::<u64>();
         if nic.1 == 0 {
             fallen += usize::from(all.iter().any(Result::is_err));
-            let fault = Err(OpError::Peer(Fault::Unreachable));
+            let fault = Err(OpError::Peer(peer, Fault::Unreachable));
             assert!(all.iter().all(|end| end.is_ok() || *end == fault), "{mine:?} {theirs:?}");
         } else {
             assert_eq!(all, [Ok(()); 4], "{mine:?} {theirs:?}");

@@ -254,7 +254,7 @@ fn a_fault_of_the_device_that_means_the_peer_fails_it() {
     while net.fetch_one() {}
     let outs = net.outs(1);
     assert_eq!(outs.len(), 2, "{outs:?}");
-    assert!(outs.contains(&Out::RecvDone { user: 0, result: Err(OpError::Peer(Fault::Gone)) }));
+    assert!(outs.contains(&Out::RecvDone { user: 0, result: Err(OpError::Peer(peer, Fault::Gone)) }));
     assert_eq!(net.nodes[1].device.live(), 0);
 }
 

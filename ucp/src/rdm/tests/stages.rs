@@ -479,7 +479,7 @@ fn long_last_words_of_a_peer_that_is_gone() {
     assert!(net.nodes[1].engine.is_waiting_for_quiet());
     net.at(1, |e, w| e.on_quiet(w, wire));
     assert!(!net.nodes[1].engine.is_waiting_for_quiet());
-    let error = OpError::Peer(Fault::Gone);
+    let error = OpError::Peer(peer, Fault::Gone);
     assert_eq!(net.outs(1), [Out::RecvDone { user: 3, result: Err(error) }]);
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
@@ -541,7 +541,7 @@ fn a_failed_peer_ends_its_operations_and_no_others() {
     net.at(1, |e, w| e.on_peer_fault(w, gone, Fault::Gone));
     let mut outs = net.outs(1);
     assert_eq!(outs.pop(), Some(Out::PeerFailed { peer: gone, fault: Fault::Gone }));
-    let error = OpError::Peer(Fault::Gone);
+    let error = OpError::Peer(gone, Fault::Gone);
     assert_eq!(
         outs,
         [

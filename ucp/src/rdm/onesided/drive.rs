@@ -74,7 +74,7 @@ impl Engine {
         let peer = &self.peers[id];
         let one = self.one.get_mut(op)?;
         if !by_device {
-            one.row = one.row.by_packets();
+            one.go_by_packets();
             if one.ack == Ack::No {
                 return None;
             }

@@ -215,6 +215,12 @@ impl One {
         }
     }
 
+    /// No device carries it, over however many lanes: it goes on by packets.
+    pub fn go_by_packets(&mut self) {
+        self.row = self.row.by_packets();
+        self.stripes = None;
+    }
+
     /// Whether we asked for it, rather than the peer.
     #[inline]
     pub fn is_ours(&self) -> bool {

@@ -194,7 +194,7 @@ fn one_is_fresh(e: &Engine, id: SlotId) -> bool {
 /// Goes on by packets: the target knows the device's key there too.
 fn by_packets(e: &mut Engine, id: SlotId) -> Push {
     if let Some(one) = e.one.get_mut(id) {
-        one.row = one.row.by_packets();
+        one.go_by_packets();
     }
     Push::Sent
 }

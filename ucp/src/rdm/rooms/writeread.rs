@@ -52,7 +52,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 /// Goes on by packets: as one if it fits, else by long-CTS.
 fn by_packets(e: &mut Engine, id: SlotId) -> Push {
     if let Some(one) = e.one.get_mut(id) {
-        one.row = one.row.by_packets();
+        one.go_by_packets();
     }
     Push::Sent
 }

@@ -193,7 +193,7 @@ impl Rig {
         let engine = |host: usize| {
             let mut e = Engine::new(cfg);
             let wires: Vec<WireId> = addrs[host].iter().map(|me| e.add_wire(*me)).collect();
-            let rdma = Rdma { read: 1 << 30, write: 1 << 30, write_imm: false };
+            let rdma = Rdma { read: 1 << 30, write: 1 << 30, write_imm: true };
             wires.iter().for_each(|wire| e.set_rdma(*wire, rdma));
             e.set_rails(&wires);
             e

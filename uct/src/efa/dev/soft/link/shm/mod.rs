@@ -2,7 +2,7 @@
 //! memory files that peers open through `/proc`, names are abstract sockets, and both go with their process.
 //!
 //! * `seg`: what is shared, and how it is checked. * `find`: from (GID, queue pair number) to a segment. * `reach`: what
-//! the system allows.
+//!   the system allows.
 //! * `rx`: the receive side. * `peer`: the sending side. * `remote`: a peer's keys, memory and life. * `vm`: copies
 //!   by system call. * `wake`: completion channels.
 //!

@@ -16,6 +16,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
+/// Rounds of upkeep between two system calls that forget who found the queue pair. A call costs microseconds, and its
+/// backlog is long: often would be seen in the tail of every latency.
+const DRAIN_EVERY: u32 = 256;
+
 /// What decides about an arrival, read once: its sender could change it between a check and its use.
 #[derive(Clone, Copy)]
 struct Said {
@@ -46,6 +50,8 @@ pub struct ShmRx {
     side_tail: Cell<u32>,
     /// The tail at the last upkeep, if it was claimed and not published then.
     stuck: Cell<Option<u32>>,
+    /// Rounds of upkeep.
+    rounds: Cell<u32>,
     /// It was said that a message was too long.
     told_long: Cell<bool>,
 }
@@ -67,6 +73,7 @@ impl ShmRx {
             direct: Cell::new(false),
             side_tail: Cell::new(0),
             stuck: Cell::new(None),
+            rounds: Cell::new(0),
             told_long: Cell::new(false),
             seg,
         }
@@ -348,7 +355,11 @@ impl Rx for ShmRx {
 
     #[cold]
     fn upkeep(&self) {
-        self.name.drain();
+        let rounds = self.rounds.get().wrapping_add(1);
+        self.rounds.set(rounds);
+        if rounds.is_multiple_of(DRAIN_EVERY) {
+            self.name.drain();
+        }
         self.skip_orphan();
         if self.seg.shape().side > 0 {
             self.skip_side_orphan();

@@ -24,8 +24,11 @@ const MAX_LINE: usize = 1 << 20;
 /// How long the other side may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 /// Calls of `progress` between two looks at the socket.
-const PROGRESS_PER_LOOK: u32 = 64;
-/// How long a look at the socket waits while there are events, and when there are none.
+const PROGRESS_PER_LOOK: u32 = 512;
+/// Looks in a row without an event before one waits: what the other side asks for meanwhile is answered at once, as a
+/// measured operation may be waiting for that.
+const LOOKS_BEFORE_NAP: u32 = 64;
+/// How long a look at the socket waits then, at first and at most.
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -212,7 +215,7 @@ impl Boot {
         until: Option<Instant>,
         mut progress: impl FnMut() -> usize,
     ) -> Result<Line, BootError> {
-        let mut nap = SHORTEST_NAP;
+        let (mut nap, mut idle) = (SHORTEST_NAP, 0u32);
         loop {
             if let Some(line) = self.take_line()? {
                 return Ok(line);
@@ -221,9 +224,19 @@ impl Boot {
                 return Err(BootError::Silent { peer: self.peer });
             }
             let events: usize = (0..PROGRESS_PER_LOOK).map(|_| progress()).sum();
-            // A nap between looks, the longer the less happens, leaves the core to whoever else runs there.
-            nap = if events > 0 { SHORTEST_NAP } else { (nap * 2).min(LONGEST_NAP) };
-            if readable(&self.stream, Some(nap)) {
+            idle = if events > 0 { 0 } else { idle.saturating_add(1) };
+            let wait = match idle {
+                0..LOOKS_BEFORE_NAP => {
+                    nap = SHORTEST_NAP;
+                    Duration::ZERO
+                }
+                // A nap between looks, the longer the less happens, leaves the core to whoever else runs there.
+                _ => {
+                    nap = (nap * 2).min(LONGEST_NAP);
+                    nap
+                }
+            };
+            if readable(&self.stream, Some(wait)) {
                 self.fill()?;
             }
         }

@@ -215,6 +215,8 @@ fn ping_pong() {
         let text = good_with(&program, args, &[("UCX_TLS", wire)]);
         assert!(text.starts_with(want) && text.ends_with(" us each way\n"), "{text}");
     }
+    let text = good_with(&program, "8388608 20", &[("UCX_TLS", "efa"), ("SOFTEFA_DEVICES", "4")]);
+    assert!(text.starts_with("20 round trips of 8388608 bytes over efa: "), "{text}");
     told(&program);
     refused(&program, "many", &[], "expected [SIZE [ROUNDS]], such as 8 10000");
 }

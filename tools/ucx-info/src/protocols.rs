@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use tools_common::units::short_bytes;
 use ucp::select::{Kind, Sync, Verdict};
-use ucp::{Address, Context, Ep, EpParams};
+use ucp::{Address, Context, Ep, EpParams, RailsOf};
 use ucs::config::Source;
 
 /// What one set of transports gives.
@@ -14,7 +14,19 @@ pub struct Endpoint {
     /// What leads to the peer, in the order in which it is preferred.
     transports: Vec<&'static str>,
     device: String,
+    /// The NICs that long transfers go over side by side, if there are several.
+    nics: Vec<String>,
+    /// Long transfers and over how many NICs they go from which size on.
+    spread: Vec<Spread>,
     operations: Vec<Operation>,
+}
+
+/// Over how many NICs one kind of transfer goes: `rails` from `from` bytes on.
+#[derive(Serialize)]
+struct Spread {
+    of: &'static str,
+    from: u64,
+    rails: usize,
 }
 
 /// Protocol by size of one kind of message.
@@ -51,10 +63,17 @@ const OPERATIONS: [(&str, Kind, Sync); 4] = [
 pub fn find(source: &Source) -> Result<Vec<Endpoint>, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     let mut all = Vec::new();
+    let mut done: Vec<&str> = Vec::new();
     for resource in context.resources() {
+        // All NICs of a transport belong to one endpoint.
+        if done.contains(&resource.tl) {
+            continue;
+        }
+        done.push(resource.tl);
         let mut only = source.clone().with("UCX_TLS", resource.tl);
         if resource.kind == uct::api::DevKind::Net {
-            only.set("UCX_NET_DEVICES", &resource.dev);
+            let nics = context.resources().iter().filter(|r| r.tl == resource.tl);
+            only.set("UCX_NET_DEVICES", &nics.map(|r| &*r.dev).collect::<Vec<_>>().join(","));
         }
         all.push(one(only, &resource.dev)?);
     }
@@ -69,7 +88,27 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     let address = Address::unpack(&peer.address().pack()).map_err(|e| e.to_string())?;
     let ep = mine.connect(&address, EpParams::default()).map_err(|e| e.to_string())?;
     let operations = OPERATIONS.iter().map(|(name, kind, sync)| operation(&ep, name, *kind, *sync)).collect();
-    Ok(Endpoint { transports: ep.transports(), device: device.into(), operations })
+    let transports = ep.transports().into_iter().take(1).collect();
+    let nics: Vec<String> = ep.rails().into_iter().map(|rail| rail.device).collect();
+    let several = nics.len() > 1;
+    Ok(Endpoint {
+        transports,
+        device: device.into(),
+        nics: if several { nics } else { Vec::new() },
+        spread: if several { spread(&ep) } else { Vec::new() },
+        operations,
+    })
+}
+
+fn spread(ep: &Ep) -> Vec<Spread> {
+    let kinds =
+        [("messages that are read", RailsOf::Messages), ("puts and gets by the device", RailsOf::Rma)];
+    let mut all = Vec::new();
+    for (of, kind) in kinds {
+        let spread = ep.spread(kind);
+        all.extend((1..).map_while(|rails| Some(Spread { of, from: spread.from(rails)?, rails })));
+    }
+    all
 }
 
 fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
@@ -101,6 +140,13 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
     writeln!(out, "#\n# UCP endpoint\n#")?;
     for (lane, tl) in endpoint.transports.iter().enumerate() {
         writeln!(out, "#                 lane[{lane}]: {tl}/{}", endpoint.device)?;
+    }
+    for (rail, nic) in endpoint.nics.iter().enumerate() {
+        writeln!(out, "#                 rail[{rail}]: {nic}")?;
+    }
+    for kind in endpoint.spread.chunk_by(|a, b| a.of == b.of) {
+        let borders: Vec<String> = kind.iter().map(|s| format!("{}..<{}>", s.from, s.rails)).collect();
+        writeln!(out, "# {:>26}, rails: {}..(inf)", kind[0].of, borders.join(".."))?;
     }
     writeln!(out, "#")?;
     for op in &endpoint.operations {
@@ -141,6 +187,21 @@ mod tests {
         assert!(text.contains("lane[0]: posix/memory"), "{text}");
         assert!(text.contains("tag_send: 0..<eager>.."), "{text}");
         assert!(text.contains("eager: one packet carries at most "), "{text}");
+    }
+
+    #[test]
+    fn several_nics_are_one_endpoint() {
+        let source = Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_DEVICES", "3");
+        let all = find(&source.with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MAX_RMA_RAILS", "2")).unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].nics, ["softefa0", "softefa1", "softefa2"]);
+        let text = text(&all);
+        assert!(text.contains("rail[2]: softefa2"), "{text}");
+        assert!(
+            text.contains("messages that are read, rails: 0..<1>..2097152..<2>..3145728..<3>..(inf)"),
+            "{text}"
+        );
+        assert!(text.contains("puts and gets by the device, rails: 0..<1>..262144..<2>..(inf)"), "{text}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use ep::{Close, Ep, EpParams, ErrorMode, SendParams, Started};
 pub use err::{ConnectError, Error};
 pub use mem::{Mem, MemError, RemoteWrite};
 pub use op::{FlushRequest, RecvRequest, SendRequest};
-pub use rails::Rail;
+pub use rails::{Rail, RailsOf};
 pub use recv::{ANY_TAG, EXACT, Envelope, Match, Message};
 pub use request::{Callback, RequestId};
 pub use rkey::{Rkey, RkeyError};

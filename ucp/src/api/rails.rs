@@ -7,6 +7,7 @@ use uct::api::Iface as _;
 use crate::lane::{Route, further};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{MAX_RAILS, RailKeys};
+use crate::select::Spread;
 use crate::wire::RawAddr;
 
 use super::core::Core;
@@ -15,6 +16,15 @@ use super::{Address, Ep};
 
 /// The further lanes of an endpoint, as peers of the engine.
 pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
+
+/// Which transfers [`Ep::spread`] is asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RailsOf {
+    /// Messages that their receiver reads.
+    Messages,
+    /// Puts and gets that the device does.
+    Rma,
+}
 
 /// A NIC that long transfers of an endpoint may go over.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +87,17 @@ impl Core {
 }
 
 impl Ep {
+    /// Over how many NICs messages that are read go (`RailsOf::Messages`), or puts and gets by the device.
+    pub fn spread(&self, of: RailsOf) -> Spread {
+        let core = self.worker().core();
+        let (cfg, nics) = (core.engine.config(), 1 + self.further_lanes().len());
+        let (most, chunk) = match of {
+            RailsOf::Messages => (cfg.rndv_rails, cfg.rndv_chunk),
+            RailsOf::Rma => (cfg.rma_rails, cfg.rma_chunk),
+        };
+        Spread { nics, most: usize::from(most), chunk }
+    }
+
     /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes.
     pub fn rails(&self) -> Vec<Rail> {
         let core = self.worker().core();

@@ -76,7 +76,7 @@ pub use ask::*;
 pub use backoff::Patience;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
-pub use op::stripes::MAX_RAILS;
+pub use op::stripes::{MAX_RAILS, rails_for};
 pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};

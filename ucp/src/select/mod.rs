@@ -5,6 +5,7 @@ pub mod explain;
 pub mod key;
 pub mod rma;
 pub mod rules;
+pub mod spread;
 pub mod table;
 
 pub use crate::rdm::quirks::ReqHdr;
@@ -13,4 +14,5 @@ pub use explain::{Candidate, Verdict, explain};
 pub use key::{CqData, Key, MemKind, PeerCaps, Reads, WireCaps};
 pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, explain_rma, put_row};
 pub use rules::Thresholds;
+pub use spread::{Bound, Spread};
 pub use table::{Range, Table};

@@ -12,6 +12,12 @@ pub const MAX_RAILS: usize = 4;
 /// Pieces begin at multiples of this from the first byte on.
 const ALIGN: u64 = 4096;
 
+/// Over how many of `rails` rails `len` bytes go, if each is to carry at least `least`.
+pub fn rails_for(len: u64, least: u64, rails: usize) -> usize {
+    let wanted = usize::try_from(len / least.max(1)).unwrap_or(usize::MAX);
+    rails.min(wanted).max(1)
+}
+
 /// Pieces under way on one rail at a time, of one transfer.
 const PER_RAIL: u8 = 4;
 
@@ -86,8 +92,7 @@ impl Stripes {
     ) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
         let len = end.saturating_sub(from);
-        let wanted = usize::try_from(len / least.max(1)).unwrap_or(usize::MAX);
-        let busy = self.rails.len().min(wanted);
+        let busy = rails_for(len, least, self.rails.len());
         if busy < 2 {
             return false;
         }

@@ -122,7 +122,30 @@ fn bad_input_is_told_in_one_line() {
     told(&["--gid", "0"], &["true"], 125, "SOFTEFA_GID=0");
     told(&["--gen", "5"], &["true"], 2, "1..=4");
     told(&["--no-such-option"], &["true"], 2, "--no-such-option");
+    told(&["--down", "1"], &["true"], 125, "NIC:PACKETS");
+    told(&["--devices", "9"], &["true"], 125, "SOFTEFA_DEVICES=9");
     told(&[], &["/no/such/program"], 127, "/no/such/program cannot be run");
+    told(&[], &["fi_no_such_program"], 127, "apt-get install libfabric-bin");
+}
+
+/// What a new user forgets: the dashes before the program; to build the library; a directory for the capture.
+#[test]
+fn first_mistakes_are_told_with_a_remedy() {
+    let out = Command::new(softefa()).args(["run", "fi_pingpong", "-p", "efa"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("-- <PROGRAM>"), "{}", text(&out.stderr));
+    let alone =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("alone-{}", std::process::id()));
+    std::fs::create_dir_all(&alone).unwrap();
+    std::fs::copy(softefa(), alone.join("softefa")).unwrap();
+    let out = Command::new(alone.join("softefa")).args(["run", "--", "true"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("cargo build --release -p softefa"), "{}", text(&out.stderr));
+    std::fs::remove_dir_all(alone).unwrap();
+    if have("fi_info") {
+        let out = finish(start(&["--pcap", "/no/such/folder/x"], &["fi_info", "-p", "efa"]), "fi_info");
+        assert!(text(&out.stderr).contains("cannot write /no/such/folder/x"), "{}", text(&out.stderr));
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 use suites::clients;
-use suites::launcher::{assert_no_tree, finish, good, start, text};
+use suites::launcher::{assert_no_tree, finish, good, softefa, start, text};
 
 fn folder() -> PathBuf {
     clients::folder(env!("CARGO_TARGET_TMPDIR"))
@@ -141,6 +142,8 @@ fn programs_that_take_no_library_are_told() {
         let out = finish(start(&[], &[program.to_str().unwrap()]), "static");
         assert_eq!(out.status.code(), Some(3));
         assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
+        let (good, told) = doctor(&program, None);
+        assert!(!good && told.contains("statically linked") && told.contains("mend:"), "{told}");
     }
     let Some(program) = compile("setuid", &source, &[]) else { return };
     // Only root can make a program another user's.
@@ -175,4 +178,43 @@ fn a_program_for_a_later_rdma_core_is_refused_by_name() {
     let out = finish(start(&[], &[user.to_str().unwrap()]), "a program for a later rdma-core");
     let err = text(&out.stderr);
     assert!(!out.status.success() && err.contains("IBVERBS_9.9"), "{err}");
+    assert!(err.contains("softefa doctor"), "{err}");
+    let (good, told) = doctor(&user, None);
+    assert!(!good && told.contains("IBVERBS_9.9") && told.contains("later rdma-core"), "{told}");
+    // With that library it starts, and its calls are not ours.
+    let later = dir.join("later");
+    std::fs::create_dir_all(&later).unwrap();
+    std::fs::copy(&library, later.join("libibverbs.so.1.15.99.0")).unwrap();
+    let _ = std::os::unix::fs::symlink("libibverbs.so.1.15.99.0", later.join("libibverbs.so.1"));
+    let (good, told) = doctor(&user, Some(&later));
+    assert!(!good && told.contains("calls: ibv_of_tomorrow"), "{told}");
+    assert!(told.contains("rdma-core 99.0"), "{told}");
+}
+
+/// What `softefa doctor PROGRAM` says, and whether all is well.
+fn doctor(program: &Path, libraries: Option<&Path>) -> (bool, String) {
+    let mut doctor = Command::new(softefa());
+    doctor.arg("doctor").arg(program);
+    if let Some(libraries) = libraries {
+        doctor.env("LD_LIBRARY_PATH", libraries);
+    }
+    let out = doctor.output().unwrap();
+    (out.status.success(), text(&out.stdout))
+}
+
+#[test]
+fn the_doctor_looks_at_a_program() {
+    let (good, told) = doctor(Path::new("sh"), None);
+    assert!(good && told.contains("not linked with libibverbs"), "{told}");
+    let (good, told) = doctor(Path::new("/no/such/program"), None);
+    assert!(!good && told.contains("MISSING  program: /no/such/program: no such file"), "{told}");
+    if let Some(client) = client() {
+        let (good, told) = doctor(Path::new(client), None);
+        assert!(good && told.contains("libibverbs.so.1 of rdma-core"), "{told}");
+        assert!(told.contains("libefa.so.1"), "{told}");
+    }
+    let script = folder().join("script");
+    std::fs::write(&script, "#! /bin/sh -e\n").unwrap();
+    let (good, told) = doctor(&script, None);
+    assert!(good && told.contains("script, which /bin/sh runs"), "{told}");
 }

@@ -1,6 +1,10 @@
-//! `softefa doctor`: each thing a run needs, whether it is there, and how to mend it. Changes nothing.
+//! `softefa doctor`: each thing a run needs, whether it is there, and how to mend it; with a program, also what stands between
+//! it and the device. Changes nothing, and does not run the program.
 
+use crate::loader::{self, Loaded};
+use crate::program::{self, Preload};
 use crate::run;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use ucs::config::Source;
@@ -68,17 +72,77 @@ fn client(program: &str, package: &str) -> Found {
     }
 }
 
+/// What stands between a program and the device.
+fn program(name: &OsStr) -> Vec<Found> {
+    let shown = name.display();
+    let path = match program::find(name) {
+        Ok(path) => path,
+        Err(e) => return vec![Found::Bad(format!("program: {shown}: {e}"))],
+    };
+    let binary = program::binary(&path);
+    let by = if binary == path { String::new() } else { format!(", which {} runs", binary.display()) };
+    let mut all = vec![match Preload::of(&binary) {
+        Preload::Taken => Found::Good(format!("program: {}{by}", path.display())),
+        Preload::Left(why) => Found::Bad(format!(
+            "program: {}{by}: {why}, so nothing can be preloaded into it (mend: build it for 64-bit x86, linked dynamically; \
+             programs that it starts may find the device)",
+            path.display()
+        )),
+        Preload::Barred(why) => Found::Bad(format!(
+            "program: {}{by}: {why}, so the system preloads nothing into it (mend: use a copy without that bit)",
+            path.display()
+        )),
+    }];
+    if let (Some(loaded), Ok(library)) = (Loaded::of(&binary), run::library()) {
+        all.extend(loaded.missing.iter().map(|line| Found::Bad(format!("start: {line} ({})", mend(line)))));
+        all.push(verbs(&loaded));
+        let foreign = loaded.foreign_calls(&binary, &library);
+        if !foreign.is_empty() {
+            all.push(Found::Bad(format!(
+                "calls: {} (they would reach the real libibverbs, which knows nothing of this device; mend: use a build of the \
+                 program for {KNOWN} or earlier)",
+                foreign.join(", ")
+            )));
+        }
+    }
+    all
+}
+
+/// What to do about something that the loader does not find.
+fn mend(line: &str) -> &'static str {
+    if line.contains("IBVERBS_") || line.contains("EFA_1") {
+        "the program was built for a later rdma-core than is here; mend: install that, or name its directory in LD_LIBRARY_PATH"
+    } else if line.contains("libibverbs") || line.contains("libefa") {
+        "mend: apt-get install libibverbs1 ibverbs-providers"
+    } else {
+        "mend: install the package that has it, or name its directory in LD_LIBRARY_PATH"
+    }
+}
+
+fn verbs(loaded: &Loaded) -> Found {
+    let Some(libibverbs) = loaded.library("libibverbs.so") else {
+        return Found::Note(
+            "verbs: it is not linked with libibverbs; unless it loads that later, as UCX does, it looks for no device".into(),
+        );
+    };
+    let version = loader::rdma_core(libibverbs).map_or(String::new(), |v| format!(" of rdma-core {v}"));
+    let efa = match loaded.library("libefa.so") {
+        Some(libefa) => format!(", {}", libefa.display()),
+        None => String::new(),
+    };
+    Found::Good(format!("verbs: {}{version}{efa}; softefa answers in their place", libibverbs.display()))
+}
+
+/// The latest rdma-core whose calls are all answered.
+const KNOWN: &str = "rdma-core 65";
+
 /// Prints all findings; fails if something needed is missing.
-pub fn doctor() -> ExitCode {
-    let all = [
-        library(),
-        device(),
-        memory(),
-        process(),
-        descriptors(),
-        client("fi_info", "libfabric-bin"),
-        client("fi_pingpong", "libfabric-bin"),
-    ];
+pub fn doctor(name: Option<&OsStr>) -> ExitCode {
+    let mut all = vec![library(), device(), memory(), process(), descriptors()];
+    match name {
+        Some(name) => all.extend(program(name)),
+        None => all.extend(["fi_info", "fi_pingpong"].map(|name| client(name, "libfabric-bin"))),
+    }
     let mut bad = false;
     for found in &all {
         match found {

@@ -2,6 +2,7 @@
 //! The device itself is in `libsoftefa.so`, which lies beside this program. Leaves nothing behind.
 
 mod doctor;
+mod loader;
 mod program;
 mod run;
 mod tree;
@@ -40,8 +41,11 @@ enum What {
         #[command(flatten)]
         device: Device,
     },
-    /// Says what is missing on this machine and how to mend it
-    Doctor,
+    /// Says what is missing on this machine, or for a program, and how to mend it
+    Doctor {
+        /// A program that is to find the device
+        program: Option<OsString>,
+    },
 }
 
 /// What the device is and how badly its network behaves. Each option sets the `SOFTEFA_*` key of its name.
@@ -168,6 +172,6 @@ fn main() -> ExitCode {
             }
         }
         What::List { device } => list(&device).map_or_else(|e| fail(e.into()), |()| ExitCode::SUCCESS),
-        What::Doctor => doctor::doctor(),
+        What::Doctor { program } => doctor::doctor(program.as_deref()),
     }
 }

@@ -14,6 +14,8 @@ const PROGRAM_HDR: usize = 56;
 /// The entry that names the dynamic loader.
 const PT_INTERP: u32 = 3;
 const CLASS_64: u8 = 2;
+/// x86-64.
+const MACHINE: u16 = 62;
 /// Interpreters of scripts in a row that the kernel follows.
 const MAX_SCRIPTS: u32 = 5;
 
@@ -29,7 +31,17 @@ pub fn find(name: &OsStr) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let runs = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(runs);
-    found.ok_or_else(|| "there is no such program in PATH".into())
+    found.ok_or_else(|| match package(&name.to_string_lossy()) {
+        Some(package) => format!("there is no such program in PATH (Debian: apt-get install {package})"),
+        None => "there is no such program in PATH".into(),
+    })
+}
+
+/// Debian's package of a program that people try the device with.
+fn package(name: &str) -> Option<&'static str> {
+    const ALL: [(&str, &str); 3] =
+        [("fi_", "libfabric-bin"), ("ucx_", "ucx-utils"), ("ibv_", "ibverbs-utils")];
+    ALL.iter().find(|(start, _)| name.starts_with(start)).map(|(_, package)| *package)
 }
 
 /// What the loader does with a library preloaded into a program.
@@ -43,25 +55,36 @@ pub enum Preload {
     Barred(&'static str),
 }
 
+/// The first bytes of a file, and the file. One that may be run and not read is taken as it is: nothing.
+fn head(path: &Path) -> Option<(File, Vec<u8>)> {
+    let mut file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    // What cannot be read is as good as empty.
+    let _ = file.by_ref().take(1 << 16).read_to_end(&mut head);
+    Some((file, head))
+}
+
+/// The program that is run for `path`: itself, or what interprets it if it is a script.
+pub fn binary(path: &Path) -> PathBuf {
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_SCRIPTS {
+        let Some((_, head)) = head(&path) else { break };
+        let Some(line) = head.strip_prefix(b"#!") else { break };
+        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
+        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+        path = PathBuf::from(String::from_utf8_lossy(&line[..end]).into_owned());
+    }
+    path
+}
+
 impl Preload {
-    /// Of the program in file `path`, or of the one that interprets it.
+    /// Of a program that is no script ([`binary`]).
     pub fn of(path: &Path) -> Preload {
-        look(path, MAX_SCRIPTS)
+        head(path).map_or(Preload::Taken, |(file, head)| look(&file, &head))
     }
 }
 
-fn look(path: &Path, depth: u32) -> Preload {
-    // One that may be run and not read is taken as it is.
-    let Ok(mut file) = File::open(path) else { return Preload::Taken };
-    let mut head = Vec::new();
-    // As above.
-    let _ = file.by_ref().take(1 << 16).read_to_end(&mut head);
-    if let Some(line) = head.strip_prefix(b"#!") {
-        let line = line.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii();
-        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-        let interpreter = String::from_utf8_lossy(&line[..end]).into_owned();
-        return if depth == 0 { Preload::Taken } else { look(Path::new(&interpreter), depth - 1) };
-    }
+fn look(file: &File, head: &[u8]) -> Preload {
     if !head.starts_with(ELF) {
         return Preload::Taken;
     }
@@ -75,7 +98,10 @@ fn look(path: &Path, depth: u32) -> Preload {
     if head.get(4) != Some(&CLASS_64) {
         return Preload::Left("it is a 32-bit program");
     }
-    if is_static(&head) {
+    if head.get(18..20) != Some(&MACHINE.to_le_bytes()) {
+        return Preload::Left("it is for another processor");
+    }
+    if is_static(head) {
         return Preload::Left("it is statically linked");
     }
     Preload::Taken
@@ -125,8 +151,12 @@ mod tests {
     fn this_program_may_be_run_and_is_found() {
         let me = std::env::current_exe().unwrap();
         assert_eq!(Preload::of(&me), Preload::Taken);
+        assert_eq!(binary(&me), me);
         assert_eq!(find(me.as_os_str()), Ok(me));
         assert!(find(OsStr::new("sh")).is_ok_and(|p| Preload::of(&p) == Preload::Taken));
-        assert!(find(OsStr::new("no-such-program-here")).is_err());
+        let error = find(OsStr::new("no-such-program-here")).unwrap_err();
+        assert!(!error.contains("apt-get"), "{error}");
+        let error = find(OsStr::new("fi_no_such_program")).unwrap_err();
+        assert!(error.contains("apt-get install libfabric-bin"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! `softefa run`: the tree and the environment, then the program in this process's place: signals, its terminal, its exit
 //! status and its end are its own. What it cannot take along is said before; the watcher removes the tree.
 
+use crate::loader::Loaded;
 use crate::program::{self, Preload};
 use crate::tree::Tree;
 use crate::watcher;
@@ -74,7 +75,8 @@ pub fn run(
     let refused =
         |code, why: String| Refused { code, text: format!("{} cannot be run: {why}", name.display()) };
     let path = program::find(name).map_err(|e| refused(NOT_FOUND, e))?;
-    match Preload::of(&path) {
+    let binary = program::binary(&path);
+    match Preload::of(&binary) {
         Preload::Taken => {}
         Preload::Left(why) => eprintln!(
             "softefa: note: {} does not find the device ({why}); other programs that it starts do",
@@ -82,6 +84,12 @@ pub fn run(
         ),
         Preload::Barred(why) => {
             return Err(refused(NOT_RUN, format!("{why}, so the system preloads nothing into it")));
+        }
+    }
+    if let Some(loaded) = Loaded::of(&binary) {
+        loaded.missing.iter().for_each(|line| eprintln!("softefa: note: it will not start: {line}"));
+        if !loaded.missing.is_empty() {
+            eprintln!("softefa: note: see `softefa doctor {}`", name.display());
         }
     }
     let made = |e| format!("the device tree cannot be made in {}: {e}", std::env::temp_dir().display());

@@ -1,0 +1,139 @@
+//! What the system's loader makes of a program: the libraries it takes, what it does not find, and which calls of verbs they
+//! make that are not in our library. Called by `doctor` and `run`. Asks the loader to list; runs nothing of the program.
+
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Prefixes of the calls of libibverbs and libefa.
+const VERBS: [&str; 3] = ["ibv_", "_ibv_", "efadv_"];
+/// Calls by which the parts of rdma-core talk to each other.
+const INTERNAL: &str = "ibv_cmd_";
+
+/// A program's libraries, as the loader finds them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Files of the libraries.
+    pub found: Vec<PathBuf>,
+    /// Why the program would not start, in the loader's words: libraries and versions of calls that are not there.
+    pub missing: Vec<String>,
+}
+
+impl Loaded {
+    /// Of a program, which is no script. `None`: it has no loader, or not the system's.
+    pub fn of(program: &Path) -> Option<Loaded> {
+        let interpreter = with_elf(program, elf_interpreter)??;
+        let system = interpreter.file_name()?.to_str()?.starts_with("ld-linux");
+        if !system {
+            return None;
+        }
+        let listed =
+            Command::new(interpreter).arg("--list").arg(program).stdin(Stdio::null()).output().ok()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(parse(&(text(&listed.stdout) + &text(&listed.stderr))))
+    }
+
+    /// The file of the library whose name begins so.
+    pub fn library(&self, name: &str) -> Option<&Path> {
+        let named = |p: &&PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(name));
+        self.found.iter().find(named).map(PathBuf::as_path)
+    }
+
+    /// Calls of verbs that the program or one of its libraries makes and that `ours` has not.
+    pub fn foreign_calls(&self, program: &Path, ours: &Path) -> Vec<String> {
+        let has = with_elf(ours, |elf| names(elf, true)).unwrap_or_default();
+        let part_of_rdma_core = |p: &Path| {
+            let name = p.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            ["libibverbs.so", "libefa.so", "libmlx", "libmana.so"].iter().any(|n| name.starts_with(n))
+        };
+        let users =
+            self.found.iter().map(PathBuf::as_path).filter(|p| !part_of_rdma_core(p)).chain([program]);
+        let used = users.filter_map(|p| with_elf(p, |elf| names(elf, false))).flatten();
+        let all: BTreeSet<String> = used.filter(|name| !has.contains(name)).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// The version of rdma-core in the name of libibverbs' file, which ends in the version of its calls and that of rdma-core:
+/// `libibverbs.so.1.14.44.0` is of 44.0.
+pub fn rdma_core(libibverbs: &Path) -> Option<String> {
+    let real = fs::canonicalize(libibverbs).ok()?;
+    version_in(real.file_name()?.to_str()?)
+}
+
+fn version_in(name: &str) -> Option<String> {
+    let numbers = name.strip_prefix("libibverbs.so.1.")?.split_once('.')?.1;
+    numbers.starts_with(|c: char| c.is_ascii_digit()).then(|| numbers.to_owned())
+}
+
+fn parse(listed: &str) -> Loaded {
+    let mut all = Loaded::default();
+    for line in listed.lines().map(str::trim) {
+        if line.contains("not found") || line.contains("error while loading") || line.contains("cannot open")
+        {
+            all.missing.push(line.to_owned());
+        } else if let Some(path) = line.split_once(" => ").map(|(_, path)| path) {
+            let path = path.rsplit_once(" (0x").map_or(path, |(path, _)| path);
+            all.found.push(PathBuf::from(path));
+        }
+    }
+    all
+}
+
+/// Reads a 64-bit ELF file. `None`: it is none, or cannot be read.
+fn with_elf<T>(path: &Path, f: impl FnOnce(&ElfFile64<'_, Endianness>) -> T) -> Option<T> {
+    let bytes = fs::read(path).ok()?;
+    ElfFile64::parse(&*bytes).ok().map(|elf| f(&elf))
+}
+
+fn elf_interpreter(elf: &ElfFile64<'_, Endianness>) -> Option<PathBuf> {
+    use object::read::elf::ProgramHeader;
+    use std::os::unix::ffi::OsStrExt;
+    let path =
+        elf.elf_program_headers().iter().find_map(|h| h.interpreter(elf.endian(), elf.data()).ok()?)?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+}
+
+/// The calls of verbs that a file has, or that it makes.
+fn names(elf: &ElfFile64<'_, Endianness>, has: bool) -> BTreeSet<String> {
+    let all = elf.dynamic_symbols().filter(|s| s.is_undefined() != has);
+    let named = all.filter_map(|s| s.name().ok().map(str::to_owned));
+    named.filter(|n| VERBS.iter().any(|v| n.starts_with(v)) && !n.starts_with(INTERNAL)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaders_list_is_read() {
+        let listed = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibibverbs.so.1 => /lib/x/libibverbs.so.1 (0x00007f)\n\
+                      \tlibother.so.2 => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\
+                      ./user: /lib/x/libibverbs.so.1: version `IBVERBS_9.9' not found (required by ./user)\n";
+        let all = parse(listed);
+        assert_eq!(all.found, [PathBuf::from("/lib/x/libibverbs.so.1")]);
+        assert_eq!(all.missing.len(), 2);
+        assert_eq!(all.library("libibverbs.so"), Some(Path::new("/lib/x/libibverbs.so.1")));
+        assert_eq!(all.library("libefa.so"), None);
+    }
+
+    #[test]
+    fn versions_are_in_file_names() {
+        assert_eq!(version_in("libibverbs.so.1.14.44.0").as_deref(), Some("44.0"));
+        assert_eq!(version_in("libibverbs.so.1.15.62.0").as_deref(), Some("62.0"));
+        assert_eq!(version_in("libibverbs.so.1"), None);
+        assert_eq!(version_in("libefa.so.1.2.44.0"), None);
+    }
+
+    #[test]
+    fn this_program_starts() {
+        let me = std::env::current_exe().unwrap();
+        let all = Loaded::of(&me).unwrap();
+        assert_eq!(all.missing, Vec::<String>::new());
+        assert!(all.library("libc.so").is_some());
+        assert_eq!(all.foreign_calls(&me, &me), Vec::<String>::new());
+    }
+}

@@ -28,7 +28,7 @@ pub struct Place {
     pub procs: u32,
     /// Threads of each.
     pub threads: u32,
-    /// Cores that seats take in turn; none: they run where they may.
+    /// Cores for the seats; none: they run where they may.
     pub pins: Vec<usize>,
     /// Whether seats share cores.
     pub cores: Cores,
@@ -38,6 +38,14 @@ impl Place {
     /// Seats of the whole group.
     pub fn seats(&self) -> u32 {
         self.procs * self.threads
+    }
+
+    /// The core of a seat: one each while there are enough. Else neighbours share one, so that the two of a pair, half
+    /// the seats apart, do not, and the threads of one process are together as if `-c` had been given to it.
+    fn pin(&self, rank: u32) -> Option<usize> {
+        let (rank, seats) = (rank as usize, self.seats() as usize);
+        let at = if self.pins.len() >= seats { rank } else { rank * self.pins.len() / seats };
+        self.pins.get(at).copied()
     }
 }
 
@@ -117,8 +125,8 @@ fn seat(
     each: impl FnMut(Done),
 ) -> Result<(), Failure> {
     let rank = place.proc * place.threads + thread;
-    if !place.pins.is_empty() {
-        cpu::pin(place.pins[rank as usize % place.pins.len()])?;
+    if let Some(core) = place.pin(rank) {
+        cpu::pin(core)?;
     }
     let seat = Seat::join(TOOL, &place.host, place.port, rank, place.seats())?;
     let mut link = Link::group(seat, place.cores);
@@ -127,4 +135,33 @@ fn seat(
         link.give_up(e);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(procs: u32, threads: u32, pins: &[usize]) -> Place {
+        let (host, pins) = (String::new(), pins.to_vec());
+        Place { host, port: 0, proc: 0, procs, threads, pins, cores: Cores::Shared }
+    }
+
+    #[test]
+    fn the_two_of_a_pair_share_no_core() {
+        for (procs, threads) in [(2, 1), (2, 2), (2, 4), (8, 1), (4, 3)] {
+            for pins in [&[4, 6][..], &[1, 2, 3], &[0, 1, 2, 3, 4, 5, 6, 7]] {
+                let place = place(procs, threads, pins);
+                let half = place.seats() / 2;
+                for rank in 0..half {
+                    let (one, other) = (place.pin(rank), place.pin(rank + half));
+                    assert!(
+                        one.is_some() && one != other,
+                        "{procs} x {threads} on {pins:?}: {rank} on {one:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(place(2, 2, &[]).pin(3), None);
+        assert_eq!(place(2, 2, &[7]).pin(3), Some(7));
+    }
 }

@@ -1,27 +1,37 @@
 /*
- * Tagged ping-pong, and windows of tagged messages that the receiver acknowledges, by libfabric's EFA provider: between this
- * process and one that it forks, each on a core of its own. `tagged.rs` has the same loops. Started by `versus`.
+ * Messages, writes, reads and fetching atomics by libfabric's EFA provider: between this process and one that it forks, each
+ * on a core of its own. `twin.rs` has the same loops. Started by `versus`.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
- *   bench lat|bw SIZE ITERS CORE CORE
- *   bench self SIZE ITERS                  one process to itself, for instruction counts
+ *   bench TEST SIZE ITERS CORE CORE
+ *   bench self SIZE ITERS                  tagged messages of one process to itself, for instruction counts
+ *
+ * tag_lat   ping-pong                                    tag_bw    windows that the receiver acknowledges
+ * put_lat   one write at a time, each ends when the      put_bw    windows of such writes
+ *           data are in the target's memory
+ * get_lat   one read at a time                           get_bw    windows of reads
+ * fadd      one atomic at a time, on SIZE bytes of 64-bit words; its end brings the old values
  */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 enum { WINDOW = 64, BATCH = 16, ADDRESS = 32 };
@@ -38,6 +48,7 @@ static struct fid_ep *ep;
 static fi_addr_t peer;
 static struct fid_mr *send_mr, *recv_mr;
 static char *send_buf, *recv_buf;
+static struct { uint64_t addr, key; } theirs; /* the peer's receive buffer */
 static size_t size;
 static uint64_t sent, received; /* completions seen */
 
@@ -87,6 +98,41 @@ static void post_recv(uint64_t tag, size_t slot)
 			       &contexts[slot])) == -FI_EAGAIN)
 		poll_cq();
 	must(err, "fi_trecv");
+}
+
+static void post_put(size_t slot)
+{
+	static struct fi_context2 context;
+	struct iovec from = { send_buf, size };
+	struct fi_rma_iov to = { theirs.addr + slot * size, size, theirs.key };
+	void *desc = fi_mr_desc(send_mr);
+	struct fi_msg_rma msg = { .msg_iov = &from, .desc = &desc, .iov_count = 1, .addr = peer, .rma_iov = &to,
+				  .rma_iov_count = 1, .context = &context };
+	ssize_t err;
+	while ((err = fi_writemsg(ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE)) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_writemsg");
+}
+
+static void post_get(size_t slot)
+{
+	static struct fi_context2 contexts[WINDOW];
+	ssize_t err;
+	while ((err = fi_read(ep, recv_buf + slot * size, size, fi_mr_desc(recv_mr), peer, theirs.addr + slot * size,
+			      theirs.key, &contexts[slot])) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_read");
+}
+
+static void post_fadd(size_t slot)
+{
+	static struct fi_context2 context;
+	ssize_t err;
+	(void)slot;
+	while ((err = fi_fetch_atomic(ep, send_buf, size / 8, fi_mr_desc(send_mr), recv_buf, fi_mr_desc(recv_mr), peer,
+				      theirs.addr, theirs.key, FI_UINT64, FI_SUM, &context)) == -FI_EAGAIN)
+		poll_cq();
+	must(err, "fi_fetch_atomic");
 }
 
 /* As fi_pingpong does where it can: no completion to take in. */
@@ -157,6 +203,32 @@ static void receive_all(uint64_t iters)
 	}
 }
 
+/* The target has nothing to do but progress until it is told that this is over. */
+static void one_sided(void (*post)(size_t slot), size_t depth, uint64_t iters)
+{
+	uint64_t sends = sent;
+	for (uint64_t left = iters; left > 0;) {
+		uint64_t n = left < depth ? left : depth;
+		left -= n;
+		for (uint64_t i = 0; i < n; i++)
+			post(i);
+		sends += n;
+		while (sent < sends)
+			poll_cq();
+	}
+	post_short(ACK);
+	while (sent < sends + 1)
+		poll_cq();
+}
+
+static void serve(void)
+{
+	uint64_t recvs = received;
+	post_recv(ACK, 0);
+	while (received == recvs)
+		poll_cq();
+}
+
 /* Each message is received before the next is sent: the same work in every run. */
 static void to_self(uint64_t iters)
 {
@@ -171,12 +243,12 @@ static void to_self(uint64_t iters)
 	}
 }
 
-static void open_all(void)
+static void open_all(uint64_t caps)
 {
 	struct fi_info *hints = fi_allocinfo();
 	hints->fabric_attr->prov_name = strdup("efa");
 	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_TAGGED;
+	hints->caps = caps;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -194,8 +266,8 @@ static void open_all(void)
 	must(fi_enable(ep), "fi_enable");
 	send_buf = calloc(1, size + 1);
 	recv_buf = calloc(WINDOW, size + 1);
-	must(fi_mr_reg(domain, send_buf, size + 1, FI_SEND | FI_REMOTE_READ | FI_READ, 0, 1, 0, &send_mr, NULL), "fi_mr_reg");
-	must(fi_mr_reg(domain, recv_buf, WINDOW * (size + 1), FI_RECV | FI_READ | FI_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
+	must(fi_mr_reg(domain, send_buf, size + 1, FI_SEND | FI_WRITE | FI_READ | FI_REMOTE_READ, 0, 1, 0, &send_mr, NULL), "fi_mr_reg");
+	must(fi_mr_reg(domain, recv_buf, WINDOW * (size + 1), FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
 }
 
 static void pin(int core)
@@ -214,33 +286,56 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void pass(int lat, int first, uint64_t iters)
+static void pass(const char *test, int first, uint64_t iters)
 {
-	if (lat)
+	if (!strcmp(test, "tag_lat"))
 		ping_pong(iters, first);
-	else if (first)
-		send_all(iters);
+	else if (!strcmp(test, "tag_bw"))
+		first ? send_all(iters) : receive_all(iters);
+	else if (!first)
+		serve();
+	else if (!strncmp(test, "put", 3))
+		one_sided(post_put, !strcmp(test, "put_bw") ? window() : 1, iters);
+	else if (!strncmp(test, "get", 3))
+		one_sided(post_get, !strcmp(test, "get_bw") ? window() : 1, iters);
 	else
-		receive_all(iters);
+		one_sided(post_fadd, 1, iters);
+}
+
+static int known(const char *test)
+{
+	static const char *const tests[] = { "tag_lat", "tag_bw", "put_lat", "put_bw", "get_lat", "get_bw", "fadd" };
+	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+		if (!strcmp(test, tests[i]))
+			return 1;
+	return 0;
+}
+
+static void swap(int fd, const void *mine, void *other, size_t len)
+{
+	if (write(fd, mine, len) != (ssize_t)len || recv(fd, other, len, MSG_WAITALL) != (ssize_t)len) {
+		fprintf(stderr, "bench: the other process is gone\n");
+		exit(1);
+	}
 }
 
 int main(int argc, char **argv)
 {
+	unsigned char mine[ADDRESS * 2], other[ADDRESS];
+	size_t room = sizeof mine;
 	if (argc == 4 && strcmp(argv[1], "self") == 0) {
-		unsigned char own[ADDRESS * 2];
-		size_t own_room = sizeof own;
 		size = strtoull(argv[2], NULL, 0);
-		open_all();
-		must(fi_getname(&ep->fid, own, &own_room), "fi_getname");
-		must(fi_av_insert(av, own, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+		open_all(FI_TAGGED);
+		must(fi_getname(&ep->fid, mine, &room), "fi_getname");
+		must(fi_av_insert(av, mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
 		to_self(strtoull(argv[3], NULL, 0));
 		return 0;
 	}
-	if (argc != 6 || (strcmp(argv[1], "lat") && strcmp(argv[1], "bw"))) {
-		fprintf(stderr, "usage: bench lat|bw SIZE ITERS CORE CORE\n");
+	if (argc != 6 || !known(argv[1])) {
+		fprintf(stderr, "usage: bench TEST SIZE ITERS CORE CORE | bench self SIZE ITERS\n");
 		return 2;
 	}
-	int lat = strcmp(argv[1], "lat") == 0;
+	const char *test = argv[1];
 	size = strtoull(argv[2], NULL, 0);
 	uint64_t iters = strtoull(argv[3], NULL, 0), warm = iters / 10 + 10;
 	int line[2];
@@ -248,19 +343,20 @@ int main(int argc, char **argv)
 		return 1;
 	pid_t child = fork(); /* before libfabric has looked at anything */
 	int first = child != 0;
+	if (!first)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	int fd = line[first];
 	close(line[!first]);
 	pin(atoi(argv[first ? 5 : 4]));
-	open_all();
-	unsigned char mine[ADDRESS * 2], theirs[ADDRESS];
-	size_t room = sizeof mine;
+	open_all(strncmp(test, "tag", 3) ? FI_TAGGED | FI_RMA | FI_ATOMIC : FI_TAGGED);
 	must(fi_getname(&ep->fid, mine, &room), "fi_getname");
-	if (write(fd, mine, ADDRESS) != ADDRESS || recv(fd, theirs, ADDRESS, MSG_WAITALL) != ADDRESS)
-		return 1;
-	must(fi_av_insert(av, theirs, 1, &peer, 0, NULL) - 1, "fi_av_insert");
-	pass(lat, first, warm);
+	swap(fd, mine, other, ADDRESS);
+	must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+	uint64_t here[2] = { (uintptr_t)recv_buf, fi_mr_key(recv_mr) };
+	swap(fd, here, &theirs, sizeof here);
+	pass(test, first, warm);
 	double start = now();
-	pass(lat, first, iters);
+	pass(test, first, iters);
 	double took = now() - start;
 	/* Nobody goes before the other has everything. */
 	char done = 1;
@@ -269,8 +365,10 @@ int main(int argc, char **argv)
 	while (recv(fd, &done, 1, MSG_DONTWAIT) != 1)
 		poll_cq();
 	if (first) {
-		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n",
-		       took / (double)iters / 2 * 1e6, (double)iters / took, (double)iters * (double)size / took / 1048576);
+		/* Of a ping-pong half a round trip. */
+		double each = took / (double)iters / (strcmp(test, "tag_lat") ? 1 : 2);
+		printf("{\"latency_us\":{\"avg\":%.4f},\"msg_rate\":%.0f,\"bandwidth_mbs\":%.1f}\n", each * 1e6,
+		       (double)iters / took, (double)iters * (double)size / took / 1048576);
 		waitpid(child, NULL, 0);
 	}
 	return 0;

@@ -1,3 +1,5 @@
-//! Benches and side-by-side measurements, and what they share.
+//! Benches and side-by-side measurements, and what they share: figures as they are saved and shown, and the pair of
+//! engines that benches and counters drive.
 
+pub mod figure;
 pub mod pair;

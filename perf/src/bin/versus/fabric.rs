@@ -1,17 +1,16 @@
-//! Both sides of the comparison with libfabric: our C benchmark (`perf/fabric/bench.c`), compiled on the spot, on the
-//! software EFA device under `softefa run`, and `tagged`, the same loops with `ucp`. Called by `main` through [`Theirs`].
-//! Never changes a setting of libfabric but its shared memory.
+//! Both sides of the comparisons with libfabric: our C benchmark (`perf/fabric/bench.c`), compiled on the spot, on the
+//! software EFA device under `softefa run`, and `twin`, the same loops with `ucp`; in time, or in instructions by callgrind.
+//! Called by `main` through [`Theirs`]. Never changes a setting of libfabric but its shared memory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::rows::Row;
-use super::run::{Error, Ours, Theirs, beside, json_result};
+use super::rows::{By, Row};
+use super::run::{BUILD, Error, Ours, Theirs, beside, compile, iters, json_result, text};
 
 /// libfabric's EFA provider under our benchmark.
 pub struct Libfabric {
     bench: PathBuf,
-    softefa: PathBuf,
     cores: (u32, u32),
     version: String,
 }
@@ -21,24 +20,37 @@ impl Libfabric {
     pub fn find(cores: (u32, u32)) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/fabric/bench.c");
         let bench = std::env::temp_dir().join(format!("versus-fabric.{}", std::process::id()));
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let mut cc = Command::new(&compiler);
-        cc.args(["-std=gnu11", "-O2", "-g", "-o"]).arg(&bench).arg(source).arg("-lfabric");
-        let program = compiler.to_string_lossy().into_owned();
-        let out =
-            cc.output().map_err(|source| Error::Start { program, source, hint: "Debian package gcc" })?;
-        if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            return Err(Error::Compile(format!(
-                "{source} does not compile (Debian package libfabric-dev):\n{why}"
-            )));
-        }
+        compile(source, &bench, &["-lfabric".into()], "Debian package libfabric-dev")?;
         let info = Command::new("fi_info").arg("--version").output();
         let text =
             info.map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).into_owned());
         let version = text.lines().find_map(|l| l.strip_prefix("libfabric:")).unwrap_or("of unknown version");
-        let version = version.trim().to_owned();
-        Ok(Libfabric { bench, softefa: beside("softefa"), cores, version })
+        Ok(Libfabric { bench, cores, version: version.trim().to_owned() })
+    }
+
+    fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
+        let (server, client) = (self.cores.0.to_string(), self.cores.1.to_string());
+        cmd.args([row.test, &row.size.to_string(), &iters(row, scale).to_string(), &server, &client]);
+    }
+
+    /// Instructions of a message: what twice as many cost more, by their number.
+    fn count(
+        &self,
+        row: &Row,
+        cmd: impl Fn() -> Command,
+        program: &Path,
+        hint: &'static str,
+    ) -> Result<f64, Error> {
+        let run = |messages: u64| -> Result<f64, Error> {
+            let mut cmd = cmd();
+            cmd.args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+            cmd.args(["self", &row.size.to_string(), &messages.to_string()]);
+            let (_, said) = text(&mut cmd, hint)?;
+            let counted = said.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
+            let program = program.display().to_string();
+            counted.ok_or_else(|| Error::Output { program, line: said.clone() })
+        };
+        Ok((run(2 * row.iters)? - run(row.iters)?) / row.iters as f64)
     }
 }
 
@@ -48,35 +60,44 @@ impl Drop for Libfabric {
     }
 }
 
+/// A program on the software device by `libsoftefa.so`.
+fn on_softefa() -> Command {
+    let mut cmd = Command::new(beside("softefa"));
+    cmd.args(["run", "--"]).env("FI_EFA_ENABLE_SHM_TRANSFER", "0");
+    cmd
+}
+
 impl Theirs for Libfabric {
-    fn name(&self) -> &'static str {
-        "libfabric"
+    fn name(&self) -> String {
+        format!("libfabric {}", self.version)
     }
 
     fn describe(&self) -> String {
-        format!("libfabric {}, both on the software EFA device", self.version)
+        "both on the software EFA device".into()
     }
 
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
-        let mut cmd = Command::new(&self.softefa);
-        cmd.args(["run", "--"]).arg(&self.bench).env("FI_EFA_ENABLE_SHM_TRANSFER", "0");
+        if row.by == By::Count {
+            return self.count(row, on_softefa, &self.bench, "Debian package valgrind");
+        }
+        let mut cmd = on_softefa();
+        cmd.arg(&self.bench);
         self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, "cargo build --release --bins")
+        json_result(&mut cmd, row.metric, BUILD)
     }
 
     fn ours(&self, _: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
-        let mut cmd = Command::new(beside("tagged"));
+        if row.by == By::Count {
+            let env = || {
+                let mut cmd = Command::new("env");
+                cmd.arg(format!("UCX_TLS={}", row.tls));
+                cmd
+            };
+            return self.count(row, env, &beside("twin"), "Debian package valgrind");
+        }
+        let mut cmd = Command::new(beside("twin"));
         cmd.env("UCX_TLS", row.tls);
         self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, "cargo build --release --bins")
-    }
-}
-
-impl Libfabric {
-    fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
-        let kind = if row.test == "tag_lat" { "lat" } else { "bw" };
-        let iters = (row.iters / scale).max(1000).to_string();
-        let (server, client) = (self.cores.0.to_string(), self.cores.1.to_string());
-        cmd.args([kind, row.size, &iters, &server, &client]);
+        json_result(&mut cmd, row.metric, BUILD)
     }
 }

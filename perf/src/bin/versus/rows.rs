@@ -1,5 +1,5 @@
 //! What is measured: each row is one test that both programs know by the same name and options.
-//! Pure data; `main` chooses the table, `run` and `fabric` carry a row out.
+//! Pure data; `main` chooses the table, the others carry a row out.
 
 /// Which number of a result is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -10,91 +10,218 @@ pub enum Metric {
     Rate,
     /// Overall bandwidth, MB/s of 2^20 bytes.
     Bandwidth,
+    /// Making an endpoint, microseconds.
+    Create,
+    /// Making one more to the same peer, microseconds.
+    Again,
+    /// Resident memory of an endpoint, bytes.
+    Rss,
+    /// Length of an address, bytes.
+    Address,
+    /// Progress that finds nothing, nanoseconds.
+    Idle,
+    /// Instructions per message, sender and receiver.
+    Instructions,
 }
 
 impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Latency => "us",
-            Metric::Rate => "M msg/s",
+            Metric::Latency | Metric::Create | Metric::Again => "µs",
+            Metric::Rate => "M messages/s",
             Metric::Bandwidth => "MB/s",
+            Metric::Rss | Metric::Address => "bytes",
+            Metric::Idle => "ns",
+            Metric::Instructions => "instructions",
         }
     }
 
     pub fn better(self) -> &'static str {
         match self {
-            Metric::Latency => "lower",
             Metric::Rate | Metric::Bandwidth => "higher",
+            _ => "lower",
         }
+    }
+
+    /// The figure in a program's line of JSON, in the unit of the table.
+    pub fn of_json(self, line: &str) -> Option<f64> {
+        let value: serde_json::Value = serde_json::from_str(line).ok()?;
+        let field = match self {
+            Metric::Latency => &value["latency_us"]["avg"],
+            Metric::Rate => &value["msg_rate"],
+            Metric::Bandwidth => &value["bandwidth_mbs"],
+            Metric::Create => &value["create_us"],
+            Metric::Again => &value["again_us"],
+            Metric::Rss => &value["rss_bytes"],
+            Metric::Address => &value["address_bytes"],
+            Metric::Idle => &value["idle_ns"],
+            Metric::Instructions => return None,
+        };
+        field.as_f64().map(|figure| self.in_unit(figure))
+    }
+
+    /// A figure of either program in the unit of the table.
+    pub fn in_unit(self, figure: f64) -> f64 {
+        if self == Metric::Rate { figure / 1e6 } else { figure }
     }
 }
 
-/// Which layer a test drives: `uct` tests name a transport and device, `ucp` tests a list of transports.
+/// Who carries a row out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum By {
+    /// `ucx_perftest` of both, a low-level test of transport `posix`.
     Uct,
+    /// `ucx_perftest` of both, a high-level test.
     Ucp,
+    /// `bench` and `twin`.
+    Bench,
+    /// `scale` in C and in Rust.
+    Scale,
+    /// `bench self` and `twin self` under callgrind.
+    Count,
 }
 
 /// One comparison.
+#[derive(Clone, Copy)]
 pub struct Row {
     pub name: &'static str,
-    pub layer: Layer,
+    pub by: By,
     pub test: &'static str,
     /// `-D`, for uct tests that choose.
     pub path: Option<&'static str>,
-    pub size: &'static str,
+    /// Of a message, bytes; for `scale` the number of endpoints.
+    pub size: u64,
     pub iters: u64,
     pub metric: Metric,
     /// `UCX_TLS` of ours, for ucp tests.
     pub tls: &'static str,
+    /// `-T`.
+    pub threads: u32,
+}
+
+use By::*;
+use Metric::*;
+
+const SHM: &str = "posix,self";
+
+const fn row(by: By, name: &'static str, test: &'static str, size: u64, iters: u64, metric: Metric) -> Row {
+    let tls = match by {
+        Bench | Count => "efa",
+        _ => SHM,
+    };
+    Row { name, by, test, path: None, size, iters, metric, tls, threads: 1 }
 }
 
 const fn uct(
     name: &'static str,
     test: &'static str,
-    path: Option<&'static str>,
-    size: &'static str,
+    path: &'static str,
+    size: u64,
     iters: u64,
     metric: Metric,
 ) -> Row {
-    Row { name, layer: Layer::Uct, test, path, size, iters, metric, tls: "" }
+    Row { path: Some(path), ..row(Uct, name, test, size, iters, metric) }
 }
 
-const fn ucp(name: &'static str, test: &'static str, size: &'static str, iters: u64, metric: Metric) -> Row {
-    Row { name, layer: Layer::Ucp, test, path: None, size, iters, metric, tls: "posix,self" }
+const fn threads(name: &'static str, threads: u32) -> Row {
+    Row { threads, ..row(Ucp, name, "tag_bw", 8, 1_000_000, Rate) }
 }
 
-/// The same test over the software EFA device.
-const fn efa(name: &'static str, test: &'static str, size: &'static str, iters: u64, metric: Metric) -> Row {
-    Row { tls: "efa", ..ucp(name, test, size, iters, metric) }
-}
+const KB: u64 = 1024;
+const MB: u64 = 1 << 20;
 
-/// Beside libfabric: tagged messages over one device.
-pub const LIBFABRIC_ROWS: &[Row] = &[
-    efa("tag_lat 8 B", "tag_lat", "8", 200_000, Metric::Latency),
-    efa("tag_lat 4 KiB", "tag_lat", "4096", 100_000, Metric::Latency),
-    efa("tag_rate 8 B", "tag_bw", "8", 1_000_000, Metric::Rate),
-    efa("tag_bw 64 KiB", "tag_bw", "65536", 20_000, Metric::Bandwidth),
-    efa("tag_bw 1 MiB", "tag_bw", "1048576", 2_000, Metric::Bandwidth),
+/// Beside UCX, over shared memory: uct first.
+pub const UCX_ROWS: &[Row] = &[
+    uct("uct am_lat short 8 B", "am_lat", "short", 8, 2_000_000, Latency),
+    uct("uct am_lat bcopy 4 KiB", "am_lat", "bcopy", 4 * KB, 1_000_000, Latency),
+    uct("uct am_bw short 8 B", "am_bw", "short", 8, 5_000_000, Rate),
+    uct("uct am_bw bcopy 8 B", "am_bw", "bcopy", 8, 5_000_000, Rate),
+    uct("uct am_bw bcopy 8 KiB", "am_bw", "bcopy", 8 * KB, 1_000_000, Bandwidth),
+    uct("uct put_lat short 8 B", "put_lat", "short", 8, 2_000_000, Latency),
+    uct("uct put_bw short 8 B", "put_bw", "short", 8, 10_000_000, Rate),
+    uct("uct put_bw bcopy 8 KiB", "put_bw", "bcopy", 8 * KB, 1_000_000, Bandwidth),
+    uct("uct get bcopy 8 B", "get", "bcopy", 8, 5_000_000, Latency),
+    row(Uct, "uct add_lat 8 B", "add_lat", 8, 2_000_000, Latency),
+    row(Uct, "uct add_mr 8 B", "add_mr", 8, 5_000_000, Rate),
+    row(Uct, "uct fadd 8 B", "fadd", 8, 5_000_000, Latency),
+    row(Uct, "uct swap 8 B", "swap", 8, 5_000_000, Latency),
+    row(Uct, "uct cswap 8 B", "cswap", 8, 5_000_000, Latency),
+    row(Ucp, "ucp tag_lat 8 B", "tag_lat", 8, 1_000_000, Latency),
+    row(Ucp, "ucp tag_lat 1 KiB", "tag_lat", KB, 500_000, Latency),
+    row(Ucp, "ucp tag_lat 64 KiB", "tag_lat", 64 * KB, 50_000, Latency),
+    row(Ucp, "ucp tag_bw 8 B", "tag_bw", 8, 2_000_000, Rate),
+    row(Ucp, "ucp tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth),
+    row(Ucp, "ucp tag_bw 1 MiB", "tag_bw", MB, 5_000, Bandwidth),
+    row(Ucp, "ucp put_lat 8 B", "ucp_put_lat", 8, 1_000_000, Latency),
+    row(Ucp, "ucp put_bw 8 B", "ucp_put_bw", 8, 2_000_000, Rate),
+    row(Ucp, "ucp put_bw 1 MiB", "ucp_put_bw", MB, 5_000, Bandwidth),
+    row(Ucp, "ucp get 8 B", "ucp_get", 8, 200_000, Latency),
+    row(Ucp, "ucp get 1 MiB", "ucp_get", MB, 5_000, Bandwidth),
+    row(Ucp, "ucp fadd 8 B", "ucp_fadd", 8, 500_000, Latency),
+    row(Ucp, "ucp am_lat 8 B", "ucp_am_lat", 8, 1_000_000, Latency),
+    row(Ucp, "ucp am_bw 8 B", "ucp_am_bw", 8, 2_000_000, Rate),
+    row(Ucp, "ucp stream_lat 8 B", "stream_lat", 8, 1_000_000, Latency),
 ];
 
-/// Beside UCX: all rows, uct first.
-pub const UCX_ROWS: &[Row] = &[
-    uct("uct am_lat short 8 B", "am_lat", Some("short"), "8", 2_000_000, Metric::Latency),
-    uct("uct am_lat bcopy 4 KiB", "am_lat", Some("bcopy"), "4096", 1_000_000, Metric::Latency),
-    uct("uct am_bw short 8 B", "am_bw", Some("short"), "8", 5_000_000, Metric::Rate),
-    uct("uct am_bw bcopy 8 B", "am_bw", Some("bcopy"), "8", 5_000_000, Metric::Rate),
-    uct("uct am_bw bcopy 8 KiB", "am_bw", Some("bcopy"), "8192", 1_000_000, Metric::Bandwidth),
-    uct("uct put_lat short 8 B", "put_lat", Some("short"), "8", 2_000_000, Metric::Latency),
-    uct("uct put_bw short 8 B", "put_bw", Some("short"), "8", 10_000_000, Metric::Rate),
-    uct("uct get bcopy 8 B", "get", Some("bcopy"), "8", 5_000_000, Metric::Latency),
-    uct("uct fadd 8 B", "fadd", None, "8", 5_000_000, Metric::Latency),
-    uct("uct cswap 8 B", "cswap", None, "8", 5_000_000, Metric::Latency),
-    ucp("ucp tag_lat 8 B", "tag_lat", "8", 1_000_000, Metric::Latency),
-    ucp("ucp tag_lat 1 KiB", "tag_lat", "1024", 500_000, Metric::Latency),
-    ucp("ucp tag_lat 64 KiB", "tag_lat", "65536", 50_000, Metric::Latency),
-    ucp("ucp tag_bw 8 B", "tag_bw", "8", 2_000_000, Metric::Rate),
-    ucp("ucp tag_bw 64 KiB", "tag_bw", "65536", 50_000, Metric::Bandwidth),
-    ucp("ucp tag_bw 1 MiB", "tag_bw", "1048576", 5_000, Metric::Bandwidth),
+macro_rules! sizes {
+    ($($name:literal $test:literal $metric:ident { $($label:literal $size:expr, $iters:expr;)+ })+) => {
+        /// Beside libfabric, on the software EFA device.
+        pub const LIBFABRIC_ROWS: &[Row] =
+            &[$($(row(Bench, concat!($name, " ", $label), $test, $size, $iters, $metric)),+),+];
+    };
+}
+
+sizes! {
+    "tag_lat" "tag_lat" Latency {
+        "8 B" 8, 200_000; "512 B" 512, 200_000; "4 KiB" 4 * KB, 100_000; "16 KiB" 16 * KB, 50_000;
+        "64 KiB" 64 * KB, 20_000; "256 KiB" 256 * KB, 3_000; "1 MiB" MB, 1_000; "4 MiB" 4 * MB, 300;
+    }
+    "tag_rate" "tag_bw" Rate { "8 B" 8, 1_000_000; }
+    "tag_bw" "tag_bw" Bandwidth {
+        "512 B" 512, 500_000; "4 KiB" 4 * KB, 300_000; "16 KiB" 16 * KB, 100_000;
+        "64 KiB" 64 * KB, 20_000; "256 KiB" 256 * KB, 6_000; "1 MiB" MB, 2_000; "4 MiB" 4 * MB, 500;
+    }
+    "put_lat" "put_lat" Latency {
+        "8 B" 8, 200_000; "4 KiB" 4 * KB, 100_000; "64 KiB" 64 * KB, 10_000; "1 MiB" MB, 1_000; "4 MiB" 4 * MB, 300;
+    }
+    "put_rate" "put_bw" Rate { "8 B" 8, 500_000; }
+    "put_bw" "put_bw" Bandwidth {
+        "4 KiB" 4 * KB, 200_000; "64 KiB" 64 * KB, 20_000; "1 MiB" MB, 2_000; "4 MiB" 4 * MB, 500;
+    }
+    "get_lat" "get_lat" Latency {
+        "8 B" 8, 200_000; "4 KiB" 4 * KB, 100_000; "64 KiB" 64 * KB, 10_000; "1 MiB" MB, 1_000; "4 MiB" 4 * MB, 300;
+    }
+    "get_rate" "get_bw" Rate { "8 B" 8, 500_000; }
+    "get_bw" "get_bw" Bandwidth {
+        "4 KiB" 4 * KB, 200_000; "64 KiB" 64 * KB, 20_000; "1 MiB" MB, 2_000; "4 MiB" 4 * MB, 500;
+    }
+    "fadd" "fadd" Latency { "8 B" 8, 200_000; "512 B" 512, 100_000; "4 KiB" 4 * KB, 50_000; }
+}
+
+/// Threads, endpoints and what they cost, beside UCX.
+pub const SCALE_ROWS: &[Row] = &[
+    threads("tag_bw 8 B, 1 thread each side", 1),
+    threads("tag_bw 8 B, 2 threads each side", 2),
+    threads("tag_bw 8 B, 4 threads each side", 4),
+    row(Scale, "tag rate 8 B, 1 endpoint", "rate", 1, 2_000_000, Rate),
+    row(Scale, "tag rate 8 B, 2 endpoints", "rate", 2, 2_000_000, Rate),
+    row(Scale, "tag rate 8 B, 8 endpoints", "rate", 8, 2_000_000, Rate),
+    row(Scale, "tag rate 8 B, 64 endpoints", "rate", 64, 2_000_000, Rate),
+    row(Scale, "uct posix: idle progress, 64 endpoints", "uct_peers", 64, 0, Idle),
+    row(Scale, "uct posix: endpoint to a new peer", "uct_peers", 64, 0, Create),
+    row(Scale, "uct posix: another to the same", "uct_peers", 64, 0, Again),
+    row(Scale, "uct posix: memory of an endpoint", "uct_peers", 64, 0, Rss),
+    row(Scale, "uct posix: device and iface address", "uct_peers", 64, 0, Address),
+    row(Scale, "ucp: idle progress, 64 endpoints", "peers", 64, 0, Idle),
+    row(Scale, "ucp: endpoint to a new peer", "peers", 64, 0, Create),
+    row(Scale, "ucp: another to the same", "peers", 64, 0, Again),
+    row(Scale, "ucp: memory of an endpoint", "peers", 64, 0, Rss),
+    row(Scale, "ucp: worker address", "peers", 64, 0, Address),
+];
+
+/// Instructions of an eager message, beside libfabric.
+pub const COUNT_ROWS: &[Row] = &[
+    row(Count, "tagged message of 8 B", "self", 8, 2_000, Instructions),
+    row(Count, "tagged message of 1 KiB", "self", KB, 2_000, Instructions),
+    row(Count, "tagged message of 4 KiB", "self", 4 * KB, 2_000, Instructions),
 ];

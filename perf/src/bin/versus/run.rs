@@ -1,13 +1,18 @@
-//! Starting the two programs and reading their figures.
+//! Starting programs and reading their figures: what every side has in common, our `ucx-perftest`, and UCX's.
 //!
 //! Both run as a server and a client, each pinned to a core. UCX's result is the last line of its CSV output;
-//! ours is the JSON object.
+//! ours is the JSON object. No program may take longer than [`LONGEST`].
 
-use super::rows::{Layer, Metric, Row};
+use super::rows::{By, Metric, Row};
 use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+/// How long one run may take.
+const LONGEST: Duration = Duration::from_secs(60);
+/// What starts our programs, if they are missing.
+pub const BUILD: &str = "cargo build --release --bins";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -15,6 +20,8 @@ pub enum Error {
     Start { program: String, source: std::io::Error, hint: &'static str },
     #[error("'{program}' failed with {status}: {stderr}")]
     Failed { program: String, status: String, stderr: String },
+    #[error("'{program}' did not end within {} s", LONGEST.as_secs())]
+    Late { program: String },
     #[error("cannot read the result of '{program}': {line:?}")]
     Output { program: String, line: String },
     #[error("the server of '{program}' did not listen within 10 s")]
@@ -23,13 +30,15 @@ pub enum Error {
     Compile(String),
     #[error("no free TCP port: {0}")]
     Port(std::io::Error),
+    #[error("{path}: {source}")]
+    File { path: String, source: std::io::Error },
 }
 
 /// A program beside which ours is put.
 pub trait Theirs {
-    /// Its name in the table.
-    fn name(&self) -> &'static str;
-    /// Its version and how it was run.
+    /// Its name and version, as the table has it.
+    fn name(&self) -> String;
+    /// How it was run.
     fn describe(&self) -> String;
     /// One run.
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error>;
@@ -58,6 +67,11 @@ pub fn beside(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(name)
 }
 
+/// How often a row's operation is done.
+pub fn iters(row: &Row, scale: u64) -> u64 {
+    (row.iters / scale).max(row.iters.min(100))
+}
+
 impl Ours {
     /// Ours, by default the one beside this program.
     pub fn find(program: Option<PathBuf>, cores: (u32, u32)) -> Self {
@@ -71,7 +85,7 @@ impl Ours {
             .lines()
             .find_map(|l| l.strip_prefix("model name").and_then(|l| l.split_once(':')))
             .map_or("unknown processor", |(_, m)| m.trim());
-        format!("cores {},{} of: {model}", self.cores.0, self.cores.1)
+        format!("cores {} and {} of {model}", self.cores.0, self.cores.1)
     }
 
     /// One run.
@@ -79,61 +93,117 @@ impl Ours {
         let mut cmd = Command::new(&self.program);
         cmd.args(["--local", "--json", "-f", "-c", &format!("{},{}", self.cores.0, self.cores.1)]);
         test_args(&mut cmd, row, scale);
-        if row.layer == Layer::Ucp {
+        if row.by == By::Ucp {
             cmd.env("UCX_TLS", row.tls);
         }
-        json_result(&mut cmd, row.metric, "cargo build --release --bins")
+        json_result(&mut cmd, row.metric, BUILD)
     }
+}
+
+/// A child that is killed, if it still runs, when its turn is over.
+struct Reaped {
+    child: Child,
+    grace: Duration,
+}
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        if ended(&mut self.child, self.grace) {
+            return;
+        }
+        // It outlived what it was for: nothing to save.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ended(child: &mut Child, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    loop {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a program says, which is little, once it has ended.
+fn output(mut child: Child, program: &str) -> Result<Output, Error> {
+    if !ended(&mut child, LONGEST) {
+        drop(Reaped { child, grace: Duration::ZERO });
+        return Err(Error::Late { program: program.to_owned() });
+    }
+    child.wait_with_output().map_err(|source| Error::Start {
+        program: program.to_owned(),
+        source,
+        hint: "it ran but could not be waited for",
+    })
+}
+
+/// The whole output of a program that succeeds.
+pub fn text(cmd: &mut Command, hint: &'static str) -> Result<(String, String), Error> {
+    let program = cmd.get_program().to_string_lossy().into_owned();
+    cmd.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = cmd.spawn().map_err(|source| Error::Start { program: program.clone(), source, hint })?;
+    let out = output(child, &program)?;
+    let stderr = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+    if !out.status.success() {
+        return Err(Error::Failed { program, status: out.status.to_string(), stderr });
+    }
+    Ok((String::from_utf8_lossy(&out.stdout).into_owned(), stderr))
 }
 
 /// Runs a program that prints a result as one JSON object.
 pub fn json_result(cmd: &mut Command, metric: Metric, hint: &'static str) -> Result<f64, Error> {
+    let (out, _) = text(cmd, hint)?;
+    let line = out.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
     let program = cmd.get_program().to_string_lossy().into_owned();
-    let out = cmd.output().map_err(|source| Error::Start { program: program.clone(), source, hint })?;
-    if !out.status.success() {
-        return Err(Error::Failed {
-            program,
-            status: out.status.to_string(),
-            stderr: String::from_utf8_lossy(&out.stderr).trim().to_owned(),
-        });
+    metric.of_json(line).ok_or_else(|| Error::Output { program, line: line.to_owned() })
+}
+
+/// Compiles a C program of ours on the spot.
+pub fn compile(source: &str, to: &Path, extra: &[String], hint: &str) -> Result<(), Error> {
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut cc = Command::new(&compiler);
+    cc.args(["-std=gnu11", "-O2", "-g", "-o"]).arg(to).arg(source).args(extra);
+    let program = compiler.to_string_lossy().into_owned();
+    let out = cc.output().map_err(|source| Error::Start { program, source, hint: "Debian package gcc" })?;
+    if out.status.success() {
+        return Ok(());
     }
-    let text = String::from_utf8_lossy(&out.stdout);
-    let line = text.lines().rfind(|l| l.starts_with('{')).unwrap_or_default();
-    let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-    let field = match metric {
-        Metric::Latency => &value["latency_us"]["avg"],
-        Metric::Rate => &value["msg_rate"],
-        Metric::Bandwidth => &value["bandwidth_mbs"],
-    };
-    let figure = field.as_f64().ok_or(Error::Output { program, line: line.to_owned() })?;
-    Ok(in_unit(metric, figure))
+    let why = String::from_utf8_lossy(&out.stderr);
+    Err(Error::Compile(format!("{source} does not compile ({hint}):\n{why}")))
 }
 
 impl Ucx {
     /// Asks UCX for its version.
     pub fn find(program: PathBuf, cores: (u32, u32), tls: String) -> Result<Self, Error> {
         let info = program.with_file_name("ucx_info");
-        let out = Command::new(&info).arg("-v").output().map_err(|source| Error::Start {
-            program: info.display().to_string(),
-            source,
-            hint: "Debian package ucx-utils",
-        })?;
-        let text = String::from_utf8_lossy(&out.stdout);
-        let version = text
+        let (out, _) = text(Command::new(info).arg("-v"), "Debian package ucx-utils")?;
+        let version = out
             .lines()
-            .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim().trim_matches('"').to_owned()))
+            .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim_matches([':', ' ', '"']).to_owned()))
             .unwrap_or_else(|| "of unknown version".into());
+        let version = version.split(' ').next().unwrap_or_default().to_owned();
         Ok(Ucx { program, cores, tls, version })
+    }
+
+    /// Where it is installed, if not in the system's own place.
+    pub fn prefix(&self) -> Option<&Path> {
+        self.program.parent().filter(|bin| !bin.as_os_str().is_empty())?.parent()
     }
 }
 
 impl Theirs for Ucx {
-    fn name(&self) -> &'static str {
-        "UCX"
+    fn name(&self) -> String {
+        format!("UCX {}", self.version)
     }
 
     fn describe(&self) -> String {
-        format!("UCX {} (UCX_TLS={} for ucp)", self.version, self.tls)
+        format!("UCX_TLS={} for UCX's ucp", self.tls)
     }
 
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
@@ -143,76 +213,56 @@ impl Theirs for Ucx {
             let mut cmd = Command::new(&self.program);
             cmd.args(["-v", "-f", "-p", &port.to_string(), "-c", &core.to_string()]);
             test_args(&mut cmd, row, scale);
-            if row.layer == Layer::Ucp {
+            if row.by == By::Ucp {
                 cmd.env("UCX_TLS", &self.tls);
             }
             cmd.args(host);
-            cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+            cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
             cmd.spawn().map_err(|source| Error::Start {
                 program: program.clone(),
                 source,
                 hint: "Debian package ucx-utils",
             })
         };
-        let mut server = Reaped(start(self.cores.0, None, Stdio::null())?);
-        wait_listening(port, &mut server.0, &program)?;
-        let client = start(self.cores.1, Some("127.0.0.1"), Stdio::piped())?;
-        let out = client.wait_with_output().map_err(|source| Error::Start {
-            program: program.clone(),
-            source,
-            hint: "it ran but could not be waited for",
-        })?;
+        let grace = Duration::from_secs(2);
+        let mut server = Reaped { child: start(self.cores.0, None, Stdio::null())?, grace };
+        wait_listening(port, &mut server.child, &program)?;
+        let out = output(start(self.cores.1, Some("127.0.0.1"), Stdio::piped())?, &program)?;
         let text = String::from_utf8_lossy(&out.stdout);
         if !out.status.success() {
             return Err(Error::Failed { program, status: out.status.to_string(), stderr: text.into_owned() });
         }
-        // iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+        // iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr; with several threads
+        // iterations,overall_lat,overall_bw,overall_mr.
         let line = text.lines().rfind(|l| l.starts_with(|c: char| c.is_ascii_digit())).unwrap_or_default();
-        let column = match row.metric {
-            Metric::Latency => 3,
-            Metric::Bandwidth => 5,
-            Metric::Rate => 7,
+        let columns: Vec<&str> = line.split(',').collect();
+        let column = match (row.metric, columns.len()) {
+            (Metric::Latency, 4) => 1,
+            (Metric::Bandwidth, 4) => 2,
+            (Metric::Rate, 4) => 3,
+            (Metric::Latency, _) => 3,
+            (Metric::Bandwidth, _) => 5,
+            _ => 7,
         };
-        let figure = line
-            .split(',')
-            .nth(column)
+        let figure = columns
+            .get(column)
             .and_then(|f| f.trim().parse::<f64>().ok())
             .ok_or(Error::Output { program, line: line.to_owned() })?;
-        Ok(in_unit(row.metric, figure))
-    }
-}
-
-/// A server that is killed, if it still runs, when its turn is over.
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let until = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < until {
-            if matches!(self.0.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // It outlived its client by two seconds: nothing to save.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Ok(row.metric.in_unit(figure))
     }
 }
 
 fn test_args(cmd: &mut Command, row: &Row, scale: u64) {
-    let iters = (row.iters / scale).max(1000);
-    cmd.args(["-t", row.test, "-s", row.size, "-n", &iters.to_string()]);
-    if row.layer == Layer::Uct {
+    cmd.args(["-t", row.test, "-s", &row.size.to_string(), "-n", &iters(row, scale).to_string()]);
+    if row.by == By::Uct {
         cmd.args(["-x", "posix", "-d", "memory"]);
     }
     if let Some(path) = row.path {
         cmd.args(["-D", path]);
     }
-}
-
-fn in_unit(metric: Metric, figure: f64) -> f64 {
-    if metric == Metric::Rate { figure / 1e6 } else { figure }
+    if row.threads > 1 {
+        cmd.args(["-T", &row.threads.to_string()]);
+    }
 }
 
 fn free_port() -> Result<u16, Error> {
@@ -241,14 +291,4 @@ fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Er
         std::thread::sleep(Duration::from_millis(5));
     }
     Err(Error::NoServer { program: program.to_owned() })
-}
-
-/// Three significant digits, as a person reads a table.
-pub fn three_digits(v: f64) -> String {
-    match v {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v if v >= 1.0 => format!("{v:.2}"),
-        v => format!("{v:.3}"),
-    }
 }

@@ -1,0 +1,336 @@
+//! What endpoints and idle progress cost, and the message rate over several endpoints: the loops of `perf/ucx/scale.c` with
+//! `ucp` and `uct`, in this process and one that it starts. Started by `versus --against scale`. Prints one line of JSON.
+//!
+//!     scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
+//!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
+//!     scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+//!
+//! Transports of ucp are those of `UCX_TLS`.
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
+use ucs::config::{Source, Table as _};
+use uct::api::{Am, EpTag, Error, Iface as _, Sink};
+use uct::posix;
+
+const MSG: u64 = 0x6d73_6700;
+const ACK: u64 = 0x6163_6b00;
+const SIZE: usize = 8;
+/// Messages until the receiver is waited for.
+const WINDOW: usize = 64;
+/// Calls without anything to do.
+const IDLE: u32 = 5_000_000;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("scale: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Failure> {
+    let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE";
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (words, second) = match words.as_slice() {
+        [words @ .., "second"] => (words, true),
+        words => (words, false),
+    };
+    let (server, client) = match words {
+        [.., server, client] => (*server, *client),
+        _ => return Err(usage.into()),
+    };
+    let other = if second {
+        pin(server)?;
+        Other::parent()
+    } else {
+        let child = Other::child(args)?;
+        pin(client)?;
+        child
+    };
+    match (words, second) {
+        (["rate", eps, iters, _, _], true) => receive(other, count(eps, WINDOW)?, iters.parse()?),
+        (["rate", eps, iters, _, _], false) => send(other, count(eps, WINDOW)?, iters.parse()?),
+        (["peers", eps, _, _], true) => be_peers(other, count(eps, 4096)?),
+        (["peers", eps, _, _], false) => peers(other, count(eps, 4096)?),
+        (["uct_peers", eps, _, _], true) => be_uct_peers(other, count(eps, 4096)?),
+        (["uct_peers", eps, _, _], false) => uct_peers(other, count(eps, 4096)?),
+        _ => Err(usage.into()),
+    }
+}
+
+fn count(text: &str, most: usize) -> Result<usize, Failure> {
+    text.parse()
+        .ok()
+        .filter(|n| (1..=most).contains(n))
+        .ok_or_else(|| format!("from 1 to {most} endpoints").into())
+}
+
+fn pin(core: &str) -> Result<(), Failure> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core.parse()?);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("core {core}: {e}").into())
+}
+
+/// Memory in use, bytes.
+fn rss() -> Result<f64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: f64 = text.split(' ').nth(1).ok_or("statm has no second number")?.parse()?;
+    Ok(pages * rustix::param::page_size() as f64)
+}
+
+/// The other process: lines of hexadecimal to it and from it.
+struct Other {
+    input: Box<dyn BufRead>,
+    output: Box<dyn Write>,
+    child: Option<Child>,
+}
+
+impl Other {
+    fn parent() -> Other {
+        let (input, output) = (BufReader::new(std::io::stdin()), std::io::stdout());
+        Other { input: Box::new(input), output: Box::new(output), child: None }
+    }
+
+    fn child(args: &[String]) -> Result<Other, Failure> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(args)
+            .arg("second")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("no pipes".into());
+        };
+        Ok(Other { input: Box::new(BufReader::new(input)), output: Box::new(output), child: Some(child) })
+    }
+
+    fn tell(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        writeln!(self.output, "{text}")?;
+        Ok(self.output.flush()?)
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, Failure> {
+        let mut text = String::new();
+        if self.input.read_line(&mut text)? == 0 {
+            return Err("the other process is gone".into());
+        }
+        let pairs = text.trim().as_bytes().chunks_exact(2);
+        Ok(pairs
+            .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16))
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// For a loop that progresses until the first process has what it wants.
+    fn told(mut self) -> Receiver<()> {
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_line(&mut String::new());
+            let _ = tell.send(());
+        });
+        let _ = self.output.flush();
+        told
+    }
+
+    /// Lets the second process end.
+    fn done(mut self) -> Result<(), Failure> {
+        self.tell(&[])?;
+        match self.child.as_mut().map(Child::wait).transpose()? {
+            Some(status) if !status.success() => Err(format!("the other process: {status}").into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn workers(count: usize) -> Result<Vec<Worker>, Failure> {
+    let context = Context::new()?;
+    Ok((0..count).map(|_| context.worker()).collect::<Result<_, _>>()?)
+}
+
+fn connect(worker: &Worker, address: &[u8]) -> Result<Ep, Failure> {
+    Ok(worker.connect(&Address::unpack(address)?, EpParams::default())?)
+}
+
+fn whole_windows(iters: usize) -> (usize, usize) {
+    ((iters / 10).next_multiple_of(WINDOW).max(WINDOW) / WINDOW, iters.div_ceil(WINDOW))
+}
+
+fn send(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    other.tell(&worker.address().pack())?;
+    let mut eps = Vec::new();
+    for _ in 0..count {
+        eps.push(connect(&worker, &other.hear()?)?);
+    }
+    let mut turn = 0;
+    let mut pass = |windows: usize| -> Result<(), ucp::Error> {
+        let mut pending = Vec::with_capacity(WINDOW);
+        for _ in 0..windows {
+            for _ in 0..WINDOW {
+                if let Err(running) = eps[turn].tag_send_now(MSG, &[0; SIZE]) {
+                    pending.push(running);
+                }
+                turn = if turn + 1 == count { 0 } else { turn + 1 };
+            }
+            pending.drain(..).try_for_each(|send| send.wait().0)?;
+            worker.tag_recv_blocking(ACK, EXACT, &mut [0; SIZE])?;
+        }
+        Ok(())
+    };
+    let (warm, windows) = whole_windows(iters);
+    pass(warm)?;
+    let start = Instant::now();
+    pass(windows)?;
+    let took = start.elapsed().as_secs_f64();
+    println!("{{\"msg_rate\":{:.0}}}", (windows * WINDOW) as f64 / took);
+    other.done()
+}
+
+fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
+    let workers = workers(count)?;
+    for worker in &workers {
+        other.tell(&worker.address().pack())?;
+    }
+    let ep = connect(&workers[0], &other.hear()?)?;
+    let mut rooms: Vec<Vec<u8>> = (0..WINDOW).map(|_| Vec::with_capacity(SIZE)).collect();
+    let mut running = Vec::with_capacity(WINDOW);
+    let (warm, windows) = whole_windows(iters);
+    for _ in 0..warm + windows {
+        running.extend(
+            rooms.drain(..).enumerate().map(|(i, room)| workers[i % count].tag_recv(MSG, EXACT, room)),
+        );
+        for mut recv in running.drain(..) {
+            while !recv.is_done() {
+                for worker in &workers {
+                    worker.progress();
+                }
+            }
+            let (result, mut room) = recv.wait();
+            result?;
+            room.clear();
+            rooms.push(room);
+        }
+        ep.tag_send_blocking(ACK, &[0; SIZE])?;
+    }
+    let told = other.told();
+    while told.try_recv().is_err() {
+        for worker in &workers {
+            worker.progress();
+        }
+    }
+    Ok(())
+}
+
+fn be_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+    let workers = workers(count)?;
+    for worker in &workers {
+        other.tell(&worker.address().pack())?;
+    }
+    let told = other.told();
+    while told.try_recv().is_err() {
+        for worker in &workers {
+            worker.progress();
+        }
+    }
+    Ok(())
+}
+
+fn peers(mut other: Other, count: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    let addresses = (0..count).map(|_| other.hear()).collect::<Result<Vec<_>, _>>()?;
+    let connect_all = || -> Result<(f64, Vec<Ep>), Failure> {
+        let (mut eps, start) = (Vec::with_capacity(count), Instant::now());
+        for address in &addresses {
+            eps.push(connect(&worker, address)?);
+        }
+        Ok((start.elapsed().as_secs_f64() / count as f64, eps))
+    };
+    let before = rss()?;
+    let (create, eps) = connect_all()?;
+    for ep in &eps {
+        ep.tag_send_blocking(MSG, &[0; SIZE])?;
+    }
+    let each = (rss()? - before) / count as f64;
+    let (again, _more) = connect_all()?;
+    print(create, again, each, addresses[0].len(), idle(|| worker.progress()));
+    other.done()
+}
+
+fn print(create: f64, again: f64, rss: f64, address: usize, idle: f64) {
+    println!(
+        "{{\"create_us\":{:.3},\"again_us\":{:.3},\"rss_bytes\":{rss:.0},\"address_bytes\":{address},\"idle_ns\":{idle:.3}}}",
+        create * 1e6,
+        again * 1e6
+    );
+}
+
+/// Nanoseconds of a call with nothing to do.
+fn idle(mut progress: impl FnMut() -> usize) -> f64 {
+    for _ in 0..IDLE / 10 {
+        black_box(progress());
+    }
+    let start = Instant::now();
+    for _ in 0..IDLE {
+        black_box(progress());
+    }
+    start.elapsed().as_secs_f64() / f64::from(IDLE) * 1e9
+}
+
+/// Takes what comes, of which there is nothing.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn on_am(&mut self, _am: Am<'_>) {}
+    fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
+    fn on_ep_error(&mut self, _ep: EpTag, error: Error) {
+        eprintln!("scale: {error}");
+    }
+}
+
+fn open(count: usize) -> Result<Vec<posix::Iface>, Failure> {
+    let config = posix::Config::load(&Source::from_env()?)?;
+    Ok((0..count).map(|_| posix::Iface::open(&config)).collect::<Result<_, _>>()?)
+}
+
+fn be_uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+    let ifaces = open(count)?;
+    for iface in &ifaces {
+        other.tell(&iface.device_addr())?;
+        other.tell(&iface.iface_addr())?;
+    }
+    other.hear().map(drop)
+}
+
+fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+    let iface = open(1)?.remove(0);
+    let mut addresses = Vec::with_capacity(count);
+    for _ in 0..count {
+        addresses.push((other.hear()?, other.hear()?));
+    }
+    let connect_all = || -> Result<(f64, Vec<posix::Ep>), Failure> {
+        let (mut eps, start) = (Vec::with_capacity(count), Instant::now());
+        for (device, own) in &addresses {
+            eps.push(iface.connect(device, own)?);
+        }
+        Ok((start.elapsed().as_secs_f64() / count as f64, eps))
+    };
+    let before = rss()?;
+    let (create, _eps) = connect_all()?;
+    let each = (rss()? - before) / count as f64;
+    let (again, _more) = connect_all()?;
+    let mut sink = Nothing;
+    let address = addresses[0].0.len() + addresses[0].1.len();
+    print(create, again, each, address, idle(|| iface.poll(16, &mut sink)));
+    other.done()
+}

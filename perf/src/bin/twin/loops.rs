@@ -1,0 +1,214 @@
+//! The loops that are measured, one for each test of `perf/fabric/bench.c`: what one side of two does `iters` times.
+//! Called by `main` for a warm-up and for the measurement. Reads no clock.
+
+use ucp::select::Sync;
+use ucp::{
+    Access, AtomicOp, AtomicParams, Datatype, EXACT, Ep, Mem, Rkey, RmaParams, SendRequest, Started, Worker,
+};
+
+/// Tag of measured messages.
+pub const MSG: u64 = 0x6d73_6700;
+/// Tag of the receiver's answer, and of the end of one-sided tests.
+const ACK: u64 = 0x6163_6b00;
+/// Operations until their ends are waited for: `WINDOW` of `bench.c`, and fewer of long ones.
+const WINDOW: usize = 64;
+
+pub type Failure = Box<dyn std::error::Error>;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Test {
+    TagLat,
+    TagBw,
+    PutLat,
+    PutBw,
+    GetLat,
+    GetBw,
+    Fadd,
+}
+
+impl Test {
+    pub fn parse(name: &str) -> Option<Test> {
+        Some(match name {
+            "tag_lat" => Test::TagLat,
+            "tag_bw" => Test::TagBw,
+            "put_lat" => Test::PutLat,
+            "put_bw" => Test::PutBw,
+            "get_lat" => Test::GetLat,
+            "get_bw" => Test::GetBw,
+            "fadd" => Test::Fadd,
+            _ => return None,
+        })
+    }
+}
+
+/// Which of the two sides this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Starts every exchange, and measures.
+    First,
+    Second,
+}
+
+/// The peer's memory.
+pub struct Remote {
+    pub rkey: Rkey,
+    pub addr: u64,
+}
+
+/// One side.
+pub struct Runner {
+    pub test: Test,
+    pub size: usize,
+    pub side: Side,
+    pub worker: Worker,
+    pub ep: Ep,
+    pub remote: Remote,
+    out: &'static [u8],
+    back: Vec<u8>,
+}
+
+/// Operations under way at once.
+fn window(size: usize) -> usize {
+    if size < 65536 { WINDOW } else { WINDOW / 4 }
+}
+
+/// Memory that the peer may reach: the program's own, as `bench.c` registers its own.
+pub fn offer(worker: &Worker, size: usize) -> Result<Mem, Failure> {
+    let room: &'static mut [u8] = vec![0; window(size) * size.max(8)].leak();
+    // SAFETY: nobody else has a reference to this memory, which is never freed.
+    Ok(unsafe { worker.mem_map(room.as_mut_ptr(), room.len(), Access::all()) }?)
+}
+
+impl Runner {
+    pub fn new(test: Test, size: usize, side: Side, worker: Worker, ep: Ep, remote: Remote) -> Runner {
+        let (out, back) = (vec![0; size.max(8)].leak(), vec![0; size.max(8) * window(size)]);
+        Runner { test, size, side, worker, ep, remote, out, back }
+    }
+
+    /// One pass.
+    pub fn pass(&mut self, iters: usize) -> Result<(), Failure> {
+        let depth = window(self.size);
+        match (self.test, self.side) {
+            (Test::TagLat, _) => self.ping_pong(iters),
+            (Test::TagBw, Side::First) => self.send_all(iters),
+            (Test::TagBw, Side::Second) => self.receive_all(iters),
+            (_, Side::Second) => {
+                // Progress is all that is wanted here.
+                self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
+                Ok(())
+            }
+            (Test::PutLat, _) => self.put_each(iters),
+            (Test::PutBw, _) => self.put_windows(iters, depth),
+            (Test::GetLat, _) => self.get_each(iters),
+            (Test::GetBw, _) => self.get_windows(iters, depth),
+            (Test::Fadd, _) => self.add_each(iters),
+        }?;
+        if self.side == Side::First && !matches!(self.test, Test::TagLat | Test::TagBw) {
+            self.ep.tag_send_blocking(ACK, &[])?;
+        }
+        Ok(())
+    }
+
+    fn ping_pong(&mut self, iters: usize) -> Result<(), Failure> {
+        let (out, back) = (&self.out[..self.size], &mut self.back[..self.size]);
+        for _ in 0..iters {
+            if self.side == Side::First {
+                self.ep.tag_send_blocking(MSG, out)?;
+            }
+            self.worker.tag_recv_blocking(MSG, EXACT, back)?;
+            if self.side == Side::Second {
+                self.ep.tag_send_blocking(MSG, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_all(&mut self, iters: usize) -> Result<(), Failure> {
+        let out = &self.out[..self.size];
+        for n in windows(iters, window(self.size)) {
+            self.worker.scope(|s| {
+                let sends: Vec<_> = (0..n).map(|_| s.tag_send(&self.ep, MSG, out)).collect();
+                sends.into_iter().try_for_each(|send| send.wait())
+            })?;
+            self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
+        }
+        Ok(())
+    }
+
+    fn receive_all(&mut self, iters: usize) -> Result<(), Failure> {
+        for n in windows(iters, window(self.size)) {
+            self.worker.scope(|s| {
+                let rooms = self.back.chunks_mut(self.size.max(1)).take(n);
+                let recvs: Vec<_> = rooms.map(|room| s.tag_recv(MSG, EXACT, room)).collect();
+                recvs.into_iter().try_for_each(|recv| recv.wait().map(drop))
+            })?;
+            self.ep.tag_send_blocking(ACK, &[])?;
+        }
+        Ok(())
+    }
+
+    /// A write that ends when it is in the target's memory.
+    fn put(&self, slot: usize) -> SendRequest<&'static [u8]> {
+        let params = RmaParams { sync: Sync::Yes, ..RmaParams::default() };
+        let at = self.remote.addr + (slot * self.size) as u64;
+        self.ep.put_with(&self.out[..self.size], at, &self.remote.rkey, &params)
+    }
+
+    fn put_each(&mut self, iters: usize) -> Result<(), Failure> {
+        (0..iters).try_for_each(|_| Ok(self.put(0).wait().0?))
+    }
+
+    fn put_windows(&mut self, iters: usize, depth: usize) -> Result<(), Failure> {
+        for n in windows(iters, depth) {
+            let puts: Vec<_> = (0..n).map(|slot| self.put(slot)).collect();
+            puts.into_iter().try_for_each(|put| put.wait().0)?;
+        }
+        Ok(())
+    }
+
+    fn get_each(&mut self, iters: usize) -> Result<(), Failure> {
+        let Remote { addr, rkey } = &self.remote;
+        (0..iters).try_for_each(|_| Ok(self.ep.get_blocking(&mut self.back[..self.size], *addr, rkey)?))
+    }
+
+    fn get_windows(&mut self, iters: usize, depth: usize) -> Result<(), Failure> {
+        let Remote { addr, rkey } = &self.remote;
+        for n in windows(iters, depth) {
+            self.worker.scope(|s| {
+                let rooms = self.back.chunks_mut(self.size).take(n).enumerate();
+                let gets: Vec<_> = rooms
+                    .map(|(slot, room)| s.get(&self.ep, room, addr + (slot * self.size) as u64, rkey))
+                    .collect();
+                gets.into_iter().try_for_each(|get| get.wait().map(drop))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn add_each(&mut self, iters: usize) -> Result<(), Failure> {
+        let params = AtomicParams {
+            op: AtomicOp::Sum,
+            ty: Datatype::Uint64,
+            count: self.size / 8,
+            operand: self.out.as_ptr(),
+            compare: std::ptr::null(),
+            result: self.back.as_mut_ptr(),
+            sync: Sync::No,
+            done: None,
+        };
+        for _ in 0..iters {
+            // SAFETY: operand and result have `size` bytes, and stay until the operation's end, which is waited for.
+            let started = unsafe { self.ep.atomic_raw(self.remote.addr, &self.remote.rkey, &params) }?;
+            if let Started::Running(id) = started {
+                self.worker.wait_for(id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `iters` in portions of at most `depth`.
+fn windows(iters: usize, depth: usize) -> impl Iterator<Item = usize> {
+    (0..iters).step_by(depth).map(move |done| (iters - done).min(depth))
+}

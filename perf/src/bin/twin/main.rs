@@ -1,0 +1,139 @@
+//! The loops of `perf/fabric/bench.c` with `ucp`: what `versus --against libfabric` puts beside libfabric's figures.
+//! Two processes, each on a core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
+//!
+//!     twin TEST SIZE ITERS CORE CORE          tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
+//!     twin self SIZE ITERS                    tagged messages of one process to itself, for instruction counts
+
+mod loops;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use loops::{Failure, MSG, Remote, Runner, Side, Test};
+use ucp::{Address, Context, EXACT, EpParams, Mem};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("twin: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<(), Failure> {
+    let usage = "usage: twin TEST SIZE ITERS CORE CORE | twin self SIZE ITERS";
+    if let [kind, size, iters] = args
+        && kind == "self"
+    {
+        return to_self(size.parse()?, iters.parse()?);
+    }
+    let [test, size, iters, server, client, rest @ ..] = args else { return Err(usage.into()) };
+    let test = Test::parse(test).ok_or(usage)?;
+    let (size, iters) = (size.parse()?, iters.parse()?);
+    if rest.is_empty() { first(args, test, size, iters, client) } else { second(test, size, iters, server) }
+}
+
+/// The side that measures; starts the other.
+fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(args)
+        .arg("second")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (Some(mut output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err("no pipes".into());
+    };
+    pin(core)?;
+    let (mut runner, _mem) = meet(test, size, Side::First, &mut BufReader::new(input), &mut output)?;
+    runner.pass(warm_up(iters))?;
+    let start = Instant::now();
+    runner.pass(iters)?;
+    let took = start.elapsed().as_secs_f64();
+    writeln!(output, "done")?;
+    child.wait()?;
+    let (n, bytes) = (iters as f64, size as f64);
+    // Of a ping-pong half a round trip.
+    let each = if test == Test::TagLat { took / n / 2.0 } else { took / n };
+    println!(
+        "{{\"latency_us\":{{\"avg\":{:.4}}},\"msg_rate\":{:.0},\"bandwidth_mbs\":{:.1}}}",
+        each * 1e6,
+        n / took,
+        n * bytes / took / 1_048_576.0
+    );
+    Ok(())
+}
+
+fn second(test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
+    pin(core)?;
+    let (input, mut output) = (std::io::stdin(), std::io::stdout());
+    let (mut runner, _mem) = meet(test, size, Side::Second, &mut input.lock(), &mut output)?;
+    runner.pass(warm_up(iters))?;
+    runner.pass(iters)?;
+    // Until nobody needs an answer any more.
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(std::io::stdin().lines().next().is_some()));
+    while wait.try_recv().is_err() {
+        runner.worker.progress();
+    }
+    Ok(())
+}
+
+fn warm_up(iters: usize) -> usize {
+    iters / 10 + 10
+}
+
+/// Each message is received before the next is sent: the same work in every run.
+fn to_self(size: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    let ep = worker.connect(&worker.address(), EpParams::default())?;
+    let (out, mut back) = (vec![0; size], vec![0; size]);
+    for _ in 0..iters {
+        worker.scope(|s| {
+            let received = s.tag_recv(MSG, EXACT, &mut back);
+            s.tag_send(&ep, MSG, &out).wait()?;
+            received.wait().map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+fn pin(core: &str) -> Result<(), Failure> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core.parse()?);
+    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("core {core}: {e}").into())
+}
+
+/// Exchanges addresses and memory by lines of hexadecimal.
+fn meet(
+    test: Test,
+    size: usize,
+    side: Side,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> Result<(Runner, Mem), Failure> {
+    let worker = Context::new()?.worker()?;
+    let mem = loops::offer(&worker, size)?;
+    let mine = [worker.address().pack(), mem.pack_rkey(), mem.addr().to_le_bytes().to_vec()];
+    for bytes in mine {
+        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        writeln!(output, "{text}")?;
+    }
+    output.flush()?;
+    let mut line = || -> Result<Vec<u8>, Failure> {
+        let mut text = String::new();
+        input.read_line(&mut text)?;
+        let pairs = text.trim().as_bytes().chunks_exact(2);
+        Ok(pairs
+            .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16))
+            .collect::<Result<_, _>>()?)
+    };
+    let ep = worker.connect(&Address::unpack(&line()?)?, EpParams::default())?;
+    let rkey = ep.unpack_rkey(&line()?)?;
+    let addr = u64::from_le_bytes(line()?.try_into().map_err(|_| "not an address")?);
+    Ok((Runner::new(test, size, side, worker, ep, Remote { rkey, addr }), mem))
+}

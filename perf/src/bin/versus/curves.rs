@@ -1,0 +1,49 @@
+//! Figures of both sides over the size of a message, saved as `ucx-perftest --json` would: what its `--plot` draws.
+//! Called by `main`. Measures nothing.
+
+use std::path::Path;
+
+use perf::figure::Figure;
+use serde_json::json;
+
+use super::rows::{Metric, Row};
+use super::run::Error;
+
+/// The test of `ucx-perftest` whose curve a row belongs to: times and bandwidths have panels of their own.
+fn test(row: &Row) -> &str {
+    match row.test {
+        "put_lat" => "ucp_put_lat",
+        "put_bw" => "ucp_put_bw",
+        "get_lat" => "ucp_get",
+        "fadd" => "ucp_fadd",
+        other => other,
+    }
+}
+
+fn point(row: &Row, value: f64) -> String {
+    let (time, bandwidth) = match row.metric {
+        Metric::Latency => (value, 0.0),
+        Metric::Rate => (0.0, value * 1e6 * row.size as f64 / 1_048_576.0),
+        _ => (0.0, value),
+    };
+    let line = json!({
+        "test": test(row), "transport": "efa", "size": row.size, "bandwidth_mbs": bandwidth,
+        "latency_us": {"p50": time, "avg": time},
+    });
+    line.to_string()
+}
+
+/// Writes `ours.json` and a file with the other's name into `folder`.
+pub fn save(folder: &Path, figures: &[(&Row, Figure)]) -> Result<(), Error> {
+    let Some((_, first)) = figures.first() else { return Ok(()) };
+    let theirs = first.against.split(' ').next().unwrap_or("theirs");
+    type Side = fn(&Figure) -> f64;
+    let sides: [(&str, Side); 2] = [("ours", |f| f.ours), (theirs, |f| f.theirs)];
+    for (name, side) in sides {
+        let lines: Vec<String> = figures.iter().map(|(row, f)| point(row, side(f))).collect();
+        let path = folder.join(format!("{name}.json"));
+        std::fs::write(&path, lines.join("\n") + "\n")
+            .map_err(|source| Error::File { path: path.display().to_string(), source })?;
+    }
+    Ok(())
+}

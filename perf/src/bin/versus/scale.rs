@@ -1,0 +1,77 @@
+//! Threads and endpoints beside UCX: `ucx_perftest -T` of both, and `perf/ucx/scale.c`, compiled on the spot, beside our
+//! `scale`. Called by `main` through [`Theirs`].
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::rows::{By, Row};
+use super::run::{BUILD, Error, Ours, Theirs, Ucx, beside, compile, iters, json_result};
+
+/// UCX's libraries under our program.
+pub struct Scale {
+    ucx: Ucx,
+    program: PathBuf,
+    cores: (u32, u32),
+    tls: String,
+}
+
+impl Scale {
+    /// Compiles the program against the UCX that `ucx` belongs to.
+    pub fn find(ucx: Ucx, cores: (u32, u32), tls: String) -> Result<Self, Error> {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/ucx/scale.c");
+        let program = std::env::temp_dir().join(format!("versus-scale.{}", std::process::id()));
+        let mut flags = Vec::new();
+        if let Some(prefix) = ucx.prefix().map(|p| p.display().to_string()) {
+            flags.push(format!("-I{prefix}/include"));
+            flags.push(format!("-L{prefix}/lib"));
+            flags.push(format!("-Wl,-rpath,{prefix}/lib"));
+        }
+        flags.extend(["-lucp", "-luct", "-lucs"].map(str::to_owned));
+        compile(source, &program, &flags, "Debian package libucx-dev")?;
+        Ok(Scale { ucx, program, cores, tls })
+    }
+
+    fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
+        cmd.args([row.test, &row.size.to_string()]);
+        if row.iters > 0 {
+            cmd.arg(iters(row, scale).to_string());
+        }
+        cmd.args([self.cores.0.to_string(), self.cores.1.to_string()]);
+    }
+}
+
+impl Drop for Scale {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.program);
+    }
+}
+
+impl Theirs for Scale {
+    fn name(&self) -> String {
+        self.ucx.name()
+    }
+
+    fn describe(&self) -> String {
+        self.ucx.describe()
+    }
+
+    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+        if row.by != By::Scale {
+            return self.ucx.run(row, scale);
+        }
+        let mut cmd = Command::new(&self.program);
+        cmd.env("UCX_TLS", &self.tls);
+        self.args(&mut cmd, row, scale);
+        json_result(&mut cmd, row.metric, "Debian package libucx-dev")
+    }
+
+    fn ours(&self, ours: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
+        if row.by != By::Scale {
+            return ours.run(row, scale);
+        }
+        let mut cmd = Command::new(beside("scale"));
+        cmd.env("UCX_TLS", row.tls);
+        self.args(&mut cmd, row, scale);
+        json_result(&mut cmd, row.metric, BUILD)
+    }
+}

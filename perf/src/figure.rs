@@ -1,0 +1,299 @@
+//! Figures as `versus` saves them (a line of JSON each) and as tables of Markdown show them, and the places in documents
+//! where such tables stand. Called by the binaries `versus` and `figures`. Measures nothing.
+//!
+//! A table stands between two comments of its document; the first says which figures it shows:
+//!
+//! ```text
+//! <!-- figures: ucx; only: uct am_lat | ucp tag_lat 8 B -->
+//! ...
+//! <!-- /figures -->
+//! ```
+//!
+//! `ucx` is the file `ucx.json` of a folder of saved figures; `only` lists what names of rows begin with, all if it is
+//! missing. What has no file stays as it is.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// One line of a saved file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// A comparison.
+    Figure(Figure),
+    /// How and where the figures of the file were taken.
+    Note {
+        /// A sentence.
+        note: String,
+    },
+}
+
+/// One comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// What was measured.
+    pub row: String,
+    /// Of both figures.
+    pub unit: String,
+    /// Median of ours.
+    pub ours: f64,
+    /// What ours is put beside, and its version.
+    pub against: String,
+    /// Median of theirs.
+    pub theirs: f64,
+    /// Median of the ratios of pairs, ours over theirs.
+    pub ratio: f64,
+    /// The least of these ratios.
+    pub ratio_min: f64,
+    /// The greatest.
+    pub ratio_max: f64,
+    /// How many.
+    pub pairs: usize,
+    /// `lower` or `higher`.
+    pub better: String,
+}
+
+/// What went wrong with a saved file or a document.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// A file cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line of a saved file is none.
+    #[error("{path}, line {line}: not a figure: {source}")]
+    NotOne {
+        /// Its path.
+        path: String,
+        /// From 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A comment that begins a table and none that ends it.
+    #[error("line {line}: '<!-- figures: {name} -->' has no '<!-- /figures -->'")]
+    Open {
+        /// From 1.
+        line: usize,
+        /// Of the table.
+        name: String,
+    },
+    /// A table whose `only` fits no row.
+    #[error("figures '{name}': no row begins with '{only}'")]
+    NoRow {
+        /// Of the table.
+        name: String,
+        /// What was looked for.
+        only: String,
+    },
+}
+
+fn file_error(path: &Path) -> impl Fn(std::io::Error) -> FigureError + '_ {
+    |source| FigureError::File { path: path.display().to_string(), source }
+}
+
+/// Reads a saved file.
+pub fn read(path: &Path) -> Result<Vec<Line>, FigureError> {
+    let text = std::fs::read_to_string(path).map_err(file_error(path))?;
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    let parse = |(n, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|source| FigureError::NotOne {
+            path: path.display().to_string(),
+            line: n + 1,
+            source,
+        })
+    };
+    lines.map(parse).collect()
+}
+
+/// Three significant digits, as a person reads a table.
+pub fn three_digits(v: f64) -> String {
+    match v {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+/// A table of Markdown, and the notes below it.
+pub fn table(lines: &[Line]) -> String {
+    let mut text = String::new();
+    let mut against = None;
+    for line in lines {
+        let Line::Figure(f) = line else { continue };
+        if against != Some(&f.against) {
+            let other = f.against.split(' ').next().unwrap_or_default();
+            text += &format!(
+                "| measurement | unit | ours | {} | ours ÷ {other} | single pairs | better |\n|---|---|--:|--:|--:|---|---|\n",
+                f.against
+            );
+            against = Some(&f.against);
+        }
+        let pairs =
+            if f.pairs > 1 { format!("{:.2} to {:.2}", f.ratio_min, f.ratio_max) } else { String::new() };
+        text += &format!(
+            "| {} | {} | {} | {} | {:.2} | {pairs} | {} |\n",
+            f.row,
+            f.unit,
+            three_digits(f.ours),
+            three_digits(f.theirs),
+            f.ratio,
+            f.better
+        );
+    }
+    for line in lines {
+        if let Line::Note { note } = line {
+            text += &format!("\n{note}\n");
+        }
+    }
+    text
+}
+
+/// Where a table begins.
+struct Marker<'a> {
+    name: &'a str,
+    only: Vec<&'a str>,
+}
+
+impl<'a> Marker<'a> {
+    fn parse(line: &'a str) -> Option<Marker<'a>> {
+        let inner = line.trim().strip_prefix("<!-- figures:")?.strip_suffix("-->")?;
+        let (name, only) = inner.split_once("; only:").unwrap_or((inner, ""));
+        let only = only.split('|').map(str::trim).filter(|o| !o.is_empty()).collect();
+        Some(Marker { name: name.trim(), only })
+    }
+
+    fn choose(&self, lines: Vec<Line>) -> Result<Vec<Line>, FigureError> {
+        if self.only.is_empty() {
+            return Ok(lines);
+        }
+        let named = |line: &Line, only: &str| matches!(line, Line::Figure(f) if f.row.starts_with(only));
+        if let Some(only) = self.only.iter().find(|only| !lines.iter().any(|l| named(l, only))) {
+            return Err(FigureError::NoRow { name: self.name.into(), only: (*only).into() });
+        }
+        Ok(lines
+            .into_iter()
+            .filter(|l| matches!(l, Line::Note { .. }) || self.only.iter().any(|only| named(l, only)))
+            .collect())
+    }
+}
+
+/// `document` with every table made anew of which `saved` answers the figures. Answers the names of the others too.
+pub fn fill(
+    document: &str,
+    mut saved: impl FnMut(&str) -> Result<Option<Vec<Line>>, FigureError>,
+) -> Result<(String, Vec<String>), FigureError> {
+    let (mut out, mut kept) = (String::new(), Vec::new());
+    let mut lines = document.lines().enumerate();
+    while let Some((n, line)) = lines.next() {
+        out.push_str(line);
+        out.push('\n');
+        let Some(marker) = Marker::parse(line) else { continue };
+        let mut old = String::new();
+        let end = loop {
+            match lines.next() {
+                Some((_, line)) if line.trim() == "<!-- /figures -->" => break line,
+                Some((_, line)) if Marker::parse(line).is_none() => {
+                    old.push_str(line);
+                    old.push('\n');
+                }
+                _ => return Err(FigureError::Open { line: n + 1, name: marker.name.into() }),
+            }
+        };
+        match saved(marker.name)? {
+            Some(new) => out.push_str(&table(&marker.choose(new)?)),
+            None => {
+                kept.push(marker.name.to_owned());
+                out.push_str(&old);
+            }
+        }
+        out.push_str(end);
+        out.push('\n');
+    }
+    Ok((out, kept))
+}
+
+/// Fills a document in place from a folder of saved files. Answers the names of tables that stayed as they were.
+pub fn fill_file(document: &Path, folder: &Path) -> Result<Vec<String>, FigureError> {
+    let text = std::fs::read_to_string(document).map_err(file_error(document))?;
+    let (new, kept) = fill(&text, |name| {
+        let path = folder.join(format!("{name}.json"));
+        path.exists().then(|| read(&path)).transpose()
+    })?;
+    if new != text {
+        std::fs::write(document, new).map_err(file_error(document))?;
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(row: &str, ours: f64, theirs: f64) -> Line {
+        let ratio = ours / theirs;
+        Line::Figure(Figure {
+            row: row.into(),
+            unit: "µs".into(),
+            ours,
+            against: "UCX 1.2".into(),
+            theirs,
+            ratio,
+            ratio_min: ratio,
+            ratio_max: ratio,
+            pairs: 3,
+            better: "lower".into(),
+        })
+    }
+
+    fn note(text: &str) -> Line {
+        Line::Note { note: text.into() }
+    }
+
+    const DOC: &str = "# a\n<!-- figures: one; only: b -->\nold\n<!-- /figures -->\nmiddle\n<!-- figures: two -->\nstays\n\
+                       <!-- /figures -->\nend\n";
+
+    #[test]
+    fn tables_are_made_anew_where_there_are_figures() {
+        let lines = vec![figure("a 8 B", 1.0, 2.0), figure("b 8 B", 3.0, 2.0), note("How.")];
+        let (text, kept) = fill(DOC, |name| Ok((name == "one").then(|| lines.clone()))).unwrap();
+        assert_eq!(kept, ["two"]);
+        let want = "# a\n<!-- figures: one; only: b -->\n\
+            | measurement | unit | ours | UCX 1.2 | ours ÷ UCX | single pairs | better |\n|---|---|--:|--:|--:|---|---|\n\
+            | b 8 B | µs | 3.00 | 2.00 | 1.50 | 1.50 to 1.50 | lower |\n\nHow.\n<!-- /figures -->\nmiddle\n\
+            <!-- figures: two -->\nstays\n<!-- /figures -->\nend\n";
+        assert_eq!(text, want);
+        // Again: the same.
+        assert_eq!(fill(&text, |name| Ok((name == "one").then(|| lines.clone()))).unwrap().0, want);
+    }
+
+    #[test]
+    fn a_broken_document_is_told() {
+        let none = |_: &str| Ok(None);
+        let error = |doc: &str| fill(doc, none).unwrap_err().to_string();
+        assert_eq!(
+            error("x\n<!-- figures: a -->\n"),
+            "line 2: '<!-- figures: a -->' has no '<!-- /figures -->'"
+        );
+        assert!(
+            error("<!-- figures: a -->\n<!-- figures: b -->\n<!-- /figures -->\n").starts_with("line 1: ")
+        );
+        let some = |_: &str| Ok(Some(vec![figure("a", 1.0, 1.0)]));
+        assert_eq!(fill(DOC, some).unwrap_err().to_string(), "figures 'one': no row begins with 'b'");
+    }
+
+    #[test]
+    fn saved_lines_come_back() {
+        let lines = [figure("a", 1.5, 2.0), note("How.")];
+        for line in lines {
+            let text = serde_json::to_string(&line).unwrap();
+            assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        }
+        assert!(serde_json::from_str::<Line>("{\"row\":\"a\"}").is_err());
+    }
+}

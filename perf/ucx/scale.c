@@ -1,0 +1,386 @@
+/*
+ * What UCX's endpoints and idle progress cost, and its message rate over several endpoints: in this process, whose peers
+ * live in one that it forks. `perf/src/bin/scale.rs` measures the same of ours. Started by `versus`. Prints one line of JSON.
+ *
+ *   scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
+ *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
+ *   scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+ *
+ * Transports of ucp are those of UCX_TLS.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <ucp/api/ucp.h>
+#include <ucs/async/async_fwd.h>
+#include <uct/api/uct.h>
+
+enum { WINDOW = 64, SIZE = 8, MOST = 4096, IDLE = 5000000 };
+
+#define MSG 0x6d736700u
+#define ACK 0x61636b00u
+
+static int line; /* to the other process */
+
+static void die(const char *what, const char *why)
+{
+	fprintf(stderr, "scale: %s: %s\n", what, why);
+	exit(1);
+}
+
+static void must(ucs_status_t status, const char *what)
+{
+	if (status != UCS_OK)
+		die(what, ucs_status_string(status));
+}
+
+static void pin(const char *core)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(atoi(core), &set);
+	if (sched_setaffinity(0, sizeof set, &set))
+		die("cannot be pinned to core", core);
+}
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Memory in use, bytes. */
+static double rss(void)
+{
+	long all, resident = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	if (!f || fscanf(f, "%ld %ld", &all, &resident) != 2)
+		die("/proc/self/statm", "cannot be read");
+	fclose(f);
+	return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void tell(const void *bytes, size_t len)
+{
+	if (write(line, bytes, len) != (ssize_t)len)
+		die("other process", "gone");
+}
+
+static void hear(void *bytes, size_t len)
+{
+	if (len > 0 && recv(line, bytes, len, MSG_WAITALL) != (ssize_t)len)
+		die("other process", "gone");
+}
+
+static int told(void)
+{
+	char byte;
+	return recv(line, &byte, 1, MSG_DONTWAIT) == 1;
+}
+
+/* ---- ucp ---- */
+
+static ucp_context_h context;
+static ucp_worker_h workers[MOST];
+static ucp_ep_h eps[MOST], again[MOST];
+
+static void open_ucp(size_t count)
+{
+	ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG };
+	ucp_worker_params_t wp = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE };
+	must(ucp_init(&params, NULL, &context), "ucp_init");
+	for (size_t i = 0; i < count; i++)
+		must(ucp_worker_create(context, &wp, &workers[i]), "ucp_worker_create");
+}
+
+static void tell_address(ucp_worker_h worker)
+{
+	ucp_address_t *address;
+	size_t len;
+	must(ucp_worker_get_address(worker, &address, &len), "ucp_worker_get_address");
+	tell(&len, sizeof len);
+	tell(address, len);
+	ucp_worker_release_address(worker, address);
+}
+
+static ucp_address_t *hear_address(size_t *len)
+{
+	hear(len, sizeof *len);
+	ucp_address_t *address = malloc(*len);
+	hear(address, *len);
+	return address;
+}
+
+static ucp_ep_h connect_to(ucp_worker_h worker, const ucp_address_t *address)
+{
+	ucp_ep_params_t params = { .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address };
+	ucp_ep_h ep;
+	must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+	return ep;
+}
+
+/* The end of a request, while `all` workers progress. */
+static void finish(void *request, size_t all)
+{
+	if (UCS_PTR_IS_ERR(request))
+		must(UCS_PTR_STATUS(request), "operation");
+	if (request == NULL)
+		return;
+	ucs_status_t status;
+	while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS)
+		for (size_t i = 0; i < all; i++)
+			ucp_worker_progress(workers[i]);
+	must(status, "operation");
+	ucp_request_free(request);
+}
+
+static void *post_send(ucp_ep_h ep, const void *bytes, ucp_tag_t tag)
+{
+	ucp_request_param_t param = { 0 };
+	return ucp_tag_send_nbx(ep, bytes, SIZE, tag, &param);
+}
+
+static void *post_recv(ucp_worker_h worker, void *bytes, ucp_tag_t tag)
+{
+	ucp_request_param_t param = { .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL };
+	return ucp_tag_recv_nbx(worker, bytes, SIZE, tag, (ucp_tag_t)-1, &param);
+}
+
+static void send_all(size_t count, uint64_t iters)
+{
+	static char out[SIZE], in[SIZE];
+	void *sends[WINDOW];
+	size_t turn = 0;
+	for (uint64_t done = 0; done < iters; done += WINDOW) {
+		for (int i = 0; i < WINDOW; i++) {
+			sends[i] = post_send(eps[turn], out, MSG);
+			turn = turn + 1 == count ? 0 : turn + 1;
+		}
+		for (int i = 0; i < WINDOW; i++)
+			finish(sends[i], 1);
+		finish(post_recv(workers[0], in, ACK), 1);
+	}
+}
+
+static void receive_all(size_t count, uint64_t iters)
+{
+	static char out[SIZE], in[WINDOW][SIZE];
+	void *recvs[WINDOW];
+	for (uint64_t done = 0; done < iters; done += WINDOW) {
+		for (int i = 0; i < WINDOW; i++)
+			recvs[i] = post_recv(workers[(size_t)i % count], in[i], MSG);
+		for (int i = 0; i < WINDOW; i++)
+			finish(recvs[i], count);
+		finish(post_send(eps[0], out, ACK), count);
+	}
+}
+
+static void rate(int first, size_t count, uint64_t iters)
+{
+	size_t len;
+	open_ucp(first ? 1 : count);
+	for (size_t i = 0; i < (first ? 1 : count); i++)
+		tell_address(workers[i]);
+	for (size_t i = 0; i < (first ? count : 1); i++)
+		eps[i] = connect_to(workers[0], hear_address(&len));
+	iters = (iters + WINDOW - 1) / WINDOW * WINDOW;
+	uint64_t warm = (iters / 10 + WINDOW) / WINDOW * WINDOW;
+	if (!first) {
+		receive_all(count, warm);
+		receive_all(count, iters);
+		while (!told())
+			for (size_t i = 0; i < count; i++)
+				ucp_worker_progress(workers[i]);
+		return;
+	}
+	send_all(count, warm);
+	double start = now();
+	send_all(count, iters);
+	printf("{\"msg_rate\":%.0f}\n", (double)iters / (now() - start));
+}
+
+/* Nanoseconds of a call with nothing to do. */
+static double idle(uint64_t iters)
+{
+	for (uint64_t i = 0; i < iters / 10; i++)
+		ucp_worker_progress(workers[0]);
+	double start = now();
+	for (uint64_t i = 0; i < iters; i++)
+		ucp_worker_progress(workers[0]);
+	return (now() - start) / (double)iters * 1e9;
+}
+
+static void peers(int first, size_t count)
+{
+	static char out[SIZE];
+	if (!first) {
+		open_ucp(count);
+		for (size_t i = 0; i < count; i++)
+			tell_address(workers[i]);
+		while (!told())
+			for (size_t i = 0; i < count; i++)
+				ucp_worker_progress(workers[i]);
+		return;
+	}
+	ucp_address_t *addresses[MOST];
+	size_t len;
+	open_ucp(1);
+	for (size_t i = 0; i < count; i++)
+		addresses[i] = hear_address(&len);
+	double before = rss(), start = now();
+	for (size_t i = 0; i < count; i++)
+		eps[i] = connect_to(workers[0], addresses[i]);
+	double create = (now() - start) / (double)count;
+	for (size_t i = 0; i < count; i++)
+		finish(post_send(eps[i], out, MSG), 1);
+	double each = (rss() - before) / (double)count;
+	start = now();
+	for (size_t i = 0; i < count; i++)
+		again[i] = connect_to(workers[0], addresses[i]);
+	double more = (now() - start) / (double)count;
+	printf("{\"create_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
+	       "\"idle_ns\":%.3f}\n", create * 1e6, more * 1e6, each, len, idle(IDLE));
+}
+
+/* ---- uct ---- */
+
+static uct_md_h md;
+static uct_worker_h uct_worker;
+static uct_iface_h ifaces[MOST];
+
+static uct_component_h component(const char *name)
+{
+	uct_component_h *all;
+	unsigned count;
+	must(uct_query_components(&all, &count), "uct_query_components");
+	for (unsigned i = 0; i < count; i++) {
+		uct_component_attr_t attr = { .field_mask = UCT_COMPONENT_ATTR_FIELD_NAME };
+		must(uct_component_query(all[i], &attr), "uct_component_query");
+		if (!strcmp(attr.name, name))
+			return all[i];
+	}
+	die("no such component", name);
+	return NULL;
+}
+
+static void open_uct(size_t count)
+{
+	ucs_async_context_t *async;
+	uct_md_config_t *md_config;
+	uct_iface_config_t *config;
+	uct_component_h posix = component("posix");
+	must(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async), "ucs_async_context_create");
+	must(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &uct_worker), "uct_worker_create");
+	must(uct_md_config_read(posix, NULL, NULL, &md_config), "uct_md_config_read");
+	must(uct_md_open(posix, "posix", md_config, &md), "uct_md_open");
+	must(uct_md_iface_config_read(md, "posix", NULL, NULL, &config), "uct_md_iface_config_read");
+	uct_iface_params_t params = { .field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE,
+				      .open_mode = UCT_IFACE_OPEN_MODE_DEVICE,
+				      .mode.device = { .tl_name = "posix", .dev_name = "memory" } };
+	for (size_t i = 0; i < count; i++) {
+		must(uct_iface_open(md, uct_worker, &params, config, &ifaces[i]), "uct_iface_open");
+		uct_iface_progress_enable(ifaces[i], UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+	}
+}
+
+static void uct_connect_to(void *device, void *iface)
+{
+	uct_ep_params_t params = { .field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
+						 UCT_EP_PARAM_FIELD_IFACE_ADDR,
+				   .iface = ifaces[0], .dev_addr = device, .iface_addr = iface };
+	uct_ep_h ep;
+	must(uct_ep_create(&params, &ep), "uct_ep_create");
+}
+
+static double uct_idle(uint64_t iters)
+{
+	for (uint64_t i = 0; i < iters / 10; i++)
+		uct_iface_progress(ifaces[0]);
+	double start = now();
+	for (uint64_t i = 0; i < iters; i++)
+		uct_iface_progress(ifaces[0]);
+	return (now() - start) / (double)iters * 1e9;
+}
+
+static void uct_peers(int first, size_t count)
+{
+	uct_iface_attr_t attr;
+	char mine[256];
+	open_uct(first ? 1 : count);
+	must(uct_iface_query(ifaces[0], &attr), "uct_iface_query");
+	size_t dev_len = attr.device_addr_len, len = dev_len + attr.iface_addr_len;
+	if (len > sizeof mine)
+		die("addresses", "too long");
+	if (!first) {
+		for (size_t i = 0; i < count; i++) {
+			must(uct_iface_get_device_address(ifaces[i], (uct_device_addr_t *)mine), "device address");
+			must(uct_iface_get_address(ifaces[i], (uct_iface_addr_t *)(mine + dev_len)), "iface address");
+			tell(mine, len);
+		}
+		hear(mine, 1);
+		return;
+	}
+	char *theirs = malloc(count * len);
+	hear(theirs, count * len);
+	double before = rss(), start = now();
+	for (size_t i = 0; i < count; i++)
+		uct_connect_to(theirs + i * len, theirs + i * len + dev_len);
+	double create = (now() - start) / (double)count;
+	double each = (rss() - before) / (double)count;
+	start = now();
+	for (size_t i = 0; i < count; i++)
+		uct_connect_to(theirs + i * len, theirs + i * len + dev_len);
+	double more = (now() - start) / (double)count;
+	printf("{\"create_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
+	       "\"idle_ns\":%.3f}\n", create * 1e6, more * 1e6, each, len, uct_idle(IDLE));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 5) {
+		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE\n");
+		return 2;
+	}
+	const char *what = argv[1];
+	uint64_t count = strtoull(argv[2], NULL, 0);
+	int ends[2];
+	if (count == 0 || count > (strcmp(what, "rate") ? MOST : WINDOW))
+		die("a count out of range", argv[2]);
+	if (!strcmp(what, "rate") && argc < 6)
+		die("rate", "EPS ITERS CORE CORE");
+	pin(argv[argc - 1]);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+		return 1;
+	pid_t child = fork(); /* before UCX has looked at anything */
+	int first = child != 0;
+	line = ends[first];
+	close(ends[!first]);
+	if (!first) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pin(argv[argc - 2]);
+	}
+	if (!strcmp(what, "rate"))
+		rate(first, count, strtoull(argv[3], NULL, 0));
+	else if (!strcmp(what, "peers"))
+		peers(first, count);
+	else if (!strcmp(what, "uct_peers"))
+		uct_peers(first, count);
+	else
+		die("unknown", what);
+	fflush(stdout);
+	if (first)
+		tell("", 1);
+	/* Endpoints and workers go with the process, as most programs' do. */
+	_exit(0);
+}

@@ -69,7 +69,7 @@ pub fn beside(name: &str) -> PathBuf {
 
 /// How often a row's operation is done.
 pub fn iters(row: &Row, scale: u64) -> u64 {
-    (row.iters / scale).max(row.iters.min(100))
+    (row.iters / scale).max(row.iters.min(1000))
 }
 
 impl Ours {

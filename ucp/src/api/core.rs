@@ -19,6 +19,7 @@ use super::alive::Alive;
 use super::ep::EpState;
 use super::flush::Flush;
 use super::mem::{RemoteWrite, RemoteWrites};
+use super::multi::Multis;
 use super::request::{Act, Ended, Requests, Role};
 use super::stream::{OF_STREAM, Streams};
 
@@ -37,6 +38,8 @@ pub(crate) struct Core {
     pub flushes: Vec<Flush>,
     pub flushed: Vec<FlushEnd>,
     pub streams: Streams,
+    /// After engine and lanes: buffers of receives that nobody asks for.
+    pub multis: Multis,
     pub batch: usize,
     pub alive: Alive,
     /// Writes of peers that came with data for us, until somebody asks.
@@ -58,6 +61,7 @@ impl Core {
             flushes: Vec::new(),
             flushed: Vec::new(),
             streams: Streams::default(),
+            multis: Multis::new(),
             batch,
             alive: Alive::new(keepalive, now),
             written: RemoteWrites::default(),
@@ -154,6 +158,8 @@ impl Core {
                     None
                 }
                 Out::RecvDone { user, result } => self.end(user, result.map_err(Error::from)),
+                Out::RecvPart { user, at, result } => self.part_ended(user, at, result),
+                Out::MultiDone { user, result } => self.multi_ended(user, result),
                 Out::RemoteWrite { from, len, cq_data } => {
                     self.written.push(RemoteWrite { from, len, cq_data });
                     None

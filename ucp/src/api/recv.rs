@@ -136,6 +136,12 @@ impl Worker {
         Some(Envelope { len: found.len, tag: found.tag, from: found.from })
     }
 
+    /// Throws away the oldest unexpected message that matches, unread; its sender's operation ends as if it had been received.
+    /// Answers what it was.
+    pub fn discard(&self, what: Match) -> Option<Envelope> {
+        self.mprobe(what).map(|message| message.envelope())
+    }
+
     /// Takes the oldest unexpected message that matches off the queue, to be received by [`Message::recv`].
     pub fn mprobe(&self, what: Match) -> Option<Message> {
         let found = self.core().engine.probe(what.kind, what.from, Take::Yes)?;
@@ -149,6 +155,9 @@ impl Message {
     pub fn envelope(&self) -> Envelope {
         self.envelope
     }
+
+    /// Throws it away, unread; its sender's operation ends as if it had been received. So does dropping it.
+    pub fn discard(self) {}
 
     /// Receives it.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {

@@ -175,6 +175,22 @@ pub enum Out {
         /// What was received.
         result: Result<RecvStatus, OpError>,
     },
+    /// One message of a receive of many.
+    RecvPart {
+        /// As given.
+        user: u64,
+        /// Where in the buffer it is.
+        at: usize,
+        /// What was received.
+        result: Result<RecvStatus, OpError>,
+    },
+    /// A receive of many messages: nothing more is written to its buffer.
+    MultiDone {
+        /// As given.
+        user: u64,
+        /// Bytes of the buffer used, when little enough was left; an error if it was ended before that.
+        result: Result<usize, OpError>,
+    },
     /// A one-sided operation.
     OneDone {
         /// As given.

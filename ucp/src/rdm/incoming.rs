@@ -9,7 +9,7 @@ use super::event::Reason;
 use super::io::{PeerId, Wire};
 use super::matching::{Arrived, Expected};
 use super::op::cover::Cover;
-use super::op::rx::{Envelope, Inflow, Parts, RxOp, RxState, Unexpected};
+use super::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
 use super::op::{OpId, RecvBuf};
 use super::peer::{Ctl, Part};
 use super::room::{Arrival, Kind, Row, Sync};
@@ -31,7 +31,7 @@ impl Engine {
         if !queues.arrived.is_empty()
             && let Some(id) = queues.arrived.find(&pattern)
         {
-            return self.adopt(w, id, r.buf, r.user);
+            return self.adopt(w, id, r.buf, r.user, Role::Single);
         }
         let op = RxOp::posted(r.buf, r.user, r.from, r.kind.kind());
         let Ok(id) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
@@ -42,12 +42,16 @@ impl Engine {
         Started::Pending(OpId(id))
     }
 
-    /// Cancels a receive that no message has matched; its `Out` says `Cancelled`. False: one has, and the receive ends
+    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends
     /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
         let RxState::Posted(place) = rx.state else { return false };
+        if let Role::Multi(multi) = rx.role {
+            self.close_multi(multi, Err(OpError::Cancelled));
+            return true;
+        }
         let (user, kind) = (rx.user, rx.kind);
         self.queues[kind as usize].expected.remove(place);
         self.rx.remove(op.0);
@@ -86,13 +90,20 @@ impl Engine {
         user: u64,
     ) -> Started<RecvStatus> {
         match self.unexpected.get(msg.0) {
-            Some(Unexpected { queued: None, .. }) => self.adopt(w, msg.0, buf, user),
+            Some(Unexpected { queued: None, .. }) => self.adopt(w, msg.0, buf, user, Role::Single),
             _ => Started::Failed(OpError::Unknown),
         }
     }
 
     /// A receive takes a message that came before it.
-    fn adopt<W: Wire>(&mut self, w: &mut W, id: SlotId, mut buf: RecvBuf, user: u64) -> Started<RecvStatus> {
+    pub(super) fn adopt<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: SlotId,
+        mut buf: RecvBuf,
+        user: u64,
+        role: Role,
+    ) -> Started<RecvStatus> {
         if self.rx.is_full() {
             return Started::Failed(OpError::NoResource);
         }
@@ -116,7 +127,7 @@ impl Engine {
                 Err(error) => Started::Failed(error),
             };
         }
-        let op = RxOp::posted(buf, user, None, kind);
+        let op = RxOp { role, ..RxOp::posted(buf, user, None, kind) };
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
         self.begin(rx, envelope, held.cover);
         if envelope.row.plain() == Row::LongCts {
@@ -140,6 +151,9 @@ impl Engine {
     #[inline]
     pub(super) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
         let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if !self.multis.is_empty() {
+            return self.take_among_multis(kind, rtm, from);
+        }
         self.queues[kind as usize].expected.take(rtm.tag.unwrap_or(0), from)
     }
 
@@ -211,14 +225,23 @@ impl Engine {
         if let Some(inflow) = op.inflow() {
             self.inflows.remove(inflow);
         }
-        self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
+        self.rx_ended(&op, Err(error));
+    }
+
+    /// A receive has left its table: whoever posted it is told. // HOT
+    #[inline]
+    pub(super) fn rx_ended(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
+        match op.role {
+            Role::Single => self.outs.push_back(Out::RecvDone { user: op.user, result }),
+            role => self.end_part(role, result),
+        }
     }
 
     /// A receive that has left its table ends with this message. // HOT
     #[inline]
     pub(super) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
         let result = envelope.status(op.buf.len());
-        self.outs.push_back(Out::RecvDone { user: op.user, result });
+        self.rx_ended(&op, result);
         self.count_received(envelope, result.is_err());
         self.owe_receipt(w, envelope);
     }

@@ -124,6 +124,14 @@ impl Expected {
     /// Takes out the oldest receive that fits a message. // HOT
     #[inline]
     pub fn take(&mut self, tag: u64, from: PeerId) -> Option<SlotId> {
+        let (at, op) = self.find(tag, from)?;
+        self.remove(at);
+        Some(op)
+    }
+
+    /// The oldest receive that fits a message, and its place, left where it is. // HOT
+    #[inline]
+    pub fn find(&self, tag: u64, from: PeerId) -> Option<(u32, SlotId)> {
         let exact = match self.exact {
             0 => None,
             _ => self.first_in(&self.buckets.lists[self.buckets.of(tag)], tag, from),
@@ -134,9 +142,7 @@ impl Expected {
             (Some(a), _) => a,
             (None, b) => b?,
         };
-        let op = self.wants[at as usize].op;
-        self.remove(at);
-        Some(op)
+        Some((at, self.wants[at as usize].op))
     }
 
     /// Takes out the receive at `at`, a place given by [`push`](Self::push) and not removed since.

@@ -22,6 +22,7 @@ mod flow;
 mod hold;
 mod ident;
 mod incoming;
+mod multi;
 mod onesided;
 mod op;
 mod order;
@@ -61,6 +62,7 @@ use ident::Ident;
 use incoming::Queues;
 use io::{PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
+use multi::Multi;
 use op::one::Ones;
 use op::reading::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
@@ -94,6 +96,7 @@ pub struct Engine {
     readings: Table<Reading>,
     one: Ones,
     mem: Regions,
+    multis: Slots<Multi>,
     unexpected: Slots<Unexpected, 24>,
     /// By [`Kind`].
     queues: [Queues; Kind::COUNT],
@@ -146,6 +149,7 @@ impl Engine {
             readings: Table::new(),
             one: Ones::new(),
             mem: Regions::new(cfg.nonce),
+            multis: Slots::new(),
             unexpected: Slots::new(),
             queues: Default::default(),
             hold: Hold::new(),

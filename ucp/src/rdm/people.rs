@@ -5,7 +5,7 @@ use super::Engine;
 use super::ask::{OpError, Out, PeerView, WireId};
 use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
-use super::op::rx::{RxState, Unexpected};
+use super::op::rx::{Role, RxState, Unexpected};
 use super::peer::{Peer, Was};
 use super::room::Row;
 use crate::wire::{Packet, RawAddr};
@@ -201,12 +201,16 @@ impl Engine {
             if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
                 continue;
             }
+            if let Some(&super::op::rx::RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
+                self.close_multi(multi, Err(error));
+                continue;
+            }
             let Some(op) = self.rx.remove(id) else { continue };
             match op.state {
                 RxState::Posted(place) => self.queues[op.kind as usize].expected.remove(place),
                 RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
             }
-            self.outs.push_back(Out::RecvDone { user: op.user, result: Err(error) });
+            self.rx_ended(&op, Err(error));
         }
 
         let is_broken = |held: &Unexpected| {

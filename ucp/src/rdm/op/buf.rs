@@ -174,6 +174,15 @@ impl RecvBuf {
         Piece { ptr: self.ptr, len: self.len }
     }
 
+    /// `len` of the bytes from `at` on, as far as there are any, under the same promise. The parts of one buffer that are
+    /// in use at a time do not overlap.
+    pub(in crate::rdm) fn part(&self, at: usize, len: usize) -> RecvBuf {
+        let at = at.min(self.len);
+        let len = len.min(self.len - at);
+        // SAFETY: at <= self.len, so the sum lies inside the bytes of `new`, or one past them.
+        RecvBuf { ptr: unsafe { self.ptr.add(at) }, len }
+    }
+
     /// Writes `from` at offset `at`; what lies behind the end is dropped. // HOT
     // [M5.7]
     #[inline]

@@ -38,6 +38,17 @@ pub enum RxState {
     Matched(SlotId),
 }
 
+/// What a receive is part of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Nothing: it receives one message.
+    Single,
+    /// It stands for this receive of many messages, and receives none itself.
+    Multi(SlotId),
+    /// It receives one of the messages of that receive, at this offset of its buffer.
+    Part(SlotId, usize),
+}
+
 /// One receive. Small: most never see more than one packet.
 #[derive(Debug)]
 pub struct RxOp {
@@ -51,6 +62,8 @@ pub struct RxOp {
     pub only: Option<PeerId>,
     /// Tagged or not.
     pub kind: Kind,
+    /// Alone, or of a receive of many messages.
+    pub role: Role,
 }
 
 /// A matched message whose bytes are coming in several packets.
@@ -123,7 +136,7 @@ impl RxOp {
     /// A receive that has not matched; its place is set when it is queued.
     #[inline]
     pub fn posted(buf: RecvBuf, user: u64, only: Option<PeerId>, kind: Kind) -> RxOp {
-        RxOp { buf, user, state: RxState::Posted(0), only, kind }
+        RxOp { buf, user, state: RxState::Posted(0), only, kind, role: Role::Single }
     }
 
     /// Names what follows the message, once matched.

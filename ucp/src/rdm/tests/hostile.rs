@@ -69,6 +69,7 @@ fn storm(seed: u64) {
                     Out::SendDone { user, .. } => (false, user),
                     Out::RecvDone { user, .. } => (true, user),
                     Out::OneDone { .. } | Out::RemoteWrite { .. } | Out::PeerFailed { .. } => continue,
+                    Out::RecvPart { .. } | Out::MultiDone { .. } => panic!("{out:?}"),
                 };
                 assert!(ended.insert(key), "{key:?} ended twice");
             }

@@ -5,6 +5,7 @@ mod classes;
 mod direct;
 mod flood;
 mod hostile;
+mod matched;
 mod onesided;
 mod rails;
 mod reads;

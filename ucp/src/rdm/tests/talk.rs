@@ -189,6 +189,7 @@ impl Talk {
                 Out::RecvDone { user, result } => self.recv_done(user as usize, result),
                 Out::SendDone { .. } | Out::OneDone { .. } | Out::RemoteWrite { .. } => {}
                 Out::PeerFailed { peer, fault } => panic!("{peer:?}: {fault}"),
+                Out::RecvPart { .. } | Out::MultiDone { .. } => panic!("{out:?}"),
             }
         }
         for out in outs {

@@ -1,0 +1,420 @@
+//! Matching against a model that is two lists and no more: receives of one message and of many, filters by tag, mask and
+//! source, probes that look and that claim, claimed messages received and thrown away, cancels, receives too short.
+//! The network is calm and everything is delivered between two steps, so that the model needs no time.
+
+use std::collections::VecDeque;
+
+use crate::rdm::OpId;
+use crate::rdm::ask::*;
+use crate::rdm::io::PeerId;
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+
+/// What a receive accepts, in the model's words.
+#[derive(Clone, Copy, Debug)]
+struct Wants {
+    tagged: bool,
+    tag: u64,
+    mask: u64,
+    from: Option<usize>,
+}
+
+impl Wants {
+    fn fits(&self, msg: &Msg) -> bool {
+        let tag = !self.tagged || (self.tag ^ msg.tag.unwrap_or(0)) & self.mask == 0;
+        self.tagged == msg.tag.is_some() && tag && self.from.is_none_or(|from| from == msg.from)
+    }
+
+    fn kind(&self) -> RecvKind {
+        match self.tagged {
+            true => RecvKind::Tagged { tag: self.tag, mask: self.mask },
+            false => RecvKind::Untagged,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Msg {
+    tag: Option<u64>,
+    from: usize,
+    bytes: Vec<u8>,
+}
+
+/// A posted receive: `many` is the least room left for another message and the bytes used.
+struct Posted {
+    user: u64,
+    op: OpId,
+    wants: Wants,
+    room: Vec<u8>,
+    many: Option<(usize, usize)>,
+}
+
+/// What the model says must be told of a receive.
+#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
+enum Told {
+    One { user: u64, got: Result<usize, &'static str> },
+    Part { user: u64, at: usize, got: Result<usize, &'static str> },
+    End { user: u64, used: Result<usize, &'static str> },
+}
+
+struct Game {
+    net: Net,
+    dice: Dice,
+    posted: Vec<Posted>,
+    /// Receives that have ended for the model; the engine may still write to their buffers.
+    over: Vec<Posted>,
+    /// What has to be where once all has arrived: the receive, the offset, the bytes.
+    written: Vec<(u64, usize, Vec<u8>)>,
+    unexpected: VecDeque<Msg>,
+    claimed: Vec<(MsgHandle, Msg)>,
+    sent: Vec<Vec<u8>>,
+    next: u64,
+    told: Vec<Told>,
+    sends: (usize, usize),
+}
+
+const RECEIVER: usize = 0;
+
+impl Game {
+    fn new(seed: u64) -> Game {
+        let cfg = EngineConfig { runt_size: [0, 300][seed as usize % 2], ..EngineConfig::default() };
+        let mut net = Net::with(3, seed, Manner::CALM, cfg).with_rdma(4096);
+        for from in [1, 2] {
+            let (me, you) = (net.peer(from, RECEIVER), net.peer(RECEIVER, from));
+            // They meet, so that every protocol is theirs.
+            net.send(from, me, b"", Some(77), Row::Eager);
+            net.send(RECEIVER, you, b"", Some(77), Row::Eager);
+            net.settle();
+            net.recv(RECEIVER, &mut [], exact(77), 0);
+            net.recv(from, &mut [], exact(77), 0);
+        }
+        Game {
+            net,
+            dice: Dice(seed),
+            posted: Vec::new(),
+            over: Vec::new(),
+            written: Vec::new(),
+            unexpected: VecDeque::new(),
+            claimed: Vec::new(),
+            sent: Vec::new(),
+            next: 1,
+            told: Vec::new(),
+            sends: (0, 0),
+        }
+    }
+
+    fn wants(&mut self) -> Wants {
+        Wants {
+            tagged: !self.dice.one_in(5),
+            tag: self.dice.next() % 4,
+            mask: self.dice.pick(&[!0, !0, 0, 2]),
+            from: self.dice.pick(&[None, None, Some(1), Some(2)]),
+        }
+    }
+
+    fn name(&mut self, from: Option<usize>) -> Option<PeerId> {
+        from.map(|from| self.net.peer(RECEIVER, from))
+    }
+
+    fn send(&mut self) {
+        let from = 1 + self.dice.below(2);
+        let len = self.dice.pick(&[0, 1, 8, 100, 900, 1500, 5000, 20_000]);
+        let tag = (!self.dice.one_in(5)).then(|| self.dice.next() % 4);
+        let row = self.dice.pick(&[Row::Eager, Row::Medium, Row::LongCts, Row::LongRead, Row::RuntRead]);
+        let row = if len == 0 { Row::Eager } else { row };
+        let sync = self.dice.pick(&[Sync::No, Sync::Yes]);
+        let key = self.next;
+        self.next += 1;
+        let msg = Msg { tag, from, bytes: letter(key, len) };
+        self.sent.push(msg.bytes.clone());
+        let buf = lend(self.sent.last().expect("just pushed"));
+        let to = self.net.peer(from, RECEIVER);
+        let started = self.net.send_args(from, to, SendArgs { buf, tag, sync, cq_data: None, row, user: 0 });
+        assert!(!matches!(started, Started::Failed(_)), "{started:?}");
+        self.sends.0 += usize::from(matches!(started, Started::Pending(_)));
+        match self.posted.iter().position(|posted| posted.wants.fits(&msg)) {
+            Some(n) => self.model_match(n, &msg),
+            None => self.unexpected.push_back(msg),
+        }
+    }
+
+    /// The model's receive `n` gets a message.
+    fn model_match(&mut self, n: usize, msg: &Msg) {
+        let posted = &mut self.posted[n];
+        let user = posted.user;
+        let at = posted.many.map_or(0, |(_, used)| used);
+        let left = posted.room.len() - at;
+        self.written.push((user, at, msg.bytes[..msg.bytes.len().min(left)].to_vec()));
+        let Some((least, used)) = &mut posted.many else {
+            let got = cut(msg, posted.room.len());
+            self.told.push(Told::One { user, got });
+            let over = self.posted.remove(n);
+            self.over.push(over);
+            return;
+        };
+        self.told.push(Told::Part { user, at: *used, got: cut(msg, left) });
+        *used += msg.bytes.len().min(left);
+        if posted.room.len() - *used < *least {
+            let used = Ok(*used);
+            self.told.push(Told::End { user, used });
+            let over = self.posted.remove(n);
+            self.over.push(over);
+        }
+    }
+
+    fn post(&mut self) {
+        let wants = self.wants();
+        let room = vec![0u8; self.dice.pick(&[0, 8, 1000, 5000, 20_000])];
+        let user = self.next;
+        self.next += 1;
+        let mut posted = Posted { user, op: no_op(&mut self.net), wants, room, many: None };
+        let from = self.name(wants.from);
+        let buf = lend_mut(&mut posted.room);
+        let args = RecvArgs { buf, kind: wants.kind(), from, user };
+        if self.dice.one_in(3) {
+            let least = 1 + self.dice.below(2000);
+            posted.many = Some((least, 0));
+            posted.op = self.net.at(RECEIVER, |e, w| e.recv_multi(w, args, least)).unwrap();
+            self.posted.push(posted);
+            // It takes what there is, as long as it takes anything.
+            while let Some(n) = self.posted.iter().position(|posted| posted.user == user)
+                && let Some(at) = self.unexpected.iter().position(|msg| wants.fits(msg))
+            {
+                let msg = self.unexpected.remove(at).expect("just found");
+                self.model_match(n, &msg);
+            }
+            return;
+        }
+        let there = self.unexpected.iter().position(|msg| wants.fits(msg));
+        let there = there.and_then(|at| self.unexpected.remove(at));
+        let started = self.net.at(RECEIVER, |e, w| e.recv(w, args));
+        match (started, there) {
+            (Started::Done(status), Some(msg)) => {
+                assert_eq!(Ok(status.len), cut(&msg, posted.room.len()));
+                assert_eq!((status.tag, &posted.room[..status.len]), (msg.tag.unwrap_or(0), &msg.bytes[..]));
+            }
+            (Started::Failed(OpError::Truncated { .. }), Some(msg)) => {
+                assert_eq!(cut(&msg, posted.room.len()), Err("truncated"));
+            }
+            (Started::Pending(_), Some(msg)) => {
+                self.told.push(Told::One { user, got: cut(&msg, posted.room.len()) });
+                let n = msg.bytes.len().min(posted.room.len());
+                self.written.push((user, 0, msg.bytes[..n].to_vec()));
+                self.over.push(posted);
+            }
+            (Started::Pending(op), None) => {
+                posted.op = op;
+                self.posted.push(posted);
+            }
+            (started, there) => panic!("{started:?} with {there:?}"),
+        }
+    }
+
+    fn probe(&mut self) {
+        let wants = self.wants();
+        let take = self.dice.pick(&[Take::No, Take::Yes]);
+        let from = self.name(wants.from);
+        let found = self.net.nodes[RECEIVER].engine.probe(wants.kind(), from, take);
+        let there = self.unexpected.iter().position(|msg| wants.fits(msg));
+        let Some(at) = there else { return assert_eq!(found, None) };
+        let found = found.expect("the model has one");
+        let msg = &self.unexpected[at];
+        assert_eq!((found.len, found.tag), (msg.bytes.len() as u64, msg.tag.unwrap_or(0)));
+        assert_eq!(self.net.node_of(RECEIVER, found.from), msg.from);
+        if take == Take::Yes {
+            let msg = self.unexpected.remove(at).expect("just found");
+            self.claimed.push((found.handle, msg));
+        }
+    }
+
+    /// Receives a claimed message, or throws it away: that is a receive without room.
+    fn take_claimed(&mut self) {
+        if self.claimed.is_empty() {
+            return;
+        }
+        let (handle, msg) = self.claimed.swap_remove(self.dice.below(self.claimed.len()));
+        let mut room = vec![0u8; self.dice.pick(&[0, 100, 20_000])];
+        let buf = lend_mut(&mut room);
+        let started = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, buf, 0));
+        let again = self.net.at(RECEIVER, |e, w| e.recv_probed(w, handle, lend_mut(&mut []), 0));
+        assert_eq!(again, Started::Failed(OpError::Unknown), "claimed once, received once");
+        let mut got = match started {
+            Started::Done(status) => Some(Ok(status.len)),
+            Started::Failed(OpError::Truncated { .. }) => Some(Err("truncated")),
+            Started::Failed(error) => panic!("{error}"),
+            Started::Pending(_) => None,
+        };
+        if got.is_none() {
+            self.net.settle();
+            for out in self.net.outs(RECEIVER) {
+                match out {
+                    Out::RecvDone { user: 0, result } => got = Some(outcome(result)),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(got, Some(cut(&msg, room.len())));
+        let n = msg.bytes.len().min(room.len());
+        assert_eq!(room[..n], msg.bytes[..n]);
+    }
+
+    fn cancel(&mut self) {
+        if self.posted.is_empty() {
+            return;
+        }
+        let posted = self.posted.remove(self.dice.below(self.posted.len()));
+        let user = posted.user;
+        assert!(self.net.nodes[RECEIVER].engine.cancel_recv(posted.op));
+        assert!(!self.net.nodes[RECEIVER].engine.cancel_recv(posted.op), "once");
+        self.told.push(match posted.many {
+            Some(_) => Told::End { user, used: Err("cancelled") },
+            None => Told::One { user, got: Err("cancelled") },
+        });
+        self.over.push(posted);
+    }
+
+    /// Everything that is on its way arrives; engine and model agree on what was told, and on the bytes.
+    fn settle(&mut self) {
+        self.net.settle();
+        let outs = self.net.outs(RECEIVER);
+        let mut told: Vec<Told> = outs
+            .into_iter()
+            .map(|out| match out {
+                Out::RecvDone { user, result } => Told::One { user, got: outcome(result) },
+                Out::RecvPart { user, at, result } => Told::Part { user, at, got: outcome(result) },
+                Out::MultiDone { user, result } => {
+                    Told::End { user, used: result.map_err(|error| word(&error)) }
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let ends = |told: &[Told]| told.iter().position(|t| matches!(t, Told::End { .. }));
+        assert!(
+            ends(&told).is_none_or(|at| told[at..].iter().all(|t| !is_part_of(t, &told[at]))),
+            "{told:?}"
+        );
+        let mut expected = std::mem::take(&mut self.told);
+        told.sort();
+        expected.sort();
+        assert_eq!(told, expected);
+        for (user, at, bytes) in self.written.drain(..) {
+            let posted = self.posted.iter().chain(&self.over).find(|posted| posted.user == user);
+            assert!(
+                posted.expect("kept").room[at..].starts_with(&bytes),
+                "{user}: {} bytes at {at}",
+                bytes.len()
+            );
+        }
+        self.over.clear();
+        for from in [1, 2] {
+            self.sends.1 += self.net.outs(from).len();
+        }
+    }
+
+    fn play(mut self, steps: usize) {
+        for _ in 0..steps {
+            match self.dice.below(12) {
+                0..5 => self.send(),
+                5..8 => self.post(),
+                8 | 9 => self.probe(),
+                10 => self.take_claimed(),
+                _ => self.cancel(),
+            }
+            self.settle();
+        }
+        while !self.posted.is_empty() {
+            self.cancel();
+        }
+        self.settle();
+        while !self.claimed.is_empty() {
+            self.take_claimed();
+        }
+        // Whatever is left is thrown away, and every sender is told of the end.
+        for kind in [ANY, RecvKind::Untagged] {
+            while let Some(found) = self.net.nodes[RECEIVER].engine.probe(kind, None, Take::Yes) {
+                self.net.at(RECEIVER, |e, w| e.recv_probed(w, found.handle, lend_mut(&mut []), 0));
+                self.net.settle();
+                self.net.outs(RECEIVER);
+                self.unexpected.pop_front();
+            }
+        }
+        self.settle();
+        assert!(self.unexpected.is_empty());
+        assert_eq!(self.sends.0, self.sends.1, "every send has ended");
+        let engine = &self.net.nodes[RECEIVER].engine;
+        assert_eq!((engine.held_bytes(), engine.unexpected_bytes()), (0, 0));
+        assert!(self.net.regs() == 0 && engine.idle(None));
+    }
+}
+
+fn is_part_of(told: &Told, end: &Told) -> bool {
+    matches!((told, end), (Told::Part { user, .. }, Told::End { user: ended, .. }) if user == ended)
+}
+
+fn cut(msg: &Msg, room: usize) -> Result<usize, &'static str> {
+    if msg.bytes.len() > room { Err("truncated") } else { Ok(msg.bytes.len()) }
+}
+
+fn outcome(result: Result<RecvStatus, OpError>) -> Result<usize, &'static str> {
+    result.map(|status| status.len).map_err(|error| word(&error))
+}
+
+fn word(error: &OpError) -> &'static str {
+    match error {
+        OpError::Truncated { .. } => "truncated",
+        OpError::Cancelled => "cancelled",
+        other => panic!("{other}"),
+    }
+}
+
+/// The name of a receive that is over: nothing is cancelled by it.
+fn no_op(net: &mut Net) -> OpId {
+    let Started::Pending(op) = net.recv(RECEIVER, &mut [], exact(u64::MAX), 0) else { panic!() };
+    assert!(net.nodes[RECEIVER].engine.cancel_recv(op));
+    net.outs(RECEIVER);
+    op
+}
+
+#[test]
+fn matching_agrees_with_two_lists() {
+    for seed in 0..300 {
+        let _seed = Seed(seed);
+        Game::new(seed).play(120);
+    }
+}
+
+#[test]
+fn messages_lie_one_behind_the_other_until_too_little_is_left() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let letters = [100, 3000, 0, 50, 700].map(|len| letter(len as u64, len));
+    let rows = [Row::Eager, Row::Medium, Row::Eager, Row::Eager, Row::Eager];
+    // The first two have come before the receive is posted.
+    let send = |net: &mut Net, n: usize| net.send(0, peer, &letters[n], Some(n as u64), rows[n]);
+    send(&mut net, 0);
+    send(&mut net, 1);
+    net.settle();
+    let mut room = vec![0u8; 4000];
+    let args = RecvArgs { buf: lend_mut(&mut room), kind: ANY, from: None, user: 9 };
+    net.at(1, |e, w| e.recv_multi(w, args, 500)).unwrap();
+    for n in 2..5 {
+        send(&mut net, n);
+        net.settle();
+    }
+    let ends: Vec<(usize, usize)> = net
+        .outs(1)
+        .into_iter()
+        .map(|out| match out {
+            Out::RecvPart { user: 9, at, result: Ok(status) } => (at, status.len),
+            Out::RecvPart { at, result: Err(OpError::Truncated { len, room }), .. } => {
+                assert_eq!((len, room), (700, 850));
+                (at, room)
+            }
+            Out::MultiDone { user: 9, result } => (usize::MAX, result.unwrap()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(ends, [(0, 100), (100, 3000), (3100, 0), (3100, 50), (3150, 700), (usize::MAX, 3850)]);
+    assert!(room[..100] == letters[0][..] && room[100..3100] == letters[1][..]);
+    assert!(room[3100..3150] == letters[3][..] && room[3150..3850] == letters[4][..]);
+}

@@ -1,0 +1,116 @@
+//! One buffer for many messages, on every kind of lane: short and long, taken out, cancelled, dropped on the way.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{ANY_TAG, EXACT, Error, Match};
+
+const LENS: [usize; 5] = [0, 8, 1000, 20_000, 100_000];
+
+fn messages_come_out_whole(tls: &str) {
+    let pair = Pair::on(tls);
+    let all: usize = LENS.iter().sum();
+    let mut many = pair.b.recv_multi(Match::tagged(0, ANY_TAG), vec![0u8; all + 10], 11).unwrap();
+    assert!(many.try_next().is_none() && !many.is_done());
+    let sends: Vec<_> = (0..).zip(LENS).map(|(n, len)| pair.ab.tag_send(n, bytes(n, len))).collect();
+    let mut seen = vec![false; LENS.len()];
+    while !seen.iter().all(|seen| *seen) {
+        pair.a.progress();
+        pair.b.progress();
+        while let Some(part) = many.try_next() {
+            let status = part.status().unwrap();
+            assert!(many.bytes(&part) == bytes(status.tag, LENS[status.tag as usize]));
+            assert!(!std::mem::replace(&mut seen[status.tag as usize], true), "once");
+        }
+    }
+    // Too little is left: the next one is for somebody else.
+    assert!(many.is_done() && many.wait_next().is_none() && !many.cancel());
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+    pair.ab.tag_send(9, bytes(9, 10)).wait().0.unwrap();
+    pair.until(|| pair.b.probe(Match::tagged(9, EXACT)).is_some());
+    let (end, buf) = many.finish();
+    assert_eq!((end, buf.len()), (Ok(()), all + 10));
+    assert_eq!(pair.b.discard(Match::tagged(9, EXACT)).map(|found| found.len), Some(10));
+    assert_eq!(pair.b.discard(Match::tagged(9, EXACT)), None);
+    assert_eq!(pair.b.held_bytes(), 0);
+}
+
+fn cancelled_and_dropped_on_the_way(tls: &str) {
+    let pair = Pair::on(tls);
+    for drops in [false, true] {
+        let mut many = pair.b.recv_multi(Match::tagged(1, EXACT), vec![0u8; 300_000], 1000).unwrap();
+        let mut send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
+        // Matched, and on its way.
+        for _ in 0..50 {
+            pair.a.progress();
+            pair.b.progress();
+        }
+        if drops {
+            drop(many);
+        } else {
+            assert!(many.cancel() && !many.cancel());
+            pair.until(|| many.is_done());
+            let part = many.try_next().unwrap();
+            assert!(many.bytes(&part) == bytes(1, 250_000));
+            assert_eq!(many.finish().0, Err(Error::Cancelled));
+        }
+        pair.until(|| send.is_done());
+        assert_eq!(send.wait().0, Ok(()));
+        // What it does not take any more is there for others.
+        let later = pair.ab.tag_send(1, bytes(2, 10));
+        let mut recv = pair.b.tag_recv(1, EXACT, vec![0; 10]);
+        pair.until(|| recv.is_done());
+        assert!(recv.wait().1 == bytes(2, 10));
+        later.wait().0.unwrap();
+    }
+    pair.settle();
+    assert_eq!((pair.b.requests(), pair.b.held_bytes()), (0, 0));
+}
+
+fn too_long_is_cut_and_told(tls: &str) {
+    let pair = Pair::on(tls);
+    let mut many = pair.b.recv_multi(Match::untagged(), vec![0u8; 100], 1).unwrap();
+    let sends = [pair.ab.msg_send(bytes(1, 60)), pair.ab.msg_send(bytes(2, 60))];
+    pair.until(|| many.is_done());
+    let parts = [many.try_next().unwrap(), many.try_next().unwrap()];
+    assert_eq!(parts[1].status(), Err(Error::Truncated { len: 60, room: 40 }));
+    assert!(many.bytes(&parts[0]) == bytes(1, 60) && *many.bytes(&parts[1]) == bytes(2, 60)[..40]);
+    let other = pair.b.recv_multi(Match::untagged(), vec![0u8; 100], 1).unwrap();
+    assert!(other.bytes(&parts[0]).is_empty(), "another buffer's");
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+    // As a future: all that come, until it is used up.
+    let mut third = pair.b.recv_multi(Match::tagged(3, EXACT), vec![0u8; 30], 10).unwrap();
+    let sends: Vec<_> = (0..3).map(|_| pair.ab.tag_send(3, bytes(3, 10))).collect();
+    pair.settle();
+    let count = pair.b.block_on(async {
+        let mut count = 0;
+        while let Some(part) = third.next_part().await {
+            assert!(third.bytes(&part) == bytes(3, 10));
+            count += 1;
+        }
+        count
+    });
+    assert_eq!(count, 3);
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+}
+
+macro_rules! on {
+    ($($name:ident: $tls:literal),+) => {$(
+        mod $name {
+            #[test]
+            fn messages_come_out_whole() {
+                super::messages_come_out_whole($tls);
+            }
+            #[test]
+            fn cancelled_and_dropped_on_the_way() {
+                super::cancelled_and_dropped_on_the_way($tls);
+            }
+            #[test]
+            fn too_long_is_cut_and_told() {
+                super::too_long_is_cut_and_told($tls);
+            }
+        }
+    )+};
+}
+
+on!(loopback: "self", posix: "posix", efa: "soft");

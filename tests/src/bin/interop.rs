@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 use suites::interop::end::{End, Player, Programs};
-use suites::interop::report::Report;
-use suites::interop::run::Plan;
+use suites::interop::report::{Report, Whose};
+use suites::interop::run::{Plan, Told};
 use suites::interop::{native, report};
 
 /// Plays EFA RDM v4 against libfabric's EFA provider on the software device.
@@ -28,6 +28,9 @@ struct Args {
     /// Say each result as it comes.
     #[arg(long, short)]
     verbose: bool,
+    /// What to call libfabric in the page, when it is not the system's ("2.6, commit af8ddbe9").
+    #[arg(long, value_name = "TEXT", requires = "peer")]
+    name: Option<String>,
     /// The C program to use instead of compiling tests/interop/*.c.
     #[arg(long, value_name = "PROGRAM")]
     peer: Option<PathBuf>,
@@ -98,28 +101,30 @@ fn run(args: &Args) -> Result<bool, String> {
         softefa: beside("softefa")?,
         peer: args.peer.clone().map_or_else(|| compile(&dir), Ok)?,
     };
+    let name = version(&programs)?;
     let plan = Plan {
-        programs: programs.clone(),
+        programs,
         efa_dump: beside("efa-dump")?,
         dir: dir.clone(),
         only: args.only.clone(),
         seed: args.seed,
     };
     let mut report = Report::default();
-    plan.matrix(|cell, outcome| {
+    let told = |told| {
         if args.verbose {
-            println!("{cell}: {outcome:?}");
+            match &told {
+                Told::Cell(cell, outcome) => println!("{cell}: {outcome:?}"),
+                Told::Scene(scene, who, verdict) => {
+                    println!("{}, {} receives: {verdict:?}", scene.name, who.name());
+                }
+            }
         }
-        report.cell(cell, outcome);
-    })
-    .map_err(|e| e.to_string())?;
-    plan.scenes(|scene, who, verdict| {
-        if args.verbose {
-            println!("{}, {} receives: {verdict:?}", scene.name, who.name());
+        match told {
+            Told::Cell(cell, outcome) => report.cell(&cell, &outcome),
+            Told::Scene(scene, who, verdict) => report.scene(scene, who, &verdict),
         }
-        report.scene(scene, who, verdict);
-    })
-    .map_err(|e| e.to_string())?;
+    };
+    plan.all(told).map_err(|e| e.to_string())?;
     let failures = report.failures();
     let (played, messages) = report.counts();
     println!("{}", report.tables());
@@ -132,8 +137,11 @@ fn run(args: &Args) -> Result<bool, String> {
         start.elapsed().as_secs_f64()
     );
     if let Some(page) = &args.write {
-        let version = version(&programs)?;
-        report::write(page, &version, &report)?;
+        let whose = match (&args.peer, &args.name) {
+            (None, _) => Whose::System(name),
+            (Some(_), given) => Whose::Other(given.clone().unwrap_or(name)),
+        };
+        report::write(page, &whose, &report)?;
     }
     if failures.is_empty() {
         let _ = std::fs::remove_dir_all(&dir);
@@ -143,7 +151,7 @@ fn run(args: &Args) -> Result<bool, String> {
     Ok(failures.is_empty() && played > 0)
 }
 
-/// libfabric's version, from the end that runs it.
+/// libfabric's release, from the end that runs it.
 fn version(programs: &Programs) -> Result<String, String> {
     let mut end = End::start(Player::Libfabric, programs, &[]).map_err(|e| e.to_string())?;
     let line = end.step("version").map_err(|e| e.to_string())?;

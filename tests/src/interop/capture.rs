@@ -35,6 +35,7 @@ struct Record {
     #[serde(rename = "type")]
     name: String,
     length: u32,
+    imm: Option<u32>,
     status: u8,
     violations: Vec<String>,
     #[serde(default)]
@@ -103,7 +104,10 @@ impl Captures {
         Ok(all)
     }
 
-    fn add(&mut self, record: Record) {
+    fn add(&mut self, mut record: Record) {
+        if record.imm.is_some() {
+            record.name.push_str("_IMM");
+        }
         let id = |end: &End| Id { gid: end.gid, qpn: end.qpn };
         let way = self.ways.entry((id(&record.from), id(&record.to))).or_default();
         for violation in record.violations {
@@ -137,8 +141,9 @@ impl Captures {
     pub fn begun(&self, ways: &[(Id, Id)]) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for way in ways.iter().filter_map(|way| self.ways.get(way)) {
-            let requests =
-                |name: &&String| ["_RTW", "_RTR", "RDMA_READ"].iter().any(|end| name.ends_with(end));
+            let requests = |name: &&String| {
+                name.starts_with("RDMA_") || name.ends_with("_RTW") || name.ends_with("_RTR")
+            };
             let others = way.others.iter().filter(|(name, _)| requests(name)).map(|(name, n)| (name, *n));
             for (name, n) in way.messages.iter().map(|(name, ids)| (name, ids.len())).chain(others) {
                 *all.entry(name.clone()).or_default() += n;

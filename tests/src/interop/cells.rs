@@ -103,15 +103,17 @@ impl Net {
 pub enum Nic {
     /// Packets only.
     Packets,
-    /// RDMA too.
-    Rdma,
-    /// RDMA too, and messages that are read begin in packets.
+    /// RDMA read too: a device that has no write.
+    Reads,
+    /// The same, and messages that are read begin in packets.
     Runts,
+    /// RDMA read and write.
+    Writes,
 }
 
 impl Nic {
     /// All of them.
-    pub const ALL: [Nic; 3] = [Nic::Packets, Nic::Rdma, Nic::Runts];
+    pub const ALL: [Nic; 4] = [Nic::Packets, Nic::Reads, Nic::Runts, Nic::Writes];
 
     /// Settings of both ends. Reads are made in pieces.
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
@@ -120,18 +122,22 @@ impl Nic {
             Nic::Packets => {
                 &[("FI_EFA_USE_DEVICE_RDMA", "0"), ("FI_EFA_INTER_MIN_READ_WRITE_SIZE", "1000000000")]
             }
-            Nic::Rdma => &[("FI_EFA_USE_DEVICE_RDMA", "1"), LIBFABRIC_PIECES, OUR_PIECES],
+            Nic::Reads => &[("SOFTEFA_GEN", "efa1"), RDMA, LIBFABRIC_PIECES, OUR_PIECES],
             Nic::Runts => &[
-                ("FI_EFA_USE_DEVICE_RDMA", "1"),
+                ("SOFTEFA_GEN", "efa1"),
+                RDMA,
                 LIBFABRIC_PIECES,
                 OUR_PIECES,
                 ("FI_EFA_RUNT_SIZE", "65536"),
                 ("UCX_RUNT_SIZE", "65536"),
             ],
+            // Ours takes data that come with a write as libfabric did before 2.1.
+            Nic::Writes => &[RDMA, ("FI_EFA_USE_UNSOLICITED_WRITE_RECV", "0")],
         }
     }
 }
 
+const RDMA: (&str, &str) = ("FI_EFA_USE_DEVICE_RDMA", "1");
 const LIBFABRIC_PIECES: (&str, &str) = ("FI_EFA_INTER_READ_SEGMENT_SIZE", "400000");
 const OUR_PIECES: (&str, &str) = ("UCX_READ_SEGMENT", "300000");
 
@@ -142,6 +148,15 @@ pub enum Length {
     Short,
     /// It goes in windows that whoever receives the bytes opens.
     Long,
+}
+
+/// Whether a write comes with data for the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum CqData {
+    /// It does not.
+    No,
+    /// It does.
+    Yes,
 }
 
 /// An atomic operation's packet.
@@ -170,6 +185,8 @@ pub enum What {
     Read(Length),
     /// Reads of it by the device, which asks nobody.
     DirectRead,
+    /// Writes to it by the device, with data for the other end or without.
+    DirectWrite(CqData),
     /// Atomic operations on it.
     Atomic(Atomic),
 }
@@ -210,6 +227,7 @@ impl What {
         all.extend(DELIVERIES.map(What::LongReadWrite));
         all.extend([Length::Short, Length::Long].map(What::Read));
         all.push(What::DirectRead);
+        all.extend([CqData::No, CqData::Yes].map(What::DirectWrite));
         let atomics = [Atomic::Write, Atomic::ConfirmedWrite, Atomic::Fetch, Atomic::Compare];
         all.extend(atomics.map(What::Atomic));
         all
@@ -238,6 +256,8 @@ impl What {
             What::Read(Length::Short) => "SHORT_RTR".into(),
             What::Read(Length::Long) => "LONGCTS_RTR".into(),
             What::DirectRead => "RDMA_READ".into(),
+            What::DirectWrite(CqData::No) => "RDMA_WRITE".into(),
+            What::DirectWrite(CqData::Yes) => "RDMA_WRITE_IMM".into(),
             What::Atomic(Atomic::Write) => "WRITE_RTA".into(),
             What::Atomic(Atomic::ConfirmedWrite) => "DC_WRITE_RTA".into(),
             What::Atomic(Atomic::Fetch) => "FETCH_RTA".into(),
@@ -249,9 +269,16 @@ impl What {
     pub fn nic(self) -> Nic {
         match self {
             What::Message(Protocol::RuntRead, ..) => Nic::Runts,
-            What::Message(Protocol::LongRead, ..) | What::LongReadWrite(_) | What::DirectRead => Nic::Rdma,
+            What::Message(Protocol::LongRead, ..) | What::LongReadWrite(_) | What::DirectRead => Nic::Reads,
+            What::DirectWrite(_) => Nic::Writes,
             _ => Nic::Packets,
         }
+    }
+
+    /// Bits of libfabric's HANDSHAKE without which there is no such thing: what its release does not have, or what was not
+    /// there when it was built, is not played.
+    pub fn needs(self) -> u64 {
+        if let What::DirectWrite(_) = self { 1 << 5 } else { 0 }
     }
 
     /// Whether its end has to be confirmed.
@@ -292,7 +319,7 @@ impl Cell {
             What::Write(_, Delivery::Complete) => 16 + 24,
             // It is the answer that has to fit, with room to spare.
             What::Read(_) => return (MTU - 24 - 1, MTU - 24),
-            What::LongReadWrite(_) | What::DirectRead | What::Atomic(_) => 0,
+            What::LongReadWrite(_) | What::DirectRead | What::DirectWrite(_) | What::Atomic(_) => 0,
         };
         // Behind a raw address, or a connection id.
         let (longest, shortest) = (MTU - fixed - 40, MTU - fixed - 4);
@@ -343,7 +370,9 @@ impl Cell {
                 vec![MIN_READ, MIN_READ + 1, 1_300_000, 2 * MIN_READ + 7]
             }
             What::LongReadWrite(_) => vec![MIN_READ_WRITE, MIN_READ_WRITE + 1, 500_001, 1 << 20],
-            What::DirectRead => vec![0, 1, 8, 4096, 65_536, 300_001, 1 << 20],
+            // What fits a packet carries its data in it.
+            What::DirectWrite(CqData::Yes) => vec![10_000, 65_536, 300_001, 1 << 20],
+            What::DirectRead | What::DirectWrite(CqData::No) => vec![0, 1, 8, 4096, 65_536, 300_001, 1 << 20],
             What::Write(Length::Short, _) | What::Read(Length::Short) => vec![0, 1, 8, 4096, max - 1, max],
             What::Write(Length::Long, _) | What::Read(Length::Long) => {
                 vec![least, 65_536, 300_001, 1 << 20]
@@ -372,9 +401,9 @@ mod tests {
     #[test]
     fn packets_are_named_as_on_the_wire() {
         let names: Vec<String> = What::all().into_iter().map(What::packet).collect();
-        assert_eq!(names.len(), 31);
+        assert_eq!(names.len(), 33);
         let known: Vec<String> = (0..=255).map(|ty| ucp::wire::PktType(ty).to_string()).collect();
-        for name in names.into_iter().filter(|name| name != "RDMA_READ") {
+        for name in names.into_iter().filter(|name| !name.starts_with("RDMA_")) {
             assert!(known.contains(&name), "{name}");
         }
     }

@@ -6,7 +6,10 @@
 pub mod capture;
 pub mod cells;
 pub mod end;
+pub mod judge;
 pub mod lang;
+pub mod merge;
+pub mod messages;
 pub mod native;
 pub mod native_rma;
 pub mod onesided;

@@ -103,6 +103,7 @@ fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
             Ok(String::new())
         }
         (_, None) => Err("open comes first".into()),
+        ("features", Some(play)) => play.features(line),
         ("mem", Some(play)) => play.memories.add(&play.worker, line),
         ("look", Some(play)) => play.memories.look(line),
         ("forget", Some(play)) => play.memories.forget(line).map(|()| String::new()),
@@ -188,6 +189,12 @@ impl Play {
             _ => return Err("unknown step".into()),
         }
         Ok(())
+    }
+
+    /// The feature word of a peer's HANDSHAKE.
+    fn features(&self, line: &Line) -> Result<String, String> {
+        let view = self.to(line)?.peer_view().ok_or("no such peer")?;
+        Ok(format!("{:#x}", view.features.ok_or("no HANDSHAKE yet")?.bits()))
     }
 
     fn ep(&self, nth: u64) -> Result<&Ep, String> {

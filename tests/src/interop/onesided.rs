@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ucp::select::CqData;
-
-use super::cells::{Atomic, Cell, Contact, Delivery, Length, Nic, What};
+use super::cells::{Atomic, Cell, Contact, CqData, Delivery, Length, What};
 use super::end::{EndError, Player};
 use super::lang::{Line, bytes, sum};
 use super::pair::{Fault, Pair, wrong};
@@ -68,6 +66,7 @@ fn becomes(
 pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
     match cell.what {
         What::Read(_) | What::DirectRead => read(pair, cell, &[Access::of(len)]),
+        What::DirectWrite(cq_data) => write(pair, cell, &[Access { cq_data, ..Access::of(len) }]),
         What::Write(..) | What::LongReadWrite(_) => {
             // Data would make a write longer that just fits a packet.
             let short = matches!(cell.what, What::Write(Length::Short, _));
@@ -90,6 +89,10 @@ pub fn many(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
     for (nth, len) in sizes.iter().enumerate() {
         n += one(pair, cell, *len, nth)?;
         n += one(pair, cell, *len, nth + 1)?;
+    }
+    // Data go with one piece only, and come in any order.
+    if cell.what == What::DirectWrite(CqData::Yes) {
+        return Ok(n);
     }
     let together: Vec<Access> = sizes.iter().cycle().take(12).map(|len| Access::of(*len)).collect();
     let mut lists = Vec::new();
@@ -146,7 +149,8 @@ struct Begun {
 /// Starts them all; their ids are their seeds behind `verb`'s first letter.
 fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec<Begun>, Fault> {
     let (from, to) = (cell.sender, cell.sender.other());
-    let rdma = if cell.what.nic() == Nic::Rdma && cell.what == What::DirectRead { "rdma" } else { "" };
+    let direct = matches!(cell.what, What::DirectRead | What::DirectWrite(_));
+    let rdma = if direct { "rdma" } else { "" };
     let mut begun = Vec::new();
     for access in all {
         let seed = pair.msg(0).nth;
@@ -168,7 +172,8 @@ fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec
             CqData::Yes => format!("data={:#x}", 0xda7a_0000 | seed),
             CqData::No => String::new(),
         };
-        let dc = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
+        let ours = from == Player::Ours && matches!(cell.what, What::DirectWrite(_));
+        let dc = if ours || cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
         let id = &verb[..1];
         let how = format!("seed={} parts={near} far={far} {data} {dc} {rdma}", seed + 1000);
         pair.end(from).step(&format!("{verb} {id}{seed} {len} {how}"))?;
@@ -179,8 +184,9 @@ fn begin(pair: &mut Pair, cell: &Cell, verb: &str, all: &[Access]) -> Result<Vec
 /// These writes, all under way at a time.
 fn write(pair: &mut Pair, cell: &Cell, all: &[Access]) -> Result<usize, Fault> {
     let (from, to) = (cell.sender, cell.sender.other());
-    // What is read has been read when its writer hears of it.
-    let confirmed = matches!(cell.what, What::LongReadWrite(_)) && cell.contact == Contact::After;
+    // What is read, or written by the device, is there when its writer hears of it.
+    let read = matches!(cell.what, What::LongReadWrite(_) | What::DirectWrite(_));
+    let confirmed = read && cell.contact == Contact::After;
     let delivery = if confirmed { Delivery::Complete } else { cell.what.delivery() };
     for Begun { access, seed, pieces } in begin(pair, cell, "write", all)? {
         let line = pair.end(from).ended(&format!("w{seed}"))?;

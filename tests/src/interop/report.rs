@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::cells::{Atomic, Cell, Contact, Delivery, Kind, Length, Net, Protocol, What};
+use super::cells::{Atomic, Cell, Contact, CqData, Delivery, Kind, Length, Net, Protocol, What};
 use super::end::Player;
-use super::run::{By, Outcome};
+use super::judge::{By, Outcome};
+use super::merge::{Column, merge};
 use super::scenes::{Scene, Verdict};
 
 /// Everything that came out.
@@ -40,6 +41,19 @@ impl Report {
         let messages =
             self.cells.values().filter_map(|o| o.as_ref().ok()).map(|passed| passed.messages).sum();
         (self.cells.len() + self.scenes.len(), messages)
+    }
+
+    /// For each row how many of its cells passed.
+    fn words(&self) -> Vec<(String, String)> {
+        let cells = self.cells.iter().map(|(cell, outcome)| (title(cell.what), outcome.is_ok()));
+        let scenes = self.scenes.iter().map(|(name, _, _, verdict)| ((*name).to_owned(), verdict.is_ok()));
+        let mut all: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for (row, passed) in cells.chain(scenes) {
+            let counts = all.entry(row).or_default();
+            counts.0 += usize::from(passed);
+            counts.1 += 1;
+        }
+        all.into_iter().map(|(row, (passed, played))| (row, format!("{passed} of {played}"))).collect()
     }
 
     /// Both tables.
@@ -130,6 +144,8 @@ fn title(what: What) -> String {
         What::Read(Length::Short) => "read, short".into(),
         What::Read(Length::Long) => "read, long-CTS".into(),
         What::DirectRead => "read, direct".into(),
+        What::DirectWrite(CqData::No) => "write, direct".into(),
+        What::DirectWrite(CqData::Yes) => "write, direct, with data".into(),
         What::Atomic(Atomic::Write) => "atomic".into(),
         What::Atomic(Atomic::ConfirmedWrite) => "atomic, delivery complete".into(),
         What::Atomic(Atomic::Fetch) => "fetching atomic".into(),
@@ -137,21 +153,47 @@ fn title(what: What) -> String {
     }
 }
 
-/// Line before the tables in the page.
-const BEGIN: &str = "<!-- tables: written by `interop --write` -->";
-/// Line behind them.
-const END: &str = "<!-- end of tables -->";
+/// Which libfabric was played.
+pub enum Whose {
+    /// The system's: the page's tables are about it.
+    System(String),
+    /// One built by hand: it has a column in the table of releases.
+    Other(String),
+}
 
-/// Puts the tables into a page, between its two marks.
-pub fn write(page: &std::path::Path, version: &str, report: &Report) -> Result<(), String> {
+/// Lines around the tables in the page, and around the table of releases.
+const TABLES: [&str; 2] = ["<!-- tables: written by `interop --write` -->", "<!-- end of tables -->"];
+const RELEASES: [&str; 2] =
+    ["<!-- releases: a column is written by `interop --write` -->", "<!-- end of releases -->"];
+
+/// Puts into a page what came out.
+pub fn write(page: &std::path::Path, whose: &Whose, report: &Report) -> Result<(), String> {
     let name = page.display();
-    let old = std::fs::read_to_string(page).map_err(|e| format!("{name}: {e}"))?;
-    let (Some((head, _)), Some((_, tail))) = (old.split_once(BEGIN), old.split_once(END)) else {
-        return Err(format!("{name} has no line {BEGIN:?} and {END:?} behind it"));
-    };
+    let mut text = std::fs::read_to_string(page).map_err(|e| format!("{name}: {e}"))?;
     let (played, messages) = report.counts();
     let failed = report.failures().len();
-    let sums = format!("Against {version}: {played} played, {failed} failed, {messages} messages checked.");
-    let text = format!("{head}{BEGIN}\n\n{sums}\n\n{}\n{END}{tail}", report.tables());
+    if let Whose::System(version) = whose {
+        let sums =
+            format!("Against {version}: {played} played, {failed} failed, {messages} messages checked.");
+        replace(&mut text, TABLES, |_| format!("{sums}\n\n{}", report.tables()))?;
+    }
+    let (Whose::System(head) | Whose::Other(head)) = whose;
+    let mut rows: Vec<String> = What::all().into_iter().map(title).collect();
+    rows.extend(Scene::all().iter().map(|scene| scene.name.to_owned()));
+    rows.push("messages".into());
+    replace(&mut text, RELEASES, |table| {
+        let mut words = report.words();
+        words.push(("messages".into(), messages.to_string()));
+        merge(table, &rows, Column { head: head.clone(), words })
+    })?;
     std::fs::write(page, text).map_err(|e| format!("{name}: {e}"))
+}
+
+/// Puts something in place of what stands between two lines.
+fn replace(text: &mut String, marks: [&str; 2], with: impl FnOnce(&str) -> String) -> Result<(), String> {
+    let (head, rest) = text.split_once(marks[0]).ok_or_else(|| format!("no line {:?}", marks[0]))?;
+    let (old, tail) = rest.split_once(marks[1]).ok_or_else(|| format!("no line {:?}", marks[1]))?;
+    let new = with(old);
+    *text = format!("{head}{}\n\n{}\n\n{}{tail}", marks[0], new.trim_end(), marks[1]);
+    Ok(())
 }

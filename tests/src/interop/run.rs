@@ -1,14 +1,17 @@
 //! Plays the matrix: for each network one pair of processes, which meet anew for every cell (for first contact, for every
-//! message); then the captures are held against what each cell says it is. Called by the `interop` binary.
+//! message); then the captures are held against what each cell says it is. As many pairs play at a time as there are
+//! processors. Called by the `interop` binary.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
 
 use super::capture::{Captures, Id};
-use super::cells::{Cell, Contact, Delivery, Kind, Net, Nic, Protocol, What};
-use super::end::{Player, Programs};
-use super::onesided;
-use super::pair::{Fault, Msg, Pair};
+use super::cells::{Cell, Contact, Net, Nic, What};
+use super::end::{EndError, Player, Programs};
+use super::judge::{Outcome, Played, clean, judge};
+use super::messages::play;
+use super::pair::{Fault, Pair, wrong};
 use super::scenes::{Scene, Verdict};
 
 /// What to run, and with what.
@@ -26,25 +29,18 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What became of a cell, or what went wrong.
-pub type Outcome = Result<Passed, String>;
-
-/// A cell whose messages all came through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Passed {
-    /// How many there were.
-    pub messages: usize,
-    /// How they went.
-    pub by: By,
+/// What one pair of processes plays.
+enum Job {
+    Cells(Net, Nic, Contact, Vec<Cell>),
+    Scene(usize, &'static Scene, Player),
 }
 
-/// How the messages of a cell that passed went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// As the cell says.
-    Itself,
-    /// In the way that needs no HANDSHAKE.
-    Baseline,
+/// Something has ended.
+pub enum Told {
+    /// A cell.
+    Cell(Cell, Outcome),
+    /// A situation, in which the player receives.
+    Scene(&'static Scene, Player, Verdict),
 }
 
 /// Settings of the device and of libfabric that hold for the whole matrix.
@@ -52,19 +48,15 @@ fn common(net: Net, nic: Nic) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
         // Two ends on one host: libfabric would go by its own shared memory if they had one GID.
         ("FI_EFA_ENABLE_SHM_TRANSFER", "0"),
-        // Its default is 73 MB of receive buffers for every endpoint.
+        // Its default is 73 MB of receive buffers for every endpoint; ours is 8 MB.
         ("FI_EFA_RX_SIZE", "128"),
+        ("UCX_EFA_RX_QUEUE_LEN", "128"),
+        ("UCX_EFA_RX_SPARE", "32"),
+        ("UCX_EFA_TX_QUEUE_LEN", "64"),
     ];
     all.extend_from_slice(nic.settings());
     all.extend_from_slice(net.settings());
     all
-}
-
-/// A cell that was played: what its packets have to be.
-struct Played {
-    cell: Cell,
-    messages: usize,
-    met: Vec<(Id, Id)>,
 }
 
 impl Plan {
@@ -72,19 +64,104 @@ impl Plan {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
     }
 
-    /// All cells, network by network; `tell` hears of each as it ends.
-    pub fn matrix(&self, mut tell: impl FnMut(&Cell, &Outcome)) -> Result<(), Fault> {
-        for (net, nic) in Net::ALL.into_iter().flat_map(|net| Nic::ALL.map(|nic| (net, nic))) {
-            let mut cells = cells(net);
-            cells.retain(|cell| cell.what.nic() == nic && self.wants(&cell.to_string()));
-            let mut rest = &cells[..];
-            let mut nth = 0;
-            while !rest.is_empty() {
-                nth += 1;
-                let dir = self.dir.join(format!("{net:?}-{nic:?}-{nth}"));
-                let outcomes = self.group(&common(net, nic), rest, &dir)?;
-                rest = &rest[outcomes.len()..];
-                outcomes.iter().for_each(|(cell, outcome)| tell(cell, outcome));
+    /// All cells and situations, a few at a time; `tell` hears of each as it ends.
+    pub fn all(&self, mut tell: impl FnMut(Told)) -> Result<(), Fault> {
+        let jobs = Mutex::new(self.jobs(self.features()?).into_iter());
+        let (hand, results) = channel();
+        std::thread::scope(|scope| {
+            let pairs = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, 4);
+            for _ in 0..pairs {
+                let (hand, jobs) = (hand.clone(), &jobs);
+                scope.spawn(move || {
+                    loop {
+                        let Some(job) = jobs.lock().ok().and_then(|mut jobs| jobs.next()) else { return };
+                        let told = self.work(&job, &hand);
+                        if let Err(fault) = told {
+                            // Nobody listens only if the driver ends for another fault.
+                            let _ = hand.send(Err(fault));
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(hand);
+            results.into_iter().try_for_each(|told| told.map(&mut tell))
+        })
+    }
+
+    /// What libfabric's HANDSHAKE says of a device that can do everything.
+    fn features(&self) -> Result<u64, Fault> {
+        let dir = self.dir.join("features");
+        make(&dir)?;
+        let seed = self.seed.to_string();
+        let mut pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Writes), &seed)?;
+        pair.meet()?;
+        let hello = pair.msg(8);
+        pair.expected(Player::Libfabric, &hello, 0)?;
+        pair.expected(Player::Ours, &hello, 0)?;
+        let mut line = pair.end(Player::Ours).step("features");
+        // A HANDSHAKE may come behind the message that called for it.
+        for _ in 0..200 {
+            if !matches!(line, Err(EndError::Refused { .. })) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            line = pair.end(Player::Ours).step("features");
+        }
+        let line = line?;
+        pair.part()?;
+        pair.quit()?;
+        let _ = std::fs::remove_dir_all(&dir);
+        line.number_at(1).ok_or_else(|| wrong(Player::Ours, "no features", &line))
+    }
+
+    /// What there is to do.
+    fn jobs(&self, features: u64) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for (nic, net) in Nic::ALL.into_iter().flat_map(|nic| Net::ALL.map(|net| (nic, net))) {
+            for contact in [Contact::First, Contact::After] {
+                let mut cells = cells(net);
+                cells.retain(|cell| cell.what.nic() == nic && cell.contact == contact);
+                cells.retain(|cell| features & cell.what.needs() == cell.what.needs());
+                cells.retain(|cell| self.wants(&cell.to_string()));
+                if !cells.is_empty() {
+                    jobs.push(Job::Cells(net, nic, contact, cells));
+                }
+            }
+        }
+        for (nth, scene) in Scene::all().iter().enumerate().filter(|(_, scene)| self.wants(scene.name)) {
+            jobs.extend(scene.receivers.iter().map(|who| Job::Scene(nth, scene, *who)));
+        }
+        jobs
+    }
+
+    fn work(&self, job: &Job, hand: &Sender<Result<Told, Fault>>) -> Result<(), Fault> {
+        let say = |told| {
+            // As above.
+            let _ = hand.send(Ok(told));
+        };
+        match job {
+            Job::Cells(net, nic, contact, cells) => {
+                let mut rest = &cells[..];
+                let mut nth = 0;
+                while !rest.is_empty() {
+                    nth += 1;
+                    let dir = self.dir.join(format!("{net:?}-{nic:?}-{contact:?}-{nth}"));
+                    let outcomes = self.group(&common(*net, *nic), rest, &dir)?;
+                    rest = &rest[outcomes.len()..];
+                    outcomes.into_iter().for_each(|(cell, outcome)| say(Told::Cell(cell, outcome)));
+                }
+            }
+            Job::Scene(nth, scene, who) => {
+                let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
+                make(&dir)?;
+                let seed = self.seed.to_string();
+                let pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
+                let verdict = self.scene(scene, *who, pair, &dir);
+                if verdict.is_ok() {
+                    let _ = std::fs::remove_dir_all(&dir);
+                }
+                say(Told::Scene(scene, *who, verdict.map_err(|fault| fault.to_string())));
             }
         }
         Ok(())
@@ -144,27 +221,6 @@ impl Plan {
         }
         Ok(())
     }
-
-    /// All situations, each with processes of its own.
-    pub fn scenes(&self, mut tell: impl FnMut(&Scene, Player, &Verdict)) -> Result<(), Fault> {
-        for (nth, scene) in Scene::all().iter().enumerate() {
-            for who in [Player::Ours, Player::Libfabric] {
-                if !scene.receivers.contains(&who) || !self.wants(scene.name) {
-                    continue;
-                }
-                let dir = self.dir.join(format!("scene-{nth}-{}", who.name()));
-                make(&dir)?;
-                let seed = self.seed.to_string();
-                let pair = Pair::start(&self.programs, &dir, &common(Net::Ordered, Nic::Packets), &seed)?;
-                let verdict = self.scene(scene, who, pair, &dir);
-                if verdict.is_ok() {
-                    let _ = std::fs::remove_dir_all(&dir);
-                }
-                tell(scene, who, &verdict.map_err(|fault| fault.to_string()));
-            }
-        }
-        Ok(())
-    }
 }
 
 fn make(dir: &Path) -> Result<(), Fault> {
@@ -186,176 +242,4 @@ pub fn cells(net: Net) -> Vec<Cell> {
         }
     }
     all
-}
-
-/// Plays one cell; answers how many messages or operations it had.
-fn play(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
-    let mut messages = 0;
-    match cell.contact {
-        Contact::First => {
-            for (nth, len) in cell.sizes().into_iter().enumerate() {
-                pair.meet()?;
-                messages += match cell.what {
-                    What::Message(..) => first(pair, cell, len, nth)?,
-                    _ => onesided::one(pair, cell, len, nth)?,
-                };
-                pair.part()?;
-            }
-        }
-        Contact::After => {
-            pair.meet()?;
-            acquaint(pair, cell)?;
-            messages += match cell.what {
-                What::Message(..) => {
-                    for (nth, len) in cell.sizes().into_iter().enumerate() {
-                        let msg = message(pair, cell, len, nth);
-                        pair.expected(cell.sender, &msg, 0)?;
-                        let msg = message(pair, cell, len, nth + 1);
-                        pair.unexpected(cell.sender, &msg)?;
-                        let msg = Msg { parts: 1 + nth % 4, ..message(pair, cell, len, nth) };
-                        pair.expected(cell.sender, &msg, 0)?;
-                    }
-                    3 * cell.sizes().len() + burst(pair, cell)?
-                }
-                _ => onesided::many(pair, cell)?,
-            };
-            pair.part()?;
-        }
-    }
-    Ok(messages)
-}
-
-/// The first message ever, by turns expected and not.
-fn first(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize, Fault> {
-    let msg = message(pair, cell, len, nth);
-    if nth.is_multiple_of(2) {
-        pair.expected(cell.sender, &msg, 100)?;
-    } else {
-        pair.unexpected(cell.sender, &msg)?;
-    }
-    Ok(1)
-}
-
-/// The `nth` message of a cell. Every other one carries data besides, where that leaves the protocol as it is.
-fn message(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Msg {
-    let eager = matches!(cell.what, What::Message(Protocol::Eager, ..));
-    let room = !eager || len + 8 <= cell.eager_max();
-    let mut msg = pair.msg(len);
-    msg.tag = (cell.what.kind() == Some(Kind::Tagged)).then_some(msg.nth << 32 | 0xfeed);
-    // Of most sends libfabric 1.17 puts only the lower half of the data on the wire.
-    let data = if cell.sender == Player::Ours { 0xda7a_0000_0000_0000 } else { 0xda7a_0000 };
-    msg.data = (room && nth % 2 == 1).then_some(data | msg.nth);
-    msg.how = if cell.what.delivery() == Delivery::Complete { "dc" } else { "" };
-    msg
-}
-
-/// Small messages both ways, until both have been answered: the HANDSHAKEs are there.
-fn acquaint(pair: &mut Pair, cell: &Cell) -> Result<(), Fault> {
-    for from in [cell.sender, cell.sender.other(), cell.sender] {
-        let mut msg = pair.msg(8);
-        msg.tag = (cell.what.kind() == Some(Kind::Tagged)).then_some(7);
-        pair.expected(from, &msg, 0)?;
-    }
-    // A HANDSHAKE may be held back longer than messages.
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    Ok(())
-}
-
-/// Many messages under way at a time: matched by tag in reverse, or in order.
-fn burst(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
-    let count = if cell.what.nic() == Nic::Packets { 24 } else { 8 };
-    let lens: Vec<usize> = cell.sizes().into_iter().cycle().take(count).collect();
-    let mut all = Vec::new();
-    for (nth, len) in lens.into_iter().enumerate() {
-        all.push(message(pair, cell, len, nth));
-    }
-    let mut receives = all.clone();
-    if cell.what.kind() == Some(Kind::Tagged) {
-        receives.reverse();
-    }
-    let to = cell.sender.other();
-    // A third of them come before their receive.
-    let early = receives.len() * 2 / 3;
-    for msg in &receives[..early] {
-        pair.post_recv(to, msg, msg.len)?;
-    }
-    for msg in &all {
-        pair.send(cell.sender, msg)?;
-    }
-    for msg in &receives[early..] {
-        pair.post_recv(to, msg, msg.len)?;
-    }
-    for msg in &all {
-        pair.received(to, msg)?;
-        pair.sent(cell.sender, msg)?;
-    }
-    Ok(all.len())
-}
-
-/// Whether the wire shows what the cell says it is.
-fn judge(captures: &Captures, played: &Played) -> Outcome {
-    clean(captures, &played.met)?;
-    let cell = &played.cell;
-    let turn =
-        |(ours, theirs): (Id, Id)| if cell.sender == Player::Ours { (ours, theirs) } else { (theirs, ours) };
-    let ways: Vec<(Id, Id)> = played.met.iter().copied().map(turn).collect();
-    let mut seen = captures.begun(&ways);
-    // Messages besides: two of `acquaint`; and any number behind atomic operations, to tell of their arrival.
-    let plain = if cell.what.kind() == Some(Kind::Tagged) { "EAGER_TAGRTM" } else { "EAGER_MSGRTM" };
-    let besides = match (cell.what, cell.contact) {
-        (What::Atomic(_), _) => usize::MAX,
-        (_, Contact::After) => 2,
-        (_, Contact::First) => 0,
-    };
-    let left = seen.remove(plain).unwrap_or(0).saturating_sub(besides);
-    if left > 0 {
-        seen.insert(plain.into(), left);
-    }
-    let by = how(cell, played.messages, seen).ok_or_else(|| {
-        let want = cell.what.packet();
-        format!("{} by {want} expected, seen {:?}", played.messages, captures.begun(&ways))
-    })?;
-    for (ours, theirs) in &played.met {
-        for way in [(*ours, *theirs), (*theirs, *ours)] {
-            let handshakes = captures.packets(way, "HANDSHAKE");
-            // An end may close before the other's first packet has come.
-            if handshakes > 1 || (handshakes == 0 && cell.contact == Contact::After) {
-                return Err(format!("{handshakes} HANDSHAKEs one way"));
-            }
-        }
-    }
-    Ok(Passed { messages: played.messages, by })
-}
-
-/// How the messages went, if it is a way in which they may go.
-fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<By> {
-    let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
-    match cell.what {
-        // Of a burst those that find another one under way are read as a whole.
-        What::Message(Protocol::RuntRead, delivery, kind) if by_itself > 0 => {
-            let whole = What::Message(Protocol::LongRead, delivery, kind).packet();
-            by_itself += seen.remove(&whole).unwrap_or(0);
-        }
-        // A read goes in pieces, and none if it is of nothing.
-        What::DirectRead => {
-            let some = cell.sizes().iter().filter(|len| **len > 0).count();
-            by_itself = if by_itself >= some { messages } else { by_itself };
-        }
-        _ => {}
-    }
-    let instead: usize = cell.before_handshake().iter().filter_map(|name| seen.remove(name)).sum();
-    match (by_itself, instead) {
-        _ if !seen.is_empty() => None,
-        (n, 0) if n == messages => Some(By::Itself),
-        (0, n) if n == messages => Some(By::Baseline),
-        _ => None,
-    }
-}
-
-/// Nothing violates the protocol.
-fn clean(captures: &Captures, met: &[(Id, Id)]) -> Result<(), String> {
-    match captures.violations(met).first() {
-        None => Ok(()),
-        Some(first) => Err(format!("violation: {first}")),
-    }
 }

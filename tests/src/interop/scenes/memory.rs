@@ -52,7 +52,7 @@ pub fn nacks(release: (u64, u64)) -> bool {
 /// The receiver's device takes no more registrations. Where both ends know READ_NACK the sender sends what was to be read;
 /// else ours reads by way of its own buffers, and libfabric tries again until some registrations are given back.
 pub fn runs_out(pair: &mut Pair, to: Player) -> Result<(), Fault> {
-    for (key, value) in Nic::Rdma.settings() {
+    for (key, value) in Nic::Reads.settings() {
         pair.set(key, value);
     }
     let nacks = nacks(pair.release()?);

@@ -1,0 +1,107 @@
+//! Whether the wire shows what a cell says it is. Called by `run` when the processes of a group have ended. Never looks at
+//! what the ends said.
+
+use std::collections::BTreeMap;
+
+use super::capture::{Captures, Id};
+use super::cells::{Cell, Contact, Kind, Protocol, What};
+use super::end::Player;
+
+/// What became of a cell, or what went wrong.
+pub type Outcome = Result<Passed, String>;
+
+/// A cell whose messages all came through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// How many there were.
+    pub messages: usize,
+    /// How they went.
+    pub by: By,
+}
+
+/// How the messages of a cell that passed went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// As the cell says.
+    Itself,
+    /// In the way that needs no HANDSHAKE.
+    Baseline,
+}
+
+/// A cell that was played: what its packets have to be.
+pub struct Played {
+    /// Which.
+    pub cell: Cell,
+    /// Messages or operations.
+    pub messages: usize,
+    /// The endpoints that met, ours first.
+    pub met: Vec<(Id, Id)>,
+}
+
+/// Whether the wire shows what the cell says it is.
+pub fn judge(captures: &Captures, played: &Played) -> Outcome {
+    clean(captures, &played.met)?;
+    let cell = &played.cell;
+    let turn =
+        |(ours, theirs): (Id, Id)| if cell.sender == Player::Ours { (ours, theirs) } else { (theirs, ours) };
+    let ways: Vec<(Id, Id)> = played.met.iter().copied().map(turn).collect();
+    let mut seen = captures.begun(&ways);
+    // Messages besides: two of `acquaint`; and any number behind atomic operations, to tell of their arrival.
+    let plain = if cell.what.kind() == Some(Kind::Tagged) { "EAGER_TAGRTM" } else { "EAGER_MSGRTM" };
+    let besides = match (cell.what, cell.contact) {
+        (What::Atomic(_), _) => usize::MAX,
+        (_, Contact::After) => 2,
+        (_, Contact::First) => 0,
+    };
+    let left = seen.remove(plain).unwrap_or(0).saturating_sub(besides);
+    if left > 0 {
+        seen.insert(plain.into(), left);
+    }
+    let by = how(cell, played.messages, seen).ok_or_else(|| {
+        let want = cell.what.packet();
+        format!("{} by {want} expected, seen {:?}", played.messages, captures.begun(&ways))
+    })?;
+    for (ours, theirs) in &played.met {
+        for way in [(*ours, *theirs), (*theirs, *ours)] {
+            let handshakes = captures.packets(way, "HANDSHAKE");
+            // An end may close before the other's first packet has come.
+            if handshakes > 1 || (handshakes == 0 && cell.contact == Contact::After) {
+                return Err(format!("{handshakes} HANDSHAKEs one way"));
+            }
+        }
+    }
+    Ok(Passed { messages: played.messages, by })
+}
+
+/// How the messages went, if it is a way in which they may go.
+fn how(cell: &Cell, messages: usize, mut seen: BTreeMap<String, usize>) -> Option<By> {
+    let mut by_itself = seen.remove(&cell.what.packet()).unwrap_or(0);
+    match cell.what {
+        // Of a burst those that find another one under way are read as a whole.
+        What::Message(Protocol::RuntRead, delivery, kind) if by_itself > 0 => {
+            let whole = What::Message(Protocol::LongRead, delivery, kind).packet();
+            by_itself += seen.remove(&whole).unwrap_or(0);
+        }
+        // They go in pieces, and nothing goes if they are of nothing.
+        What::DirectRead | What::DirectWrite(_) => {
+            let some = cell.sizes().iter().filter(|len| **len > 0).count();
+            by_itself = if by_itself >= some { messages } else { by_itself };
+        }
+        _ => {}
+    }
+    let instead: usize = cell.before_handshake().iter().filter_map(|name| seen.remove(name)).sum();
+    match (by_itself, instead) {
+        _ if !seen.is_empty() => None,
+        (n, 0) if n == messages => Some(By::Itself),
+        (0, n) if n == messages => Some(By::Baseline),
+        _ => None,
+    }
+}
+
+/// Nothing violates the protocol.
+pub fn clean(captures: &Captures, met: &[(Id, Id)]) -> Result<(), String> {
+    match captures.violations(met).first() {
+        None => Ok(()),
+        Some(first) => Err(format!("violation: {first}")),
+    }
+}

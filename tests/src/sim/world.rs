@@ -34,6 +34,7 @@ impl World {
     pub fn new(seed: u64, limits: Limits, voice: Voice) -> Result<World, Failed> {
         let knobs = Knobs::draw(&mut Dice::new(seed, 0));
         let fabric = Fabric::new(seed, knobs.faults);
+        fabric.capture(&std::env::var("SOFTEFA_PCAP").unwrap_or_default());
         let mut world = World {
             seed,
             limits,

@@ -132,7 +132,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn now() -> u64 {
+/// Nanoseconds since 1970: the clock of captures between processes.
+pub(super) fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64)
 }
 
@@ -140,14 +141,16 @@ fn now() -> u64 {
 pub(super) struct Tap {
     capture: Arc<Capture>,
     gid: Gid,
-    /// When the request now tried was tried, ns since 1970; 0 if none is.
-    tried: Cell<u64>,
+    /// What packets are stamped with, ns.
+    clock: Box<dyn Fn() -> u64>,
+    /// When the request now tried was tried.
+    tried: Cell<Option<u64>>,
 }
 
 impl Tap {
     /// For a value of `SOFTEFA_PCAP`: `%p` is replaced by the process id, which is appended if there is none. Creates
-    /// the file, or goes on with the one this process has open.
-    pub(super) fn open(name: &str, gid: Gid) -> Result<Tap, OpenError> {
+    /// the file, or goes on with the one this process has open. `clock` tells the time of each packet.
+    pub(super) fn open(name: &str, gid: Gid, clock: impl Fn() -> u64 + 'static) -> Result<Tap, OpenError> {
         let pid = std::process::id().to_string();
         let path = PathBuf::from(match name.contains("%p") {
             true => name.replace("%p", &pid),
@@ -166,12 +169,12 @@ impl Tap {
                 capture
             }
         };
-        Ok(Tap { capture, gid, tried: Cell::new(0) })
+        Ok(Tap { capture, gid, clock: Box::new(clock), tried: Cell::new(None) })
     }
 
     /// A request is about to be tried: if it succeeds, this is the time it shows, which is before the receiver's.
     pub(super) fn trying(&self) {
-        self.tried.set(now());
+        self.tried.set(Some((self.clock)()));
     }
 
     /// A request ended.
@@ -193,10 +196,7 @@ impl Tap {
             rkey: out.remote.rkey.into(),
             raddr: out.remote.raddr.into(),
         };
-        let time = match self.tried.take() {
-            0 => now(),
-            time => time,
-        };
+        let time = self.tried.take().unwrap_or_else(|| (self.clock)());
         self.write(time, &hdr, &out.bytes);
     }
 
@@ -219,7 +219,7 @@ impl Tap {
             rkey: U32::ZERO,
             raddr: U64::ZERO,
         };
-        self.write(now(), &hdr, &[bytes, &[]]);
+        self.write((self.clock)(), &hdr, &[bytes, &[]]);
     }
 
     fn write(&self, time: u64, hdr: &CaptureHdr, bytes: &[&[u8]; 2]) {

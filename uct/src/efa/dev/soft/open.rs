@@ -1,7 +1,7 @@
 //! Which software devices there are, and opening one by name with the configuration's profile and faults.
 //! Called by the `efa` component and by tools. Opens nothing until asked.
 
-use super::capture::Tap;
+use super::capture::{Tap, wall_clock};
 use super::link::shm::{Shm, reach};
 use super::{Device, Generation, Iid, SoftConfig};
 use crate::api::OpenError;
@@ -67,7 +67,7 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
     let link = Shm::open(iid, &profile, first_qpn)?;
     let tap = match &*config.pcap {
         "" => None,
-        name => Some(Tap::open(name, Gid::link_local(iid))?),
+        name => Some(Tap::open(name, Gid::link_local(iid), wall_clock)?),
     };
     Ok(Device::new(link, profile, config.faults(nth), seed, tap))
 }

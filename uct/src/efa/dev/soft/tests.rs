@@ -1,5 +1,6 @@
 //! The object model, provoked status by status on the in-process link.
 
+mod captured;
 mod down;
 
 use super::*;

@@ -10,6 +10,7 @@ mod port;
 use super::{Channel, Link, Pump, RxInit, Verdict, Wake};
 use crate::api::{Error, OpenError};
 use crate::efa::dev::soft::Device;
+use crate::efa::dev::soft::capture::Tap;
 use crate::efa::dev::soft::model::FaultPlan;
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use crate::efa::dev::soft::profile::Profile;
@@ -36,6 +37,7 @@ struct State {
     pumps: RefCell<Vec<Weak<dyn Pump>>>,
     next_qpn: Cell<u16>,
     delivered: Cell<u64>,
+    pcap: RefCell<String>,
 }
 
 /// A network of devices in one thread. Clones are the same network.
@@ -55,7 +57,14 @@ impl Fabric {
             pumps: RefCell::default(),
             next_qpn: Cell::new(0),
             delivered: Cell::new(0),
+            pcap: RefCell::default(),
         }))
+    }
+
+    /// Devices opened from now on write their packets to a capture file, under virtual time. `name` is a value of
+    /// `SOFTEFA_PCAP`; empty for none. A file that cannot be written is an error of [`Fabric::open`].
+    pub fn capture(&self, name: &str) {
+        *self.0.pcap.borrow_mut() = name.to_owned();
     }
 
     /// A device with GID `fe80::` + `iid`. Several may share one GID.
@@ -78,8 +87,15 @@ impl Fabric {
             strict: profile.strict,
         });
         self.0.nodes.borrow_mut().push(Rc::downgrade(&node));
+        let tap = match &**self.0.pcap.borrow() {
+            "" => None,
+            name => {
+                let fabric = self.clone();
+                Some(Tap::open(name, Gid::link_local(iid), move || fabric.now())?)
+            }
+        };
         let link = Inproc { fabric: self.clone(), node };
-        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, None))
+        Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, tap))
     }
 
     /// Virtual time, ns.

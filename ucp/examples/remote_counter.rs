@@ -83,6 +83,7 @@ fn child() -> Result<(), Box<dyn Error>> {
 
     let how = match ep.means(&rkey) {
         Means::Mapped => "in place",
+        Means::Copied => "by the kernel",
         Means::Rdma => "by RDMA",
         Means::Emulated => "by packets",
     };

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::{ANY_TAG, Address, EXACT, Ep, EpParams, Error, ErrorMode, Worker};
+use ucp::select::{RmaOp, RmaVerdict, RmaWay};
+use ucp::{ANY_TAG, Access, Address, EXACT, Ep, EpParams, Error, ErrorMode, Means, Worker};
 
 const ROLE: &str = "UCP_TEST_ROLE";
 const MESSAGES: u64 = 3000;
@@ -46,6 +47,7 @@ fn child() {
             ep.tag_send_blocking(1, b"late").unwrap();
             ep.flush().wait().unwrap();
         }
+        "lends" => lends(&worker, &ep),
         // Until it is killed.
         "victim" => loop {
             worker.progress();
@@ -108,6 +110,60 @@ fn both_ways(tls: &str) {
         worker.progress();
     }
     assert!(child.wait().unwrap().success());
+}
+
+const LENT: usize = 300_000;
+
+/// Lends memory that no transport has allocated, makes no progress until it has been written to, and looks at it.
+fn lends(worker: &Worker, ep: &Ep) {
+    let mut room = bytes(7, LENT);
+    room[..8].fill(0);
+    let at = room.as_mut_ptr();
+    // SAFETY: `room` outlives the registration, and is looked at by way of that only.
+    let mem = unsafe { worker.mem_map(at, LENT, Access::all()) }.unwrap();
+    let told = [mem.pack_rkey(), mem.addr().to_le_bytes().to_vec()].concat();
+    ep.tag_send_blocking(1, &told).unwrap();
+    let since = Instant::now();
+    while mem.word(0) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(since.elapsed() < Duration::from_secs(60), "nobody writes");
+    }
+    let mut got = vec![0; LENT];
+    mem.read(0, &mut got);
+    assert!(got[8..] == bytes(8, LENT)[8..], "bytes differ");
+    drop(mem);
+}
+
+/// The kernel reads and writes the other process' own memory, while that sleeps.
+#[test]
+fn memory_of_the_program_is_reached_without_its_help() {
+    if let Some(why) = uct::cma::why_off() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    let worker = context("posix,cma").worker().unwrap();
+    let mut child = start("lends", "posix,cma", &worker);
+    let ep = meet(&worker, ErrorMode::None);
+    let (status, told) = worker.tag_recv(1, EXACT, Vec::with_capacity(4096)).wait();
+    let len = status.unwrap().len;
+    let (key, addr) = told[..len].split_at(len - 8);
+    let addr = u64::from_le_bytes(addr.try_into().unwrap());
+    let rkey = ep.unpack_rkey(key).unwrap();
+    assert_eq!(ep.means(&rkey), Means::Copied);
+    let ways = ep.explain_rma(&rkey, RmaOp::Get, None, LENT);
+    assert_eq!(ways[1], (RmaWay::Copied, RmaVerdict::Taken));
+    let mut got = vec![0; LENT];
+    ep.get_blocking(&mut got, addr, &rkey).unwrap();
+    assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");
+    assert_eq!(ep.get_blocking(&mut got, addr + 1, &rkey), Err(Error::RemoteAccess));
+    ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
+    ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
+    assert!(child.wait().unwrap().success());
+    // Nothing of it was a packet.
+    let stats = worker.stats();
+    assert!(stats.asked.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.asked);
+    // Whoever has gone has no memory.
+    assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
 }
 
 /// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.

@@ -92,6 +92,13 @@ pub(crate) fn choose(found: &[TlResource], config: &Config) -> Result<Vec<TlReso
     Ok(chosen)
 }
 
+/// Those that carry no messages (`cma`) and that `config` does not exclude: they serve beside others.
+pub(crate) fn choose_beside(found: &[TlResource], config: &Config) -> Vec<TlResource> {
+    let tls = List::read(&config.tls);
+    let wanted = found.iter().filter(|r| !r.messages && tls.allows(|name| named(name, r)));
+    wanted.cloned().collect()
+}
+
 /// Whether a word of `UCX_TLS` means this transport.
 fn named(word: &str, r: &TlResource) -> bool {
     match word {
@@ -192,6 +199,17 @@ mod tests {
         assert_eq!(picks("^efa", "all").as_deref(), Ok("self/memory posix/memory"));
         assert_eq!(picks("^shm, self", "^softefa0").as_deref(), Ok("efa/softefa1"));
         assert_eq!(picks("posix", "softefa0").as_deref(), Ok("posix/memory"));
+    }
+
+    #[test]
+    fn one_without_messages_serves_beside_others() {
+        let mut found = found();
+        found.push(TlResource { tl: "cma", messages: false, ..found[1].clone() });
+        for (tls, want) in [("all", 1), ("shm", 1), ("posix", 0), ("posix,cma", 1), ("^cma", 0)] {
+            let config = Config { tls: tls.into(), ..Config::default() };
+            assert_eq!(choose_beside(&found, &config).len(), want, "{tls}");
+            assert!(choose(&found, &config).unwrap().iter().all(|r| r.tl != "cma"), "{tls}");
+        }
     }
 
     #[test]

@@ -5,14 +5,14 @@ use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
-use crate::lane::{Iface, Lane, LaneIdx, rdma, together};
+use crate::lane::{Beside, Iface, Lane, LaneIdx, rdma, together};
 use crate::rdm::rma::Order;
 use crate::rdm::{Engine, EngineConfig, Grant, Patience};
 use crate::select::Thresholds;
 use crate::wire::RawAddr;
 
 use super::Worker;
-use super::config::{Config, choose};
+use super::config::{Config, choose, choose_beside};
 use super::core::Core;
 
 /// What workers have in common: configuration, transports and devices.
@@ -28,6 +28,8 @@ pub struct Context {
     source: Source,
     config: Config,
     chosen: Vec<TlResource>,
+    /// Those for memory alone.
+    beside: Vec<TlResource>,
 }
 
 impl Context {
@@ -40,8 +42,10 @@ impl Context {
     /// Configured by `source` alone.
     pub fn configured(source: Source) -> Result<Context, OpenError> {
         let config = Config::load(&source).map_err(|e| OpenError::Config(e.to_string()))?;
-        let chosen = choose(&uct::any::resources(&source)?, &config)?;
-        Ok(Context { source, config, chosen })
+        let found = uct::any::resources(&source)?;
+        let chosen = choose(&found, &config)?;
+        let beside = choose_beside(&found, &config);
+        Ok(Context { source, config, chosen, beside })
     }
 
     /// The keys that this layer and the transports read, for `ucx-info -c` and for finding misspelt ones.
@@ -64,7 +68,9 @@ impl Context {
         let source = uct::any::with_returns(&self.source);
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        self.worker_on(ifaces)
+        let worker = self.worker_on(ifaces)?;
+        worker.core().beside = Beside::open(&self.beside, &source, nonce());
+        Ok(worker)
     }
 
     /// A worker on interfaces opened by the caller: a simulation's, or a chosen device's. Their active message ids

@@ -9,7 +9,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Monotonic, Nanos};
 use uct::api::Iface as _;
 
-use crate::lane::{Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
+use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{Engine, Out, RecvStatus};
 use crate::wire::RawAddr;
@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
+    /// For memory of processes of this host that is not mapped here.
+    pub beside: Option<Beside>,
     /// After the lanes: memory is registered as long as a device may touch it.
     pub regs: Regs,
     pub reqs: Requests,
@@ -55,6 +57,7 @@ impl Core {
             engine,
             paths: Paths::default(),
             lanes,
+            beside: None,
             regs: Regs::default(),
             reqs: Requests::new(),
             eps: Vec::new(),

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use ucs::time::{Clock, Monotonic, Nanos};
 use uct::api::Iface as _;
 
-use crate::lane::{LaneIdx, routes};
+use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, Row, Sync, Table, WireCaps, explain};
@@ -86,6 +86,8 @@ pub(crate) struct EpState {
     pub peer: PeerId,
     /// Every lane that leads to it, cheapest first.
     lanes: ArrayVec<LaneIdx, MAX_LANES>,
+    /// The way to memory of the peer's that is not mapped here, if it is a process of this host.
+    reach: Option<Reach>,
     /// Further lanes of the peer, for long transfers.
     rails: Rails,
     /// Protocol by size: see [`table_index`].
@@ -170,7 +172,10 @@ impl Worker {
             }
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        Ok(self.make_ep(&mut core, peer, (lanes, rails), params))
+        let reach = lanes
+            .first()
+            .and_then(|at| core.beside.as_ref()?.connect(&core.lanes[usize::from(at.0)].iface, address));
+        Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
     }
 
     /// An endpoint to a peer that has introduced itself.
@@ -180,14 +185,14 @@ impl Worker {
         core.paths.get(peer)?;
         let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
         let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
-        Some(self.make_ep(&mut core, peer, (lanes, Rails::new()), EpParams::default()))
+        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), None), EpParams::default()))
     }
 
     fn make_ep(
         &self,
         core: &mut Core,
         peer: PeerId,
-        (lanes, rails): (ArrayVec<LaneIdx, MAX_LANES>, Rails),
+        (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Option<Reach>),
         params: EpParams,
     ) -> Ep {
         let wire = core.wire_caps(peer);
@@ -196,6 +201,7 @@ impl Worker {
         let state = Rc::new(EpState {
             peer,
             lanes,
+            reach,
             rails,
             tables,
             refusal: Cell::new(None),
@@ -216,6 +222,11 @@ impl Ep {
     /// The peer's number at this worker: what [`crate::rdm::RecvStatus::from`] names.
     pub fn peer(&self) -> PeerId {
         self.state.peer
+    }
+
+    /// The way to the peer's memory by the kernel.
+    pub(crate) fn reach(&self) -> Option<&Reach> {
+        self.state.reach.as_ref()
     }
 
     /// The peer's further lanes.

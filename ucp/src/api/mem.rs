@@ -29,7 +29,8 @@ pub enum MemError {
 }
 
 /// Memory of this worker that peers with its remote key may reach. Dropping it takes it back: what peers do with the key
-/// from then on has no effect here.
+/// from then on has no effect here. Only those whose kernel copies for them (`cma`) are not kept from it by that: a peer
+/// that the system lets in needs no key at all.
 pub struct Mem {
     worker: Worker,
     key: MemKey,
@@ -38,6 +39,8 @@ pub struct Mem {
     access: Access,
     /// Registrations by lane. The first owns the memory, if it was allocated, so it is dropped last.
     regs: Vec<(LaneIdx, lane::Mem)>,
+    /// For processes of this host that cannot map it.
+    beside: Option<lane::Mem>,
 }
 
 impl Worker {
@@ -101,6 +104,9 @@ impl Worker {
                 Err(why) => tracing::debug!(tl = lane.iface.attr().tl, len, "memory goes by packets: {why}"),
             }
         }
+        // SAFETY: the caller's promise is that of a registration.
+        let reg = |beside: &lane::Beside| unsafe { beside.register(addr, len, wire_access(access)) };
+        let beside = core.beside.as_ref().and_then(reg);
         let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
         let core = &mut *core;
         for (at, mem) in &regs {
@@ -109,7 +115,7 @@ impl Worker {
                 core.engine.name_memory(key, lane.wire, device);
             }
         }
-        Ok(Mem { worker: self.clone(), key, addr, len, access, regs })
+        Ok(Mem { worker: self.clone(), key, addr, len, access, regs, beside })
     }
 
     /// The next write of a peer that came with data for this worker, once its bytes are in place.
@@ -175,6 +181,11 @@ impl Mem {
                 packer.lane(connid(&lane.raw), &key, lane.iface.md().word_key(mem).ok());
             }
         }
+        if let Some(mem) = &self.beside
+            && let Some((connid, key)) = core.beside.as_ref().and_then(|beside| beside.key(mem))
+        {
+            packer.lane(connid, &key, None);
+        }
         packer.finish()
     }
 
@@ -232,6 +243,7 @@ impl Drop for Mem {
         let (engine, mut wire, _) = core.split();
         engine.remove_memory(&mut wire, self.key);
         drop(core);
+        self.beside = None;
         while self.regs.pop().is_some() {}
     }
 }

@@ -25,6 +25,8 @@ pub struct Rkey {
     access: Access,
     /// The lane's own key: memory that is mapped, or reached by the device.
     pub(crate) lane: Option<lane::Rkey>,
+    /// The key for the kernel, where the memory is not mapped.
+    pub(crate) beside: Option<lane::Rkey>,
     /// The number by which the peer's device knows it.
     device: Option<u64>,
     /// The same on the peer's further lanes.
@@ -128,13 +130,17 @@ impl Ep {
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
+        let beside = self.reach().filter(|_| lane.is_none()).and_then(|reach| {
+            let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == reach.connid)?;
+            core.beside.as_ref()?.unpack(key)
+        });
         let rails = match device {
             Some(_) => core.rail_keys(self.further_lanes(), &parts),
             None => RailKeys::default(),
         };
         let rail_from = core.rail_from(&rails);
         let Parts { key, addr, len, access, .. } = parts;
-        Ok(Rkey { key, addr, len, access, lane, device, rails, rail_from })
+        Ok(Rkey { key, addr, len, access, lane, beside, device, rails, rail_from })
     }
 }
 
@@ -142,7 +148,8 @@ impl Rkey {
     /// The key of a peer with another library: any address, as the peer says.
     pub fn of_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
-        Rkey { key, addr: 0, len: u64::MAX, access, lane: None, device: None, rails, rail_from: u64::MAX }
+        let (lane, beside, device) = (None, None, None);
+        Rkey { key, addr: 0, len: u64::MAX, access, lane, beside, device, rails, rail_from: u64::MAX }
     }
 
     /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the

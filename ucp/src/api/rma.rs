@@ -63,6 +63,8 @@ pub struct RemotePiece<'a> {
 pub enum Means {
     /// This processor does it, in memory that both processes have mapped.
     Mapped,
+    /// The kernel does it, called by this processor; the peer's processor is not asked.
+    Copied,
     /// The device does it; the peer's processor is not asked.
     Rdma,
     /// The peer's processor does it, asked by packets.
@@ -83,6 +85,8 @@ impl Ep {
         let rdma = core.engine.rdma(self.peer());
         if self.mapped(&core, rkey) {
             Means::Mapped
+        } else if self.reach().is_some() && rkey.beside.is_some() {
+            Means::Copied
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {
             Means::Rdma
         } else {
@@ -94,6 +98,7 @@ impl Ep {
     pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaWays {
         let known = match self.means(rkey) {
             Means::Mapped => Known::Mapped,
+            Means::Copied => Known::Copied,
             Means::Rdma => Known::Device,
             Means::Emulated => Known::Packets,
         };
@@ -131,6 +136,14 @@ impl Ep {
         Some((&core.paths.get(self.peer())?.ep, key))
     }
 
+    /// The same for what the kernel copies within the call. // HOT
+    #[inline]
+    fn by_call<'a>(&'a self, core: &Core, rkey: &'a Rkey) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
+        let key = rkey.beside.as_ref()?;
+        let reach = self.reach().filter(|_| core.engine.may_pass(self.peer()))?;
+        Some((&reach.ep, key))
+    }
+
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT
     ///
     /// # Safety
@@ -151,7 +164,7 @@ impl Ep {
         }
         let mut core = self.worker().core();
         if params.cq_data.is_none()
-            && let Some((ep, key)) = self.at_once(&core, rkey)
+            && let Some((ep, key)) = self.at_once(&core, rkey).or_else(|| self.by_call(&core, rkey))
         {
             let iov = Iov::new(buf, len, None);
             // SAFETY: the caller vouches for the bytes.
@@ -220,7 +233,7 @@ impl Ep {
             return Err(Error::RemoteAccess);
         }
         let mut core = self.worker().core();
-        if let Some((ep, key)) = self.at_once(&core, rkey) {
+        if let Some((ep, key)) = self.at_once(&core, rkey).or_else(|| self.by_call(&core, rkey)) {
             let iov = Iov::new(buf, len, None);
             // SAFETY: the caller vouches for the bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {

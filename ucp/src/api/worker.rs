@@ -17,7 +17,7 @@ use ucs::sys::fd::Epoll;
 use ucs::time::{Clock, Monotonic, Nanos};
 use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
-use crate::lane::connid;
+use crate::lane::{Beside, connid};
 use crate::rdm::RdmStats;
 use crate::rdm::event::Event;
 use crate::select::Thresholds;
@@ -226,7 +226,8 @@ impl Worker {
             device: lane.iface.device_addr(),
             iface: lane.iface.iface_addr(),
         });
-        Address { process: process(), entries: entries.collect() }
+        let beside = core.beside.iter().map(Beside::entry);
+        Address { process: process(), entries: entries.chain(beside).collect() }
     }
 
     /// The attributes of every lane, in the order in which they are polled.

@@ -4,6 +4,7 @@
 //! A worker has a list of lanes, one for each interface. A peer of the engine is one remote interface on one
 //! lane; an endpoint of the API may hold several peers.
 
+mod beside;
 mod bind;
 mod pack;
 mod regs;
@@ -14,6 +15,7 @@ use uct::api::{AddrBuf, Iface as _, OpenError};
 
 use crate::rdm::WireId;
 
+pub(crate) use beside::{Beside, Reach};
 pub(crate) use bind::{Bound, Paths, fault_of};
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
 pub(crate) use regs::{Regs, rdma};

@@ -30,6 +30,8 @@ pub enum Known {
     Packets,
     /// The peer's device.
     Device,
+    /// The kernel, which copies between the two processes.
+    Copied,
     /// This process has it mapped.
     Mapped,
 }
@@ -62,6 +64,8 @@ pub struct RmaKey {
 pub enum RmaWay {
     /// Copied by this processor.
     Mapped,
+    /// Copied by the kernel: listed where there is that way to the peer.
+    Copied,
     /// By the engine.
     Row(RmaRow),
 }
@@ -71,6 +75,7 @@ impl RmaWay {
     pub const fn name(self) -> &'static str {
         match self {
             RmaWay::Mapped => "mapped",
+            RmaWay::Copied => "copied",
             RmaWay::Row(row) => row.name(),
         }
     }
@@ -173,7 +178,7 @@ fn read_by_target(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
 }
 
 /// The ways an operation can go, each with its verdict.
-pub type RmaWays = ArrayVec<(RmaWay, RmaVerdict), 5>;
+pub type RmaWays = ArrayVec<(RmaWay, RmaVerdict), 6>;
 
 /// All ways for an operation on one piece of `len` bytes, in the order they are tried; exactly one is taken. A put with
 /// data for the target goes by one packet rather than by the device: the target has to look anyway.
@@ -191,7 +196,12 @@ pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
     let direct = (RmaWay::Row(direct), by_device(key, len));
     let short = (RmaWay::Row(short), if len > max { Err(RmaVerdict::TooLong { max }) } else { Ok(()) });
     let (second, third) = if key.cq_data.is_some() { (short, direct) } else { (direct, short) };
-    let mut ways = ArrayVec::<_, 5>::from_iter([(RmaWay::Mapped, mapped), second, third]);
+    let mut ways = ArrayVec::<_, 6>::from_iter([(RmaWay::Mapped, mapped)]);
+    if key.known == Known::Copied {
+        let can = if key.cq_data.is_some() { Err(RmaVerdict::CqData) } else { Ok(()) };
+        ways.push((RmaWay::Copied, can));
+    }
+    ways.extend([second, third]);
     if key.op == RmaOp::Put {
         ways.push((RmaWay::Row(RmaRow::LongReadWrite), read_by_target(key, len)));
     }
@@ -265,6 +275,10 @@ mod tests {
         let deaf = RmaKey { features: Some(Features::RDMA_WRITE), op: RmaOp::Get, ..device };
         assert_eq!(taken(&deaf, 1), RmaWay::Row(RmaRow::ShortRead));
         assert_eq!(taken(&RmaKey { known: Known::Mapped, ..get }, 1 << 40), RmaWay::Mapped);
+        let copied = RmaKey { known: Known::Copied, ..key };
+        assert_eq!(taken(&copied, 1), RmaWay::Copied);
+        assert_eq!(explain_rma(&copied, 1)[0], (RmaWay::Mapped, RmaVerdict::NotMapped));
+        assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), RmaWay::Row(RmaRow::EagerWrite));
         assert_eq!(explain_rma(&device, 9000)[2].1, RmaVerdict::TooLong { max: 8828 });
     }
 }

@@ -1,0 +1,78 @@
+//! The transport that carries no messages and serves beside one of this host that does: puts and gets in memory of the
+//! peer's process that is not mapped here, copied by the kernel, so that the peer need not make progress. Opened by
+//! `api::context`, used within `put` and `get`. Never polled: nothing it does is under way when a call returns.
+
+use arrayvec::ArrayVec;
+use ucs::config::Source;
+use uct::api::{DevKind, Iface as _, Md as _, TlResource};
+
+use crate::api::{Address, Entry, process};
+
+use super::{Ep, Iface, Mem, Rkey};
+
+/// An interface for memory alone.
+pub(crate) struct Beside {
+    iface: Iface,
+    /// Names its keys among those of the worker's lanes.
+    connid: u32,
+}
+
+/// The way to one peer's memory.
+pub(crate) struct Reach {
+    /// The endpoint.
+    pub ep: Ep,
+    /// The peer's name for its keys.
+    pub connid: u32,
+}
+
+impl Beside {
+    /// Opens the first of `found` that the system permits; `None` if it permits none.
+    pub(crate) fn open(found: &[TlResource], source: &Source, connid: u32) -> Option<Beside> {
+        let open = |r: &TlResource| {
+            let iface = uct::any::open(r.tl, &r.dev, source);
+            iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
+        };
+        found.iter().find_map(open).map(|iface| Beside { iface, connid })
+    }
+
+    /// What the worker's address says of it.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry {
+            tl: ArrayVec::try_from(self.iface.attr().tl.as_bytes()).unwrap_or_default(),
+            connid: self.connid,
+            device: self.iface.device_addr(),
+            iface: self.iface.iface_addr(),
+        }
+    }
+
+    /// A way to the memory of the worker at `address`, if it is in another process that lets us in. `lane` is the lane to
+    /// it: only beside one of this host is this any better.
+    pub(crate) fn connect(&self, lane: &Iface, address: &Address) -> Option<Reach> {
+        if lane.attr().kind != DevKind::Shm || address.process == process() {
+            return None;
+        }
+        let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl)?;
+        let ep = self.iface.connect(&entry.device, &entry.iface);
+        let ep = ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()?;
+        Some(Reach { ep, connid: entry.connid })
+    }
+
+    /// Lets peers reach memory.
+    ///
+    /// # Safety
+    /// As for [`uct::api::Md::register`].
+    pub(crate) unsafe fn register(&self, addr: *mut u8, len: usize, access: uct::api::Access) -> Option<Mem> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.iface.md().register(addr, len, access) }.ok()
+    }
+
+    /// The key of registered memory, and by what name it goes.
+    pub(crate) fn key(&self, mem: &Mem) -> Option<(u32, uct::api::AddrBuf)> {
+        Some((self.connid, self.iface.md().pack_rkey(mem).ok()?))
+    }
+
+    /// Reads a peer's key.
+    pub(crate) fn unpack(&self, key: &[u8]) -> Option<Rkey> {
+        self.iface.md().unpack_rkey(key).ok()
+    }
+}

@@ -1,13 +1,14 @@
-//! A few dozen seeds of the simulation in `cargo test`, and that a seed is a run: the same every time.
+//! A few dozen seeds of the simulation in `cargo test`, and that a seed is a run: the same every time. `tests/run sim` runs
+//! more of them, and asks for every packet type.
 
-use suites::sim::{self, Limits, Outcome, Voice};
+use suites::sim::{self, Coverage, Limits, Outcome, Voice};
 
 fn run(seed: u64, limits: Limits) -> Outcome {
     sim::run(seed, limits, Voice::Silent).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
 #[test]
-fn forty_seeds_of_four_workers() {
+fn forty_seeds() {
     let outcomes: Vec<Outcome> = (0..40).map(|seed| run(seed, Limits::default())).collect();
     // What the seeds are for must come up in some of them.
     let total = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
@@ -17,6 +18,17 @@ fn forty_seeds_of_four_workers() {
     assert!(total(|o| o.truncated) > 0, "nothing truncated");
     assert!(total(|o| o.cancelled) > 0, "nothing cancelled");
     assert!(total(|o| o.withdrawn) > 0, "no send withdrawn");
+    assert!(total(|o| o.letters) > 100, "no active messages");
+    assert!(total(|o| o.streamed) > 100_000, "no streams");
+    assert!(total(|o| o.reached) > 100, "nothing one-sided");
+    assert!(total(|o| o.atomics) > 100, "no atomics");
+    assert!(total(|o| o.closed) > 100, "no endpoint closed");
+    assert!(total(|o| o.discarded) > 0, "nothing discarded");
+    assert!(total(|o| o.nacked) > 0, "no READ_NACK");
+    assert!(total(|o| o.died) > 0 && total(|o| o.bereaved) > 0, "nobody died");
+    let mut coverage = Coverage::default();
+    outcomes.iter().for_each(|outcome| coverage.add_run(&outcome.coverage));
+    assert!(coverage.missing().len() < 5, "never came: {:?}", coverage.missing());
 }
 
 #[test]

@@ -21,15 +21,18 @@ struct Args {
     /// Replay this seed only.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Workers of the job.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Workers of the job; 0: two to eight, as the seed says.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
     workers: u32,
     /// Messages each worker sends.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 48, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     messages: u64,
     /// Print every event.
     #[arg(long, short)]
     verbose: bool,
+    /// Print how many seeds brought each packet type to a receiver; fail if one never came.
+    #[arg(long)]
+    coverage: bool,
     /// Print one JSON object at the end.
     #[arg(long)]
     json: bool,
@@ -58,10 +61,18 @@ fn main() -> ExitCode {
         }
     }
     report(&args, seeds.end - seeds.start, &sum, &failed, start.elapsed().as_secs_f64());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let missing = sum.coverage.missing();
+    if args.coverage && !missing.is_empty() {
+        eprintln!("sim: packet types that never came: {}", missing.join(", "));
+    }
+    match failed.is_empty() && (missing.is_empty() || !args.coverage) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn add(sum: &mut Outcome, one: &Outcome) {
+    sum.coverage.add_run(&one.coverage);
     sum.digest = suites::pattern::mix(sum.digest ^ one.digest);
     sum.steps += one.steps;
     sum.messages += one.messages;
@@ -73,6 +84,16 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.out_of_order += one.out_of_order;
     sum.full += one.full;
     sum.virtual_ns += one.virtual_ns;
+    sum.workers += one.workers;
+    sum.letters += one.letters;
+    sum.streamed += one.streamed;
+    sum.reached += one.reached;
+    sum.atomics += one.atomics;
+    sum.closed += one.closed;
+    sum.discarded += one.discarded;
+    sum.nacked += one.nacked;
+    sum.bereaved += one.bereaved;
+    sum.died += one.died;
 }
 
 fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) {
@@ -81,15 +102,17 @@ fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) 
             "seeds": seeds, "failed": failed, "workers": args.workers, "seconds": seconds,
             "messages": sum.messages, "bytes": sum.bytes, "steps": sum.steps, "digest": format!("{:016x}", sum.digest),
             "unexpected": sum.unexpected, "out_of_order": sum.out_of_order, "truncated": sum.truncated,
-            "cancelled": sum.cancelled, "withdrawn": sum.withdrawn, "queue_full": sum.full,
+            "active_messages": sum.letters, "streamed": sum.streamed, "one_sided": sum.reached, "atomics": sum.atomics,
+            "closed": sum.closed, "discarded": sum.discarded, "nacked": sum.nacked, "died": sum.died,
+            "bereaved": sum.bereaved, "never_came": sum.coverage.missing(), "cancelled": sum.cancelled, "withdrawn": sum.withdrawn, "queue_full": sum.full,
         });
         println!("{line}");
         return;
     }
     println!(
-        "{seeds} seeds of {} workers, {} failed: {} messages, {:.1} MB, {} steps, {:.2} s, digest {:016x}",
-        args.workers,
+        "{seeds} seeds, {} failed: {} workers, {} messages, {:.1} MB, {} steps, {:.2} s, digest {:016x}",
         failed.len(),
+        sum.workers,
         sum.messages,
         sum.bytes as f64 / 1e6,
         sum.steps,
@@ -100,6 +123,22 @@ fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) 
         "  unexpected {}, packets out of order {}, truncated {}, receives cancelled {}, sends withdrawn {}, queue full {}",
         sum.unexpected, sum.out_of_order, sum.truncated, sum.cancelled, sum.withdrawn, sum.full
     );
+    println!(
+        "  active messages {}, streamed {:.1} MB, one-sided {}, atomics on slots {}, endpoints closed {}, discarded {}",
+        sum.letters,
+        sum.streamed as f64 / 1e6,
+        sum.reached,
+        sum.atomics,
+        sum.closed,
+        sum.discarded
+    );
+    println!(
+        "  sent after a READ_NACK {}, workers died {}, operations ended by that {}",
+        sum.nacked, sum.died, sum.bereaved
+    );
+    if args.coverage {
+        print!("{}", sum.coverage);
+    }
     if !failed.is_empty() {
         println!("  failed seeds: {failed:?}");
     }

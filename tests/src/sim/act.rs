@@ -2,12 +2,12 @@
 //! Called by the world. Everything it starts is written into the receiver's or its own ledger first.
 
 use super::Failed;
-use super::ledger::{Fate, Step, Want};
-use super::node::{Receiving, Sending, Taken};
+use super::ledger::{End, Fate, Step, Want};
+use super::node::{Flushing, Receiving, Sending, Taken};
 use super::world::World;
 use crate::pattern::Pattern;
 use ucp::select::{Kind, Sync};
-use ucp::{EpParams, Match, Worker};
+use ucp::{Close, EpParams, Match, SendParams, Worker};
 
 /// The tag: a user's part above, then who sent it and which message it is, so that each tag is sent once.
 const USER_SHIFT: u32 = 48;
@@ -16,6 +16,8 @@ const SENDER_SHIFT: u32 = 32;
 const MASKS: [u64; 3] = [0, u64::MAX << USER_SHIFT, u64::MAX << SENDER_SHIFT];
 /// Shortest message or room that can be told by its first word, bytes.
 const WORD: usize = 8;
+/// More than any run takes: time is not what closes.
+const LONG: std::time::Duration = std::time::Duration::from_secs(1 << 30);
 /// Receives a worker has open at a time.
 const MAX_OPEN: usize = 24;
 
@@ -28,29 +30,47 @@ impl World {
     /// One step.
     pub(super) fn act(&mut self) -> Result<(), Failed> {
         self.step += 1;
-        let n = self.dice.below(self.nodes.len() as u64) as usize;
-        let k = &self.knobs;
-        let (send, recv, progress, other, rma) = (k.send, k.recv, k.progress, k.other, k.rma);
-        let roll = self.dice.below(send + recv + progress + other + rma);
-        if roll < send {
-            return self.send(n);
+        let living = self.living();
+        let n = *self.dice.pick(&living);
+        type Act = fn(&mut World, usize) -> Result<(), Failed>;
+        let acts: [(u64, Act); 7] = [
+            (self.knobs.send, World::send),
+            (self.knobs.recv, World::post),
+            (self.knobs.progress, |world, n| world.progress(n).map(drop)),
+            (self.knobs.rma, World::reach),
+            (self.knobs.letters, World::post_letter),
+            (self.knobs.brooks, World::paddle),
+            (self.knobs.other, World::other),
+        ];
+        let mut roll = self.dice.below(acts.iter().map(|(weight, _)| weight).sum());
+        for (weight, act) in acts {
+            if roll < weight {
+                return act(self, n);
+            }
+            roll -= weight;
         }
-        if roll < send + recv {
-            return self.post(n);
+        Ok(())
+    }
+
+    fn other(&mut self, n: usize) -> Result<(), Failed> {
+        if self.knobs.death && self.step >= self.dies_at {
+            self.dies_at = Step::MAX;
+            self.kill_one();
+            return Ok(());
         }
-        if roll < send + recv + progress {
-            return self.progress(n).map(drop);
-        }
-        if roll < send + recv + progress + rma {
-            return self.reach(n);
-        }
-        match self.dice.below(8) {
+        match self.dice.below(11) {
             0 => self.probe(n),
             1 | 2 => self.take(n),
             3 => self.receive_one_taken(n),
             4 => self.cancel_recv(n),
             5 => self.cancel_send(n),
             6 => self.flush(n),
+            7 => self.close(n),
+            8 => self.discard(n),
+            9 => {
+                self.cancel_reach(n);
+                self.settle_shore(n)
+            }
             _ => {
                 let ns = self.dice.below(20_000);
                 self.fabric.advance(ns);
@@ -59,16 +79,19 @@ impl World {
         }
     }
 
-    /// Makes the endpoint of `from` to `to`, unless it is there.
-    pub(super) fn connect(&mut self, from: usize, to: usize) -> Result<(), Failed> {
+    /// Makes the endpoint of `from` to `to`, unless it is there. False: there is no way to a dead worker.
+    pub(super) fn connect(&mut self, from: usize, to: usize) -> Result<bool, Failed> {
         if self.nodes[from].eps[to].is_some() {
-            return Ok(());
+            return Ok(true);
         }
         let ep = self.nodes[from].worker.connect(&self.nodes[to].address, EpParams::default());
+        if ep.is_err() && self.is_dead(to) {
+            return Ok(false);
+        }
         let ep = ep.map_err(|e| self.fail(format!("worker {from} cannot connect to {to}: {e}")))?;
         self.know(from, ep.peer(), to)?;
         self.nodes[from].eps[to] = Some(ep);
-        Ok(())
+        Ok(true)
     }
 
     fn send(&mut self, n: usize) -> Result<(), Failed> {
@@ -76,44 +99,47 @@ impl World {
         if node.seq == self.limits.messages || node.sends.len() >= self.knobs.window {
             return Ok(());
         }
-        let to = self.dice.below(self.nodes.len() as u64) as usize;
-        self.connect(n, to)?;
+        let to = self.any_worker();
+        if !self.connect(n, to)? {
+            return Ok(());
+        }
         let seq = self.nodes[n].seq;
         self.nodes[n].seq += 1;
         let mut len = self.knobs.sizes.draw(&mut self.dice);
         let user = self.dice.below(self.knobs.user_tags);
         let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | seq;
         let tag = (!self.dice.percent(self.knobs.untagged)).then_some(tag);
-        let sync = tag.is_some() && self.dice.percent(self.knobs.sync);
+        let sync = if self.dice.percent(self.knobs.sync) { Sync::Yes } else { Sync::No };
+        let cq_data = self.dice.percent(self.knobs.cq_data).then(|| self.dice.bits());
         if tag.is_none() {
             len = len.max(WORD);
         }
         let pattern = Pattern::new(self.seed, n as u64, seq);
         self.words.insert(pattern.first(), (n, seq));
+        self.cq_data.extend(cq_data.map(|data| ((n, seq), data)));
         let mut buf = vec![0; len];
         pattern.fill(&mut buf);
         let msg = self.nodes[to].ledger.sent(n, seq, tag, len, self.step);
         self.outcome.messages += 1;
         self.outcome.bytes += len as u64;
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
-        let row = ep.table(
-            if tag.is_some() { Kind::Tagged } else { Kind::Untagged },
-            if sync { Sync::Yes } else { Sync::No },
-        );
+        let row = ep.table(if tag.is_some() { Kind::Tagged } else { Kind::Untagged }, sync).pick(len);
         self.trace.tell(
             &[1, n as u64, to as u64, seq, len as u64],
             format_args!(
-                "{}: {n} sends {seq} to {to}: tag {tag:x?}, {len} bytes, sync {sync}, {:?}",
-                self.step,
-                row.pick(len)
+                "{}: {n} sends {seq} to {to}: tag {tag:x?}, {len} bytes, {sync:?}, {row:?}",
+                self.step
             ),
         );
-        let request = match (tag, sync) {
-            (Some(tag), false) => ep.tag_send(tag, buf),
-            (Some(tag), true) => ep.tag_send_sync(tag, buf),
-            (None, _) => ep.msg_send(buf),
-        };
-        self.nodes[n].sends.push(Sending { to, msg, sync, cancelled: false, request });
+        let request = ep.send(buf, &SendParams { tag, sync, cq_data, done: None });
+        self.nodes[n].sends.push(Sending {
+            to,
+            msg,
+            sync: sync == Sync::Yes,
+            cancelled: false,
+            row,
+            request,
+        });
         self.settle_sends(n)
     }
 
@@ -304,7 +330,7 @@ impl World {
     pub(super) fn cancel_all(&mut self, n: usize) -> Result<(), Failed> {
         for at in 0..self.nodes[n].recvs.len() {
             self.cancel_this(n, at)?;
-            if self.nodes[n].recvs[at].cancelled.is_none() {
+            if self.nodes[n].recvs[at].cancelled.is_none() && !self.nodes[n].recvs[at].request.is_done() {
                 let rec = self.nodes[n].recvs[at].rec;
                 return Err(self.fail(format!("worker {n}: open receive {rec} cannot be cancelled at rest")));
             }
@@ -331,14 +357,54 @@ impl World {
 
     fn flush(&mut self, n: usize) -> Result<(), Failed> {
         let to = self.dice.below(self.nodes.len() as u64) as usize;
+        let one = self.nodes[n].eps[to].is_some() && self.dice.percent(70);
+        let (lent, cells) = self.covered(n, one.then_some(to));
         let node = &mut self.nodes[n];
-        let request = match &node.eps[to] {
-            Some(ep) if self.dice.percent(70) => ep.flush(),
-            _ => Worker::flush(&node.worker),
+        let (of, request) = match &node.eps[to] {
+            Some(ep) if one => (Some(to), ep.flush()),
+            _ => (None, Worker::flush(&node.worker)),
         };
-        node.flushes.push(request);
-        self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({to})", self.step));
+        node.flushes.push(Flushing { of, lent, cells, request });
+        self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({of:?})", self.step));
         Ok(())
+    }
+
+    /// Closes an endpoint, or just drops it; the next operation makes another.
+    fn close(&mut self, n: usize) -> Result<(), Failed> {
+        let to = self.any_worker();
+        let (closes, (lent, cells)) = (self.dice.percent(80), self.covered(n, Some(to)));
+        let node = &mut self.nodes[n];
+        let Some(ep) = node.eps[to].take() else {
+            node.shore.uncover(lent);
+            return Ok(());
+        };
+        match closes {
+            true => {
+                let request = ep.close(Close::Flush(LONG));
+                node.flushes.push(Flushing { of: Some(to), lent, cells, request });
+            }
+            false => node.shore.uncover(lent),
+        }
+        self.outcome.closed += 1;
+        self.trace.tell(
+            &[15, n as u64, to as u64],
+            format_args!("{}: {n} closes its endpoint to {to}: {closes}", self.step),
+        );
+        Ok(())
+    }
+
+    /// Drops a message that a probe took: its sender must not notice.
+    fn discard(&mut self, n: usize) -> Result<(), Failed> {
+        let Some(Taken { rec, message }) = self.nodes[n].taken.pop() else { return Ok(()) };
+        drop(message);
+        let End::Got { msg, .. } = self.nodes[n].ledger.rec(rec).end else { return Ok(()) };
+        self.trace.tell(
+            &[16, n as u64, msg as u64],
+            format_args!("{}: {n} discards message {msg}, taken by {rec}", self.step),
+        );
+        self.outcome.discarded += 1;
+        let got = self.nodes[n].ledger.got(rec, msg, self.step);
+        got.map_err(|e| self.broken(n, e))
     }
 
     /// Posts a receive for each message that waits, whatever it is; answers how many.

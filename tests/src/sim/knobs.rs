@@ -3,12 +3,16 @@
 
 use crate::dice::Dice;
 use crate::sizes::Sizes;
-use uct::efa::dev::soft::FaultPlan;
+use ucp::wire::Features;
+use uct::efa::dev::soft::{FaultPlan, Generation};
+
+/// Most workers of a job.
+pub const MAX_WORKERS: usize = 64;
 
 /// How large a job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Workers, at most 64.
+    /// Workers, at most [`MAX_WORKERS`]; 0: two to eight, as the seed says.
     pub workers: usize,
     /// Messages each worker sends, to any worker, itself included.
     pub messages: u64,
@@ -16,13 +20,32 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 4, messages: 64 }
+        Limits { workers: 0, messages: 48 }
     }
+}
+
+/// One worker's device, and how old it pretends to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Habit {
+    /// What its device can do.
+    pub generation: Generation,
+    /// Features that it has and does not announce.
+    pub withheld: Features,
+    /// Memory regions of its device beside those it needs itself.
+    pub spare_regions: u32,
 }
 
 /// One seed's world.
 #[derive(Clone, Debug)]
 pub struct Knobs {
+    /// Workers, and what differs between them.
+    pub habits: Vec<Habit>,
+    /// Probability that a device refuses a registration.
+    pub refusal: f64,
+    /// Longest RDMA operation, bytes.
+    pub max_rdma: u32,
+    /// A worker dies in the middle of the job.
+    pub death: bool,
     /// The network.
     pub faults: FaultPlan,
     /// Longest packet, bytes.
@@ -39,6 +62,8 @@ pub struct Knobs {
     pub rndv: Option<usize>,
     /// `UCX_MIN_READ`, if set.
     pub min_read: Option<usize>,
+    /// `UCX_MIN_READ_WRITE`, if set.
+    pub min_read_write: Option<usize>,
     /// `UCX_RUNT_SIZE`.
     pub runt: usize,
     /// `UCX_READ_SEGMENT`.
@@ -69,6 +94,12 @@ pub struct Knobs {
     pub other: u64,
     /// Weight of a step that reaches into another worker's memory.
     pub rma: u64,
+    /// Weight of a step that sends an active message.
+    pub letters: u64,
+    /// Weight of a step that sends to a stream or receives from one.
+    pub brooks: u64,
+    /// Percent of messages with data for the receiver's completion.
+    pub cq_data: u64,
     /// Sends running at a time in a worker.
     pub window: usize,
     /// Percent of endpoints made at the start; the others are made at the first send.
@@ -77,7 +108,16 @@ pub struct Knobs {
 
 impl Knobs {
     /// Those of a seed.
-    pub fn draw(dice: &mut Dice) -> Knobs {
+    pub fn draw(dice: &mut Dice, limits: Limits) -> Knobs {
+        let workers = match limits.workers {
+            0 => dice.range(2, 8) as usize,
+            some => some,
+        };
+        let refusal = *dice.pick(&[0.0, 0.0, 0.2, 1.0]);
+        let mixed = dice.percent(50);
+        let habits: Vec<Habit> = (0..workers).map(|_| habit(dice, mixed)).collect();
+        // Who cannot read, and may not say so to one that does not know READ_NACK, can only fail.
+        let able = habits.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
         let mtu = *dice.pick(&[256, 512, 1024, 4096, 8928, 8928]);
         let rndv = *dice.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
         let max = *dice.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
@@ -86,6 +126,13 @@ impl Knobs {
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
         Knobs {
+            refusal: if able { refusal } else { 0.0 },
+            habits: match able {
+                true => habits,
+                false => habits.into_iter().map(|h| Habit { spare_regions: 1000, ..h }).collect(),
+            },
+            max_rdma: *dice.pick(&[1 << 30, 1 << 30, 9000, 1000]),
+            death: workers > 2 && dice.percent(25),
             faults: faults(dice),
             mtu,
             tx: depth(dice),
@@ -94,6 +141,7 @@ impl Knobs {
             rnr_interval: dice.range(1_000, 50_000),
             rndv,
             min_read,
+            min_read_write: *dice.pick(&[None, Some(0), Some(3000)]),
             runt: *dice.pick(&[0, 0, 1000, 10_000]),
             segment: *dice.pick(&[1 << 30, 5000, 700]),
             batch: *dice.pick(&[1, 2, 8, 32]),
@@ -111,8 +159,32 @@ impl Knobs {
             window: dice.range(1, 48) as usize,
             connected: *dice.pick(&[0, 50, 100]),
             rma: *dice.pick(&[0, 5, 20]),
+            letters: *dice.pick(&[0, 5, 15]),
+            brooks: *dice.pick(&[0, 5, 15]),
+            cq_data: *dice.pick(&[0, 0, 20]),
         }
     }
+}
+
+/// In a `mixed` job, devices are of all generations, and workers of all ages.
+fn habit(dice: &mut Dice, mixed: bool) -> Habit {
+    let spare_regions = *dice.pick(&[1000, 1000, 2, 1, 0]);
+    if !mixed {
+        return Habit { generation: Generation::Efa2, withheld: Features::empty(), spare_regions };
+    }
+    let mut withheld = Features::empty();
+    for bit in [
+        Features::DELIVERY_COMPLETE,
+        Features::CONNID,
+        Features::READ_NACK,
+        Features::CLASSES,
+        Features::RDMA_READ,
+        Features::RUNT_READ,
+    ] {
+        withheld.set(bit, dice.percent(15));
+    }
+    let generation = *dice.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
+    Habit { generation, withheld, spare_regions }
 }
 
 fn faults(dice: &mut Dice) -> FaultPlan {

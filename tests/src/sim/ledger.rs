@@ -54,7 +54,7 @@ pub enum Fate {
     Waits,
     /// A receive, by number.
     Taken(usize),
-    /// Its send was cancelled: it never was.
+    /// Its send was cancelled, or refused by this worker: it never was.
     Withdrawn,
 }
 
@@ -98,6 +98,8 @@ pub enum End {
         /// When.
         at: Step,
     },
+    /// It took a message of a sender that died before all of it had come.
+    Bereaved,
 }
 
 impl Rec {
@@ -131,6 +133,8 @@ macro_rules! broken {
 pub struct Ledger {
     msgs: Vec<Msg>,
     recs: Vec<Rec>,
+    /// Senders that have died: their messages may be lost.
+    dead: Vec<usize>,
 }
 
 impl Ledger {
@@ -197,6 +201,36 @@ impl Ledger {
         Ok(())
     }
 
+    /// A sender has died.
+    pub fn bereave(&mut self, sender: usize) {
+        self.dead.push(sender);
+    }
+
+    /// A receive ended since a sender has died. It may have been anybody's, unless it names one.
+    pub fn bereaved(&mut self, rec: usize) -> Result<(), Broken> {
+        match &mut self.recs[rec] {
+            Rec { end: end @ End::Open, from, .. }
+                if !self.dead.is_empty() && from.is_none_or(|from| self.dead.contains(&from)) =>
+            {
+                *end = End::Bereaved;
+            }
+            // Taken by a probe, and then not whole.
+            Rec { end: End::Got { msg, at: Step::MAX }, .. }
+                if self.dead.contains(&self.msgs[*msg].sender) =>
+            {
+                self.msgs[*msg].fate = Fate::Withdrawn;
+                self.recs[rec].end = End::Bereaved;
+            }
+            r => return broken!("receive {rec} {r:?} ended by a death that is none of its own"),
+        }
+        Ok(())
+    }
+
+    /// Messages that nobody has taken and that cannot be lost.
+    pub fn due(&self) -> impl Iterator<Item = &Msg> {
+        self.waiting().filter(|m| !self.dead.contains(&m.sender))
+    }
+
     /// The send of a message was cancelled.
     pub fn withdrawn(&mut self, msg: usize) -> Result<(), Broken> {
         match &mut self.msgs[msg] {
@@ -208,7 +242,8 @@ impl Ledger {
 
     /// Rule 4, for a world at rest.
     pub fn at_rest(&self) -> Result<(), Broken> {
-        for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| m.fate == Fate::Waits) {
+        let due = |m: &Msg| m.fate == Fate::Waits && !self.dead.contains(&m.sender);
+        for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| due(m)) {
             let open = |(_, r): &(usize, &Rec)| r.end == End::Open && r.names(m);
             if let Some((rec, r)) = self.recs.iter().enumerate().find(open) {
                 return broken!("rule 4: receive {rec} {r:?} is open at rest, and message {n} {m:?} waits");
@@ -219,8 +254,8 @@ impl Ledger {
 
     /// Rules 2 and 3, and that nothing waits, at the end of a run.
     pub fn audit(&self) -> Result<(), Broken> {
-        if let Some((n, m)) = self.msgs.iter().enumerate().find(|(_, m)| m.fate == Fate::Waits) {
-            return broken!("message {n} {m:?} was never taken");
+        if let Some(m) = self.due().next() {
+            return broken!("message {m:?} was never taken");
         }
         let taken = || self.msgs.iter().enumerate().filter_map(|(n, m)| Some((n, m.fate.taker()?)));
         // Order first: a message that was overtaken also went past the receive of the one that overtook it.
@@ -239,6 +274,8 @@ impl Ledger {
         for e in self.msgs[..n].iter().filter(earlier) {
             match e.fate {
                 Fate::Withdrawn => {}
+                // Lost with its sender, or a part of it was: then a receive ended that says nothing of it.
+                Fate::Waits if self.dead.contains(&e.sender) => {}
                 Fate::Taken(before) if before < by => {}
                 _ => return broken!("rule 2: message {n} {m:?} overtook {e:?} at receive {by} {r:?}"),
             }
@@ -255,6 +292,7 @@ impl Ledger {
         for (rec, r) in self.recs[..by].iter().enumerate().filter(|(_, r)| r.names(m)) {
             let closed_before = match r.end {
                 End::Open => false,
+                End::Bereaved => true,
                 End::Cancelled { at: cancelled } => cancelled < at,
                 End::Got { msg, .. } => {
                     let other = &self.msgs[msg];
@@ -355,6 +393,23 @@ mod tests {
         }
         assert_eq!(l.audit(), Ok(()));
         assert!(l.clone().got(0, 0, 11).is_err());
+    }
+
+    #[test]
+    fn the_dead_excuse_only_themselves() {
+        let mut l = ledger();
+        let (a, b) = (l.posted(ANY, Some(0), 8), l.posted(ANY, Some(1), 8));
+        assert!(l.bereaved(a).is_err());
+        l.bereave(0);
+        assert!(l.bereaved(b).is_err());
+        l.bereaved(a).unwrap();
+        assert_eq!(rule(l.at_rest()), "rule 4");
+        l.got(b, 3, 10).unwrap();
+        assert_eq!((l.at_rest(), l.audit()), (Ok(()), Ok(())));
+
+        let mut l = ledger();
+        l.bereave(1);
+        assert!(l.audit().is_err(), "messages of the living must be taken");
     }
 
     #[test]

@@ -1,19 +1,26 @@
 //! Whole jobs in one thread: real workers on real interfaces on software devices of one in-process fabric, everything
-//! that can differ drawn from one seed: order, delay, RNR, queue depths, who is progressed when, what is sent,
-//! received, probed and cancelled. Used by the binary `sim` and by `tests/sim.rs`.
+//! that can differ drawn from one seed: order, delay, RNR, queue depths, what devices can do, refuse and announce, who is
+//! progressed when, what is sent, received, written, read, computed, probed, cancelled and closed, and who dies.
+//! Used by the binary `sim` and by `tests/sim.rs`.
 //!
 //! A run passes when every message was matched as the rules of [`ledger`] allow, every byte was right, nothing is
 //! left and the number of steps was bounded. The same seed is the same run: its digest says so.
 
 mod act;
+mod amo;
+mod brook;
+pub mod coverage;
+mod death;
 pub mod knobs;
 pub mod ledger;
+mod letters;
 mod node;
 mod rma;
 mod settle;
 pub mod trace;
 mod world;
 
+pub use coverage::Coverage;
 pub use knobs::{Knobs, Limits};
 pub use trace::{Trace, Voice};
 
@@ -40,6 +47,28 @@ pub struct Outcome {
     pub out_of_order: u64,
     /// Sends that found a queue full.
     pub full: u64,
+    /// Workers.
+    pub workers: u64,
+    /// Active messages sent.
+    pub letters: u64,
+    /// Bytes sent to streams.
+    pub streamed: u64,
+    /// One-sided operations started, atomics included.
+    pub reached: u64,
+    /// Atomics on slots among them.
+    pub atomics: u64,
+    /// Endpoints closed.
+    pub closed: u64,
+    /// Claimed messages that were discarded.
+    pub discarded: u64,
+    /// Messages that could not be read and were sent after all.
+    pub nacked: u64,
+    /// Operations that ended since a worker had died.
+    pub bereaved: u64,
+    /// Workers that died.
+    pub died: u64,
+    /// Packets received, by type.
+    pub coverage: Coverage,
     /// Virtual time, ns.
     pub virtual_ns: u64,
 }

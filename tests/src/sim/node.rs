@@ -1,16 +1,20 @@
 //! One worker of a job: its endpoints, what it has running, and the ledger of what it was sent and asked for.
 //! State only; `act.rs` starts things, `settle.rs` ends them.
 
+use super::Knobs;
 use super::ledger::{Ledger, Step};
-use super::rma::Shore;
-use super::{Knobs, Limits};
+use super::letters::Letters;
+use super::rma::{Lent, Shore};
 use std::collections::BTreeMap;
 use ucp::rdm::io::PeerId;
+use ucp::select::Row;
+use ucp::wire::Features;
 use ucp::{Address, Context, Ep, FlushRequest, Message, RecvRequest, SendRequest, Worker};
 use ucs::config::Source;
 use uct::api::OpenError;
 use uct::efa::dev::Channel;
-use uct::efa::dev::soft::{Fabric, Profile};
+use uct::efa::dev::Gid;
+use uct::efa::dev::soft::{Fabric, SoftConfig};
 use uct::efa::{Config, Iface, Params};
 
 /// A send that has not ended.
@@ -23,8 +27,30 @@ pub struct Sending {
     pub sync: bool,
     /// A cancel was asked for and granted.
     pub cancelled: bool,
+    /// How it was to go when it was started.
+    pub row: Row,
     /// The operation.
     pub request: SendRequest<Vec<u8>>,
+}
+
+/// A flush, or a close, that has not ended.
+pub struct Flushing {
+    /// Whom it is for; everybody, if nobody.
+    pub of: Option<usize>,
+    /// Reads without request that it ends.
+    pub lent: Vec<Lent>,
+    /// Writes that it stands for, by target and cell.
+    pub cells: Vec<(usize, usize)>,
+    /// The operation.
+    pub request: FlushRequest,
+}
+
+/// Memory regions that a worker of this suite needs for itself: its interface's buffers and its shore.
+const OWN_REGIONS: u32 = 3;
+
+/// The interface id of worker number `n`'s device.
+const fn iid(n: usize) -> u64 {
+    0xa000 + n as u64
 }
 
 /// A receive that has not ended.
@@ -54,7 +80,9 @@ pub struct Node {
     /// As above.
     pub taken: Vec<Taken>,
     /// As above.
-    pub flushes: Vec<FlushRequest>,
+    pub flushes: Vec<Flushing>,
+    /// Active messages.
+    pub letters: Letters,
     /// Its memory, and its operations on that of others.
     pub shore: Shore,
     /// Endpoints by worker; made at first use.
@@ -63,6 +91,10 @@ pub struct Node {
     pub peers: BTreeMap<PeerId, usize>,
     /// What it was sent and asked for.
     pub ledger: Ledger,
+    /// It was killed.
+    pub dead: bool,
+    /// Features it does not announce.
+    pub withheld: Features,
     /// Messages it has sent.
     pub seq: u64,
     /// Its address.
@@ -73,8 +105,13 @@ pub struct Node {
 
 impl Node {
     /// Worker number `n` on a device of its own.
-    pub fn open(n: usize, fabric: &Fabric, knobs: &Knobs, limits: Limits) -> Result<Node, OpenError> {
-        let mut profile = Profile::small();
+    pub fn open(n: usize, fabric: &Fabric, knobs: &Knobs) -> Result<Node, OpenError> {
+        let (habit, workers) = (knobs.habits[n], knobs.habits.len());
+        let config =
+            SoftConfig { generation: habit.generation, max_rdma: knobs.max_rdma, ..SoftConfig::default() };
+        let mut profile = config.profile();
+        profile.attr.max_mr = OWN_REGIONS + habit.spare_regions;
+        profile.attr.max_ah = 1024;
         profile.attr.mtu = knobs.mtu;
         profile.attr.max_send_depth = knobs.tx;
         profile.attr.max_recv_depth = knobs.rx;
@@ -87,13 +124,17 @@ impl Node {
         };
         let connid = Some(0x1000 + n as u32);
         let params = Params { config, connid, events: Channel::Without };
-        let iface = Iface::open(fabric.open(0xa000 + n as u64, profile)?, &params)?;
+        let iface = Iface::open(fabric.open(iid(n), profile)?, &params)?;
         // Real time must not show in a run.
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
-            .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string());
+            .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string())
+            .with("UCX_WITHHOLD_FEATURES", &habit.withheld.bits().to_string());
         if let Some(rndv) = knobs.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
+        }
+        if let Some(min) = knobs.min_read_write {
+            source.set("UCX_MIN_READ_WRITE", &min.to_string());
         }
         if let Some(min_read) = knobs.min_read {
             source.set("UCX_MIN_READ", &min_read.to_string());
@@ -106,14 +147,32 @@ impl Node {
             recvs: Vec::new(),
             taken: Vec::new(),
             flushes: Vec::new(),
-            shore: Shore::new(n, limits.workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
-            eps: (0..limits.workers).map(|_| None).collect(),
+            letters: Letters::of(&worker),
+            shore: Shore::new(n, workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
+            eps: (0..workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
             ledger: Ledger::default(),
+            dead: false,
+            withheld: habit.withheld,
             seq: 0,
             address: worker.address(),
             worker,
         })
+    }
+
+    /// Whether it does not say that it acknowledges.
+    pub fn withholds_dc(&self) -> bool {
+        self.withheld.contains(Features::DELIVERY_COMPLETE)
+    }
+
+    /// Whether it does not say that it takes active messages and streams.
+    pub fn withholds_classes(&self) -> bool {
+        self.withheld.contains(Features::CLASSES)
+    }
+
+    /// The address of worker number `n`'s device.
+    pub fn gid(n: usize) -> Gid {
+        Gid::link_local(iid(n))
     }
 
     /// One line for people.
@@ -122,16 +181,24 @@ impl Node {
             .eps
             .iter()
             .enumerate()
-            .filter_map(|(to, ep)| ep.as_ref().map(|ep| format!("{to}: {:?}", ep.peer_view())))
+            .filter_map(|(to, ep)| {
+                let view = ep.as_ref()?.peer_view()?;
+                Some(format!(
+                    "{to}: {:?}, {} outstanding, fault {:?}",
+                    view.hdr, view.outstanding, view.fault
+                ))
+            })
             .collect();
-        let open: Vec<_> = self.recvs.iter().map(|r| (r.rec, self.ledger.rec(r.rec))).collect();
+        let open: Vec<_> = self.recvs.iter().map(|r| r.rec).collect();
         format!(
-            "worker {n}: sent {} (running {:?}), receives open {open:?}, taken {}, waiting {:?}, requests {}, {:?}, peers {views:?}",
+            "worker {n}{}: sent {} (running {:?}), receives open {open:?}, taken {}, waiting {:?}, requests {}, {:?}, {:?}, peers {views:?}",
+            if self.dead { " (dead)" } else { "" },
             self.seq,
             self.sends.iter().map(|s| (s.to, s.msg)).collect::<Vec<_>>(),
             self.taken.len(),
             self.ledger.waiting().map(|m| (m.sender, m.seq, m.len)).collect::<Vec<_>>(),
             self.worker.requests(),
+            self.worker.census(),
             self.worker.stats().rare,
         )
     }

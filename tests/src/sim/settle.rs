@@ -4,12 +4,13 @@
 use super::Failed;
 use super::act::of_tag;
 use super::ledger::Fate;
-use super::node::{Receiving, Sending};
+use super::node::{Flushing, Receiving, Sending};
 use super::world::World;
 use crate::pattern::Pattern;
+use ucp::Error;
 use ucp::rdm::RecvStatus;
 use ucp::rdm::io::PeerId;
-use ucp::{Error, FlushRequest};
+use ucp::select::Row;
 
 impl World {
     /// Progress of one worker and everything it ended; answers the number of events.
@@ -26,6 +27,8 @@ impl World {
         self.settle_sends(n)?;
         self.settle_flushes(n)?;
         self.settle_shore(n)?;
+        self.settle_letters(n)?;
+        self.settle_brooks(n)?;
         Ok(events)
     }
 
@@ -49,15 +52,21 @@ impl World {
                 at += 1;
                 continue;
             }
-            let Sending { to, msg, sync, cancelled, request } = self.nodes[n].sends.remove(at);
+            let Sending { to, msg, sync, cancelled, row, request } = self.nodes[n].sends.remove(at);
+            // Only who reads a message tells its end without having said that it acknowledges.
+            let refuses = sync && self.nodes[to].withholds_dc();
+            let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead);
             let Ok((end, _)) = request.test() else { return Err(self.fail("a done request is not done")) };
             self.trace.tell(
                 &[9, n as u64, to as u64, msg as u64, u64::from(end.is_ok())],
                 format_args!("{}: {n}'s send of message {msg} of {to} ended: {end:?}", self.step),
             );
             match end {
-                Ok(()) if !cancelled => {}
-                Err(Error::Cancelled) if cancelled => {
+                Ok(()) if !cancelled && (!refuses || reads || self.is_dead(to)) => {}
+                Err(error) if self.is_dead(to) && self.is_bereaved(n, error) => self.outcome.bereaved += 1,
+                Err(Error::Unsupported | Error::Cancelled)
+                    if refuses && end != Err(Error::Cancelled) || cancelled =>
+                {
                     let withdrawn = self.nodes[to].ledger.withdrawn(msg);
                     withdrawn.map_err(|e| self.broken(to, e))?;
                     self.outcome.withdrawn += 1;
@@ -70,7 +79,7 @@ impl World {
                     );
                 }
             }
-            if sync && end.is_ok() {
+            if sync && end.is_ok() && !self.is_dead(to) {
                 self.settle_recvs(to)?;
                 if !matches!(self.nodes[to].ledger.msg(msg).fate, Fate::Taken(_)) {
                     return Err(self.fail(format!(
@@ -101,6 +110,14 @@ impl World {
                 (Err(Error::Truncated { len, room }), None) if room == buf.len() && len as usize > room => {
                     self.truncated(n, rec, len as usize, &buf)?;
                 }
+                // Of a message that was claimed and then lost, nothing is left to receive.
+                (Err(error), None)
+                    if self.is_bereaved(n, error) || error == Error::NoMessage && self.outcome.died > 0 =>
+                {
+                    let bereaved = self.nodes[n].ledger.bereaved(rec);
+                    bereaved.map_err(|e| self.broken(n, e))?;
+                    self.outcome.bereaved += 1;
+                }
                 _ => {
                     return Err(self.fail(format!("worker {n}: receive {rec} ({cancelled:?}) ended {end:?}")));
                 }
@@ -123,7 +140,8 @@ impl World {
         };
         let msg = self.found(n, rec, who, len, bytes)?;
         let m = *self.nodes[n].ledger.msg(msg);
-        if m.tag.unwrap_or(0) != status.tag || status.cq_data.is_some() {
+        let cq_data = self.cq_data.get(&(m.sender, m.seq)).copied();
+        if m.tag.unwrap_or(0) != status.tag || status.cq_data != cq_data {
             return Err(
                 self.fail(format!("worker {n}: receive {rec} got {m:?}, but its status is {status:?}"))
             );
@@ -178,12 +196,18 @@ impl World {
     fn settle_flushes(&mut self, n: usize) -> Result<(), Failed> {
         let mut at = 0;
         while at < self.nodes[n].flushes.len() {
-            if !self.nodes[n].flushes[at].is_done() {
+            if !self.nodes[n].flushes[at].request.is_done() {
                 at += 1;
                 continue;
             }
-            let request: FlushRequest = self.nodes[n].flushes.remove(at);
-            request.wait().map_err(|e| self.fail(format!("worker {n}: flush ended {e:?}")))?;
+            let Flushing { of, lent, cells, request } = self.nodes[n].flushes.remove(at);
+            match request.wait() {
+                Ok(()) => self.check_covered(n, &lent, &cells)?,
+                Err(_) if of.map_or(self.outcome.died > 0, |of| self.is_dead(of)) => {
+                    self.outcome.bereaved += 1;
+                }
+                Err(e) => return Err(self.fail(format!("worker {n}: flush of {of:?} ended {e:?}"))),
+            }
             self.trace.tell(&[11, n as u64], format_args!("{}: a flush of {n} ended", self.step));
         }
         Ok(())

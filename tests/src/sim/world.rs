@@ -1,16 +1,21 @@
 //! The world of one seed and its course: act at random until everything is sent, come to rest, receive what is left,
 //! and look whether all is as it must be. Calls `act.rs` and `settle.rs`; nothing here starts or ends an operation.
 
+use super::brook::Brooks;
 use super::knobs::{Knobs, Limits};
 use super::ledger::{Broken, Step};
+use super::letters::Letter;
 use super::node::Node;
 use super::{Failed, Outcome, Trace, Voice};
 use crate::dice::Dice;
 use std::collections::BTreeMap;
+use ucp::rdm::Census;
 use uct::efa::dev::soft::Fabric;
 
 /// Random steps of all workers together, per message of one round.
 const STEPS_PER_MESSAGE: u64 = 40;
+/// Receives that active messages keep posted.
+const IDLE_REQUESTS: usize = 32;
 /// Rounds of progress within which a world comes to rest, or it never does.
 const ROUNDS_TO_REST: u64 = 200_000;
 
@@ -27,30 +32,48 @@ pub struct World {
     pub(super) outcome: Outcome,
     /// First word of each message: sender and number.
     pub(super) words: BTreeMap<u64, (usize, u64)>,
+    /// Data for the receiver's completion, by sender and number.
+    pub(super) cq_data: BTreeMap<(usize, u64), u64>,
+    pub(super) letters: Vec<Letter>,
+    pub(super) brooks: Brooks,
+    /// The step from which on a worker dies.
+    pub(super) dies_at: Step,
+    /// Memory regions when nothing was under way yet.
+    regions: usize,
 }
 
 impl World {
     /// Opens all devices and workers.
     pub fn new(seed: u64, limits: Limits, voice: Voice) -> Result<World, Failed> {
-        let knobs = Knobs::draw(&mut Dice::new(seed, 0));
+        let knobs = Knobs::draw(&mut Dice::new(seed, 0), limits);
+        let mut dice = Dice::new(seed, 1);
         let fabric = Fabric::new(seed, knobs.faults);
         fabric.capture(&std::env::var("SOFTEFA_PCAP").unwrap_or_default());
         let mut world = World {
             seed,
             limits,
-            dice: Dice::new(seed, 1),
+            dies_at: dice.below(limits.messages * STEPS_PER_MESSAGE),
+            dice,
             nodes: Vec::new(),
             fabric,
             step: 0,
             trace: Trace::new(voice),
             outcome: Outcome::default(),
             words: BTreeMap::new(),
+            cq_data: BTreeMap::new(),
+            letters: Vec::new(),
+            brooks: Brooks::new(),
+            regions: 0,
             knobs,
         };
         world.trace.tell(&[seed], format_args!("seed {seed}: {:?}", world.knobs));
-        for n in 0..limits.workers {
-            let node = Node::open(n, &world.fabric, &world.knobs, limits);
+        for n in 0..world.knobs.habits.len() {
+            let node = Node::open(n, &world.fabric, &world.knobs);
             world.nodes.push(node.map_err(|e| world.fail(format!("worker {n} does not open: {e}")))?);
+        }
+        world.regions = world.fabric.regions();
+        if world.knobs.refusal > 0.0 {
+            world.fabric.refuse_registrations(world.knobs.refusal);
         }
         Ok(world)
     }
@@ -84,22 +107,28 @@ impl World {
     }
 
     fn all_sent(&self) -> bool {
-        self.nodes.iter().all(|node| node.seq == self.limits.messages)
+        self.nodes.iter().all(|node| node.dead || node.seq == self.limits.messages)
     }
 
     /// Progress for everybody until nothing happens any more.
     fn rest(&mut self) -> Result<(), Failed> {
         let mut quiet = 0;
+        let mut asking = if self.outcome.died > 0 { self.living() } else { Vec::new() };
         for _ in 0..ROUNDS_TO_REST {
-            let first = self.dice.below(self.nodes.len() as u64) as usize;
+            let living = self.living();
+            let first = self.dice.below(living.len() as u64) as usize;
             let mut events = 0;
-            for n in 0..self.nodes.len() {
-                events += self.progress((first + n) % self.nodes.len())?;
+            for n in 0..living.len() {
+                events += self.progress(living[(first + n) % living.len()])?;
             }
             let due = events == 0 && self.fabric.step();
             quiet = if events > 0 || due { 0 } else { quiet + 1 };
             if quiet == 3 {
-                return Ok(());
+                if asking.is_empty() {
+                    return Ok(());
+                }
+                self.look_after_each_other(&mut asking);
+                quiet = 0;
             }
         }
         Err(self.fail("does not come to rest"))
@@ -107,22 +136,32 @@ impl World {
 
     /// At rest: cancels the receives that no message fits, and receives every message that is left.
     fn take_in_the_rest(&mut self) -> Result<(), Failed> {
-        for n in 0..self.nodes.len() {
+        for n in self.living() {
             self.receive_taken(n)?;
         }
         self.rest()?;
-        for n in 0..self.nodes.len() {
+        while self.drain_brooks()? {
+            self.rest()?;
+        }
+        self.stop_brooks()?;
+        for n in self.living() {
             let at_rest = self.nodes[n].ledger.at_rest();
             at_rest.map_err(|e| self.broken(n, e))?;
             self.cancel_all(n)?;
         }
         for _ in 0..=self.limits.messages * self.nodes.len() as u64 {
             let mut posted = 0;
-            for n in 0..self.nodes.len() {
+            for n in self.living() {
                 posted += self.post_for_all_waiting(n)?;
             }
             self.rest()?;
-            if posted == 0 {
+            // What the dead have sent need not come.
+            let mut due = 0;
+            for n in self.living() {
+                self.cancel_all(n)?;
+                due += self.nodes[n].ledger.due().count();
+            }
+            if posted == 0 || due == 0 {
                 return Ok(());
             }
         }
@@ -131,50 +170,74 @@ impl World {
 
     /// Everything is sent and at rest: nothing may be left anywhere, and the ledgers must be in order.
     fn finish(mut self) -> Result<Outcome, Failed> {
-        for n in 0..self.nodes.len() {
-            let node = &self.nodes[n];
-            let left = (node.sends.len(), node.recvs.len(), node.taken.len(), node.flushes.len());
-            if left != (0, 0, 0, 0) {
-                return Err(self.fail(format!("worker {n}: sends, receives, probes, flushes left: {left:?}")));
-            }
-            if node.shore.open() != 0 {
-                return Err(self.fail(format!("worker {n}: {} operations on memory left", node.shore.open())));
-            }
-            if node.worker.requests() != 0 {
-                return Err(self.fail(format!("worker {n}: {} requests left", node.worker.requests())));
-            }
-            let outstanding: u32 =
-                node.eps.iter().flatten().filter_map(|ep| ep.peer_view()).map(|v| v.outstanding).sum();
-            if outstanding != 0 {
-                return Err(self.fail(format!("worker {n}: {outstanding} sends outstanding in the engine")));
-            }
+        for n in self.living() {
+            self.nothing_left(n)?;
             self.nothing_to_probe(n)?;
             let audit = self.nodes[n].ledger.audit();
             audit.map_err(|e| self.broken(n, e))?;
             let rare = self.nodes[n].worker.stats().rare;
-            let bad = rare.malformed
-                + rare.unsupported
-                + rare.unknown_sender
-                + rare.no_path
-                + rare.duplicate
-                + rare.bad_segment
-                + rare.bad_id
-                + rare.bad_window
-                + rare.bad_access
-                + rare.peers_failed;
-            if bad != 0 {
-                return Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}")));
-            }
             self.outcome.unexpected += rare.unexpected;
             self.outcome.out_of_order += rare.out_of_order;
             self.outcome.full += rare.full;
+            self.outcome.nacked += rare.nacks_received;
         }
+        for node in &self.nodes {
+            self.outcome.coverage.note(&node.worker.stats());
+        }
+        self.look_at_letters()?;
+        self.look_at_brooks()?;
         self.look_at_shores()?;
+        if self.outcome.died == 0 && self.fabric.regions() != self.regions {
+            let regions = (self.regions, self.fabric.regions());
+            return Err(self.fail(format!("memory regions before and after: {regions:?}")));
+        }
+        self.outcome.workers = self.nodes.len() as u64;
         self.outcome.steps = self.step;
         self.outcome.virtual_ns = self.fabric.now();
         self.trace.tell(&[self.fabric.now()], format_args!("end at {} ns", self.fabric.now()));
         self.outcome.digest = self.trace.digest();
         Ok(self.outcome)
+    }
+
+    /// Nothing is under way at worker `n`: no operation, request, buffer or registration, and no packet was wrong.
+    fn nothing_left(&self, n: usize) -> Result<(), Failed> {
+        let node = &self.nodes[n];
+        let own = [
+            ("sends", node.sends.len()),
+            ("receives", node.recvs.len()),
+            ("probed messages", node.taken.len()),
+            ("flushes", node.flushes.len()),
+            ("operations on memory", node.shore.open()),
+            ("active messages", node.letters.open()),
+            ("bytes of held messages", node.worker.held_bytes()),
+            ("registrations", node.worker.registrations()),
+        ];
+        if let Some((what, left)) = own.iter().find(|(_, left)| *left > 0) {
+            return Err(self.fail(format!("worker {n}: {left} {what} left")));
+        }
+        if node.worker.requests() != IDLE_REQUESTS {
+            return Err(self.fail(format!("worker {n}: {} requests left", node.worker.requests())));
+        }
+        let census = node.worker.census();
+        if census != (Census { receives: IDLE_REQUESTS, ..Census::EMPTY }) {
+            return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));
+        }
+        let rare = node.worker.stats().rare;
+        let bereaved = rare.peers_failed + rare.peer_failed;
+        let bad = rare.malformed
+            + rare.unsupported
+            + rare.unknown_sender
+            + rare.no_path
+            + rare.duplicate
+            + rare.bad_segment
+            + rare.bad_id
+            + rare.bad_window
+            + rare.bad_access
+            + rare.no_room;
+        match bad + bereaved * u64::from(self.outcome.died == 0) {
+            0 => Ok(()),
+            _ => Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}"))),
+        }
     }
 
     #[cold]

@@ -46,6 +46,9 @@ ucs::config_table! {
         pub max_rma_rails: u8 = "4", key "MAX_RMA_RAILS", range 1..=4;
         /// Fewest bytes of a put or get that go over one of several NICs.
         pub min_rma_chunk: usize = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
+        /// Bits of the HANDSHAKE's feature word that are not announced, as by an older peer, so that peers take their
+        /// fallbacks: for tests and for the search for faults.
+        pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
         /// How often the peers of endpoints are asked whether they live; 0 never. Without it, an operation that waits for

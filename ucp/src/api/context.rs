@@ -9,7 +9,7 @@ use crate::lane::{Beside, Iface, Lane, LaneIdx, rdma, together};
 use crate::rdm::rma::Order;
 use crate::rdm::{Engine, EngineConfig, Grant, Patience};
 use crate::select::Thresholds;
-use crate::wire::RawAddr;
+use crate::wire::{Features, RawAddr};
 
 use super::Worker;
 use super::config::{Config, choose, choose_beside};
@@ -105,6 +105,7 @@ impl Context {
             rndv_chunk: self.config.min_rndv_chunk as u64,
             rma_rails: self.config.max_rma_rails,
             rma_chunk: self.config.min_rma_chunk as u64,
+            withhold: Features::from_bits_retain(self.config.withhold_features),
             ..EngineConfig::default()
         });
         let mut lanes = Vec::with_capacity(ifaces.len());

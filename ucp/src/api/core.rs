@@ -196,7 +196,6 @@ impl Core {
     #[cold]
     fn peer_failed(&mut self, peer: PeerId, fault: Fault) -> Option<Act> {
         let error = Error::of_peer(peer, fault);
-        self.stream_failed(peer, error);
         self.eps.retain(|ep| ep.strong_count() > 0);
         let hit: Vec<Rc<EpState>> = self
             .eps
@@ -235,7 +234,7 @@ impl Core {
     /// When the engine, or a close, wants to be called even if nothing happens.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
-        let alive = self.alive.due().filter(|_| !self.eps.is_empty());
+        let alive = self.alive.due().filter(|_| self.paths.slots() > 0);
         closes.chain(self.engine.next_deadline()).chain(alive).min()
     }
 

@@ -63,7 +63,10 @@ struct Stream {
     at: usize,
     pull: Option<Pull>,
     waiters: VecDeque<Waiter>,
+    /// Why nothing more is received of it, beside the peer's failure.
     failed: Option<Error>,
+    /// A piece was lost: nothing behind it is received.
+    broken: bool,
 }
 
 /// The streams of a worker.
@@ -120,7 +123,10 @@ impl Stream {
     /// A pull has ended.
     fn pulled(&mut self, result: Result<(), OpError>) {
         match (self.pull.take(), result) {
-            (_, Err(error)) => self.failed = Some(error.into()),
+            (_, Err(error)) => {
+                self.failed = Some(error.into());
+                self.broken = true;
+            }
             (Some(Pull::Direct(len)), Ok(())) => {
                 if let Some(waiter) = self.waiters.front_mut() {
                     waiter.filled += len;
@@ -175,8 +181,14 @@ impl Core {
             if stream.pull.is_some() {
                 return;
             }
-            let Some(found) = self.engine.probe(KIND, Some(peer), Take::Yes) else {
-                if let Some(error) = stream.failed {
+            let found = match stream.broken {
+                true => None,
+                false => self.engine.probe(KIND, Some(peer), Take::Yes),
+            };
+            let Some(found) = found else {
+                // What has come of a peer that has failed can still be received.
+                let lost = || self.engine.silenced(peer).map(Error::from);
+                if let Some(error) = stream.failed.or_else(lost) {
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
                     self.streams.ended.extend(gone);
                 }
@@ -221,15 +233,6 @@ impl Core {
         self.serve_streams();
     }
 
-    /// The peer of a stream has failed: what has come can still be received.
-    #[cold]
-    pub(crate) fn stream_failed(&mut self, peer: PeerId, error: Error) {
-        if let Some(stream) = self.streams.from.get_mut(&peer) {
-            stream.failed.get_or_insert(error);
-            self.serve_streams();
-        }
-    }
-
     /// Gives a receive up that has got nothing yet.
     pub(crate) fn cancel_stream(&mut self, peer: PeerId, id: SlotId) -> bool {
         let Some(stream) = self.streams.from.get_mut(&peer) else { return false };
@@ -245,8 +248,11 @@ impl Core {
 }
 
 impl Ep {
-    /// Sends bytes to the peer's stream. Ends when the buffer may be reused.
+    /// Sends bytes to the peer's stream. Ends when the buffer may be reused. Nothing is sent of an empty one.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
+        if buf.bytes().is_empty() {
+            return SendRequest::ended(self.usable(), Held::new(buf));
+        }
         self.send_class(Class::Stream, 0, buf)
     }
 

@@ -18,8 +18,8 @@ use ucs::time::{Clock, Monotonic, Nanos};
 use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
 use crate::lane::{Beside, connid};
-use crate::rdm::RdmStats;
 use crate::rdm::event::Event;
+use crate::rdm::{Census, RdmStats};
 use crate::select::Thresholds;
 
 use super::address::Entry;
@@ -253,6 +253,23 @@ impl Worker {
     /// What messages cost that nobody has received yet, bytes: what `UCX_UNEXP_MEM` limits.
     pub fn unexpected_bytes(&self) -> usize {
         self.core().engine.unexpected_bytes()
+    }
+
+    /// Asks of every peer whether it lives, as is done by the clock (`UCX_KEEPALIVE_INTERVAL`) for some at a time. The answers
+    /// come by progress: operations with a dead peer end with an error. False: there was no room to ask all; after some
+    /// progress, the next call goes on with the others.
+    pub fn check_peers(&self) -> bool {
+        self.core().check_peers()
+    }
+
+    /// Everything that the protocol engine holds at this moment.
+    pub fn census(&self) -> Census {
+        self.core().engine.census()
+    }
+
+    /// Memory that is registered for messages under way.
+    pub fn registrations(&self) -> usize {
+        self.core().regs.len()
     }
 
     /// Operations that are running, or have ended and not been picked up.

@@ -54,6 +54,11 @@ impl Paths {
         self.by_peer[at] = Some(Path { ep, mtu, lane });
     }
 
+    /// One more than the largest number of a peer that there is, or was, a way to.
+    pub(crate) fn slots(&self) -> usize {
+        self.by_peer.len()
+    }
+
     /// Forgets the way to a peer.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         if let Some(path) = self.by_peer.get_mut(peer.0 as usize) {

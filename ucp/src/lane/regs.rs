@@ -25,6 +25,11 @@ impl Regs {
         self.all.get(SlotId::from_raw(id)).map(|(lane, mem)| (*lane, mem))
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Ends one.
     pub(super) fn remove(&mut self, id: u32) {
         self.all.remove(SlotId::from_raw(id));

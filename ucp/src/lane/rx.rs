@@ -73,6 +73,6 @@ impl Sink for Intake<'_> {
 
     #[cold]
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
-        self.engine.on_peer_fault(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
+        self.engine.on_peer_lost(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
     }
 }

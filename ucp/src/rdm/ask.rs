@@ -52,6 +52,8 @@ pub struct EngineConfig {
     pub rma_chunk: u64,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
+    /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
+    pub withhold: Features,
 }
 
 impl Default for EngineConfig {
@@ -70,6 +72,7 @@ impl Default for EngineConfig {
             rma_rails: MAX_RAILS as u8,
             rma_chunk: 128 << 10,
             nonce: 0,
+            withhold: Features::empty(),
         }
     }
 }

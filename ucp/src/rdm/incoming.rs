@@ -11,7 +11,7 @@ use super::matching::{Arrived, Expected};
 use super::op::cover::Cover;
 use super::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
 use super::op::{OpId, RecvBuf};
-use super::peer::{Ctl, Part};
+use super::peer::{Ctl, Part, Was};
 use super::room::{Arrival, Kind, Row, Sync};
 use crate::wire::rtm::Rtm;
 
@@ -32,6 +32,9 @@ impl Engine {
             && let Some(id) = queues.arrived.find(&pattern)
         {
             return self.adopt(w, id, r.buf, r.user, Role::Single);
+        }
+        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+            return Started::Failed(error);
         }
         let op = RxOp::posted(r.buf, r.user, r.from, r.kind.kind());
         let Ok(id) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
@@ -172,6 +175,10 @@ impl Engine {
             return None;
         }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if kind == Kind::Stream && self.peers[a.peer].was.contains(Was::GAP) {
+            self.drop_packet(a, Reason::PeerFailed);
+            return None;
+        }
         let parts = Parts::One(at, self.hold.keep_part(rtm.payload));
         let id = self
             .unexpected
@@ -296,7 +303,7 @@ impl Engine {
         self.hold.forget_message();
         let peer = &mut self.peers[from];
         peer.unexpected -= 1;
-        if peer.unexpected == 0 && peer.was.contains(super::peer::Was::REMOVED) {
+        if peer.unexpected == 0 && peer.was.contains(Was::REMOVED) {
             self.peers.free(from);
         }
     }

@@ -18,6 +18,7 @@
 //! | which memory | `mem`, `onesided` |
 
 mod backoff;
+mod census;
 mod flow;
 mod hold;
 mod ident;
@@ -55,7 +56,7 @@ use std::collections::VecDeque;
 use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
-use crate::wire::{self, Features, RawAddr, Reject};
+use crate::wire::{self, Features, PktType, RawAddr, Reject};
 use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
@@ -76,6 +77,7 @@ use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack,
 
 pub use ask::*;
 pub use backoff::Patience;
+pub use census::Census;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::stripes::{MAX_RAILS, rails_for};
@@ -246,6 +248,10 @@ impl Engine {
             Turn::Past if share != Share::Alone => self.enter(w, a),
             // [M4.5]
             Turn::Past => self.drop_packet(a, Reason::Duplicate),
+            // What is missing before it will not come any more.
+            Turn::Early if self.peers[a.peer].was.contains(Was::SILENT) => {
+                self.drop_packet(a, Reason::PeerFailed);
+            }
             Turn::Early => {
                 let from = &mut self.peers[a.peer];
                 from.was |= Was::EARLY;
@@ -334,6 +340,11 @@ impl Engine {
     /// The next thing worth telling a person.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.take()
+    }
+
+    /// Whether some room of this engine handles packets of this type; others are counted and dropped.
+    pub fn handles(ty: PktType) -> bool {
+        rows::TABLE[usize::from(ty.0)].room != Room::Nobody
     }
 
     /// Whether something waits for room on a wire: `resume` has work once there is some.

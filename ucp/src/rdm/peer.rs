@@ -44,6 +44,8 @@ bitflags! {
         const AWAY = 1 << 10;
         /// What is started now cannot go out at once.
         const BLOCKED = Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits();
+        /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
+        const GAP = 1 << 11;
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
     }

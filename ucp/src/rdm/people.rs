@@ -7,8 +7,10 @@ use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
 use super::op::rx::{Role, RxState, Unexpected};
 use super::peer::{Peer, Was};
-use super::room::Row;
+use super::room::{Kind, Row};
 use crate::wire::{Packet, RawAddr};
+use ucs::coll::slots::SlotId;
+use ucs::coll::window::seq_diff;
 
 /// Which operations end with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +117,21 @@ impl Engine {
         }
     }
 
+    /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
+    /// the wire has been [quiet](Engine::on_quiet).
+    pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+        if self.peers.get(peer).is_some() {
+            self.fail_peer(w, peer, fault);
+        }
+    }
+
+    /// Why nothing of this peer can come any more, if so.
+    #[cold]
+    pub fn silenced(&self, id: PeerId) -> Option<OpError> {
+        let peer = self.peers.get(id).filter(|peer| peer.was.contains(Was::SILENT))?;
+        peer.fault.map(|fault| OpError::Peer(id, fault))
+    }
+
     /// Whether [`Engine::on_quiet`] has anything to do. // HOT
     #[inline(always)]
     pub fn is_waiting_for_quiet(&self) -> bool {
@@ -196,6 +213,7 @@ impl Engine {
             }
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+        let lost = self.of_stream(&receives);
         for id in receives {
             let reading = self.inflow(id).and_then(|(_, inflow)| inflow.reading);
             if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
@@ -218,7 +236,8 @@ impl Engine {
             held.envelope.from == id && missing && ends(held.envelope.row)
         };
         let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
-        let broken: Vec<_> = broken.map(|(held, _)| held).collect();
+        let mut broken: Vec<_> = broken.map(|(held, _)| held).collect();
+        self.break_stream(id, lost, &mut broken);
         for held in broken {
             let Some(held) = self.unexpected.remove(held) else { continue };
             if let Some(place) = held.queued {
@@ -248,6 +267,35 @@ impl Engine {
         if let Some(mut work) = peer.work.take() {
             work.early.clear(&mut self.hold);
         }
+    }
+
+    /// The first pieces of a peer's stream that receives have begun, of these.
+    fn of_stream(&mut self, receives: &[SlotId]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for &id in receives {
+            if let Some((op, inflow)) = self.inflow(id)
+                && op.kind == Kind::Stream
+            {
+                ids.push(inflow.envelope.msg_id);
+            }
+        }
+        ids
+    }
+
+    /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come those behind it.
+    // [M11.7]
+    fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
+        let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
+        let held = broken.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
+        lost.extend(held.map(|held| held.envelope.msg_id));
+        let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
+            return;
+        };
+        self.peers[id].was |= Was::GAP;
+        let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
+        let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
+        let more: Vec<_> = all.filter(|held| !broken.contains(held)).collect();
+        broken.extend(more);
     }
 
     /// What is known of a peer.

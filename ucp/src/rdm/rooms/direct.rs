@@ -52,8 +52,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     if one.sent < one.len {
         let posted = match post(e, w, id, max) {
             Ok(posted) => posted,
-            Err(Not::Unregistered) if one_is_fresh(e, id) => return by_packets(e, id),
-            Err(Not::Unregistered) => return Push::Full,
+            Err(Not::Unregistered) => return start_over(e, w, id),
             Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access),
             Err(Not::Refused(refused)) => return refused.into(),
         };
@@ -187,8 +186,16 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     e.release_regs(w);
 }
 
-fn one_is_fresh(e: &Engine, id: SlotId) -> bool {
-    e.one.get(id).is_some_and(|one| one.sent == 0)
+/// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the device has
+/// done already is done once more, with the same bytes.
+fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    if one.flying > 0 {
+        return Push::Full;
+    }
+    (one.sent, one.state) = (0, OneState::Queued);
+    one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+    by_packets(e, id)
 }
 
 /// Goes on by packets: the target knows the device's key there too.

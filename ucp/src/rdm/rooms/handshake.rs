@@ -37,6 +37,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.mates.is_empty());
+    word.remove(e.cfg.withhold);
     let hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
     e.peers[id].was.remove(Was::OWED);
@@ -46,15 +47,34 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
 /// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
 // [M3.8]
 pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
-    let peer = &e.peers[id];
-    if peer.was.contains(Was::POSTED) {
+    if e.peers[id].was.contains(Was::POSTED) {
         return Ok(());
     }
-    let hdr = rtw::Eager::trigger(*e.own(peer));
+    push_trigger(e, w, id)
+}
+
+fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
     e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
     e.stats.rare.triggers += 1;
     Ok(())
+}
+
+impl Engine {
+    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask.
+    /// False: no room.
+    pub fn nudge<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
+        if self.peers.get(peer).is_none_or(|peer| peer.was.contains(Was::FAILED)) {
+            return true;
+        }
+        match push_trigger(self, w, peer) {
+            Ok(()) => {}
+            Err(Refused::Full) => return false,
+            Err(Refused::Fault(fault)) => self.fail_peer(w, peer, fault),
+        }
+        true
+    }
 }
 
 /// A HANDSHAKE. The trigger is room `write`'s, and has done its work by having arrived.

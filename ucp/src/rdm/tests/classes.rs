@@ -1,6 +1,6 @@
 //! Messages of our own classes: never mixed with others, never sent to a peer that does not know them.
 
-use super::super::io::Rdma;
+use super::super::io::{Fault, Rdma};
 use super::super::quirks::ours;
 use crate::rdm::ask::*;
 use crate::rdm::room::{Row, Sync};
@@ -70,4 +70,89 @@ fn the_class_travels_in_two_flags() {
         assert_eq!(rtm.opts.class, class);
         net.settle();
     }
+}
+
+/// The middle piece of three is not whole when its sender dies: the first can be received, the last cannot.
+// [M11.7]
+#[test]
+fn a_stream_ends_before_the_piece_that_is_lost() {
+    let any = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+    for matched in [false, true] {
+        let mut net = Net::new(2, 1, Manner::CALM);
+        let long = letter(3, 20_000);
+        send(&mut net, Class::Stream, b"one", Row::Eager);
+        net.settle();
+        send(&mut net, Class::Stream, &long, Row::LongCts);
+        send(&mut net, Class::Stream, b"three", Row::Eager);
+        while net.deliver_one() {}
+        let sender = net.peer(1, 0);
+        let first = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+        assert_eq!(first.len, 3);
+        let mut rooms = [vec![0; 20_000], vec![0; 20_000]];
+        let [middle, room] = &mut rooms;
+        if matched {
+            let found = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+            let begun = net.at(1, |e, w| e.recv_probed(w, found.handle, lend_mut(middle), 9));
+            assert!(matches!(begun, Started::Pending(_)));
+        }
+        net.at(1, |e, w| e.on_peer_fault(w, sender, Fault::Gone));
+        let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(room), 8));
+        assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
+        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
+        // Nor what is on its way yet.
+        let flights = std::mem::take(&mut net.flights);
+        flights.iter().filter(|flight| flight.to == 1).for_each(|flight| net.deliver(flight));
+        assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
+        let gone = Out::RecvDone { user: 9, result: Err(OpError::Peer(sender, Fault::Gone)) };
+        assert_eq!(net.outs(1).contains(&gone), matched);
+        assert_eq!(net.nodes[1].engine.census(), crate::rdm::Census::EMPTY);
+    }
+}
+
+/// A packet that came before its turn is not kept when its sender can say nothing more.
+#[test]
+fn nothing_waits_for_the_dead() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let sender = net.peer(1, 0);
+    let peer = net.peer(0, 1);
+    for n in 0..4 {
+        net.send(0, peer, b"m", Some(n), Row::Eager);
+    }
+    let flights = std::mem::take(&mut net.flights);
+    net.deliver(&flights[2]);
+    assert_eq!(net.nodes[1].engine.census().early, 1);
+    net.at(1, |e, w| e.on_peer_fault(w, sender, Fault::Gone));
+    net.deliver(&flights[3]);
+    net.outs(1);
+    assert_eq!(net.nodes[1].engine.census(), crate::rdm::Census::EMPTY);
+    assert!(net.nodes[1].engine.stats().rare.peer_failed > 0);
+}
+
+/// A wire tells of a death before it hands over what had come: the receive that was posted for it gets it, and none that
+/// is posted when there is nothing more waits for ever.
+#[test]
+fn receives_wait_for_what_the_wire_still_has() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let (sender, peer) = (net.peer(1, 0), net.peer(0, 1));
+    net.send(0, peer, b"first", Some(1), Row::Eager);
+    net.settle();
+    net.send(0, peer, b"last", Some(2), Row::Eager);
+    let mut rooms = [[0; 8]; 3];
+    let [one, two, three] = &mut rooms;
+    let post = |net: &mut Net, room: &mut [u8], user| {
+        let args = RecvArgs { buf: lend_mut(room), kind: exact(2), from: Some(sender), user };
+        net.at(1, |e, w| e.recv(w, args))
+    };
+    assert!(matches!(post(&mut net, one, 1), Started::Pending(_)));
+    assert!(matches!(post(&mut net, two, 2), Started::Pending(_)));
+    net.at(1, |e, w| e.on_peer_lost(w, sender, Fault::Gone));
+    assert!(!net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { .. })));
+    net.deliver_one();
+    assert!(matches!(net.outs(1)[..], [Out::RecvDone { user: 1, result: Ok(_) }]));
+    let wire = net.nodes[1].wire;
+    net.at(1, |e, w| e.on_quiet(w, wire));
+    let gone = OpError::Peer(sender, Fault::Gone);
+    assert_eq!(net.outs(1), [Out::RecvDone { user: 2, result: Err(gone) }]);
+    assert_eq!(post(&mut net, three, 3), Started::Failed(gone));
+    assert_eq!(net.nodes[1].engine.census().receives, 0);
 }

@@ -30,8 +30,8 @@ struct Device {
     words: Vec<u32>,
     /// Registrations that live.
     regs: usize,
-    /// Nothing can be registered.
-    unwilling: bool,
+    /// So many can be registered.
+    most_regs: usize,
 }
 
 /// A wire with the device beside it.
@@ -60,7 +60,7 @@ impl Wire for Both<'_, '_> {
     }
 
     fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {
-        if self.device.unwilling {
+        if self.device.regs == self.device.most_regs {
             return Err(NoReg::Full);
         }
         self.device.regs += 1;
@@ -137,7 +137,7 @@ impl Pair {
                 flying: Vec::new(),
                 words: Vec::new(),
                 regs: 0,
-                unwilling: false,
+                most_regs: 10,
             },
         }
     }
@@ -288,7 +288,7 @@ fn without_a_device_it_goes_by_packets() {
 #[test]
 fn memory_that_cannot_be_registered_goes_by_packets() {
     let mut pair = Pair::new(100);
-    pair.device.unwilling = true;
+    pair.device.most_regs = 0;
     let bytes = letter(3, 150);
     assert_eq!(pair.put(&bytes, iovs(&[(0, 150)])), Started::Done(()));
     assert_eq!((pair.net.flights.len(), pair.device.flying.len()), (1, 0));
@@ -351,4 +351,22 @@ fn a_word_for_the_target_goes_along() {
     assert_eq!(by_packets(5000, whole, 1 << 32, none), long);
     assert_eq!(by_packets(5000, iovs(&[(0, 4000), (4000, 1000)]), 7, none), long);
     assert_eq!(by_packets(5000, whole, 7, Features::UNSOLICITED_WRITE_RECV), long);
+}
+
+/// The first piece is with the device when the second one cannot be registered.
+#[test]
+fn memory_of_which_a_part_cannot_be_registered_goes_by_packets() {
+    let mut pair = Pair::new(100);
+    pair.device.most_regs = 1;
+    let bytes = letter(3, 150);
+    let mut local = Gather::one(lend(&bytes[..70]));
+    assert!(local.push(lend(&bytes[70..])));
+    let (peer, remote, row) = (pair.peer, iovs(&[(0, 150)]), RmaRow::DirectWrite);
+    let args = PutArgs { local, remote, sync: Sync::No, cq_data: None, row, user: 4 };
+    assert!(matches!(pair.with(|e, w| e.put(w, peer, args)), Started::Pending(_)));
+    assert_eq!((pair.resume(), pair.device.flying.len(), pair.net.flights.len()), (0, 1, 0));
+    pair.land(0);
+    assert!(pair.resume() > 0);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Ok(()) }]);
+    assert_eq!((pair.net.flights.len(), pair.device.regs), (1, 0));
 }

@@ -177,6 +177,9 @@ impl<L: Link> Device<L> {
     }
 
     fn insert(&self, region: &Region, memory: Option<Keep>) -> Result<Mr<L>, Error> {
+        if !self.0.link.takes_registration() {
+            return Err(Error::InvalidParam("memory that this device does not register"));
+        }
         let key = self.0.link.regions().insert(region)?;
         if let (Some(_), Some((fd, _))) = (&memory, region.file) {
             self.0.files.borrow_mut().push((region.addr, region.len, fd));

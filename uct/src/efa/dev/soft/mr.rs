@@ -171,6 +171,12 @@ impl MrTable {
         count * size_of::<Row>()
     }
 
+    /// Regions there are.
+    pub(super) fn live(&self) -> usize {
+        let free = self.free.borrow();
+        free.generation.len() - free.rows.len()
+    }
+
     /// Adds a region; its key is non-zero, of 24 bits, and was not used lately.
     pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
         let mut free = self.free.borrow_mut();
@@ -240,9 +246,11 @@ mod tests {
             let key = t.insert(&region(i, 1)).unwrap();
             assert!(key != 0 && key < 1 << 24 && seen.insert(key), "key {key:#x} came back early");
             assert_eq!(t.rows.find(key), Some(region(i, 1)));
+            assert_eq!(t.live(), 1);
             t.remove(key);
             assert_eq!(t.rows.find(key), None);
             t.remove(key);
+            assert_eq!(t.live(), 0);
         }
         let keys: Vec<u32> = (0..4).map(|i| t.insert(&region(i, 1)).unwrap()).collect();
         assert_eq!(t.insert(&region(9, 1)), Err(Error::Exhausted("memory regions")));

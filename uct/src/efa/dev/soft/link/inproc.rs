@@ -16,6 +16,8 @@ use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, QpKind};
 use port::{InPeer, InRx, Port};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,6 +40,10 @@ struct State {
     next_qpn: Cell<u16>,
     delivered: Cell<u64>,
     pcap: RefCell<String>,
+    /// Who dies, and at how many deliveries.
+    doomed: RefCell<Vec<(u64, u64)>>,
+    /// Probability that a registration is refused, and the dice for it.
+    refusal: RefCell<Option<(f64, ChaCha8Rng)>>,
 }
 
 /// A network of devices in one thread. Clones are the same network.
@@ -58,6 +64,8 @@ impl Fabric {
             next_qpn: Cell::new(0),
             delivered: Cell::new(0),
             pcap: RefCell::default(),
+            doomed: RefCell::default(),
+            refusal: RefCell::default(),
         }))
     }
 
@@ -152,6 +160,36 @@ impl Fabric {
         });
     }
 
+    /// As [`Fabric::kill`], right after `n` more messages and RDMA operations have been carried out anywhere here.
+    pub fn kill_after(&self, gid: Gid, n: u64) {
+        match n {
+            0 => self.kill(gid),
+            n => self.0.doomed.borrow_mut().push((self.delivered() + n, gid.iid())),
+        }
+    }
+
+    /// From now on devices refuse this share of registrations, drawn from the seed, as hardware does with memory it cannot
+    /// pin.
+    pub fn refuse_registrations(&self, probability: f64) {
+        let dice = ChaCha8Rng::seed_from_u64(self.0.seed ^ 0x5e);
+        *self.0.refusal.borrow_mut() = Some((probability, dice));
+    }
+
+    /// Memory regions registered on all devices.
+    pub fn regions(&self) -> usize {
+        self.0.nodes.borrow().iter().filter_map(Weak::upgrade).map(|node| node.table.live()).sum()
+    }
+
+    fn count_delivery(&self) {
+        let delivered = self.0.delivered.get() + 1;
+        self.0.delivered.set(delivered);
+        let due: Vec<u64> = {
+            let mut doomed = self.0.doomed.borrow_mut();
+            doomed.extract_if(.., |(at, _)| *at <= delivered).map(|(_, iid)| iid).collect()
+        };
+        due.into_iter().for_each(|iid| self.kill(Gid::link_local(iid)));
+    }
+
     fn pumps(&self) -> Vec<Rc<dyn Pump>> {
         self.0.pumps.borrow_mut().retain(|p| p.strong_count() > 0);
         self.0.pumps.borrow().iter().filter_map(Weak::upgrade).collect()
@@ -229,6 +267,13 @@ impl Link for Inproc {
 
     fn regions(&self) -> &MrTable {
         &self.node.table
+    }
+
+    fn takes_registration(&self) -> bool {
+        match &mut *self.fabric.0.refusal.borrow_mut() {
+            None => true,
+            Some((p, dice)) => (dice.next_u64() >> 11) as f64 >= *p * (1u64 << 53) as f64,
+        }
     }
 
     fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error> {

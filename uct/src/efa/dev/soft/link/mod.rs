@@ -210,6 +210,10 @@ pub trait Link: Clone + 'static {
     fn iid(&self) -> u64;
     /// The device's memory regions.
     fn regions(&self) -> &MrTable;
+    /// Whether the next registration goes through: a fault plan may say no.
+    fn takes_registration(&self) -> bool {
+        true
+    }
     /// Memory that the wire reaches best, and its descriptor if it is a memory file.
     fn alloc(&self, len: usize) -> Result<(Keep, Option<i32>), Error>;
     /// A receive side, under a queue pair number for which `free` holds.

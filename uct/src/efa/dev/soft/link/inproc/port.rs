@@ -119,7 +119,7 @@ pub struct InPeer {
 
 impl InPeer {
     fn carried_out(&self) -> Verdict {
-        self.fabric.0.delivered.set(self.fabric.0.delivered.get() + 1);
+        self.fabric.count_delivery();
         Verdict::Done(DevStatus::Ok)
     }
 

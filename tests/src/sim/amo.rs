@@ -1,0 +1,159 @@
+//! Atomics in a job: each worker has a slot of its own in the memory of every worker, of one type in one run, and does
+//! everything to it that the type has. Atomics are done in order, so each old value is known beforehand.
+//! Called by `act` to start, by `settle` to look at ends. The sums that all share are in `rma`.
+
+use super::Failed;
+use super::rma::SLOTS;
+use super::world::World;
+use ucp::rdm::amo::{self, Form};
+use ucp::select::Sync;
+use ucp::{AtomicOp, AtomicParams, Datatype, Error, RequestId, Started};
+
+/// Bytes of a slot.
+pub const SLOT: usize = 16;
+
+/// Everything that elements can be.
+const TYPES: [Datatype; 14] = [
+    Datatype::Int8,
+    Datatype::Uint8,
+    Datatype::Int16,
+    Datatype::Uint16,
+    Datatype::Int32,
+    Datatype::Uint32,
+    Datatype::Int64,
+    Datatype::Uint64,
+    Datatype::Int128,
+    Datatype::Uint128,
+    Datatype::Float,
+    Datatype::Double,
+    Datatype::FloatComplex,
+    Datatype::DoubleComplex,
+];
+
+/// An atomic that has not ended.
+pub struct Computing {
+    /// At whose memory.
+    pub to: usize,
+    id: RequestId,
+    /// The old value that must come; empty if none does.
+    want: Vec<u8>,
+    /// The peer does not acknowledge, so this must fail.
+    refused: bool,
+    /// Where it comes to.
+    result: Box<[u8]>,
+}
+
+impl World {
+    /// Does an operation on the slot that worker `n` has at `to`.
+    pub(super) fn compute(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+        let ty = TYPES[(self.seed as usize + n * 5 + to * 3) % TYPES.len()];
+        let (op, form) = self.operation(ty);
+        let size = ty.size();
+        let count = self.dice.range(1, (SLOT / size) as u64) as usize;
+        let (operand, compare) = (self.elements(ty, count), self.elements(ty, count));
+        let sync = if form == Form::Write && self.dice.percent(30) { Sync::Yes } else { Sync::No };
+        let refused = sync == Sync::Yes && self.nodes[to].withholds_dc();
+        let at = SLOTS + n * SLOT;
+        self.trace.tell(
+            &[20, n as u64, to as u64, u64::from(op as u32), u64::from(ty as u32), count as u64],
+            format_args!("{}: {n} does {op:?} {form:?} on {count} {ty:?} of {to}, {sync:?}", self.step),
+        );
+        let slot = &mut self.nodes[to].shore.model[at..at + count * size];
+        let old = slot.to_vec();
+        if !refused {
+            for k in 0..count {
+                let e = k * size..(k + 1) * size;
+                amo::apply(op, ty, &mut slot[e.clone()], &operand[e.clone()], &compare[e]);
+            }
+        }
+        let remote = self.nodes[to].shore.addr() + at as u64;
+        let node = &mut self.nodes[n];
+        let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
+        let mut result = vec![0; if form == Form::Write { 0 } else { old.len() }].into_boxed_slice();
+        let params = AtomicParams {
+            op,
+            ty,
+            count,
+            operand: operand.as_ptr(),
+            compare: compare.as_ptr(),
+            result: if form == Form::Write { std::ptr::null_mut() } else { result.as_mut_ptr() },
+            sync,
+            done: None,
+        };
+        // SAFETY: operands of up to 32 bytes are copied in the call; the room for the result is kept with the request until
+        // it has ended, and nobody looks at it before.
+        let started = unsafe { ep.atomic_raw(remote, &keys[0], &params) };
+        let want = if form == Form::Write { Vec::new() } else { old };
+        match started {
+            Ok(Started::Running(id)) => {
+                node.shore.computing.push(Computing { to, id, want, refused, result })
+            }
+            Ok(Started::Done(_)) => self.computed(n, to, Ok(()), &want, &result, refused)?,
+            Err(error) => self.computed(n, to, Err(error), &want, &result, refused)?,
+        }
+        self.outcome.atomics += 1;
+        Ok(())
+    }
+
+    /// Looks at the atomics that have ended.
+    pub(super) fn settle_computing(&mut self, n: usize) -> Result<(), Failed> {
+        let mut at = 0;
+        while let Some(one) = self.nodes[n].shore.computing.get(at) {
+            let Some(end) = self.nodes[n].worker.test(one.id) else {
+                at += 1;
+                continue;
+            };
+            let Computing { to, want, refused, result, .. } = self.nodes[n].shore.computing.swap_remove(at);
+            self.computed(n, to, end.map(drop), &want, &result, refused)?;
+        }
+        Ok(())
+    }
+
+    fn computed(
+        &mut self,
+        n: usize,
+        to: usize,
+        end: Result<(), Error>,
+        want: &[u8],
+        got: &[u8],
+        refused: bool,
+    ) -> Result<(), Failed> {
+        match end {
+            Ok(()) if got == want && !refused => Ok(()),
+            Err(Error::Unsupported) if refused => Ok(()),
+            Err(_) if self.is_dead(to) => Ok(()),
+            _ => Err(self.fail(format!(
+                "worker {n}: an atomic at {to} ended {end:?} with {got:x?}, not {want:x?} (refused {refused})"
+            ))),
+        }
+    }
+
+    /// Any operation that elements of this type have, in any form that it has.
+    fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
+        loop {
+            let op = AtomicOp::try_from(self.dice.below(19) as u32);
+            let form = *self.dice.pick(&[Form::Write, Form::Fetch, Form::Compare]);
+            if let Ok(op) = op
+                && amo::has_type(op, ty)
+                && amo::has_form(op, form)
+            {
+                return (op, form);
+            }
+        }
+    }
+
+    /// Any integers; small numbers for the others, so that no sum is not a number.
+    fn elements(&mut self, ty: Datatype, count: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(count * ty.size());
+        while bytes.len() < count * ty.size() {
+            let small = self.dice.below(4);
+            match ty {
+                Datatype::Float | Datatype::FloatComplex => bytes.extend((small as f32).to_le_bytes()),
+                Datatype::Double | Datatype::DoubleComplex => bytes.extend((small as f64).to_le_bytes()),
+                _ => bytes.extend(self.dice.bits().to_le_bytes()),
+            }
+        }
+        bytes.truncate(count * ty.size());
+        bytes
+    }
+}

@@ -1,0 +1,219 @@
+//! Active messages in a job: every one comes to its handler once, whole, with its header; some are received later, into
+//! too little room, or dropped; some are answered by the endpoint that they bring. Called by `act` and `settle`.
+
+use super::Failed;
+use super::world::World;
+use crate::pattern::Pattern;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use ucp::{AmMessage, AmProto, AmSend, Error, RecvRequest, Worker};
+
+/// Numbers of handlers.
+const IDS: u64 = 3;
+/// Bytes of a header that say whose message it is.
+const LABEL: usize = 16;
+/// Longest header of the suite.
+const HEADER: u64 = 180;
+/// Messages a worker has under way, and bodies it is receiving.
+const MAX_OPEN: usize = 8;
+
+/// An active message and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Letter {
+    from: usize,
+    to: usize,
+    header: usize,
+    len: usize,
+    id: u16,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Sent,
+    Come,
+    /// The peer takes no active messages.
+    Refused,
+}
+
+/// A worker's part.
+pub struct Letters {
+    /// What handlers were given; looked at after progress.
+    come: Rc<RefCell<VecDeque<AmMessage>>>,
+    sending: Vec<(usize, AmSend<Vec<u8>>)>,
+    receiving: Vec<(usize, RecvRequest<Box<[u8]>>)>,
+}
+
+impl Letters {
+    /// Sets the handlers of a worker.
+    pub fn of(worker: &Worker) -> Letters {
+        let come: Rc<RefCell<VecDeque<AmMessage>>> = Rc::default();
+        for id in 0..IDS {
+            let come = come.clone();
+            worker.set_am_handler(id as u16, move |message| come.borrow_mut().push_back(message));
+        }
+        Letters { come, sending: Vec::new(), receiving: Vec::new() }
+    }
+
+    /// What has not ended.
+    pub fn open(&self) -> usize {
+        self.come.borrow().len() + self.sending.len() + self.receiving.len()
+    }
+}
+
+impl World {
+    /// Sends one from `n` to anybody.
+    pub(super) fn post_letter(&mut self, n: usize) -> Result<(), Failed> {
+        if self.nodes[n].letters.sending.len() >= MAX_OPEN {
+            return Ok(());
+        }
+        let to = self.any_worker();
+        if !self.connect(n, to)? {
+            return Ok(());
+        }
+        let how = *self.dice.pick(&[AmProto::Auto, AmProto::Auto, AmProto::Eager, AmProto::Rendezvous]);
+        let (number, header, body) = self.write_letter(n, to);
+        let id = self.letters[number].id;
+        let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
+        let send = ep.am_send_by(how, id, &header, body);
+        self.nodes[n].letters.sending.push((number, send));
+        self.settle_letters(n)
+    }
+
+    /// A new letter: its number, header and body.
+    fn write_letter(&mut self, n: usize, to: usize) -> (usize, Vec<u8>, Vec<u8>) {
+        let number = self.letters.len();
+        let len = self.knobs.sizes.draw(&mut self.dice);
+        let header_len = LABEL + self.dice.below(HEADER.min(u64::from(self.knobs.mtu) / 4)) as usize;
+        let id = self.dice.below(IDS) as u16;
+        self.letters.push(Letter { from: n, to, header: header_len, len, id, state: State::Sent });
+        let mut header = vec![0; header_len];
+        let mut body = vec![0; len];
+        pattern(self.seed, number).fill(&mut body);
+        pattern(self.seed, number).fill(&mut header);
+        header[..LABEL / 2].copy_from_slice(&(n as u64).to_le_bytes());
+        header[LABEL / 2..LABEL].copy_from_slice(&(number as u64).to_le_bytes());
+        self.trace.tell(
+            &[30, n as u64, to as u64, number as u64, len as u64],
+            format_args!("{}: {n} writes letter {number} to {to}: {header_len}+{len} bytes", self.step),
+        );
+        self.outcome.letters += 1;
+        (number, header, body)
+    }
+
+    /// Looks at what has come and what has ended.
+    pub(super) fn settle_letters(&mut self, n: usize) -> Result<(), Failed> {
+        loop {
+            let next = self.nodes[n].letters.come.borrow_mut().pop_front();
+            let Some(message) = next else { break };
+            self.open_letter(n, message)?;
+        }
+        let sent: Vec<_> = self.nodes[n].letters.sending.extract_if(.., |(_, send)| send.is_done()).collect();
+        for (number, send) in sent {
+            let end = send.wait().0;
+            self.letter_sent(n, number, end)?;
+        }
+        let got: Vec<_> =
+            self.nodes[n].letters.receiving.extract_if(.., |(_, recv)| recv.is_done()).collect();
+        for (number, recv) in got {
+            let (end, bytes) = recv.wait();
+            let letter = self.letters[number];
+            let whole = match end {
+                Ok(status) => status.len == letter.len && bytes.len() >= letter.len,
+                Err(Error::Truncated { len, room }) => len as usize == letter.len && room == bytes.len(),
+                Err(_) => false,
+            };
+            let excused = end.is_err() && self.is_dead(letter.from);
+            if !whole && !excused {
+                return Err(
+                    self.fail(format!("worker {n}: body of letter {number} {letter:?} ended {end:?}"))
+                );
+            }
+            if whole {
+                self.check_body(n, number, &bytes[..bytes.len().min(letter.len)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn letter_sent(&mut self, n: usize, number: usize, end: Result<(), Error>) -> Result<(), Failed> {
+        let letter = self.letters[number];
+        let refuses = self.nodes[letter.to].withholds_classes();
+        match end {
+            Ok(()) if !refuses || self.is_dead(letter.to) => Ok(()),
+            Err(Error::Unsupported) if refuses && letter.state == State::Sent => {
+                self.letters[number].state = State::Refused;
+                Ok(())
+            }
+            Err(_) if self.is_dead(letter.to) => Ok(()),
+            _ => Err(self.fail(format!("worker {n}: letter {number} {letter:?} ended {end:?}"))),
+        }
+    }
+
+    fn open_letter(&mut self, n: usize, message: AmMessage) -> Result<(), Failed> {
+        let label = message.header().first_chunk::<LABEL>().map(|label| {
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|k| label[at + k]));
+            (word(0) as usize, word(8) as usize)
+        });
+        let found = label.and_then(|(from, number)| Some((from, number, *self.letters.get(number)?)));
+        let Some((from, number, letter)) = found else {
+            return Err(self.fail(format!("worker {n}: {message:?} was not sent")));
+        };
+        let mut header = vec![0; letter.header];
+        pattern(self.seed, number).fill(&mut header);
+        let right = (letter.from, letter.to, letter.id, letter.len as u64, letter.state)
+            == (from, n, message.id(), message.data_len(), State::Sent)
+            && message.header()[LABEL..] == header[LABEL..];
+        if !right {
+            return Err(self.fail(format!("worker {n}: {message:?} is not {letter:?}")));
+        }
+        self.letters[number].state = State::Come;
+        self.know(n, message.from(), from)?;
+        self.trace.tell(
+            &[31, n as u64, number as u64],
+            format_args!("{}: letter {number} has come to {n}: {message:?}", self.step),
+        );
+        if let Some(data) = message.data() {
+            let data = data.to_vec();
+            self.check_body(n, number, &data)?;
+        }
+        if self.dice.percent(10)
+            && self.nodes[n].letters.sending.len() < MAX_OPEN
+            && let Some(ep) = message.reply_ep()
+        {
+            let (answer, header, body) = self.write_letter(n, from);
+            let send = ep.am_send(self.letters[answer].id, &header, body);
+            self.nodes[n].letters.sending.push((answer, send));
+        }
+        let room = match self.dice.below(10) {
+            // Dropped: the body is lost, and nobody else notices.
+            0 => return Ok(()),
+            1 => self.dice.below(letter.len as u64 + 1) as usize,
+            _ => letter.len,
+        };
+        let recv = message.recv(vec![0; room].into_boxed_slice());
+        self.nodes[n].letters.receiving.push((number, recv));
+        Ok(())
+    }
+
+    fn check_body(&self, n: usize, number: usize, bytes: &[u8]) -> Result<(), Failed> {
+        let check = pattern(self.seed, number).check(bytes);
+        check.map_err(|e| self.fail(format!("worker {n}: letter {number} is damaged: {e}")))
+    }
+
+    /// Nothing is under way, and every letter has come, or was refused, or had to do with a dead worker.
+    pub(super) fn look_at_letters(&self) -> Result<(), Failed> {
+        for (number, letter) in self.letters.iter().enumerate() {
+            let lost = letter.state == State::Sent && !self.is_dead(letter.from) && !self.is_dead(letter.to);
+            if lost {
+                return Err(self.fail(format!("letter {number} {letter:?} never came")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pattern(seed: u64, number: usize) -> Pattern {
+    Pattern::new(seed, 0x1e77e4, number as u64)
+}

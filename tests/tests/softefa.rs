@@ -29,6 +29,7 @@ fn fi_pingpong_rdm_all_sizes() {
         for size in ["1", "64", "4k", "64k", "1m", "4m"] {
             assert!(sizes.iter().any(|s| s == size), "{kind}: no {size} in {sizes:?}");
         }
+        assert_eq!(pingpong(&[], &["-e", "rdm", "-m", kind, "-I", "10", "-S", "0"]), ["0"]);
     }
 }
 
@@ -67,6 +68,7 @@ fn fi_pingpong_datagrams() {
         return;
     }
     assert!(!pingpong(&[], &["-e", "dgram", "-I", "10"]).is_empty());
+    assert_eq!(pingpong(&[], &["-e", "dgram", "-I", "10", "-S", "0"]), ["0"]);
 }
 
 #[test]

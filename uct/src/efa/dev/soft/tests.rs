@@ -1,6 +1,7 @@
 //! The object model, provoked status by status on the in-process link.
 
 mod captured;
+mod datagrams;
 mod down;
 
 use super::*;

@@ -33,6 +33,11 @@ ucs::config_table! {
         /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes
         /// no more packets from its transports, so that senders have to wait. inf: no limit.
         pub unexp_mem: usize = "256m", key "UNEXP_MEM", unit "bytes";
+        /// Where a worker writes what it has counted: stdout, stderr or file:PATH (appended; %p is the process id). Empty:
+        /// nowhere.
+        pub stats_dest: String = "", key "STATS_DEST";
+        /// When: exit (the worker's end), signal:USR1 or signal:USR2 (from progress), or both, separated by a comma.
+        pub stats_trigger: String = "exit", key "STATS_TRIGGER";
         /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
         /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";

@@ -14,6 +14,7 @@ use crate::wire::{Features, RawAddr};
 use super::Worker;
 use super::config::{Config, choose, choose_beside};
 use super::core::Core;
+use super::report::Dump;
 
 /// What workers have in common: configuration, transports and devices.
 ///
@@ -135,7 +136,9 @@ impl Context {
             set_rails(&mut engine, &lanes);
         }
         let events = event_set(&lanes);
-        let core = Core::new(engine, lanes, self.config.progress_batch, self.config.keepalive);
+        let dump =
+            Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
+        let core = Core::new(engine, lanes, self.config.progress_batch, self.config.keepalive, dump);
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }

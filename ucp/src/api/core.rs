@@ -20,6 +20,7 @@ use super::ep::EpState;
 use super::flush::Flush;
 use super::mem::{RemoteWrite, RemoteWrites};
 use super::multi::Multis;
+use super::report::{Dump, Report};
 use super::request::{Act, Ended, Requests, Role};
 use super::stream::{OF_STREAM, Streams};
 
@@ -46,12 +47,27 @@ pub(crate) struct Core {
     pub alive: Alive,
     /// Writes of peers that came with data for us, until somebody asks.
     pub written: RemoteWrites,
+    dump: Option<Dump>,
     now: Nanos,
     calls: u32,
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(dump) = self.dump.take().filter(Dump::at_exit) {
+            dump.write(&Report::of(self));
+        }
+    }
+}
+
 impl Core {
-    pub(crate) fn new(engine: Engine, lanes: Vec<Lane>, batch: usize, keepalive: Duration) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        lanes: Vec<Lane>,
+        batch: usize,
+        keepalive: Duration,
+        dump: Option<Dump>,
+    ) -> Self {
         let now = Monotonic.now();
         Core {
             engine,
@@ -68,6 +84,7 @@ impl Core {
             batch,
             alive: Alive::new(keepalive, now),
             written: RemoteWrites::default(),
+            dump,
             now,
             calls: 0,
         }
@@ -128,6 +145,9 @@ impl Core {
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.needs_time() {
             self.now = Monotonic.now();
+            if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
+                dump.write(&Report::of(self));
+            }
             if self.alive.due().is_some_and(|due| self.now >= due) {
                 self.look_after_peers(self.now);
             }

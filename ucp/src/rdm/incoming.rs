@@ -265,6 +265,7 @@ impl Engine {
     #[inline]
     fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
         self.stats.count_received(envelope.row, envelope.len as usize);
+        self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);
     }
 

@@ -74,6 +74,7 @@ use peer::{Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
 use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread};
+use stats::ByPeer;
 
 pub use ask::*;
 pub use backoff::Patience;
@@ -84,7 +85,7 @@ pub use op::stripes::{MAX_RAILS, rails_for};
 pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};
-pub use stats::RdmStats;
+pub use stats::{PeerStats, RdmStats};
 
 /// The protocol state of one worker.
 pub struct Engine {
@@ -123,6 +124,7 @@ pub struct Engine {
     /// Old values of an atomic while it is computed; kept for its memory.
     old: Vec<u8>,
     stats: RdmStats,
+    by_peer: ByPeer,
     events: Events,
 }
 
@@ -166,6 +168,7 @@ impl Engine {
             unused: Vec::new(),
             old: Vec::new(),
             stats: RdmStats::default(),
+            by_peer: ByPeer::default(),
             events: Events::default(),
         }
     }
@@ -220,6 +223,7 @@ impl Engine {
             Err(why) => return self.count_drop(why, ty, from),
         };
         self.stats.rx_pkts[usize::from(ty)] += 1;
+        self.by_peer.of(peer).rx_pkts += 1;
         if !self.peers[peer].was.intersects(Was::HEARD | Was::FAILED) {
             handshake::greet(self, w, peer);
         }
@@ -356,6 +360,19 @@ impl Engine {
     /// What was counted since the engine was made.
     pub fn stats(&self) -> &RdmStats {
         &self.stats
+    }
+
+    /// What went to one peer and came from it since it was named.
+    pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
+        self.by_peer.get(peer)
+    }
+
+    /// Every peer, with what was counted of it.
+    pub fn peers_counted(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
+        self.peers.iter().map(|(id, peer)| {
+            let view = peer.view(self.wires[usize::from(peer.wire.0)].rdma);
+            (id, view, self.by_peer.get(id))
+        })
     }
 
     /// Bytes held of messages and packets that wait for a receive or for their turn.

@@ -404,6 +404,7 @@ impl Engine {
         match sent {
             Ok(_) => {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
+                self.by_peer.of(to).tx_pkts += 1;
                 self.peers[to].was |= Was::POSTED;
                 Ok(())
             }
@@ -436,8 +437,9 @@ impl Engine {
         let Some(op) = self.tx.get_mut(id) else { return };
         op.state = TxState::AllOut;
         op.sent = op.buf.len();
-        let (row, len) = (op.row, op.buf.len());
+        let (row, len, to) = (op.row, op.buf.len(), op.peer);
         self.stats.count_sent(row, len);
+        self.by_peer.of(to).tx_bytes += len as u64;
         if row.sync() == Sync::No {
             self.finish_tx(w, id, Ok(()));
         }

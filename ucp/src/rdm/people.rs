@@ -45,6 +45,7 @@ impl Engine {
     // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let new = self.peers.add(Peer::new(wire, addr, from));
+        self.by_peer.forget(new);
         let peers = &self.peers;
         if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
             self.stats.rare.peers_displaced += 1;

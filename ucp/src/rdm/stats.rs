@@ -2,6 +2,7 @@
 //! Plain numbers of one engine, never reset; take a copy and subtract.
 
 use super::event::Reason;
+use super::io::PeerId;
 use super::rma::RmaRow;
 use super::room::Row;
 
@@ -80,6 +81,78 @@ pub struct Traffic {
     pub msgs: u64,
     /// Bytes of application data.
     pub bytes: u64,
+}
+
+/// What went to one peer and came from it. Bytes are of messages and one-sided operations, without headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerStats {
+    /// Packets sent.
+    pub tx_pkts: u64,
+    /// Packets received.
+    pub rx_pkts: u64,
+    /// Bytes of messages sent, of puts and atomics, and of what it read.
+    pub tx_bytes: u64,
+    /// Bytes of messages received, of what was read from it, and of its puts and atomics.
+    pub rx_bytes: u64,
+}
+
+/// Counters by peer, in pieces made when one of their peers is first counted: a quiet peer costs nothing.
+#[derive(Debug, Default)]
+pub(super) struct ByPeer(Vec<Option<Box<[PeerStats; ByPeer::PIECE]>>>);
+
+impl ByPeer {
+    const PIECE: usize = 16;
+
+    /// A peer's counters, to add to. // HOT
+    #[inline]
+    pub(super) fn of(&mut self, peer: PeerId) -> &mut PeerStats {
+        let (piece, at) = (peer.0 as usize / Self::PIECE, peer.0 as usize % Self::PIECE);
+        match self.0.get_mut(piece) {
+            Some(Some(_)) => {}
+            _ => self.make(piece),
+        }
+        let piece = self.0[piece].as_mut().expect("just made");
+        &mut piece[at]
+    }
+
+    #[cold]
+    fn make(&mut self, piece: usize) {
+        if self.0.len() <= piece {
+            self.0.resize_with(piece + 1, || None);
+        }
+        self.0[piece] = Some(Box::default());
+    }
+
+    /// A peer's counters; zeros if nothing was counted.
+    pub(super) fn get(&self, peer: PeerId) -> PeerStats {
+        let piece = self.0.get(peer.0 as usize / Self::PIECE).and_then(Option::as_ref);
+        piece.map_or_else(PeerStats::default, |piece| piece[peer.0 as usize % Self::PIECE])
+    }
+
+    /// Counts a one-sided operation of ours. // HOT
+    #[inline]
+    pub(super) fn asked(&mut self, peer: PeerId, row: RmaRow, len: u64) {
+        match row {
+            RmaRow::DirectRead | RmaRow::ShortRead | RmaRow::LongCtsRead => self.of(peer).rx_bytes += len,
+            _ => self.of(peer).tx_bytes += len,
+        }
+    }
+
+    /// Counts a one-sided operation of a peer. // HOT
+    #[inline]
+    pub(super) fn served(&mut self, peer: PeerId, row: RmaRow, len: u64) {
+        match row {
+            RmaRow::DirectRead | RmaRow::ShortRead | RmaRow::LongCtsRead => self.of(peer).tx_bytes += len,
+            _ => self.of(peer).rx_bytes += len,
+        }
+    }
+
+    /// The name goes to another peer.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        if self.get(peer) != PeerStats::default() {
+            *self.of(peer) = PeerStats::default();
+        }
+    }
 }
 
 /// All counters of one engine.

@@ -54,9 +54,10 @@ impl Engine {
         if one.sent == one.len {
             match one.job {
                 Job::Load(_) => {
-                    let (row, len) = (one.row, one.len);
+                    let (row, len, peer) = (one.row, one.len, one.peer);
                     self.one.remove(id);
                     self.stats.count_served(row, len);
+                    self.by_peer.served(peer, row, len);
                 }
                 _ => self.one_out(id),
             }
@@ -118,6 +119,7 @@ impl Engine {
                 _ => {
                     let (row, len) = (one.row, one.len);
                     self.stats.count_rma(row, len);
+                    self.by_peer.asked(a.peer, row, len);
                     self.finish_one(id, Ok(()));
                 }
             };
@@ -145,6 +147,7 @@ impl Engine {
         receipt: Option<u32>,
     ) {
         self.stats.count_served(row, len);
+        self.by_peer.served(from, row, len);
         // [M8.10]
         if let Some(cq_data) = cq_data {
             self.outs.push_back(Out::RemoteWrite { from, len, cq_data });
@@ -165,6 +168,7 @@ impl Engine {
 
     fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
         self.stats.count_served(RmaRow::DirectWrite, len);
+        self.by_peer.served(from, RmaRow::DirectWrite, len);
         self.outs.push_back(Out::RemoteWrite { from, len, cq_data: u64::from(word) });
     }
 

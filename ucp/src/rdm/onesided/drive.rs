@@ -135,6 +135,7 @@ impl Engine {
         let (row, len, ack, peer) = (one.row, one.len, one.ack, one.peer);
         let waits = matches!(&one.job, Job::Atomic(Atomic { result: Some(_), .. }));
         self.stats.count_rma(row, len);
+        self.by_peer.asked(peer, row, len);
         match ack {
             _ if waits => {}
             Ack::Wanted => {}

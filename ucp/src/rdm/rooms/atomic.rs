@@ -123,6 +123,7 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
                 one.job = Job::Answer(held);
             }
             e.stats.count_served(row, len);
+            e.by_peer.served(a.peer, row, len);
             // [M9.3]
             e.control(w, a.peer, Ctl::AtomRsp(id));
         }

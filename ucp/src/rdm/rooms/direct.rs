@@ -66,8 +66,9 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
     let Some(one) = e.one.get_mut(id) else { return Push::Out };
     one.state = OneState::AllOut;
-    let (row, len, over) = (one.row, one.len, one.flying == 0);
+    let (row, len, over, peer) = (one.row, one.len, one.flying == 0, one.peer);
     e.stats.count_rma(row, len);
+    e.by_peer.asked(peer, row, len);
     if over {
         e.finish_one(id, Ok(()));
         e.release_regs(w);
@@ -150,12 +151,13 @@ pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotI
 fn settle_stripes(e: &mut Engine, id: SlotId) {
     let Some(one) = e.one.get(id) else { return };
     let over = one.stripes.as_ref().is_none_or(|stripes| stripes.all_posted());
-    let (row, len, failed) = (one.row, one.len, one.failed);
+    let (row, len, failed, peer) = (one.row, one.len, one.failed, one.peer);
     if one.flying > 0 || !over && failed.is_none() {
         return;
     }
     if failed.is_none() {
         e.stats.count_rma(row, len);
+        e.by_peer.asked(peer, row, len);
     }
     e.finish_one(id, failed.map_or(Ok(()), Err));
 }

@@ -57,6 +57,7 @@ pub(in crate::rdm) fn start<W: Wire>(
         let peer = &mut e.peers[to];
         peer.next_tx = peer.next_tx.wrapping_add(1);
         e.stats.count_sent(Row::Eager, buf.len());
+        e.by_peer.of(to).tx_bytes += buf.len() as u64;
     }
     Some(posted)
 }

@@ -333,9 +333,10 @@ impl Engine {
     /// A message that was read is over.
     fn read_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(op) = self.tx.get(id) else { return };
-        let (row, len) = (op.row, op.buf.len());
+        let (row, len, to) = (op.row, op.buf.len(), op.peer);
         debug_assert!(row.sync() == Sync::No);
         self.stats.count_sent(row, len);
+        self.by_peer.of(to).tx_bytes += len as u64;
         self.finish_tx(w, id, Ok(()));
     }
 }

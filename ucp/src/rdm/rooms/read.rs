@@ -119,10 +119,11 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
     one.sent = len as u64;
     // [M8.5]
     one.window -= len as u64;
-    let (row, total) = (one.row, one.len);
+    let (row, total, peer) = (one.row, one.len, one.peer);
     if one.sent == total {
         e.one.remove(id);
         e.stats.count_served(row, total);
+        e.by_peer.served(peer, row, total);
     } else if one.window > 0 {
         one.in_data_queue = true;
         e.peers[to].work().grants.push_back(id);

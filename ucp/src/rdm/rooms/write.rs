@@ -49,6 +49,7 @@ pub(in crate::rdm) fn start<W: Wire>(
     if posted.is_ok() {
         e.peers[to].was |= Was::UNACKED;
         e.stats.count_rma(RmaRow::EagerWrite, len as u64);
+        e.by_peer.asked(to, RmaRow::EagerWrite, len as u64);
     }
     Some(posted)
 }

@@ -103,6 +103,7 @@ impl Engine {
     pub(in crate::rdm) fn on_one_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
         let Some((row, len)) = self.being_read(a, id) else { return self.drop_packet(a, Reason::BadId) };
         self.stats.count_rma(row, len);
+        self.by_peer.asked(a.peer, row, len);
         self.finish_one(id, Ok(()));
     }
 

@@ -1,0 +1,84 @@
+//! What is counted, by protocol, packet type and peer, and where it is written.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{Access, Context, EXACT, EpParams};
+use ucs::config::Source;
+
+#[test]
+fn each_peer_has_its_own_counters() {
+    let context = common::context("posix");
+    let [a, b, c] = [(); 3].map(|()| context.worker().unwrap());
+    let [ab, ac] = [&b, &c].map(|to| a.connect(&to.address(), EpParams::default()).unwrap());
+    let ba = b.connect(&a.address(), EpParams::default()).unwrap();
+    for (ep, worker, len) in [(&ab, &b, 100), (&ab, &b, 50_000), (&ac, &c, 7)] {
+        let mut send = ep.tag_send(1, bytes(1, len));
+        let mut recv = worker.tag_recv(1, EXACT, vec![0; len]);
+        common::spin(&[&a, worker], &mut || send.is_done() && recv.is_done());
+    }
+    let (to_b, to_c, of_a) = (a.peer_stats(ab.peer()), a.peer_stats(ac.peer()), b.peer_stats(ba.peer()));
+    assert_eq!((to_b.tx_bytes, to_b.rx_bytes, to_c.tx_bytes, of_a.rx_bytes), (50_100, 0, 7, 50_100));
+    assert_eq!(to_c.tx_pkts, 1, "the message alone: it was not heard yet");
+    assert_eq!(of_a.rx_pkts, to_b.tx_pkts);
+    let all: u64 = a.stats().tx_pkts.iter().sum();
+    assert_eq!(to_b.tx_pkts + to_c.tx_pkts, all, "every packet is some peer's");
+}
+
+#[test]
+fn puts_and_gets_are_counted_at_both_ends() {
+    let pair = Pair::on("soft");
+    let mem = pair.b.mem_alloc(100_000, Access::all()).unwrap();
+    let rkey = ucp::Rkey::of_key(mem.key());
+    let mut put = pair.ab.put(bytes(1, 30_000), mem.addr(), &rkey);
+    let mut get = pair.ab.get(vec![0; 5_000], mem.addr(), &rkey);
+    let mut flush = pair.ab.flush();
+    pair.until(|| put.is_done() && get.is_done() && flush.is_done());
+    let (here, there) = (pair.a.peer_stats(pair.ab.peer()), pair.b.peer_stats(pair.ba.peer()));
+    assert_eq!((here.tx_bytes, here.rx_bytes), (30_000, 5_000));
+    assert_eq!((there.rx_bytes, there.tx_bytes), (30_000, 5_000));
+}
+
+#[test]
+fn a_report_is_written_when_the_worker_ends() {
+    let dir = std::env::temp_dir().join(format!("ucp-stats-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let dest = format!("file:{}/%p.txt", dir.display());
+    let source = Source::empty().with("UCX_TLS", "self").with("UCX_STATS_DEST", &dest);
+    let worker = Context::configured(source.clone()).unwrap().worker().unwrap();
+    let ep = worker.connect(&worker.address(), EpParams::default()).unwrap();
+    ep.tag_send_blocking(1, b"12345").unwrap();
+    worker.tag_recv_blocking(1, EXACT, &mut [0; 5]).unwrap();
+    let by_call = worker.report().to_string();
+    let path = dir.join(format!("{}.txt", std::process::id()));
+    assert!(!path.exists(), "not yet");
+    drop((ep, worker));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, by_call, "nothing happened in between");
+    for line in [
+        "sent eager: 1 messages, 5 bytes",
+        "received eager: 1 messages, 5 bytes",
+        "tx EAGER_TAGRTM: 1 packets",
+        "tx HANDSHAKE: 1 packets",
+        "peer 0 connid ",
+    ] {
+        assert!(text.contains(line), "{line} in:\n{text}");
+    }
+    assert!(!text.contains("longcts"), "zeros are left out:\n{text}");
+    std::fs::remove_dir_all(&dir).unwrap();
+
+    let silent = source.with("UCX_STATS_TRIGGER", "signal:USR1");
+    drop(Context::configured(silent).unwrap().worker().unwrap());
+    assert!(!dir.exists(), "only on a signal");
+}
+
+#[test]
+fn what_does_not_fit_is_said_when_the_worker_is_opened() {
+    let open = |key: &str, value: &str| {
+        let source =
+            Source::empty().with("UCX_TLS", "self").with("UCX_STATS_DEST", "stderr").with(key, value);
+        Context::configured(source).unwrap().worker().unwrap_err().to_string()
+    };
+    assert!(open("UCX_STATS_DEST", "nowhere").contains("stdout, stderr or file:PATH"));
+    assert!(open("UCX_STATS_TRIGGER", "signal:KILL").contains("USR1 or USR2"));
+}

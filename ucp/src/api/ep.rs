@@ -475,6 +475,7 @@ impl super::core::Core {
     /// Ends the unfinished operations to a peer with an error.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
+        engine.give_up_all(&mut wire, peer);
         engine.on_peer_fault(&mut wire, peer, Fault::Gone);
     }
 }

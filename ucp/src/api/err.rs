@@ -56,6 +56,9 @@ pub enum Error {
     /// The remote key does not allow this: another range, or another kind of access.
     #[error("remote key does not allow this access")]
     RemoteAccess,
+    /// It gave up its part of the operation; the code is its own (libfabric: `prov_errno`).
+    #[error("peer gave the operation up (its code {0})")]
+    Aborted(u32),
     /// It cannot do this: an old release, or one set up to receive in another way.
     #[error("not supported by the peer")]
     Unsupported,
@@ -77,7 +80,7 @@ impl Error {
             Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Closed | NoMessage => {
                 Blame::Caller
             }
-            PeerGone(_) | Unreachable(_) | TimedOut | RemoteAccess | Unsupported => Blame::Peer,
+            PeerGone(_) | Unreachable(_) | TimedOut | RemoteAccess | Aborted(_) | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
         }
@@ -96,7 +99,7 @@ impl Error {
             PeerGone(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,
             TimedOut => Status::EndpointTimeout,
-            RemoteAccess => Status::Rejected,
+            RemoteAccess | Aborted(_) => Status::Rejected,
             Unsupported => Status::Unsupported,
             Device(_) => Status::IoError,
             Exhausted => Status::NoMemory,
@@ -124,6 +127,7 @@ impl From<OpError> for Error {
             OpError::Unknown => Error::NoMessage,
             OpError::Unsupported => Error::Unsupported,
             OpError::Access => Error::RemoteAccess,
+            OpError::Aborted(code) => Error::Aborted(code),
             OpError::NoResource => Error::Exhausted,
             OpError::Peer(peer, fault) => Error::of_peer(peer, fault),
         }
@@ -190,6 +194,7 @@ mod tests {
             Unreachable(PEER),
             TimedOut,
             Device(7),
+            Aborted(4127),
         ];
         for e in all {
             assert!(e.status().is_err(), "{e}");

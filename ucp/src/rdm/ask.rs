@@ -258,6 +258,9 @@ pub enum OpError {
     /// Peer: its memory may not be reached like this.
     #[error("remote key does not allow this access")]
     Access,
+    /// Peer: it gave up its part of the operation, for this reason of its own.
+    #[error("peer gave the operation up (its code {0})")]
+    Aborted(u32),
     /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
     #[error("not supported by the peer")]
     Unsupported,

@@ -67,13 +67,15 @@ use multi::Multi;
 use op::one::Ones;
 use op::reading::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
-use op::table::Table;
+use op::table::{Receives, Sends, Table};
 use op::tx::TxOp;
 use order::{Share, Turn, turn};
 use peer::{Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
-use rooms::{atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread};
+use rooms::{
+    atomic, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt, write, writeread,
+};
 use stats::ByPeer;
 
 pub use ask::*;
@@ -93,8 +95,8 @@ pub struct Engine {
     wires: Vec<OwnWire>,
     ident: Ident,
     peers: Peers,
-    tx: Table<TxOp>,
-    rx: Table<RxOp>,
+    tx: Sends<TxOp>,
+    rx: Receives<RxOp>,
     inflows: Table<Inflow>,
     readings: Table<Reading>,
     one: Ones,
@@ -147,8 +149,8 @@ impl Engine {
             wires: Vec::new(),
             ident: Ident::new(),
             peers: Peers::default(),
-            tx: Table::new(),
-            rx: Table::new(),
+            tx: Sends::new(),
+            rx: Receives::new(),
             inflows: Table::new(),
             readings: Table::new(),
             one: Ones::new(),
@@ -304,6 +306,7 @@ impl Engine {
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::LongRead => longread::on_recv(self, w, a),
             Room::ReadNack => readnack::on_recv(self, w, a),
+            Room::PeerError => peererror::on_recv(self, w, a),
             Room::Handshake => handshake::on_recv(self, w, a),
             Room::Receipt => receipt::on_recv(self, w, a),
             Room::Write => write::on_recv(self, w, a),

@@ -22,6 +22,7 @@ use super::peer::Was;
 use super::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RailKeys, RmaRow};
 use super::room::Sync;
 use super::rooms::write;
+use crate::wire::ctl::ErrorRef;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
 
 /// Stands in a peer's queue for a fence.
@@ -39,14 +40,17 @@ impl Engine {
     }
 
     /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers were doing
-    /// with it is dropped.
+    /// with it is dropped, and they are told if they know PEER_ERROR.
     pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
         let Some(region) = self.mem.remove(key) else { return false };
         let users: Vec<_> = self.one.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
         for id in users {
-            let reading = self.one.remove(id).and_then(|one| one.reading);
-            if let Some(reading) = reading {
+            let Some(one) = self.one.remove(id) else { continue };
+            if let Some(reading) = one.reading {
                 self.drop_reading(w, reading);
+            }
+            if let (Some(theirs), false) = (one.theirs, one.orphan) {
+                self.tell_error(w, one.peer, ErrorRef::Op(theirs), OpError::Access);
             }
         }
         true
@@ -167,7 +171,8 @@ impl Engine {
         }
     }
 
-    /// Cancels an operation of which no packet has gone out; its `Out` says `Cancelled`. False: too late.
+    /// Cancels an operation of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
+    /// [`Engine::give_up`].
     pub fn cancel_one(&mut self, op: OpId) -> bool {
         match self.one.get(op.0) {
             Some(one) if one.state == OneState::Queued && one.is_ours() && !one.told => {

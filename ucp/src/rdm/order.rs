@@ -72,6 +72,15 @@ impl Early {
         true
     }
 
+    /// The message with this id does not come, whatever has come of it: its turn passes without it.
+    pub fn skip(&mut self, hold: &mut Hold, msg_id: u32) {
+        let spare = &mut self.spare;
+        let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
+        chain.drain(..).for_each(|waiting| hold.release(waiting.packet));
+        // No packet parses from no bytes; and nothing may share the id with it.
+        chain.push(Waiting { packet: hold.keep(&[]), share: Share::Alone });
+    }
+
     /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back to `hold` by the caller.
     pub fn take(&mut self, msg_id: u32, out: &mut Vec<Held>) -> bool {
         let Some(mut chain) = self.chains.remove(&msg_id) else { return false };

@@ -15,7 +15,9 @@ use super::op::tx::{TxOp, TxState};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_classes, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
-use super::rooms::{atomic, direct, eager, handshake, longcts, longread, medium, read, readnack, receipt};
+use super::rooms::{
+    atomic, direct, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt,
+};
 use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
 /// What one step for a peer came to.
@@ -80,7 +82,7 @@ impl Engine {
             window: 0,
             peer: to,
             msg_id: 0,
-            recv_id: 0,
+            recv_id: None,
             row,
             sync: s.sync,
             reg: None,
@@ -105,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late.
+    /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
+    /// [`Engine::give_up`].
     pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
         match self.tx.get(op.0) {
             Some(tx) if tx.state == TxState::Queued => {
@@ -363,6 +366,7 @@ impl Engine {
             Ctl::ReadNack { send_id, recv_id } => readnack::push(self, w, to, send_id, recv_id),
             Ctl::Again(id) => readnack::push_again(self, w, to, id),
             Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
+            Ctl::Error { what, code } => peererror::push(self, w, to, what, code),
             Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
             Ctl::ReadRsp(id) => read::push_answer(self, w, to, id),
             Ctl::AtomRsp(id) => atomic::push_answer(self, w, to, id),
@@ -405,7 +409,9 @@ impl Engine {
             Ok(_) => {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.by_peer.of(to).tx_pkts += 1;
-                self.peers[to].was |= Was::POSTED;
+                // [M10.2]
+                let was = if ty == PktType::HANDSHAKE { Was::POSTED } else { Was::POSTED.union(Was::ASKED) };
+                self.peers[to].was |= was;
                 Ok(())
             }
             Err(refused) => {

@@ -14,6 +14,7 @@ use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
 use super::rails::Mates;
+use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr};
 
 bitflags! {
@@ -46,6 +47,8 @@ bitflags! {
         const BLOCKED = Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits();
         /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
         const GAP = 1 << 11;
+        /// A packet to it other than our HANDSHAKE was accepted by the wire.
+        const ASKED = 1 << 15;
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
     }
@@ -138,6 +141,13 @@ pub enum Ctl {
         send_id: u32,
         /// Ours.
         recv_id: u32,
+    },
+    /// A PEER_ERROR.
+    Error {
+        /// What has ended here.
+        what: ErrorRef,
+        /// Why.
+        code: u32,
     },
     /// A RECEIPT.
     Receipt {

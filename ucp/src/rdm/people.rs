@@ -5,7 +5,7 @@ use super::Engine;
 use super::ask::{OpError, Out, PeerView, WireId};
 use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
-use super::op::rx::{Role, RxState, Unexpected};
+use super::op::rx::{Role, RxOp, RxState, Unexpected};
 use super::peer::{Peer, Was};
 use super::room::{Kind, Row};
 use crate::wire::{Packet, RawAddr};
@@ -119,11 +119,32 @@ impl Engine {
     }
 
     /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
-    /// the wire has been [quiet](Engine::on_quiet).
-    pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
-        if self.peers.get(peer).is_some() {
-            self.fail_peer(w, peer, fault);
+    /// the wire has been [quiet](Engine::on_quiet). But when nothing was sent to it but our HANDSHAKE, and nothing here
+    /// waits for it, that is forgotten: it said what it had to say, and has left.
+    // [M10.2]
+    pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
+        if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
+            self.stats.rare.handshakes_lost += 1;
+            return;
         }
+        self.fail_peer(w, id, fault);
+    }
+
+    /// Whether a receive, or something that the peer has begun, needs it.
+    fn is_awaited(&self, id: PeerId) -> bool {
+        let needs_it = |op: &RxOp| match op.state {
+            RxState::Posted(_) => op.only == Some(id),
+            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
+        };
+        let is_broken = |held: &Unexpected| {
+            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            held.envelope.from == id && missing
+        };
+        self.rx.iter().any(|(_, op)| needs_it(op))
+            || self.unexpected.iter().any(|(_, held)| is_broken(held))
+            || self.one.iter().any(|(_, one)| one.peer == id)
     }
 
     /// Why nothing of this peer can come any more, if so.
@@ -207,7 +228,7 @@ impl Engine {
         sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
         self.end_ones(w, id, error);
 
-        let needs_it = |op: &super::op::rx::RxOp| match op.state {
+        let needs_it = |op: &RxOp| match op.state {
             RxState::Posted(_) => which == Ends::All && op.only == Some(id),
             RxState::Matched(inflow) => {
                 self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id && ends(i.envelope.row))

@@ -13,6 +13,7 @@ pub const fn ours(rdma: Rdma) -> Features {
     let all = Features::DELIVERY_COMPLETE
         .union(Features::CONNID)
         .union(Features::READ_NACK)
+        .union(Features::PEER_ERROR)
         .union(Features::CLASSES);
     let all = match rdma.read {
         0 => all,
@@ -112,6 +113,12 @@ pub const fn takes_untagged(features: Features) -> bool {
     !features.contains(Features::USER_RECV_QP)
 }
 
+/// May this peer be told what has failed here?
+// [M10.3]
+pub const fn takes_errors(features: Features) -> bool {
+    features.contains(Features::PEER_ERROR)
+}
+
 /// May messages of our own classes be sent to this peer?
 #[inline]
 pub const fn takes_classes(features: Features) -> bool {
@@ -140,10 +147,10 @@ mod tests {
     // [M3.10]
     #[test]
     fn our_word_is_what_we_do() {
-        assert_eq!(ours(Rdma::NONE).bits(), 0x4a | 1 << 63);
-        assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x5b | 1 << 63);
-        assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x7b | 1 << 63);
-        assert_eq!(ours(Rdma { read: 0, write: 1, write_imm: false }).bits(), 0x4a | 1 << 63);
+        assert_eq!(ours(Rdma::NONE).bits(), 0x24a | 1 << 63);
+        assert_eq!(ours(Rdma { read: 1, ..Rdma::NONE }).bits(), 0x25b | 1 << 63);
+        assert_eq!(ours(Rdma { read: 1, write: 1, write_imm: true }).bits(), 0x27b | 1 << 63);
+        assert_eq!(ours(Rdma { read: 0, write: 1, write_imm: false }).bits(), 0x24a | 1 << 63);
     }
 
     // [M8.9]

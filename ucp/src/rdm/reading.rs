@@ -16,6 +16,7 @@ use super::rails::{Striped, Way};
 use super::room::{Push, Row};
 use super::rooms::direct;
 use crate::wire::Features;
+use crate::wire::ctl::ErrorRef;
 
 /// Reads of one message, or write, under way at a time.
 const IN_FLIGHT: u32 = 4;
@@ -222,7 +223,7 @@ impl Engine {
                 }
                 // [M7.5]
                 if !peer.features.contains(Features::READ_NACK) {
-                    self.fail_reading(w, id, OpError::Unsupported);
+                    self.refuse_reading(w, id);
                 } else {
                     self.nack_reading(w, id);
                 }
@@ -275,6 +276,22 @@ impl Engine {
         self.peers[reading.peer].work().parts.insert(msg_id, Part::Rx(rx));
         if complete {
             self.control(w, reading.peer, Ctl::ReadNack { send_id, recv_id: rx.raw() });
+        }
+    }
+
+    /// The sender cannot be asked to send: both ends give up, if the sender can be told.
+    fn refuse_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let (peer, to) = match self.readings.get(id) {
+            Some(reading) => (reading.peer, reading.to.unwrap_or(SlotId::NONE)),
+            None => return,
+        };
+        let send_id = match is_one(to) {
+            true => self.one.get(to).and_then(|one| one.theirs),
+            false => self.inflow(to).map(|(_, inflow)| inflow.envelope.send_id),
+        };
+        self.fail_reading(w, id, OpError::Unsupported);
+        if let Some(send_id) = send_id {
+            self.tell_error(w, peer, ErrorRef::Op(send_id), OpError::Unsupported);
         }
     }
 

@@ -174,6 +174,8 @@ pub enum Room {
     LongRead,
     /// `rooms::readnack`.
     ReadNack,
+    /// `rooms::peererror`.
+    PeerError,
     /// `rooms::handshake`.
     Handshake,
     /// `rooms::receipt`.

@@ -3,11 +3,11 @@
 
 use super::room::{PktRow, Room};
 use super::rooms::{
-    atomic, eager, handshake, longcts, longread, medium, read, readnack, receipt, write, writeread,
+    atomic, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt, write, writeread,
 };
 use crate::wire::PktType;
 
-const ROOMS: [&[PktRow]; 11] = [
+const ROOMS: [&[PktRow]; 12] = [
     &eager::ROWS,
     &medium::ROWS,
     &longcts::ROWS,
@@ -15,6 +15,7 @@ const ROOMS: [&[PktRow]; 11] = [
     &readnack::ROWS,
     &handshake::ROWS,
     &receipt::ROWS,
+    &peererror::ROWS,
     &write::ROWS,
     &writeread::ROWS,
     &read::ROWS,

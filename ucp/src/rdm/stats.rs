@@ -61,6 +61,12 @@ ucs::counters! {
         nacks_sent,
         /// READ_NACKs received: messages of ours that were sent after all.
         nacks_received,
+        /// PEER_ERRORs sent: operations of peers that ended here.
+        errors_sent,
+        /// PEER_ERRORs received that named an operation or a message.
+        errors_received,
+        /// HANDSHAKEs that could not be delivered, to peers that nothing else was sent to.
+        handshakes_lost,
         /// Triggers (empty EAGER_RTW) sent.
         triggers,
         /// Triggers received.

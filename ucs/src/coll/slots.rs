@@ -61,6 +61,10 @@ pub const WHOLE: u8 = 0;
 pub const LOWER: u8 = 1;
 /// Ids whose top bit is set only.
 pub const UPPER: u8 = 2;
+/// The half of [`LOWER`] whose second bit from the top is clear.
+pub const LOWER_EVEN: u8 = 3;
+/// The half of [`LOWER`] whose second bit from the top is set.
+pub const LOWER_ODD: u8 = 4;
 
 /// Slab with generation ids. `INDEX_BITS` of the 32 id bits name the slot, the rest count its reuses.
 ///
@@ -75,11 +79,19 @@ pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
 }
 
 impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
-    const SPLIT_OK: () = assert!(INDEX_BITS >= 1 && INDEX_BITS <= 30, "index needs 1 to 30 bits");
+    const SPLIT_OK: () = {
+        let most = if HALF == LOWER_EVEN || HALF == LOWER_ODD { 29 } else { 30 };
+        assert!(
+            INDEX_BITS >= 1 && INDEX_BITS <= most,
+            "index needs 1 to 30 bits, or 29 where halves are halved"
+        );
+    };
     const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
     /// First generation and the one behind the last. Zero is skipped: id 0 stays "none".
     const GENERATIONS: (u32, u32) = match HALF {
         LOWER => (1, 1 << (31 - INDEX_BITS)),
+        LOWER_EVEN => (1, 1 << (30 - INDEX_BITS)),
+        LOWER_ODD => (1 << (30 - INDEX_BITS), 1 << (31 - INDEX_BITS)),
         UPPER => (1 << (31 - INDEX_BITS), 1 << (32 - INDEX_BITS)),
         _ => (1, 1 << (32 - INDEX_BITS)),
     };

@@ -18,11 +18,17 @@ use crate::wire::ctl::{Cts, CtsFor};
 use crate::wire::{Iovs, PktType};
 
 impl Engine {
-    /// The memory a request names, or a dropped packet.
-    pub(in crate::rdm) fn reach(&mut self, a: &Arrival<'_>, iovs: &Iovs, need: Access) -> Option<Spans> {
+    /// The memory a request names, or a refusal.
+    pub(in crate::rdm) fn reach<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        iovs: &Iovs,
+        need: Access,
+    ) -> Option<Spans> {
         let spans = self.mem.resolve(self.peers[a.peer].wire, iovs, need);
         if spans.is_none() {
-            self.drop_packet(a, Reason::BadAccess);
+            self.refuse_request(w, a, Reason::BadAccess);
         }
         spans
     }
@@ -182,11 +188,11 @@ impl Engine {
         }
     }
 
-    /// Keeps what a peer has asked of us until it is done; `None` (and a dropped packet) if there is no room.
-    pub(in crate::rdm) fn serve(&mut self, a: &Arrival<'_>, one: One) -> Option<SlotId> {
+    /// Keeps what a peer has asked of us until it is done; `None` (and a refusal) if there is no room.
+    pub(in crate::rdm) fn serve<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, one: One) -> Option<SlotId> {
         let id = self.one.insert(one).ok();
         if id.is_none() {
-            self.drop_packet(a, Reason::NoRoom);
+            self.refuse_request(w, a, Reason::NoRoom);
         }
         id
     }

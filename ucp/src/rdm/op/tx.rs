@@ -48,8 +48,8 @@ pub struct TxOp {
     pub peer: PeerId,
     /// Valid once a packet is out.
     pub msg_id: u32,
-    /// The receiver's id, from its CTS.
-    pub recv_id: u32,
+    /// The receiver's id, once its CTS has told it.
+    pub recv_id: Option<u32>,
     /// How it is sent.
     pub row: Row,
     /// When it is complete.

@@ -82,13 +82,13 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
         RtaKind::Compare { .. } => (Form::Compare, RmaRow::CompareAtomic),
     };
     let (Some(op), Some(ty)) = (rta.op(), rta.datatype()) else {
-        return e.drop_packet(a, Reason::Unsupported);
+        return e.refuse_request(w, a, Reason::Unsupported);
     };
     // [M9.4]
     if !amo::has_form(op, form) || !amo::has_type(op, ty) {
-        return e.drop_packet(a, Reason::Unsupported);
+        return e.refuse_request(w, a, Reason::Unsupported);
     }
-    let Some(spans) = e.reach(a, &rta.rma_iov, Access::ATOMIC) else { return };
+    let Some(spans) = e.reach(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
     let (len, answer) = (spans.len(), AtomRsp::LEN as u64 + spans.len());
     let sound = match form {
         _ if op == AtomicOp::Read => true,
@@ -98,7 +98,7 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
     // [M9.2]
     let whole = spans.lens().all(|piece| piece.is_multiple_of(ty.size()));
     if !sound || !whole || (form != Form::Write && answer > w.mtu(a.peer) as u64) {
-        return e.drop_packet(a, Reason::BadAccess);
+        return e.refuse_request(w, a, Reason::BadAccess);
     }
     match rta.kind {
         RtaKind::Write => {
@@ -113,7 +113,7 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
             // Nothing is computed that could not be answered.
             let mut one = One::new(a.peer, Job::Answer(Default::default()), row, len);
             one.theirs = Some(recv_id);
-            let Some(id) = e.serve(a, one) else { return };
+            let Some(id) = e.serve(w, a, one) else { return };
             let mut old = std::mem::take(&mut e.old);
             old.clear();
             compute(&spans, op, ty, payload, |element| old.extend_from_slice(element));

@@ -87,7 +87,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 // [M3.6]
 pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, buf, at_byte, recv_id) = (op.peer, op.buf, op.sent, op.recv_id);
+    let (to, buf, at_byte, recv_id) = (op.peer, op.buf, op.sent, op.recv_id.unwrap_or(0));
     // [M5.6]
     let len = op.window.min(flow::data_per_packet(w.mtu(to)));
     if len == 0 {
@@ -166,7 +166,7 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     }
     // Replaces what was left, of which there is none from a peer that keeps to the rules.
     op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
-    op.recv_id = cts.recv_id;
+    op.recv_id = Some(cts.recv_id);
     if !std::mem::replace(&mut op.in_data_queue, true) {
         e.peers[a.peer].work().grants.push_back(id);
     }

@@ -1,7 +1,5 @@
 //! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call rooms; what they share is
 //! in `incoming`, `outgoing`, `onesided`, `reading` and `flow`.
-//!
-//! Still to come, each a file here and its rows: peer_error.
 
 pub(super) mod atomic;
 pub(super) mod direct;
@@ -10,6 +8,7 @@ pub(super) mod handshake;
 pub(super) mod longcts;
 pub(super) mod longread;
 pub(super) mod medium;
+pub(super) mod peererror;
 pub(super) mod read;
 pub(super) mod readnack;
 pub(super) mod receipt;

@@ -74,7 +74,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 
 /// A peer reads our memory.
 fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
-    let Some(spans) = e.reach(a, &rtr.rma_iov, Access::READ) else { return };
+    let Some(spans) = e.reach(w, a, &rtr.rma_iov, Access::READ) else { return };
     let len = spans.len();
     let room = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
     // [M8.4]
@@ -83,13 +83,13 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
         ReadKind::LongCts => (RmaRow::LongCtsRead, u64::from(rtr.recv_length).min(len)),
     };
     if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
-        return e.drop_packet(a, Reason::BadWindow);
+        return e.refuse_request(w, a, Reason::BadWindow);
     }
     let mut one = One::new(a.peer, Job::Load(spans), row, len);
     one.state = OneState::Moving;
     one.theirs = Some(rtr.recv_id);
     one.window = window;
-    if let Some(id) = e.serve(a, one) {
+    if let Some(id) = e.serve(w, a, one) {
         e.control(w, a.peer, Ctl::ReadRsp(id));
     }
 }

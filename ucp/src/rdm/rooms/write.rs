@@ -132,7 +132,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         e.stats.rare.triggered += 1;
         return;
     }
-    let Some(spans) = e.reach(a, &rtw.rma_iov, Access::WRITE) else { return };
+    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
     let cq_data = rtw.opts.cq_data;
     match rtw.body {
         RtwBody::Eager => {
@@ -160,7 +160,7 @@ fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut
     one.cq_data = rtw.opts.cq_data;
     one.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
     one.cover.add(0, rtw.payload.len() as u64);
-    if let Some(id) = e.serve(a, one) {
+    if let Some(id) = e.serve(w, a, one) {
         e.control(w, a.peer, Ctl::Cts(id));
     }
 }

@@ -78,20 +78,20 @@ fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, NoReg>
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::Rtw(rtw) = a.packet else { return };
     let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return };
-    let Some(spans) = e.reach(a, &rtw.rma_iov, Access::WRITE) else { return };
+    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
     let len = spans.len();
     // [M7.10]
     if read_iov.total().is_none_or(|total| total < len) {
-        return e.drop_packet(a, Reason::BadSegment);
+        return e.refuse_request(w, a, Reason::BadSegment);
     }
     let Ok(reading) = e.readings.insert(Reading::new(a.peer, read_iov, 0)) else {
-        return e.drop_packet(a, Reason::NoRoom);
+        return e.refuse_request(w, a, Reason::NoRoom);
     };
     let mut one = One::new(a.peer, Job::Store(spans), RmaRow::LongReadWrite, len);
     one.state = OneState::BeingRead;
     one.theirs = Some(send_id);
     one.cq_data = rtw.opts.cq_data;
-    match e.serve(a, one) {
+    match e.serve(w, a, one) {
         Some(id) => e.start_reading_write(w, reading, id),
         None => drop(e.readings.remove(reading)),
     }

@@ -3,6 +3,7 @@
 mod backoff;
 mod classes;
 mod direct;
+mod errors;
 mod flood;
 mod hostile;
 mod matched;

@@ -1,0 +1,271 @@
+//! PEER_ERROR: an operation has ended at one end, and the other is told, if it knows the packet (bit 9). A receiver names
+//! the sender's operation, a sender the receiver's, or before it knows that, its message. Without the packet the other
+//! end would wait for ever (RDM v4, wire facts 9.3).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::ask::OpError;
+use crate::rdm::event::Reason;
+use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::op::OpId;
+use crate::rdm::op::one::{Job, OneState, is_one};
+use crate::rdm::op::tx::TxState;
+use crate::rdm::order::{Turn, turn};
+use crate::rdm::peer::{Ctl, Part, Was};
+use crate::rdm::quirks::takes_errors;
+use crate::rdm::room::{Arrival, PktRow, Room};
+use crate::wire::ctl::{ErrorRef, PeerError};
+use crate::wire::rta::RtaKind;
+use crate::wire::rtw::RtwBody;
+use crate::wire::{Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 1] =
+    [PktRow { ty: PktType::PEER_ERROR, room: Room::PeerError, order: None }];
+
+/// libfabric's code for memory that a request may not reach.
+const NO_ACCESS: u32 = 4111;
+/// libfabric's code for an operation that its peer has given up.
+const GIVEN_UP: u32 = 4127;
+
+/// Sends one.
+pub(in crate::rdm) fn push<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    what: ErrorRef,
+    code: u32,
+) -> Result<(), Refused> {
+    let hdr = PeerError { what, prov_errno: code, connid: Some(e.own(&e.peers[to]).connid) };
+    e.post(w, to, PktType::PEER_ERROR, PeerError::LEN, |slot| hdr.write(slot))?;
+    e.stats.rare.errors_sent += 1;
+    Ok(())
+}
+
+/// A peer has ended its part of an operation, or does not send a message.
+// [M10.4]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::PeerError(hdr) = a.packet else { return };
+    let error = match hdr.prov_errno {
+        NO_ACCESS => OpError::Access,
+        code => OpError::Aborted(code),
+    };
+    let known = match hdr.what {
+        ErrorRef::Op(id) => e.end_named(w, a.peer, SlotId::from_raw(id), error),
+        ErrorRef::Msg(id) | ErrorRef::Skip(id) => e.end_message(w, a.peer, id, error),
+    };
+    match known {
+        true => e.stats.rare.errors_received += 1,
+        false => e.drop_packet(a, Reason::BadId),
+    }
+}
+
+/// The requester's id of what a packet asks for, if it would hear of the end by it.
+fn asked_by(packet: &Packet<'_>) -> Option<u32> {
+    match packet {
+        Packet::Rtw(rtw) => match rtw.body {
+            RtwBody::Eager => rtw.receipt,
+            RtwBody::LongCts { send_id, .. } | RtwBody::LongRead { send_id, .. } => Some(send_id),
+        },
+        Packet::Rtr(rtr) => Some(rtr.recv_id),
+        Packet::Rta(rta, _) => match rta.kind {
+            RtaKind::Write => None,
+            RtaKind::DcWrite { send_id } => Some(send_id),
+            RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => Some(recv_id),
+        },
+        _ => None,
+    }
+}
+
+impl Engine {
+    /// Tells a peer that something has ended here, if it understands that.
+    // [M10.3]
+    pub(in crate::rdm) fn tell_error<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        what: ErrorRef,
+        why: OpError,
+    ) {
+        if self.may_tell(to) {
+            let code = if why == OpError::Access { NO_ACCESS } else { GIVEN_UP };
+            self.control(w, to, Ctl::Error { what, code });
+        }
+    }
+
+    fn may_tell(&self, to: PeerId) -> bool {
+        let peer = &self.peers[to];
+        peer.was.contains(Was::MET) && takes_errors(peer.features)
+    }
+
+    /// Does not do what a peer asks for: reported here, and to the peer if it understands that.
+    // [M8.1]
+    #[cold]
+    pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: Reason) {
+        self.drop_packet(a, why);
+        let error = if why == Reason::BadAccess { OpError::Access } else { OpError::NoResource };
+        if let Some(id) = asked_by(a.packet) {
+            self.tell_error(w, a.peer, ErrorRef::Op(id), error);
+        }
+    }
+
+    /// Gives up a send, put or get of which something is out and something is not: the peer is told, its receive (if there
+    /// is one) ends with [`OpError::Aborted`], ours with `Cancelled`. False, and nothing happens: nothing is out yet
+    /// (cancel it), or all is, or the peer cannot be told.
+    // [M10.3]
+    pub fn give_up<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
+        if is_one(op.0) { self.give_up_one(w, op.0) } else { self.give_up_send(w, op.0) }
+    }
+
+    /// Gives up everything of ours that is under way with a peer, as far as it can be told.
+    pub fn give_up_all<W: Wire>(&mut self, w: &mut W, peer: PeerId) {
+        let sends = self.tx.iter().filter(|(_, op)| op.peer == peer).map(|(id, _)| id);
+        let ones = self.one.iter().filter(|(_, one)| one.peer == peer).map(|(id, _)| id);
+        for id in sends.chain(ones).collect::<Vec<_>>() {
+            self.give_up(w, OpId(id));
+        }
+    }
+
+    fn give_up_send<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
+        let Some(op) = self.tx.get(id) else { return false };
+        let (to, msg_id) = (op.peer, op.msg_id);
+        let what = match (op.state, op.recv_id) {
+            (TxState::Queued | TxState::AllOut | TxState::Ended, _) => return false,
+            (TxState::Granted, Some(recv_id)) => ErrorRef::Op(recv_id),
+            (TxState::Granted, None) => ErrorRef::Skip(msg_id),
+            (TxState::Sending | TxState::Exposed | TxState::Nacked, _) => ErrorRef::Msg(msg_id),
+        };
+        if !self.may_tell(to) {
+            return false;
+        }
+        self.tell_error(w, to, what, OpError::Cancelled);
+        self.finish_tx(w, id, Err(OpError::Cancelled));
+        true
+    }
+
+    fn give_up_one<W: Wire>(&mut self, w: &mut W, id: SlotId) -> bool {
+        let Some(one) = self.one.get(id) else { return false };
+        let under_way = one.state == OneState::Moving && one.is_ours() && !one.told && one.flying == 0;
+        let (Some(theirs), true) = (one.theirs, under_way) else { return false };
+        let to = one.peer;
+        if !self.may_tell(to) {
+            return false;
+        }
+        self.tell_error(w, to, ErrorRef::Op(theirs), OpError::Cancelled);
+        self.finish_one(id, Err(OpError::Cancelled));
+        true
+    }
+
+    /// Ends what `id` names of ours, if the peer has a part in it and may know the id.
+    fn end_named<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
+        if is_one(id) {
+            return self.end_named_one(w, from, id, error);
+        }
+        if self.tx.get(id).is_some_and(|op| op.peer == from && op.state != TxState::Queued) {
+            self.finish_tx(w, id, Err(error));
+            return true;
+        }
+        let matched = self.inflow(id).is_some_and(|(_, inflow)| inflow.envelope.from == from);
+        if matched {
+            self.fail_matched(w, id, error);
+        }
+        matched
+    }
+
+    fn end_named_one<W: Wire>(&mut self, w: &mut W, from: PeerId, id: SlotId, error: OpError) -> bool {
+        let Some(one) = self.one.get(id) else { return false };
+        // What a device does by itself no peer can know of, nor what is not out, nor the number of an answer.
+        let unknown = one.flying > 0 || one.orphan || one.state == OneState::Queued;
+        if one.peer != from || unknown || matches!(one.job, Job::Answer(_)) {
+            return false;
+        }
+        let reading = one.reading;
+        if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+            if let Some(one) = self.one.get_mut(id) {
+                one.orphan = true;
+            }
+            return true;
+        }
+        self.finish_one(id, Err(error));
+        true
+    }
+
+    /// Ends the message with this id, wherever it has come; one that has not come is not waited for.
+    fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
+        let peer = &mut self.peers[from];
+        match turn(peer.next_rx, msg_id) {
+            Turn::Now => {
+                peer.next_rx = msg_id.wrapping_add(1);
+                if peer.was.contains(Was::EARLY) {
+                    self.release_early(w, from);
+                }
+                return true;
+            }
+            Turn::Early => {
+                peer.was |= Was::EARLY;
+                peer.work().early.skip(&mut self.hold, msg_id);
+                return true;
+            }
+            Turn::Past => {}
+        }
+        match self.find_message(from, msg_id) {
+            Some(Part::Rx(rx)) => self.fail_matched(w, rx, error),
+            Some(Part::Held(held)) => self.drop_unexpected(w, held, error),
+            None => return false,
+        }
+        true
+    }
+
+    /// A message of this peer that has come, but not as a whole.
+    fn find_message(&self, from: PeerId, msg_id: u32) -> Option<Part> {
+        let parts = self.peers[from].work.as_ref().and_then(|work| work.parts.get(&msg_id).copied());
+        let matched = || {
+            let of = |id| self.inflows.get(id).map(|inflow| (inflow.envelope.from, inflow.envelope.msg_id));
+            let mut all = self.rx.iter().filter(|(_, op)| op.inflow().and_then(of) == Some((from, msg_id)));
+            all.next().map(|(id, _)| Part::Rx(id))
+        };
+        let held = || {
+            let mut all = self.unexpected.iter().filter(|(_, held)| {
+                let envelope = &held.envelope;
+                let missing = held.cover.arrived() < envelope.len || held.reading.is_some();
+                envelope.from == from && envelope.msg_id == msg_id && missing
+            });
+            all.next().map(|(id, _)| Part::Held(id))
+        };
+        parts.or_else(matched).or_else(held)
+    }
+
+    /// The rest of a message that a receive has matched does not come.
+    fn fail_matched<W: Wire>(&mut self, w: &mut W, rx: SlotId, error: OpError) {
+        let Some((_, inflow)) = self.inflow(rx) else { return };
+        let (from, msg_id, reading) = (inflow.envelope.from, inflow.envelope.msg_id, inflow.reading);
+        self.forget_part(from, msg_id, Part::Rx(rx));
+        if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+            return;
+        }
+        self.fail_rx(rx, error);
+    }
+
+    /// The rest of a message that nobody has received does not come.
+    fn drop_unexpected<W: Wire>(&mut self, w: &mut W, id: SlotId, error: OpError) {
+        let Some(held) = self.unexpected.remove(id) else { return };
+        let (from, msg_id) = (held.envelope.from, held.envelope.msg_id);
+        if let Some(place) = held.queued {
+            self.queues[held.kind as usize].arrived.remove(place);
+        }
+        held.parts.drain(|_, bytes| self.hold.release_part(bytes));
+        if let Some(reading) = held.reading {
+            self.stop_reading(w, reading, error);
+        }
+        self.forget_part(from, msg_id, Part::Held(id));
+        self.forget_unexpected(from);
+    }
+
+    fn forget_part(&mut self, from: PeerId, msg_id: u32, part: Part) {
+        if let Some(work) = &mut self.peers[from].work
+            && work.parts.get(&msg_id) == Some(&part)
+        {
+            work.parts.remove(&msg_id);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! PEER_ERROR in all its kinds, sent and received, and HANDSHAKEs that nobody takes: what ends at one end ends at the
+//! other, once, and what a peer makes up ends nothing.
+
+use super::onesided::{put_args, share};
+use crate::rdm::ask::*;
+use crate::rdm::event::Reason;
+use crate::rdm::io::{Fault, NoReg, PeerId};
+use crate::rdm::mem::Access;
+use crate::rdm::op::{Gather, Scatter};
+use crate::rdm::rma::{AtomicArgs, GetArgs, PutArgs, RmaRow};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::ctl::{ErrorRef, PeerError};
+use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
+
+const LEN: usize = 20_000;
+
+/// Three nodes, of which the first two have met, and read.
+fn met(manner: Manner) -> (Net, PeerId) {
+    let cfg = EngineConfig { runt_size: 3000, cts_credits: 2, ..EngineConfig::default() };
+    let mut net = Net::with(3, 1, manner, cfg).with_rdma(4000);
+    let peer = net.peer(0, 1);
+    net.meet(0, peer);
+    (net, peer)
+}
+
+fn sent(net: &Net, node: usize) -> u64 {
+    net.nodes[node].engine.stats().rare.errors_sent
+}
+
+fn heard(net: &Net, node: usize) -> u64 {
+    net.nodes[node].engine.stats().rare.errors_received
+}
+
+/// A PEER_ERROR that `from` makes up for `to`.
+fn forge(net: &mut Net, from: usize, to: usize, what: ErrorRef, prov_errno: u32) {
+    let mut bytes = vec![0; PeerError::LEN];
+    PeerError { what, prov_errno, connid: None }.write(&mut bytes);
+    net.deliver(&Flight { from, to, bytes });
+}
+
+fn nothing_left(net: &mut Net) {
+    for node in 0..2 {
+        net.resume(node);
+        assert!(net.nodes[node].engine.quiet(), "node {node} keeps something");
+        assert!(net.nodes[node].engine.idle(None), "node {node} waits for something");
+        assert_eq!(net.nodes[node].engine.held_bytes(), 0);
+    }
+    assert_eq!(net.regs(), 0);
+}
+
+/// A message behind the one in question arrives: no id is waited for.
+fn still_works(net: &mut Net, peer: PeerId) {
+    let mut room = [0; 2];
+    net.recv(1, &mut room, exact(4), 9);
+    net.send(0, peer, b"ok", Some(4), Row::Eager);
+    net.settle();
+    assert_eq!(&room, b"ok");
+    net.outs(0);
+    net.outs(1);
+}
+
+// [M8.1] [M10.3] [M10.4]
+#[test]
+fn what_a_target_refuses_ends_at_the_requester() {
+    for knows in [true, false] {
+        let (mut net, peer) = met(Manner { reorder: true, ..Manner::CALM });
+        let requester = net.peer(1, 0);
+        if !knows {
+            let old = net.nodes[1].engine.features(requester).unwrap() - Features::PEER_ERROR;
+            net.nodes[1].engine.set_features(requester, old);
+        }
+        let target = share(&mut net, 1, 64, Access::READ);
+        let (bytes, mut room, mut old) = (letter(1, LEN), [0; 80], [0; 8]);
+        let far = |at, len| wire::Iovs::one(wire::RmaIov { len, ..target.at(at, 0) });
+        let mut wanted = 0;
+        // A put that waits for its arrival, one in several packets, one to be read, a get in one packet and in several.
+        for (len, row) in [(8, RmaRow::EagerWrite), (LEN, RmaRow::LongCtsWrite), (LEN, RmaRow::LongReadWrite)]
+        {
+            let args = put_args(&bytes[..len], far(0, len as u64));
+            net.put(0, peer, PutArgs { row, sync: Sync::Yes, ..args });
+            wanted += 1;
+        }
+        let local = |room: &mut [u8]| Scatter::one(lend_mut(room));
+        let get = GetArgs { local: local(&mut room), remote: far(0, 80), row: RmaRow::ShortRead, user: 1 };
+        net.at(0, |e, w| e.get(w, peer, get));
+        let mut long = vec![0; LEN];
+        let get =
+            GetArgs { local: local(&mut long), remote: far(9, LEN as u64), row: RmaRow::ShortRead, user: 1 };
+        net.at(0, |e, w| e.get(w, peer, get));
+        let args = AtomicArgs {
+            op: AtomicOp::Sum,
+            ty: Datatype::Uint64,
+            remote: far(0, 8),
+            operand: Gather::one(lend(&bytes[..8])),
+            compare: Gather::EMPTY,
+            result: Some(local(&mut old)),
+            sync: Sync::No,
+            user: 1,
+        };
+        net.at(0, |e, w| e.atomic(w, peer, args));
+        wanted += 3;
+        net.settle();
+        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadAccess), wanted);
+        let outs = net.outs(0);
+        if knows {
+            assert_eq!((outs.len() as u64, sent(&net, 1), heard(&net, 0)), (wanted, wanted, wanted));
+            let refused = Out::OneDone { user: 1, result: Err(OpError::Access) };
+            assert!(outs.iter().all(|out| *out == refused), "{outs:?}");
+            nothing_left(&mut net);
+        } else {
+            assert_eq!((outs.len(), sent(&net, 1)), (0, 0));
+        }
+        still_works(&mut net, peer);
+    }
+}
+
+// [M10.3] [M10.4]
+#[test]
+fn memory_taken_back_ends_what_peers_do_with_it() {
+    for row in [RmaRow::LongCtsWrite, RmaRow::LongReadWrite, RmaRow::ShortRead] {
+        let (mut net, peer) = met(Manner::CALM);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let target = share(&mut net, 1, LEN, Access::all());
+        match row {
+            RmaRow::ShortRead => net.get(0, peer, &mut room, target.iov(0, LEN)),
+            row => net.put(0, peer, PutArgs { row, ..put_args(&bytes, target.iov(0, LEN)) }),
+        };
+        for _ in 0..3 {
+            net.deliver_one();
+        }
+        net.nodes[1].device.revoke = true;
+        assert!(net.at(1, |e, w| e.remove_memory(w, target.key)));
+        net.settle();
+        let ends = net.outs(0);
+        assert!(matches!(ends[..], [Out::OneDone { result: Err(OpError::Access), .. }]), "{row:?} {ends:?}");
+        assert_eq!((sent(&net, 1), heard(&net, 0)), (1, 1));
+        nothing_left(&mut net);
+    }
+}
+
+/// A reader that can neither read nor ask for the data says so.
+// [M10.3]
+#[test]
+fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
+    let (mut net, peer) = met(Manner::CALM);
+    let sender = net.peer(1, 0);
+    let old = net.nodes[1].engine.features(sender).unwrap() - Features::READ_NACK;
+    net.nodes[1].engine.set_features(sender, old);
+    net.nodes[1].device.no_reg = Some(NoReg::Full);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, ANY, 0);
+    net.send(0, peer, &bytes, Some(1), Row::LongRead);
+    net.settle();
+    assert_eq!(net.outs(1), [Out::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Aborted(4127)) }]);
+    nothing_left(&mut net);
+    still_works(&mut net, peer);
+}
+
+/// A send is given up after any number of steps, on a calm network and on one that reorders, with its receive posted or
+/// not: both ends end once, nothing is kept, and the next message arrives.
+// [M10.3] [M10.4]
+#[test]
+fn sends_given_up_at_every_step() {
+    let mut cancelled = 0;
+    for row in [Row::Medium, Row::LongCts, Row::DcLongCts, Row::DcMedium, Row::LongRead, Row::RuntRead] {
+        for (posted, reorder, full) in
+            [(true, false, 0), (false, false, 0), (true, true, 0), (false, true, 0), (true, true, 3)]
+        {
+            for steps in 0..30 {
+                let (mut net, peer) = met(Manner { reorder, ..Manner::CALM });
+                net.manner.full = full;
+                let (bytes, mut room) = (letter(1, LEN), vec![0x55; LEN]);
+                if posted {
+                    net.recv(1, &mut room, exact(1), 7);
+                }
+                let sync = row.sync();
+                let args = SendArgs { buf: lend(&bytes), tag: Some(1), sync, cq_data: None, row, user: 1 };
+                let Started::Pending(op) = net.send_args(0, peer, args) else { continue };
+                for step in 0..steps {
+                    let _ = if step % 3 == 2 { net.fetch_one() } else { net.deliver_one() };
+                    net.resume(step % 2);
+                }
+                let given_up = net.at(0, |e, w| e.give_up(w, op));
+                assert!(!net.at(0, |e, w| e.give_up(w, op)) || !given_up, "twice");
+                net.settle();
+                let (ours, theirs) = (net.outs(0), net.outs(1));
+                if given_up {
+                    cancelled += 1;
+                    assert_eq!(ours, [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
+                    let why = format!("{row:?} {posted} {reorder} {full} after {steps}: {theirs:?}");
+                    match theirs[..] {
+                        [Out::RecvDone { user: 7, result: Err(OpError::Aborted(_)) }] => {
+                            assert!(posted, "{why}")
+                        }
+                        // All of it was read, and EOR on its way.
+                        [Out::RecvDone { user: 7, result: Ok(_) }] => {
+                            assert!(matches!(row, Row::LongRead | Row::RuntRead) && room == bytes, "{why}");
+                        }
+                        // The receive waits for another message with this tag.
+                        [] => {}
+                        _ => panic!("{why}"),
+                    }
+                    if posted && theirs.is_empty() {
+                        net.send(0, peer, b"next", Some(1), Row::Eager);
+                        net.settle();
+                        assert_eq!((net.outs(1).len(), &room[..4]), (1, &b"next"[..]), "{why}");
+                    }
+                } else if posted {
+                    assert_eq!((ours.len(), theirs.len()), (1, 1), "{row:?} after {steps}");
+                } else {
+                    net.recv(1, &mut room, exact(1), 7);
+                    net.settle();
+                    assert_eq!(room, bytes);
+                }
+                net.outs(0);
+                net.outs(1);
+                still_works(&mut net, peer);
+                nothing_left(&mut net);
+            }
+        }
+    }
+    assert!(cancelled > 300, "{cancelled} on their way");
+}
+
+/// So are puts and gets under way.
+#[test]
+fn puts_and_gets_given_up_on_their_way() {
+    for get in [false, true] {
+        let (mut net, peer) = met(Manner::CALM);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        let target = share(&mut net, 1, LEN, Access::all());
+        let started = match get {
+            true => net.get(0, peer, &mut room, target.iov(0, LEN)),
+            false => net.put(
+                0,
+                peer,
+                PutArgs { row: RmaRow::LongCtsWrite, ..put_args(&bytes, target.iov(0, LEN)) },
+            ),
+        };
+        let Started::Pending(op) = started else { panic!() };
+        assert!(!net.at(0, |e, w| e.give_up(w, op)), "its peer has no name for it yet");
+        net.deliver_one();
+        net.deliver_one();
+        assert!(net.at(0, |e, w| e.give_up(w, op)));
+        net.settle();
+        assert!(matches!(net.outs(0)[..], [Out::OneDone { result: Err(OpError::Cancelled), .. }]));
+        assert_eq!((sent(&net, 0), heard(&net, 1)), (1, 1));
+        nothing_left(&mut net);
+    }
+}
+
+/// Both ways to name a message, in and before its turn: the id is stepped over, and what comes of it later is dropped.
+// [M10.4]
+#[test]
+fn ids_are_stepped_over() {
+    for (n, what) in [ErrorRef::Skip, ErrorRef::Msg].into_iter().enumerate() {
+        let (mut net, peer) = met(Manner::CALM);
+        let due = net.nodes[1].engine.due(PeerId(0));
+        let mut rooms = [[0; 4]; 3];
+        for (user, room) in rooms.iter_mut().enumerate() {
+            net.recv(1, room, exact(1), user as u64);
+        }
+        for text in [b"zero", b"once", b"twos", b"last"] {
+            net.send(0, peer, text, Some(1), Row::Eager);
+        }
+        // The third is skipped before it comes, the first when it is due, the second in between.
+        let [zero, one, two, last] = net.flights.split_off(0).try_into().unwrap();
+        net.deliver(&last);
+        if n == 1 {
+            net.deliver(&two);
+        }
+        forge(&mut net, 0, 1, what(due.wrapping_add(2)), 5);
+        forge(&mut net, 0, 1, what(due), 5);
+        assert!(net.outs(1).is_empty());
+        net.deliver(&one);
+        assert_eq!((net.outs(1).len(), &rooms[0], &rooms[1]), (2, b"once", b"last"));
+        net.deliver(&zero);
+        net.deliver(&two);
+        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::Duplicate), 2);
+        assert_eq!((heard(&net, 1), net.nodes[1].engine.held_bytes()), (2, 0));
+        // Of a message that is whole nothing ends, nor twice.
+        forge(&mut net, 0, 1, what(due.wrapping_add(1)), 5);
+        forge(&mut net, 0, 1, what(due), 5);
+        assert_eq!(net.nodes[1].engine.stats().dropped(Reason::BadId), 2);
+        assert!(net.outs(1).is_empty());
+        still_works(&mut net, peer);
+    }
+}
+
+/// Only the peer that has a part in it ends an operation, and only by its own number.
+// [M1.6] [M10.4]
+#[test]
+fn made_up_errors_end_nothing() {
+    let (mut net, peer) = met(Manner::CALM);
+    net.peer(0, 2);
+    net.peer(1, 2);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    let target = share(&mut net, 1, LEN, Access::all());
+    let Started::Pending(recv) = net.recv(1, &mut room, exact(1), 0) else { panic!() };
+    let Started::Pending(send) = net.send(0, peer, &bytes, Some(1), Row::LongCts) else { panic!() };
+    let Started::Pending(put) = net.put(0, peer, put_args(&bytes, target.iov(0, LEN))) else { panic!() };
+    assert_ne!(send.0.raw(), recv.0.raw(), "sends and receives have no id in common");
+    // A receive that nothing has matched is nobody's.
+    forge(&mut net, 0, 1, ErrorRef::Op(recv.0.raw()), 1);
+    net.deliver_one();
+    for id in [send.0.raw(), put.0.raw(), recv.0.raw()] {
+        for to in [0, 1] {
+            forge(&mut net, 2, to, ErrorRef::Op(id), 1);
+        }
+    }
+    forge(&mut net, 1, 0, ErrorRef::Op(recv.0.raw()), 1);
+    forge(&mut net, 1, 0, ErrorRef::Op(send.0.raw() ^ 1 << 25), 1);
+    assert!(net.outs(0).is_empty() && net.outs(1).is_empty());
+    let bad = |net: &Net, node: usize| net.nodes[node].engine.stats().dropped(Reason::BadId);
+    assert_eq!((bad(&net, 0), bad(&net, 1)), (5, 4));
+    // A storm of them leaves the conversation as it is.
+    let mut dice = Dice(3);
+    for _ in 0..2000 {
+        let id = dice.next() as u32;
+        let what = dice.pick(&[ErrorRef::Op(id), ErrorRef::Msg(id | 1 << 20), ErrorRef::Skip(id | 1 << 20)]);
+        forge(&mut net, 2, dice.below(2), what, id);
+    }
+    net.settle();
+    assert_eq!((net.outs(0).len(), net.outs(1).len()), (2, 1));
+    assert!(room == bytes && target.bytes == bytes);
+}
+
+// [M10.2]
+#[test]
+fn a_handshake_that_nobody_takes_is_forgotten() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let mut room = [0; 2];
+    net.recv(1, &mut room, ANY, 0);
+    net.send(0, peer, b"by", Some(1), Row::Eager);
+    net.deliver_one();
+    assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
+    net.flights.clear();
+    net.outs(1);
+    let writer = net.peer(1, 0);
+    net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
+    assert_eq!((net.outs(1).len(), net.nodes[1].engine.stats().rare.handshakes_lost), (0, 1));
+    assert_eq!(net.nodes[1].engine.peer_info(writer).unwrap().fault, None);
+    // If somebody waits for the peer, or something else was sent to it, it has failed.
+    for asks in [false, true] {
+        let mut net = Net::new(2, 1, Manner::CALM);
+        let peer = net.peer(0, 1);
+        net.send(0, peer, b"by", Some(1), Row::Eager);
+        net.deliver_one();
+        let writer = net.peer(1, 0);
+        match asks {
+            true => drop(net.send(1, writer, b"hi", Some(1), Row::Eager)),
+            false => {
+                let args = RecvArgs { buf: lend_mut(&mut room), kind: exact(5), from: Some(writer), user: 0 };
+                net.at(1, |e, w| e.recv(w, args));
+            }
+        }
+        net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
+        let failed = Out::PeerFailed { peer: writer, fault: Fault::Gone };
+        assert!(net.outs(1).contains(&failed));
+    }
+}
+
+#[test]
+fn the_packet_is_the_one_of_the_table() {
+    let (mut net, peer) = met(Manner::CALM);
+    let target = share(&mut net, 1, 8, Access::READ);
+    net.put(0, peer, PutArgs { sync: Sync::Yes, ..put_args(&[1; 8], target.iov(0, 8)) });
+    net.deliver_one();
+    let Ok(Packet::PeerError(hdr)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    assert_eq!((hdr.prov_errno, hdr.connid, net.flights[0].bytes.len()), (4111, Some(1001), 20));
+    assert!(matches!(hdr.what, ErrorRef::Op(_)));
+}

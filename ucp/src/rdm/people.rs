@@ -241,7 +241,7 @@ impl Engine {
             if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
                 continue;
             }
-            if let Some(&super::op::rx::RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
+            if let Some(&RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
                 self.close_multi(multi, Err(error));
                 continue;
             }

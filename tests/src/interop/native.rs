@@ -11,12 +11,15 @@ use ucp::rdm::RecvStatus;
 use ucp::rdm::io::PeerId;
 use ucp::select::Sync;
 use ucp::{
-    Address, Context, Ep, EpParams, Error, Match, Message, RecvRequest, SendParams, SendRequest, Worker,
+    Address, Context, Ep, EpParams, Error, Match, Message, MultiRecv, RecvRequest, SendParams, SendRequest,
+    Worker,
 };
 
 use super::lang::{Line, bytes, raw_address, sum};
 use super::native_rma::{Atomic, GUARD_BYTE, Listed, Memories};
 
+/// Room below which a receive of many messages is over, as at libfabric's end.
+const MULTI_LEAST: usize = 8912;
 /// Empty rounds before a round may sleep.
 const BUSY_ROUNDS: u32 = 64;
 
@@ -24,6 +27,7 @@ const BUSY_ROUNDS: u32 = 64;
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
+    Multi(MultiRecv<Box<[u8]>>),
     Listed(Listed),
     Atomic(Atomic),
 }
@@ -152,8 +156,14 @@ impl Play {
                 if let Some(from) = line.number("from") {
                     what = what.from(self.ep(from)?);
                 }
-                let request = self.worker.recv(what, vec![GUARD_BYTE; length(line)?].into_boxed_slice());
-                self.ops.push((id(line)?, Op::Recv(request)));
+                let room = vec![GUARD_BYTE; length(line)?].into_boxed_slice();
+                let op = match line.has("multi") {
+                    true => Op::Multi(
+                        self.worker.recv_multi(what, room, MULTI_LEAST).map_err(|(e, _)| e.to_string())?,
+                    ),
+                    false => Op::Recv(self.worker.recv(what, room)),
+                };
+                self.ops.push((id(line)?, op));
             }
             "claim" => {
                 let message = self.claimed.remove(&id(line)?).ok_or("nothing of that name was claimed")?;
@@ -182,8 +192,10 @@ impl Play {
             }
             "cancel" => {
                 let id = id(line)?;
-                if let Some((_, Op::Recv(request))) = self.ops.iter().find(|(of, _)| *of == id) {
-                    request.cancel();
+                match self.ops.iter_mut().find(|(of, _)| *of == id) {
+                    Some((_, Op::Recv(request))) => drop(request.cancel()),
+                    Some((_, Op::Multi(multi))) => drop(multi.cancel()),
+                    _ => {}
                 }
             }
             _ => return Err("unknown step".into()),
@@ -250,6 +262,18 @@ impl Play {
                     Some(line) => say(&line),
                     None => self.ops.push((id, Op::Atomic(atomic))),
                 },
+                Op::Multi(mut multi) => {
+                    while let Some(part) = multi.try_next() {
+                        match part.status() {
+                            Ok(status) => say(&self.received(&id, &status, multi.bytes(&part))),
+                            Err(e) => say(&failure(&id, "recv", e)),
+                        }
+                    }
+                    match multi.is_done() {
+                        true => say(&format!("done {id} recv retired")),
+                        false => self.ops.push((id, Op::Multi(multi))),
+                    }
+                }
                 Op::Recv(request) => match request.test() {
                     Ok((Ok(status), buf)) => say(&self.received(&id, &status, &buf)),
                     Ok((Err(e), buf)) => {

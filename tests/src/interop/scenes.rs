@@ -55,9 +55,15 @@ impl Scene {
             scene("unknown sender", "messages of a peer that was not introduced", unknown_sender),
             scene("restarted sender", "the same GID and queue pair, another connection id", restarted_sender),
             scene("stalled receiver", "3000 messages to an end that makes no progress", stalled),
+            scene("multi-receive", "one buffer, many messages", multi),
+            // A libfabric without an event queue aborts its process when a packet is too long for it.
             Scene {
-                receivers: &[Player::Libfabric],
-                ..scene("multi-receive", "one buffer, many messages", multi)
+                receivers: &[Player::Ours],
+                ..scene(
+                    "different MTUs",
+                    "what fits the receiver's packets comes through; what does not ends with an error at its sender",
+                    crowd::mtus,
+                )
             },
             scene(
                 "several peers",

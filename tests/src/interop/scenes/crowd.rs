@@ -1,8 +1,8 @@
-//! Several peers at once. Played by `scenes`.
+//! Several peers at once, and peers of another kind of network. Played by `scenes`.
 
 use crate::interop::end::{End, Player};
-use crate::interop::lang::{bytes, sum};
-use crate::interop::pair::{Fault, Pair, wrong};
+use crate::interop::lang::{Line, bytes, sum};
+use crate::interop::pair::{Fault, Msg, Pair, wrong};
 
 /// Who sends to the one, and hears from it. The first of them is the pair's other end.
 const CROWD: [Player; 3] = [Player::Ours, Player::Libfabric, Player::Libfabric];
@@ -102,4 +102,36 @@ fn member(pair: &mut Pair, first: Player, who: usize) -> &mut End {
         0 => pair.end(first),
         _ => &mut pair.more()[who - 1],
     }
+}
+
+/// The receiver's packets are half as long as the sender's. (Nothing in the protocol tells one end the other's.)
+pub fn mtus(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    let from = to.other();
+    pair.set("SOFTEFA_MTU", "4096");
+    pair.restart(to)?;
+    pair.meet()?;
+    for len in [8, 1000, 4000] {
+        for way in [from, to] {
+            let msg = Msg { tag: Some(1), ..pair.msg(len) };
+            pair.expected(way, &msg, 0)?;
+        }
+    }
+    for len in LENS {
+        let msg = Msg { tag: Some(2), ..pair.msg(len) };
+        pair.expected(to, &msg, 0)?;
+    }
+    // The error may come behind the end of the message that was too long.
+    for _ in 0..20 {
+        let msg = Msg { tag: Some(3), ..pair.msg(6000) };
+        pair.send(from, &msg)?;
+        let line = pair.end(from).ended(&format!("s{}", msg.nth))?;
+        if line.word(0) == Some("fail") {
+            pair.end(from).step("close")?;
+            pair.end(to).step("close")?;
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let line = Line::new("20 messages of 6000 bytes");
+    Err(wrong(from, "sent what cannot be received, and heard of no error", &line))
 }

@@ -11,7 +11,9 @@ mod later;
 mod sizes;
 
 use crate::fail::Failure;
-use crate::spec::{Arrival, Layer, Layout, Passive, Pattern, Spec, TagMatch, Test, Validate, Waiting};
+use crate::spec::{
+    Arrival, Layer, Layout, Memory, Pages, Passive, Pattern, Spec, TagMatch, Test, Validate, Waiting,
+};
 
 pub use later::Later;
 pub use sizes::Sizes;
@@ -185,6 +187,18 @@ pub struct TestArgs {
     #[arg(short = 'E', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Waiting::parse_name(&s)))]
     pub waiting: Option<Waiting>,
 
+    /// Distance between the starts of the pieces of a zcopy, bytes; 0: they are side by side [default: 0]
+    #[arg(short = 'i', value_name = "SIZE", value_parser = tools_common::units::parse_bytes)]
+    pub stride: Option<usize>,
+
+    /// Memory of low-level tests gets its pages when they are first used
+    #[arg(short = 'B')]
+    pub lazy: bool,
+
+    /// Messages of tag tests, and local memory of one-sided ones, are in memory registered before
+    #[arg(short = 'z')]
+    pub registered: bool,
+
     #[command(flatten)]
     pub later: Later,
 }
@@ -210,6 +224,9 @@ impl TestArgs {
             pattern: self.pattern.or(base.pattern),
             header: self.header.or(base.header),
             waiting: self.waiting.or(base.waiting),
+            stride: self.stride.or(base.stride),
+            lazy: self.lazy || base.lazy,
+            registered: self.registered || base.registered,
             later: Later::default(),
         }
     }
@@ -247,6 +264,9 @@ impl TestArgs {
                 pattern: self.pattern.unwrap_or(Pattern::Pairs),
                 am_header: self.header.unwrap_or(0),
                 waiting: self.waiting.unwrap_or(Waiting::Poll),
+                stride: self.stride.unwrap_or(0),
+                pages: if self.lazy { Pages::Lazy } else { Pages::Now },
+                memory: if self.registered { Memory::Registered } else { Memory::Plain },
             };
             spec.check().map(|()| spec)
         };

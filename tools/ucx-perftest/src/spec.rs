@@ -154,7 +154,7 @@ impl Layout {
         use ucs::config::ConfigValue;
         if name == "iov" {
             return Err(
-                "data layout 'iov' of high-level tests is not supported yet (there is: contig)".into()
+                "-D iov: high-level tests send and receive one piece each (contig); low-level ones have -D zcopy -s 16,48".into()
             );
         }
         Layout::parse(name).ok_or_else(|| format!("data layout '{name}' is unknown: {}", Layout::expected()))
@@ -237,6 +237,24 @@ pub enum Validate {
     Yes,
 }
 
+/// When memory of low-level tests gets its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pages {
+    /// When it is registered.
+    Now,
+    /// When it is first used (`-B`).
+    Lazy,
+}
+
+/// What messages of high-level tests are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    /// The program's own.
+    Plain,
+    /// Memory registered beforehand (`-z`).
+    Registered,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
@@ -276,12 +294,35 @@ pub struct Spec {
     pub am_header: usize,
     /// What a high-level test does while it waits.
     pub waiting: Waiting,
+    /// Bytes between the starts of pieces; 0: they are side by side.
+    pub stride: usize,
+    /// When memory of low-level tests gets its pages.
+    pub pages: Pages,
+    /// What messages of high-level tests are in.
+    pub memory: Memory,
 }
 
 impl Spec {
     /// Length of one message, bytes.
     pub fn size(&self) -> usize {
         self.pieces.iter().sum()
+    }
+
+    /// Where the pieces of a message lie in its memory: offset and length of each.
+    #[inline]
+    pub fn spots(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut next = 0;
+        self.pieces.iter().map(move |len| {
+            let at = next;
+            next += if self.stride > 0 { self.stride } else { *len };
+            (at, *len)
+        })
+    }
+
+    /// Bytes of memory that a message lies in.
+    #[inline]
+    pub fn span(&self) -> usize {
+        if self.stride > 0 { self.stride * self.pieces.len() } else { self.size() }
     }
 
     /// Whether the numbers make sense; a peer's are as doubtful as a user's.
@@ -350,6 +391,25 @@ impl Spec {
         }
         if self.pieces.len() > 1 && !matches!(self.layout, Some(Layout::ShortIov | Layout::Zcopy)) {
             return wrong("-s with several pieces needs -D shortiov or -D zcopy".into());
+        }
+        if self.stride > 0 {
+            let longest = self.pieces.iter().copied().max().unwrap_or(0);
+            if self.layout != Some(Layout::Zcopy) {
+                return wrong("-i is for -D zcopy: other data are handed over side by side".into());
+            }
+            if self.stride < longest {
+                return wrong(format!("-i {}: pieces of {longest} bytes would overlap", self.stride));
+            }
+            if self.stride.checked_mul(self.pieces.len()).is_none_or(|all| all > MAX_MESSAGE) {
+                return wrong(format!("-i {}: pieces lie within {MAX_MESSAGE} bytes", self.stride));
+            }
+        }
+        if self.pages == Pages::Lazy && self.test.layer() == Layer::Ucp {
+            return wrong(format!("-B is for low-level tests, not for {test}"));
+        }
+        let mail = self.test.is_mail() || self.test.layer() == Layer::Uct;
+        if self.memory == Memory::Registered && (mail || self.pattern != Pattern::Pairs) {
+            return wrong(format!("-z is for tag and one-sided high-level tests in pairs, not for {test}"));
         }
         if self.pattern != Pattern::Pairs {
             self.check_pattern()?;

@@ -41,6 +41,9 @@ const RMA: &[&str] = &[
 ];
 const SHM_ONLY: &[&str] = &[
     "am_lat -D zcopy -s 100,200",
+    "am_bw -D zcopy -s 3,100,200 -i 512",
+    "put_bw -D zcopy -s 100,200 -i 4k -B",
+    "get -D zcopy -s 100,200,7 -i 256",
     "put_lat",
     "put_lat -s 1",
     "put_lat -D bcopy -s 3000",
@@ -62,6 +65,7 @@ const TAG: &[&str] = &[
     "tag_lat",
     "tag_lat -s 0",
     "tag_lat -s 20k -C",
+    "tag_lat -s 100k -z",
     "tag_lat -U -s 100",
     "tag_bw -s 1",
     "tag_bw -s 9000",
@@ -75,6 +79,7 @@ const TAG: &[&str] = &[
 const ONE_SIDED: &[&str] = &[
     "ucp_put_lat",
     "ucp_put_lat -s 20k",
+    "ucp_put_lat -s 20k -z",
     "ucp_put_bw -s 9000",
     "ucp_put_bw -s 200k -O 4",
     "ucp_get -s 100",

@@ -1,53 +1,98 @@
-//! Options of `ucx_perftest` that mean nothing here yet. Read with the others, so that the answer names what was asked
-//! for; a value that asks for what happens anyway passes.
+//! Options of `ucx_perftest` that choose among things of which there is one here. A value that asks for what happens
+//! anyway passes; another is refused with the reason. Read with the others.
 
 use clap::Args;
 
-/// What hands know from `ucx_perftest` and is not here: refused by name, not as an unknown letter.
+/// What hands know from `ucx_perftest` and has one answer here.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Later {
-    #[arg(short = 'm', hide = true, value_name = "MEM", help = "memory types other than host")]
-    m: Option<String>,
-    #[arg(short = 'i', hide = true, help = "distance between pieces")]
-    i: Option<String>,
-    #[arg(short = 'B', hide = true, help = "lazy registration")]
-    b: bool,
-    #[arg(short = 'A', hide = true, help = "asynchronous progress mode")]
-    a: Option<String>,
-    #[arg(short = 'M', hide = true, help = "thread support level")]
+    /// Memory of messages, of sender and receiver [default: host]
+    #[arg(short = 'm', value_name = "MEM[,MEM]")]
+    memory: Option<String>,
+    #[arg(
+        short = 'A',
+        hide = true,
+        value_name = "MODE",
+        help = "asynchronous progress: thread_spinlock, thread_mutex"
+    )]
+    asynchronous: Option<String>,
+    #[arg(short = 'M', hide = true, value_name = "LEVEL", help = "thread support level: single")]
     thread_level: Option<String>,
-    #[arg(short = 'r', hide = true, help = "receive mode of stream tests")]
-    r: Option<String>,
+    #[arg(short = 'r', hide = true, value_name = "MODE", help = "receive mode of stream tests: recv")]
+    receive: Option<String>,
     /// Every worker can wake.
     #[arg(short = 'I', hide = true, help = "wake-up feature")]
     _wake: bool,
-    #[arg(short = 'z', hide = true, help = "pre-registered memory handle")]
-    z: bool,
-    #[arg(short = 'K', hide = true, help = "start by MAD")]
-    k: Option<String>,
+    #[arg(short = 'K', hide = true, value_name = "DEVICE", help = "start by MAD")]
+    mad: Option<String>,
 }
 
+/// Memory that `ucx_perftest` may know, by whose it is.
+const DEVICES: [(&str, &str); 7] = [
+    ("cuda", "CUDA"),
+    ("cuda-managed", "CUDA"),
+    ("rocm", "ROCm"),
+    ("rocm-managed", "ROCm"),
+    ("ze-host", "oneAPI Level Zero"),
+    ("ze-device", "oneAPI Level Zero"),
+    ("ze-managed", "oneAPI Level Zero"),
+];
+
 impl Later {
-    /// An error that names the first option asked for.
+    /// An error that says why what is asked for is not to be had.
     pub fn check(&self) -> Result<(), String> {
-        let harmless = |given: &Option<String>, ok: &str| given.as_deref().is_none_or(|v| v == ok);
-        let asked = [
-            (
-                !harmless(&self.m, "host") && !harmless(&self.m, "host,host"),
-                "-m",
-                "memory types other than host",
-            ),
-            (!harmless(&self.i, "0"), "-i", "a distance between pieces"),
-            (self.b, "-B", "lazy registration"),
-            (self.a.is_some(), "-A", "asynchronous progress"),
-            (!harmless(&self.thread_level, "single"), "-M", "thread levels other than single"),
-            (!harmless(&self.r, "recv"), "-r", "a receive mode other than recv"),
-            (self.z, "-z", "memory handles"),
-            (self.k.is_some(), "-K", "starting by MAD"),
-        ];
-        match asked.iter().find(|(given, ..)| *given) {
-            Some((_, flag, what)) => Err(format!("option {flag} ({what}) is not supported yet")),
-            None => Ok(()),
+        self.memory.as_deref().map_or(Ok(()), memory)?;
+        match self.asynchronous.as_deref() {
+            None | Some("thread_spinlock" | "thread_mutex") => {}
+            Some("signal") => {
+                return Err("-A signal: nothing here runs in signal handlers (there are: thread_spinlock, thread_mutex)".into());
+            }
+            Some(other) => {
+                return Err(format!(
+                    "-A: mode '{other}' is unknown (there are: thread_spinlock, thread_mutex)"
+                ));
+            }
         }
+        match self.thread_level.as_deref() {
+            None | Some("single") => {}
+            Some(level @ ("serialized" | "multi")) => {
+                return Err(format!(
+                    "-M {level}: each thread has a worker or interface of its own here (-T), which one thread uses: single"
+                ));
+            }
+            Some(other) => return Err(format!("-M: level '{other}' is unknown (there is: single)")),
+        }
+        match self.receive.as_deref() {
+            None | Some("recv") => {}
+            Some("recv_data") => {
+                return Err(
+                    "-r recv_data: streams are received into memory of the program's own: recv".into()
+                );
+            }
+            Some(other) => return Err(format!("-r: mode '{other}' is unknown (there is: recv)")),
+        }
+        match self.mad {
+            None => Ok(()),
+            Some(_) => {
+                Err("-K: no InfiniBand management datagrams here: start by TCP (HOST), --local or a launcher"
+                    .into())
+            }
+        }
+    }
+}
+
+fn memory(text: &str) -> Result<(), String> {
+    let kinds: Vec<&str> = text.split(',').collect();
+    if kinds.len() > 2 {
+        return Err(format!("-m {text}: one kind of memory, or two: the sender's and the receiver's"));
+    }
+    match kinds.iter().find(|kind| **kind != "host") {
+        None => Ok(()),
+        Some(kind) => match DEVICES.iter().find(|(name, _)| name == kind) {
+            Some((_, whose)) => {
+                Err(format!("-m {kind}: this program was built without {whose} (there is: host)"))
+            }
+            None => Err(format!("-m: memory '{kind}' is unknown (there is: host)")),
+        },
     }
 }

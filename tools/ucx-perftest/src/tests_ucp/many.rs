@@ -67,7 +67,8 @@ impl Crowd<'_> {
             Validate::Yes => Buffers::Each,
             Validate::No => Buffers::One,
         };
-        let mut ring = Ring::new(&self.worker, self.spec.window as usize, self.spec.size(), buffers)?;
+        let mut ring =
+            Ring::new(&self.worker, self.spec.window as usize, self.spec.size(), buffers, self.spec.memory)?;
         (0..ring.len()).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }

@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{AtomicParams, Ep, Match, RequestId, Rkey, RmaParams, SendParams, Started, Woken, Worker};
+use ucp::{
+    Access, AtomicParams, Ep, Match, Mem, RequestId, Rkey, RmaParams, SendParams, Started, Woken, Worker,
+};
 
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
-use crate::spec::{Spec, Waiting};
+use crate::spec::{Memory, Spec, Waiting};
 
 /// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub enum Buffers {
 /// A window of buffers.
 pub struct Ring {
     worker: Worker,
+    /// The buffers' memory, if it is registered; else they are a box.
+    mem: Option<Mem>,
     bufs: NonNull<[u8]>,
     size: usize,
     /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
@@ -49,18 +53,33 @@ enum Slot {
 
 impl Ring {
     /// Buffers of `size` bytes for `slots` operations.
-    pub fn new(worker: &Worker, slots: usize, size: usize, buffers: Buffers) -> Result<Ring, Failure> {
+    pub fn new(
+        worker: &Worker,
+        slots: usize,
+        size: usize,
+        buffers: Buffers,
+        memory: Memory,
+    ) -> Result<Ring, Failure> {
         let (all, stride) = match buffers {
             Buffers::Each => (slots.saturating_mul(size), size),
             Buffers::One => (size, 0),
         };
+        if memory == Memory::Registered {
+            let mem = worker.mem_alloc(all.max(1), Access::all()).map_err(|e| {
+                Failure::Cannot(format!("-z: cannot get {all} bytes of registered memory: {e}"))
+            })?;
+            let start = NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot("-z: no memory".into()))?;
+            let bufs = NonNull::slice_from_raw_parts(start, all);
+            let slots = vec![Slot::Idle; slots];
+            return Ok(Ring { worker: worker.clone(), mem: Some(mem), bufs, size, stride, slots });
+        }
         let mut bufs = Vec::new();
         bufs.try_reserve_exact(all).map_err(|_| {
             Failure::Cannot(format!("cannot get {all} bytes for {slots} messages (see -s, -O)"))
         })?;
         bufs.resize(all, 0);
         let bufs = NonNull::from(Box::leak(bufs.into_boxed_slice()));
-        Ok(Ring { worker: worker.clone(), bufs, size, stride, slots: vec![Slot::Idle; slots] })
+        Ok(Ring { worker: worker.clone(), mem: None, bufs, size, stride, slots: vec![Slot::Idle; slots] })
     }
 
     /// How many buffers.
@@ -79,8 +98,8 @@ impl Ring {
         let sharers = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
         assert!(sharers.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");
         let at = self.at(slot);
-        // SAFETY: `at` starts `size` bytes of the leaked box, of which this is the only reference: no operation has
-        // them, and the result borrows `self`.
+        // SAFETY: `at` starts `size` bytes of the leaked box or of `mem`, whose key no peer has. This is the only
+        // reference to them: no operation has them, and the result borrows `self`.
         unsafe { std::slice::from_raw_parts_mut(at, self.size) }
     }
 
@@ -246,7 +265,12 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // After a failure operations may still run; then the buffers stay.
-        if self.slots.iter().all(|s| !matches!(s, Slot::Running(_))) {
+        let idle = self.slots.iter().all(|s| !matches!(s, Slot::Running(_)));
+        if let Some(mem) = self.mem.take() {
+            if !idle {
+                std::mem::forget(mem);
+            }
+        } else if idle {
             // SAFETY: the pointer is the one of the box leaked in `new`; nobody has a part of it any more.
             drop(unsafe { Box::from_raw(self.bufs.as_ptr()) });
         }

@@ -127,7 +127,7 @@ impl Rma<'_> {
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
         let buffers = if self.validates() { Buffers::Each } else { Buffers::One };
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers)?;
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }

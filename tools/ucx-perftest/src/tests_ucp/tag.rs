@@ -10,7 +10,7 @@ use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
-use crate::spec::{Arrival, Spec, TagMatch, Test, Validate};
+use crate::spec::{Arrival, Memory, Spec, TagMatch, Test, Validate};
 
 /// Tag of measured messages.
 const MSG: u64 = 0x6d73_6700;
@@ -61,7 +61,7 @@ impl Tag<'_> {
             Validate::Yes => Buffers::Each,
             Validate::No => Buffers::One,
         };
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers)?;
+        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
@@ -151,7 +151,8 @@ impl Tag<'_> {
 
     fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each)?);
+        let (mut out, mut ack) =
+            (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let mut slot = 0;
         for seq in 0..iters {
@@ -168,7 +169,8 @@ impl Tag<'_> {
 
     fn receive_all(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut inward, mut ack) = (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each)?);
+        let (mut inward, mut ack) =
+            (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
                 self.post(&mut inward, slot)?;

@@ -88,22 +88,13 @@ fn short_iov<I: Iface>(rig: &mut Rig<'_, I>, message: &Message) -> Result<(), Fa
 #[inline(always)]
 fn zcopy<I: Iface>(rig: &mut Rig<'_, I>, message: &Message) -> Result<(), Failure> {
     let size = message.bytes.len();
-    let (header, payload) = message.bytes.split_at(size.min(SEQ));
+    let header = &message.bytes[..size.min(SEQ)];
     rig.post_slot(|rig, slot| {
-        let at = slot as usize * size;
         if rig.validates() {
-            rig.source.write(at + header.len(), payload);
+            rig.scatter(slot, &message.bytes);
         }
-        let mut iov = arrayvec::ArrayVec::<_, 64>::new();
-        let (mut from, mut skip) = (at, header.len());
-        for len in &message.pieces {
-            // The header takes the first bytes of the first pieces.
-            let taken = skip.min(*len);
-            if len - taken > 0 {
-                iov.push(rig.source.piece(from + taken, len - taken));
-            }
-            (from, skip) = (from + len, skip - taken);
-        }
+        // The header takes the first bytes of the first pieces.
+        let iov = rig.iov(slot, header.len());
         // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the rig flushes
         // before it ends), and the slot is written again only after its completion gave it back.
         unsafe { rig.ep().am_zcopy(MSG, header, &iov, Comp::Token(slot.into())) }

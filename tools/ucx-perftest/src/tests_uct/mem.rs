@@ -4,10 +4,11 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use uct::api::{AddrBuf, AllocReq, Iov, Md, Memory};
+use uct::api::{AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
 use crate::pattern;
+use crate::spec::Pages;
 
 /// A registered allocation.
 pub struct Room<M: Md> {
@@ -16,9 +17,10 @@ pub struct Room<M: Md> {
 
 impl<M: Md> Room<M> {
     /// At least `len` bytes, zero, registered for everything.
-    pub fn new(md: &M, len: usize) -> Result<Self, Failure> {
+    pub fn new(md: &M, len: usize, pages: Pages) -> Result<Self, Failure> {
+        let fill = if pages == Pages::Lazy { Fill::Lazy } else { Fill::Now };
         let mem = md
-            .alloc(&AllocReq::new(len.max(64), "ucx-perftest"))
+            .alloc(&AllocReq { fill, ..AllocReq::new(len.max(64), "ucx-perftest") })
             .map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of registered memory: {e}")))?;
         Ok(Room { mem })
     }

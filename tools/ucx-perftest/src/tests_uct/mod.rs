@@ -128,10 +128,11 @@ fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, Rooms<I::Md>), Fa
     let layout = path::choose(spec, attr)?;
     let (md, size) = (iface.md(), spec.size());
     let slots = spec.window as usize;
-    let all = size.checked_mul(slots).ok_or_else(|| Failure::Cannot("-s and -O: too much memory".into()))?;
+    let all =
+        spec.span().checked_mul(slots).ok_or_else(|| Failure::Cannot("-s and -O: too much memory".into()))?;
     let checked = spec.validate == Validate::Yes;
-    let target = Room::new(md, if spec.test == Test::PutBw && checked { all } else { size })?;
-    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 })?;
+    let target = Room::new(md, if spec.test == Test::PutBw && checked { all } else { size }, spec.pages)?;
+    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 }, spec.pages)?;
     let needs_key = !matches!(spec.test, Test::AmLat | Test::AmBw | Test::AmMr);
     let rkey = if needs_key || md.attr().has_rkey { target.rkey(md)? } else { Default::default() };
     let setup = Setup {

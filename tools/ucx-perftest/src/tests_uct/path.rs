@@ -61,7 +61,7 @@ fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
             vec![
                 offer(Caps::GET_SHORT, Layout::Short, 1, l.max_short, 1),
                 offer(Caps::GET_BCOPY, Layout::Bcopy, 1, l.max_bcopy, 1),
-                offer(Caps::GET_ZCOPY, Layout::Zcopy, l.min_zcopy, l.max_zcopy, 1),
+                offer(Caps::GET_ZCOPY, Layout::Zcopy, l.min_zcopy, l.max_zcopy, l.max_iov),
             ]
         }
         Test::PutLat | Test::PutBw => {
@@ -69,7 +69,7 @@ fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
             vec![
                 offer(Caps::PUT_SHORT, Layout::Short, 1, l.max_short, 1),
                 offer(Caps::PUT_BCOPY, Layout::Bcopy, 1, l.max_bcopy, 1),
-                offer(Caps::PUT_ZCOPY, Layout::Zcopy, l.min_zcopy, l.max_zcopy, 1),
+                offer(Caps::PUT_ZCOPY, Layout::Zcopy, l.min_zcopy, l.max_zcopy, l.max_iov),
             ]
         }
         _ => {

@@ -1,7 +1,8 @@
 //! What every low-level test has: an open interface, an endpoint to the other side, memory, a meter, and loops that
 //! post, poll and wait. The tests in `am`, `rma` and `amo` are written on it. Knows no test.
 
-use uct::api::{Am, Comp, EpTag, Error, Iface, Md, Outcome, Refused, Sent, Sink};
+use arrayvec::ArrayVec;
+use uct::api::{Am, Comp, EpTag, Error, Iface, Iov, Md, Outcome, Refused, Sent, Sink};
 
 use super::mem::Room;
 use crate::fail::Failure;
@@ -125,6 +126,9 @@ pub struct Rig<'a, I: Iface> {
     show: &'a mut dyn FnMut(&mut Meter),
 }
 
+/// Pieces of registered memory.
+pub type Pieces<'a, I> = ArrayVec<Iov<'a, <<I as Iface>::Md as Md>::Mem>, 64>;
+
 /// The parts of a [`Rig`] that are there before it.
 pub struct Parts<'a, I: Iface> {
     /// What is measured.
@@ -170,6 +174,37 @@ impl<'a, I: Iface> Rig<'a, I> {
     /// Whether every byte is checked.
     pub fn validates(&self) -> bool {
         self.spec.validate == Validate::Yes
+    }
+
+    /// Writes a message into the pieces of a source slot.
+    pub fn scatter(&self, slot: u32, mut bytes: &[u8]) {
+        let base = slot as usize * self.spec.span();
+        for (at, len) in self.spec.spots() {
+            let (piece, rest) = bytes.split_at(len);
+            self.source.write(base + at, piece);
+            bytes = rest;
+        }
+    }
+
+    /// The message in the pieces of a source slot.
+    pub fn gather(&self, slot: u32) -> Vec<u8> {
+        let base = slot as usize * self.spec.span();
+        self.spec.spots().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
+    }
+
+    /// The pieces of a source slot, behind their first `skip` bytes. HOT
+    #[inline(always)]
+    pub fn iov(&self, slot: u32, mut skip: usize) -> Pieces<'a, I> {
+        let base = slot as usize * self.spec.span();
+        let mut iov = Pieces::<I>::new();
+        for (at, len) in self.spec.spots() {
+            let taken = skip.min(len);
+            if len > taken {
+                iov.push(self.source.piece(base + at + taken, len - taken));
+            }
+            skip -= taken;
+        }
+        iov
     }
 
     /// Sets what is checked of arriving messages; answers how many of those expected so far have not come.

@@ -18,15 +18,14 @@ fn put<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, bytes: &[u8], offset: usize
     let to = rig.remote.0 + offset as u64;
     match path {
         Layout::Zcopy => rig.post_slot(|rig, slot| {
-            let at = slot as usize * bytes.len();
             // The last byte is what the other side waits for; the rest only matters to a validating run.
             if rig.validates() {
-                rig.source.write(at, bytes);
-            } else {
-                rig.source.store(at + bytes.len() - 1, bytes[bytes.len() - 1]);
+                rig.scatter(slot, bytes);
+            } else if let (Some(last), Some((at, len))) = (bytes.last(), rig.spec.spots().last()) {
+                rig.source.store(slot as usize * rig.spec.span() + at + len - 1, *last);
             }
-            let iov = [rig.source.piece(at, bytes.len())];
-            // SAFETY: the piece is in registered memory that outlives the interface's use of it (the rig flushes
+            let iov = rig.iov(slot, 0);
+            // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the rig flushes
             // before it ends), and the slot is written again only after its completion gave it back.
             unsafe { rig.ep().put_zcopy(&iov, to, &rig.remote.1, Comp::Token(slot.into())) }
         }),
@@ -221,9 +220,9 @@ fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
     for _ in 0..iters {
         let mut used = 0;
         rig.post_slot(|rig, slot| {
-            used = slot as usize * size;
-            let iov = [rig.source.piece(used, size)];
-            // SAFETY: the piece is in registered memory that outlives the interface's use of it, and is not touched
+            used = slot;
+            let iov = rig.iov(slot, 0);
+            // SAFETY: the pieces are in registered memory that outlives the interface's use of it, and is not touched
             // before its completion.
             unsafe { rig.ep().get_zcopy(&iov, from, &rig.remote.1, Comp::Token(slot.into())) }
         })?;
@@ -231,8 +230,8 @@ fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             rig.drain()?;
         }
         if rig.validates() {
-            rig.source.check(used, size, iters).map_err(Failure::Corrupt)?;
-            rig.source.write(used, &vec![0; size]);
+            pattern::check(&rig.gather(used), iters, size).map_err(Failure::Corrupt)?;
+            rig.scatter(used, &vec![0; size]);
         }
         rig.beat();
     }

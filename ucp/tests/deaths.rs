@@ -1,0 +1,401 @@
+//! Everything that can go wrong in the middle of every protocol, packet by packet: the peer dies after each, in either
+//! role; the endpoint is closed after each; memory regions run out, or are refused. Each has one outcome, which
+//! docs/ucp.md lists ("When something goes wrong"): it is checked here, and that nothing is left.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ucp::rdm::Census;
+use ucp::{
+    ANY_TAG, Access, AmProto, AtomicOp, Close, Context, EXACT, Ep, EpParams, Error, Match, Mem, RecvRequest,
+    Rkey, RmaParams, SendRequest, Worker, select::Sync,
+};
+use ucs::config::Source;
+use uct::efa::dev::Gid;
+use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+use uct::efa::{Iface, Params};
+
+const LEN: usize = 20_000;
+/// More than any operation here takes.
+const ROUNDS: usize = 20_000;
+
+/// Every way in which two workers do something together, by the protocol that it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Eager,
+    EagerSync,
+    Medium,
+    MediumSync,
+    LongCts,
+    LongCtsSync,
+    LongRead,
+    RuntRead,
+    Am,
+    AmRendezvous,
+    Stream,
+    PutEager,
+    PutLongCts,
+    PutLongRead,
+    PutDirect,
+    GetShort,
+    GetLongCts,
+    GetDirect,
+    AtomicPost,
+    AtomicFetch,
+    AtomicCompare,
+}
+
+use How::*;
+
+const ALL: [How; 21] = [
+    Eager,
+    EagerSync,
+    Medium,
+    MediumSync,
+    LongCts,
+    LongCtsSync,
+    LongRead,
+    RuntRead,
+    Am,
+    AmRendezvous,
+    Stream,
+    PutEager,
+    PutLongCts,
+    PutLongRead,
+    PutDirect,
+    GetShort,
+    GetLongCts,
+    GetDirect,
+    AtomicPost,
+    AtomicFetch,
+    AtomicCompare,
+];
+
+impl How {
+    fn settings(self) -> Source {
+        let source = Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0");
+        match self {
+            LongCts | LongCtsSync => source.with("UCX_RNDV_THRESH", "0").with("UCX_MIN_READ", "inf"),
+            LongRead => source.with("UCX_MIN_READ", "0"),
+            RuntRead => source.with("UCX_MIN_READ", "0").with("UCX_RUNT_SIZE", "9000"),
+            PutLongCts => source.with("UCX_MIN_READ_WRITE", "inf"),
+            PutLongRead => source.with("UCX_MIN_READ_WRITE", "0"),
+            _ => source,
+        }
+    }
+
+    /// Both ends have an end to look at, not only the initiator.
+    fn is_two_sided(self) -> bool {
+        (self as usize) < PutEager as usize
+    }
+
+    /// The initiator does not end before the target has done its part.
+    fn is_answered(self) -> bool {
+        !matches!(
+            self,
+            Eager | Medium | LongCts | Am | AmRendezvous | Stream | PutEager | PutLongCts | AtomicPost
+        )
+    }
+}
+
+/// Tells the end of an operation, once there is one.
+type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
+
+fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
+    let mut request = Some(request);
+    Box::new(move || match request.as_mut()?.is_done() {
+        true => request.take().map(|request| request.wait().0),
+        false => None,
+    })
+}
+
+fn end_of_recv(request: RecvRequest<Vec<u8>>) -> End {
+    let mut request = Some(request);
+    Box::new(move || match request.as_mut()?.is_done() {
+        true => request.take().map(|request| request.wait().0.map(drop)),
+        false => None,
+    })
+}
+
+/// Two workers on devices of their own: 0 initiates, 1 is the target.
+struct Rig {
+    fabric: Fabric,
+    workers: [Worker; 2],
+    eps: [Option<Ep>; 2],
+    mem: Mem,
+    dead: Option<usize>,
+}
+
+impl Rig {
+    fn new(how: How, regions: u32) -> Rig {
+        let fabric = Fabric::new(1, FaultPlan::NONE);
+        let context = Context::configured(how.settings()).unwrap();
+        let workers = [0, 1].map(|n| {
+            let mut profile = Profile::small();
+            profile.attr.mtu = 4096;
+            profile.attr.max_mr = regions;
+            let iface = Iface::open(fabric.open(1 + n, profile).unwrap(), &Params::default()).unwrap();
+            context.worker_on(vec![iface.into()]).unwrap()
+        });
+        let connect = |from: usize, to: usize| {
+            Some(workers[from].connect(&workers[to].address(), EpParams::default()).unwrap())
+        };
+        let eps = [connect(0, 1), connect(1, 0)];
+        let mem = workers[1].mem_alloc(LEN, Access::all()).unwrap();
+        let rig = Rig { fabric, workers, eps, mem, dead: None };
+        // They have met: what each packet of an operation is does not depend on the first contact.
+        let hello = rig.workers[1].tag_recv(1, ANY_TAG, Vec::with_capacity(1));
+        rig.eps[0].as_ref().unwrap().tag_send_blocking(1, b"x").unwrap();
+        let mut ends = vec![(1, end_of_recv(hello))];
+        rig.drive(&mut ends, &mut || {});
+        rig
+    }
+
+    /// Starts it; answers the ends there are to look at, and at whom.
+    fn start(&self, how: How) -> Vec<(usize, End)> {
+        let ep = self.eps[0].as_ref().unwrap();
+        let bytes = vec![5; if matches!(how, Eager | EagerSync | PutEager) { 100 } else { LEN }];
+        // From this peer: one from anybody would wait for others.
+        let from = Match::tagged(7, EXACT).from(self.eps[1].as_ref().unwrap());
+        let recv = || (1, end_of_recv(self.workers[1].recv(from, Vec::with_capacity(LEN))));
+        let packets = Rkey::of_key(self.mem.key());
+        let device = ep.unpack_rkey(&self.mem.pack_rkey()).unwrap();
+        let (at, sync) = (self.mem.addr(), RmaParams { sync: Sync::Yes, ..RmaParams::default() });
+        let one = |end: End| vec![(0, end)];
+        let value = |request: ucp::FetchRequest<u64>| -> End {
+            let mut request = Some(request);
+            Box::new(move || match request.as_mut()?.is_done() {
+                true => request.take().map(|request| request.wait().map(drop)),
+                false => None,
+            })
+        };
+        match how {
+            Eager | Medium | LongCts | LongRead | RuntRead => {
+                vec![recv(), (0, end_of_send(ep.tag_send(7, bytes)))]
+            }
+            EagerSync | MediumSync | LongCtsSync => {
+                vec![recv(), (0, end_of_send(ep.tag_send_sync(7, bytes)))]
+            }
+            Am | AmRendezvous => {
+                let got: Rc<RefCell<Option<End>>> = Rc::default();
+                let slot = got.clone();
+                self.workers[1].set_am_handler(3, move |message| {
+                    *slot.borrow_mut() = Some(end_of_recv(message.recv(Vec::with_capacity(LEN))));
+                });
+                let (proto, len) = if how == Am { (AmProto::Eager, 100) } else { (AmProto::Rendezvous, LEN) };
+                let mut send = Some(ep.am_send_by(proto, 3, b"head", vec![5; len]));
+                let sent: End = Box::new(move || match send.as_mut()?.is_done() {
+                    true => send.take().map(|send| send.wait().0),
+                    false => None,
+                });
+                vec![(1, Box::new(move || got.borrow_mut().as_mut()?())), (0, sent)]
+            }
+            Stream => {
+                let back = self.eps[1].as_ref().unwrap();
+                let recv = back.stream_recv_full(Vec::with_capacity(LEN));
+                vec![(1, end_of_recv(recv)), (0, end_of_send(ep.stream_send(bytes)))]
+            }
+            PutEager | PutLongCts => one(end_of_send(ep.put(bytes, at, &packets))),
+            PutLongRead => one(end_of_send(ep.put_with(bytes, at, &packets, &sync))),
+            PutDirect => one(end_of_send(ep.put_with(bytes, at, &device, &sync))),
+            GetShort => one(end_of_recv(ep.get(Vec::with_capacity(100), at, &packets))),
+            GetLongCts => one(end_of_recv(ep.get(Vec::with_capacity(LEN), at, &packets))),
+            GetDirect => one(end_of_recv(ep.get(Vec::with_capacity(LEN), at, &device))),
+            AtomicPost => {
+                let mut done = Some(ep.atomic_post(AtomicOp::Sum, 1u64, at, &packets));
+                one(Box::new(move || done.take()))
+            }
+            AtomicFetch => one(value(ep.atomic_fetch(AtomicOp::Sum, 1u64, at, &packets))),
+            AtomicCompare => one(value(ep.atomic_compare(AtomicOp::CompareSwap, 0u64, 1, at, &packets))),
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..2).filter(|n| self.dead != Some(*n))
+    }
+
+    /// Progress of the living until nothing happens any more, also when they have asked for each other. Answers what has
+    /// ended, by index. `each` is called between steps.
+    fn drive(&self, ends: &mut [(usize, End)], each: &mut dyn FnMut()) -> Vec<Option<Result<(), Error>>> {
+        let mut outcomes = vec![None; ends.len()];
+        let (mut quiet, mut asked) = (0, false);
+        for _ in 0..ROUNDS {
+            each();
+            let mut events = usize::from(self.fabric.step());
+            for n in self.living() {
+                events += self.workers[n].progress();
+            }
+            for ((who, end), outcome) in ends.iter_mut().zip(&mut outcomes) {
+                if self.dead != Some(*who) && outcome.is_none() {
+                    *outcome = end();
+                }
+            }
+            quiet = if events > 0 { 0 } else { quiet + 1 };
+            if quiet == 3 {
+                if asked {
+                    return outcomes;
+                }
+                asked = self.living().map(|n| self.workers[n].check_peers()).fold(true, |a, b| a & b);
+                quiet = 0;
+            }
+        }
+        panic!("does not come to rest");
+    }
+
+    /// Nothing is under way at a worker, but receives that wait for active messages and whole messages of the dead.
+    fn nothing_left(&self, n: usize, what: &str) {
+        let worker = &self.workers[n];
+        let census = worker.census();
+        let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
+        assert_eq!(
+            census,
+            Census { receives, unexpected, held_bytes, ..Census::EMPTY },
+            "{what}: worker {n}"
+        );
+        assert!([0, 32].contains(&receives), "{what}: worker {n} has {receives} receives");
+        assert_eq!(worker.registrations(), 0, "{what}: worker {n}");
+    }
+}
+
+/// Deliveries that an operation takes.
+fn deliveries(how: How) -> u64 {
+    let rig = Rig::new(how, 1000);
+    let before = rig.fabric.delivered();
+    let outcomes = rig.drive(&mut rig.start(how), &mut || {});
+    assert!(outcomes.iter().all(|end| *end == Some(Ok(()))), "{how:?}: {outcomes:?}");
+    let mut flush = rig.workers[0].flush();
+    rig.drive(&mut [], &mut || {});
+    assert!(flush.is_done());
+    (0..2).for_each(|n| rig.nothing_left(n, "well"));
+    rig.fabric.delivered() - before
+}
+
+/// The peer dies after `k` deliveries. What ends at the survivor?
+fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
+    let mut rig = Rig::new(how, 1000);
+    let survivor = 1 - victim;
+    rig.fabric.kill_after(Gid::link_local(1 + victim as u64), k);
+    let mut ends = rig.start(how);
+    rig.dead = Some(victim);
+    // The victim lives until it is killed: it makes progress as long as its device does.
+    let workers = rig.workers.clone();
+    let mut alive = || {
+        workers[victim].progress();
+    };
+    let outcomes = rig.drive(&mut ends, &mut alive);
+    // If all of it took fewer deliveries: then now.
+    rig.fabric.kill(Gid::link_local(1 + victim as u64));
+    rig.drive(&mut [], &mut || {});
+    let what = format!("{how:?}: worker {victim} dies after {k}");
+    let peer = rig.eps[survivor].as_ref().unwrap().peer();
+    let mut told = Vec::new();
+    for ((who, _), outcome) in ends.iter().zip(outcomes) {
+        if *who == survivor {
+            // An active message that never came has no handler to be told.
+            let announced = matches!(how, Am | AmRendezvous) && survivor == 1;
+            match outcome {
+                Some(Ok(())) => told.push(Ok(())),
+                Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => {
+                    told.push(Err(Error::PeerGone(p)));
+                }
+                None if announced => told.push(Err(Error::PeerGone(peer))),
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+    }
+    rig.nothing_left(survivor, &what);
+    // And from now on everything with it ends at once.
+    let ep = rig.eps[survivor].as_ref().unwrap();
+    assert_eq!(ep.tag_send(9, vec![0; 9]).wait().0, Err(Error::PeerGone(peer)), "{what}");
+    told
+}
+
+/// Prints, for each protocol and survivor, after how many packets of all a death does no harm any more.
+#[test]
+fn the_peer_dies_after_each_packet() {
+    for how in ALL {
+        let total = deliveries(how);
+        let mut first_well = [None; 2];
+        for victim in [0, 1] {
+            for k in 0..=total {
+                let told = death(how, victim, k);
+                let well = told.iter().all(Result::is_ok);
+                match (well, first_well[1 - victim]) {
+                    (true, None) => first_well[1 - victim] = Some(k),
+                    (false, Some(at)) => panic!("{how:?}: well after {at} deliveries, not after {k}"),
+                    _ => {}
+                }
+            }
+        }
+        let [initiator, target] = first_well.map(|k| k.map_or("never".into(), |k| k.to_string()));
+        println!("{how:<14?} ends well if the peer dies after: initiator {initiator}, target {target}");
+        assert!(first_well[0].is_some(), "{how:?}: the initiator never ends well");
+        if how.is_answered() {
+            assert!(first_well[0] > Some(0), "{how:?}: ends without the peer");
+        }
+        if how.is_two_sided() {
+            assert!(first_well[1] > Some(0), "{how:?}: received from nobody");
+            assert!(first_well[1].is_some(), "{how:?}: the target never ends well");
+        }
+    }
+}
+
+/// By force: everything ends, at the one who closes, whatever the other does. With time: everything arrives.
+#[test]
+fn an_endpoint_is_closed_after_each_packet() {
+    for how in ALL {
+        for k in 0..=deliveries(how) {
+            for force in [true, false] {
+                let mut rig = Rig::new(how, 1000);
+                let (before, mut ends) = (rig.fabric.delivered(), rig.start(how));
+                let mut ep = rig.eps[0].take();
+                let peer = ep.as_ref().unwrap().peer();
+                let mut closing = None;
+                let fabric = rig.fabric.clone();
+                let outcomes = rig.drive(&mut ends, &mut || {
+                    if fabric.delivered() - before >= k
+                        && let Some(ep) = ep.take()
+                    {
+                        let how = match force {
+                            true => Close::Force,
+                            false => Close::Flush(Duration::from_secs(1 << 30)),
+                        };
+                        closing = Some(ep.close(how));
+                    }
+                });
+                let what = format!("{how:?}: closed after {k}, force {force}");
+                assert!(closing.as_mut().is_none_or(|close| close.is_done()), "{what}");
+                for ((who, _), outcome) in ends.iter().zip(outcomes) {
+                    match (outcome, force) {
+                        (Some(Ok(())), _) => {}
+                        (Some(Err(Error::PeerGone(p))), true) if *who == 0 && p == peer => {}
+                        // The other is not told: what it waits for, it cancels, or its own endpoint is closed.
+                        (None | Some(Err(_)), true) if *who == 1 => {}
+                        other => panic!("{what}: at {who}: {other:?}"),
+                    }
+                }
+                rig.nothing_left(0, &what);
+            }
+        }
+    }
+}
+
+/// A device with no memory region to spare, and one that refuses every registration: all goes by packets.
+#[test]
+fn without_memory_regions_everything_goes_by_packets() {
+    for how in ALL {
+        for refused in [false, true] {
+            // Two for the interface, one for the memory that is offered.
+            let rig = Rig::new(how, if refused { 1000 } else { 3 });
+            if refused {
+                rig.fabric.refuse_registrations(1.0);
+            }
+            let outcomes = rig.drive(&mut rig.start(how), &mut || {});
+            assert!(outcomes.iter().all(|end| *end == Some(Ok(()))), "{how:?}, {refused}: {outcomes:?}");
+            (0..2).for_each(|n| rig.nothing_left(n, &format!("{how:?}, refused {refused}")));
+            let reads = rig.workers[1].stats().rare.reads;
+            assert_eq!(reads, 0, "{how:?}: read in spite of it");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The scripts of the fuzzer without the fuzzer: every input of the kept corpus, and thousands that are made of pieces of
+//! them, from a fixed seed. `FUZZED_SEEDS=n` tries as many.
+
+mod script;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_add(layout.size())));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_sub(layout.size())));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn run(input: &[u8]) {
+    script::run(input, || BYTES.with(Cell::get));
+}
+
+/// Small, seeded, good enough to mix (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}
+
+/// What the fuzzer has found to be worth keeping, in the order of its names.
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/engine");
+    let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names.iter().map(|name| std::fs::read(name).unwrap()).collect()
+}
+
+#[test]
+fn every_input_of_the_corpus() {
+    let corpus = corpus();
+    assert!(corpus.len() > 100, "{} inputs: the corpus is not where it should be", corpus.len());
+    corpus.iter().for_each(|input| run(input));
+}
+
+#[test]
+fn scripts_of_pieces_of_the_corpus() {
+    let corpus = corpus();
+    let seeds = std::env::var("FUZZED_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    for seed in 0..seeds {
+        let mut dice = Dice(seed);
+        let mut input = vec![dice.below(256) as u8];
+        for _ in 0..1 + dice.below(6) {
+            let from = &corpus[dice.below(corpus.len())];
+            let at = dice.below(from.len());
+            input.extend(&from[at..at + dice.below(from.len() - at + 1)]);
+            // Operations of the engine's own, and answers to them.
+            for _ in 0..dice.below(12) {
+                let step = 5 + dice.below(15) + 20 * dice.below(12);
+                input.extend([
+                    step as u8,
+                    dice.below(16) as u8,
+                    dice.below(256) as u8,
+                    dice.below(8) as u8,
+                    0,
+                ]);
+            }
+        }
+        for _ in 0..dice.below(4) {
+            let at = dice.below(input.len());
+            input[at] = dice.below(256) as u8;
+        }
+        if let Err(panic) = std::panic::catch_unwind(|| run(&input)) {
+            eprintln!("seed {seed} failed: {} bytes", input.len());
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a peer costs that is known and quiet, in allocated bytes: named by its address, and met by a handshake. Counted by
+//! the allocator over ten thousand of them, in the engine alone and in a worker on the software device.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::{Engine, EngineConfig};
+use ucp::wire::{Features, Handshake, Opts, RawAddr, rtm};
+use ucs::time::Nanos;
+
+/// Most bytes that a quiet peer may cost in the engine.
+const MOST: usize = 256;
+const PEERS: u32 = 10_000;
+
+struct Counting;
+
+thread_local! {
+    static BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: passes everything on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_add(layout.size())));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_sub(layout.size())));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocated() -> usize {
+    BYTES.with(Cell::get)
+}
+
+/// Takes packets and forgets them.
+struct Sink([u8; 1024]);
+
+impl Wire for Sink {
+    fn mtu(&self, _to: PeerId) -> usize {
+        1024
+    }
+
+    fn send<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _to: PeerId,
+        max: usize,
+        _token: TxToken,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        fill(&mut self.0[..max]);
+        Ok(Posted::Done)
+    }
+
+    fn connect(&mut self, _peer: PeerId, _from: Source, _addr: &RawAddr) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+fn addr(n: u32) -> RawAddr {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..].copy_from_slice(&u64::from(n + 1).to_be_bytes());
+    RawAddr { gid, qpn: 7, connid: n }
+}
+
+fn source(n: u32) -> Source {
+    Source { node: u64::from(n + 1), port: 7 }
+}
+
+/// Growth per peer, bytes, of what `each` does for every one of them.
+fn per_peer(mut each: impl FnMut(u32)) -> usize {
+    let before = allocated();
+    (0..PEERS).for_each(&mut each);
+    (allocated() - before).div_ceil(PEERS as usize)
+}
+
+#[test]
+fn a_named_peer() {
+    let mut engine = Engine::new(EngineConfig::default());
+    let wire = engine.add_wire(addr(1 << 24));
+    let each = per_peer(|n| {
+        engine.add_peer(wire, addr(n), source(n));
+    });
+    println!("engine, named: {each} bytes a peer");
+    assert!((100..=MOST).contains(&each), "{each} bytes");
+}
+
+/// It has sent a message, which was received, and its handshake, and got ours.
+#[test]
+fn a_peer_that_was_met() {
+    let mut engine = Engine::new(EngineConfig::default());
+    let wire = engine.add_wire(addr(1 << 24));
+    let mut w = Sink([0; 1024]);
+    let mut packet = [0; 256];
+    let word = Features::DELIVERY_COMPLETE.union(Features::CONNID);
+    let each = per_peer(|n| {
+        let opts = Opts { raw_addr: Some(addr(n)), ..Opts::NONE };
+        let len = rtm::Eager { msg_id: 0, tag: Some(1), opts, receipt: None }.write(&mut packet);
+        engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
+        let len = Handshake::new(word, n, 0).write(&mut packet);
+        engine.on_packet(&mut w, Nanos(0), wire, source(n), &packet[..len]);
+        let found = engine.probe(ucp::rdm::RecvKind::Tagged { tag: 1, mask: !0 }, None, ucp::rdm::Take::Yes);
+        // SAFETY: no byte is written to a buffer without any.
+        let room = unsafe { ucp::rdm::RecvBuf::new(std::ptr::NonNull::dangling().as_ptr(), 0) };
+        let handle = found.expect("a message").handle;
+        let done = engine.recv_probed(&mut w, handle, room, 1);
+        assert!(matches!(done, ucp::rdm::Started::Done(_)));
+        while engine.take_out().is_some() || engine.take_event().is_some() {}
+    });
+    assert_eq!(engine.census(), ucp::rdm::Census::EMPTY);
+    assert!(engine.peer_info(PeerId(PEERS - 1)).is_some_and(|view| view.features == Some(word)));
+    println!("engine, met: {each} bytes a peer");
+    assert!((100..=MOST).contains(&each), "{each} bytes");
+}
+
+/// With an open way to it: the lane's path, an endpoint of the `efa` transport and its address handle cost more than the
+/// peer itself.
+#[cfg(feature = "lanes")]
+#[test]
+fn a_peer_of_a_worker() {
+    use ucp::{Address, Context, EpParams};
+    use ucs::config::Source;
+    use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+    use uct::efa::{Iface, Params};
+
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let mut profile = Profile::small();
+    profile.attr.max_ah = 2 * PEERS;
+    let iface = Iface::open(fabric.open(1 << 32, profile).unwrap(), &Params::default()).unwrap();
+    let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();
+    let worker = context.worker_on(vec![iface.into()]).unwrap();
+    let known = |n: u32| {
+        let address = Address::unpack(&addr(n).to_bytes()).unwrap();
+        // The endpoint is dropped; the peer stays known, and the way to it open.
+        drop(worker.connect(&address, EpParams::default()).unwrap());
+    };
+    let each = per_peer(known);
+    println!("worker on efa: {each} bytes a peer");
+    assert!((100..=WORKER_MOST).contains(&each), "{each} bytes");
+}
+
+/// The same with an open way.
+#[cfg(feature = "lanes")]
+const WORKER_MOST: usize = 640;

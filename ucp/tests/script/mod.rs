@@ -1,0 +1,386 @@
+//! A live engine under a script of bytes: packets of any bytes from a known peer, another one and strangers, packets of its
+//! own sent back to it, between operations of every kind, ends of RDMA, cancels, failures. The fuzzer and the property test
+//! run the same.
+//!
+//! What must hold: no panic; nothing is written outside of what was lent, nor to memory that may only be read; the device
+//! is used within live registrations only; nothing ends twice; what is held is bounded by what has come; and when all
+//! peers have failed, nothing is left.
+
+mod device;
+
+use std::collections::HashSet;
+
+use device::Device;
+use ucp::rdm::io::{Fault, PeerId, Source};
+use ucp::rdm::mem::{Access, Region};
+use ucp::rdm::rma::Behind;
+use ucp::rdm::{
+    AtomicArgs, Census, Engine, EngineConfig, Gather, GetArgs, MemKey, MsgHandle, OpId, Out, PutArgs,
+    RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take, WireId,
+};
+use ucp::wire::{AtomicOp, Class, Datatype, Iovs, RawAddr, RmaIov};
+use ucs::time::Nanos;
+
+const GUARD: usize = 64;
+const ROOM: usize = 3000;
+const FILL: u8 = 0x55;
+/// What the engine may cost beyond what has come: its tables, and the script's own buffers.
+const FIXED: usize = 4 << 20;
+/// What a byte that has come may cost: the smallest packet that is kept takes a slot, a buffer of 128 bytes and places
+/// in queues.
+const PER_BYTE: usize = 64;
+
+/// The script.
+struct Script<'a>(&'a [u8]);
+
+impl<'a> Script<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn word(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes([self.byte()?, self.byte()?]))
+    }
+
+    fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+}
+
+/// An engine, its wire, and everything that was lent to it. Dropped in this order: nobody writes to what is lent once the
+/// engine is gone.
+struct Live {
+    engine: Engine,
+    device: Device,
+    wire: WireId,
+    peers: [PeerId; 2],
+    keys: Vec<MemKey>,
+    ops: Vec<OpId>,
+    taken: Option<MsgHandle>,
+    ended: HashSet<u64>,
+    next: u64,
+    /// Bytes of packets that have come.
+    come: usize,
+    rooms: Vec<Vec<u8>>,
+    letter: Vec<u8>,
+    shared: Vec<Vec<u8>>,
+}
+
+fn addr(n: u8) -> RawAddr {
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[15]) = (0xfe, 0x80, n);
+    RawAddr { gid, qpn: u16::from(n), connid: u32::from(n) }
+}
+
+fn source(n: u8) -> Source {
+    Source { node: u64::from(n), port: u32::from(n) }
+}
+
+fn kind(n: u8) -> RecvKind {
+    match n % 6 {
+        0 => RecvKind::Tagged { tag: 0, mask: 0 },
+        1 => RecvKind::Tagged { tag: 1, mask: !0 },
+        2 => RecvKind::Untagged,
+        n => {
+            let class = [Class::Am, Class::AmData, Class::Stream][usize::from(n) - 3];
+            RecvKind::Class { class, tag: 0, mask: 0 }
+        }
+    }
+}
+
+impl Live {
+    fn new(setting: u8) -> Live {
+        let device = Device::new(u32::from(setting % 8), u32::from(setting >> 3 & 3) * 2);
+        let mut engine = Engine::new(EngineConfig {
+            cts_credits: 2,
+            max_peers: 16,
+            runt_size: if setting & 0x20 == 0 { 0 } else { 300 },
+            ..EngineConfig::default()
+        });
+        let wire = engine.add_wire(addr(1));
+        if setting & 0x40 == 0 {
+            engine.set_rdma(wire, Device::rdma());
+        }
+        let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
+        let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
+        let mut keys = Vec::new();
+        for (n, memory) in shared.iter_mut().enumerate() {
+            let access = [Access::all(), Access::READ][n];
+            // SAFETY: the vectors outlive the engine, and are looked at only after it is dropped.
+            let region = unsafe { Region::new(memory[GUARD..].as_mut_ptr(), ROOM, access) };
+            let key = region.and_then(|region| engine.add_memory(region));
+            keys.extend(key);
+            // The device's key is known to the engine too: any peer may guess it.
+            key.map(|key| engine.name_memory(key, wire, 5 + n as u64));
+        }
+        Live {
+            engine,
+            device,
+            wire,
+            peers,
+            keys,
+            ops: Vec::new(),
+            taken: None,
+            ended: HashSet::new(),
+            next: 0,
+            come: 0,
+            rooms: Vec::new(),
+            letter: vec![7; 1 << 16],
+            shared,
+        }
+    }
+
+    fn packet(&mut self, from: u8, bytes: &[u8]) {
+        self.come += bytes.len().max(16);
+        self.engine.on_packet(&mut self.device, Nanos(self.next), self.wire, source(from), bytes);
+    }
+
+    /// Room that is lent.
+    fn room(&mut self, len: usize) -> RecvBuf {
+        let mut room = vec![FILL; len + 2 * GUARD];
+        // SAFETY: the vector's bytes stay where they are, untouched, and outlive the engine.
+        let buf = unsafe { RecvBuf::new(room[GUARD..].as_mut_ptr(), len) };
+        self.rooms.push(room);
+        buf
+    }
+
+    /// Bytes that are lent.
+    fn lend(&self, len: usize) -> SendBuf {
+        // SAFETY: the letter outlives the engine and does not change.
+        unsafe { SendBuf::new(self.letter.as_ptr(), len.min(self.letter.len())) }
+    }
+
+    fn started<T>(&mut self, started: Started<T>) {
+        match started {
+            Started::Pending(op) => self.ops.push(op),
+            _ => drop(self.ended.insert(self.next)),
+        }
+    }
+
+    /// Memory of a peer, in one piece or two. Whose it is, its device says, which is not here.
+    fn remote(len: usize, step: u8) -> Iovs {
+        let iov = |at: usize, len: usize| RmaIov { addr: 0x10_0000 + at as u64, len: len as u64, key: 9 };
+        let half = len / 2;
+        let list =
+            if step & 0x40 == 0 { vec![iov(0, len)] } else { vec![iov(0, half), iov(half, len - half)] };
+        Iovs::try_from(list.as_slice()).expect("two fit")
+    }
+
+    /// One step; `None` at the end of the script.
+    fn step(&mut self, script: &mut Script<'_>) -> Option<()> {
+        let step = script.byte()?;
+        self.next += 1;
+        let to = self.peers[usize::from(step & 1)];
+        match step % 20 {
+            n @ 0..=4 => {
+                let from = [2, 2, 3, 77, 99][usize::from(n)];
+                let len = script.byte()?;
+                let mut packet = script.bytes(usize::from(len)).to_vec();
+                // Half of the packets get past the first look.
+                if step & 0x80 == 0 && packet.len() > 1 {
+                    packet[1] = 4;
+                }
+                self.packet(from, &packet);
+            }
+            // What the engine has said itself comes back, with a byte changed or without: ids are of live operations.
+            n @ 5..=7 => {
+                let (nth, at, with) = (script.byte()?, script.word()?, script.byte()?);
+                if let Some(sent) = self.device.sent.iter().rev().nth(usize::from(nth) % 16) {
+                    let mut packet = sent.clone();
+                    let at = usize::from(at) % packet.len().max(1);
+                    if let (Some(byte), false) = (packet.get_mut(at), with == 0) {
+                        *byte ^= with;
+                    }
+                    self.packet([2, 2, 3][usize::from(n) - 5], &packet);
+                }
+            }
+            // A peer that floods: one message after the other, numbered.
+            8 => {
+                let (times, len) = (script.byte()?, script.byte()?);
+                let mut packet = script.bytes(usize::from(len)).to_vec();
+                for n in 0..times {
+                    if let Some(id) = packet.get_mut(4) {
+                        *id = n;
+                    }
+                    self.packet(2, &packet);
+                }
+            }
+            9 => {
+                let len = usize::from(script.word()?) % ROOM;
+                let buf = self.room(len);
+                let from = (step & 0x40 != 0).then_some(self.peers[0]);
+                let args = RecvArgs { buf, kind: kind(step / 20), from, user: self.next };
+                let started = self.engine.recv(&mut self.device, args);
+                self.started(started);
+            }
+            10 => {
+                let (len, how) = (script.word()?, script.byte()?);
+                let row = Row::ALL[usize::from(how) % Row::ALL.len()];
+                let class = [Class::Message, Class::Am, Class::AmData, Class::Stream][usize::from(how >> 6)];
+                let tag = (how & 0x20 == 0 || class != Class::Message).then_some(u64::from(how & 1));
+                let cq_data = (how & 0x10 != 0).then_some(5);
+                let buf = self.lend(usize::from(len));
+                let args = SendArgs { buf, tag, sync: row.sync(), cq_data, row, user: self.next };
+                let started = self.engine.send_class(&mut self.device, to, class, args);
+                self.started(started);
+            }
+            11 => {
+                let len = usize::from(script.word()?) % ROOM;
+                let row = [RmaRow::EagerWrite, RmaRow::DirectWrite, RmaRow::LongReadWrite]
+                    [usize::from(step / 20) % 3];
+                let (local, sync) =
+                    (Gather::one(self.lend(len)), [Sync::No, Sync::Yes][usize::from(step >> 7)]);
+                let cq_data = (step & 2 != 0).then_some(6);
+                let args =
+                    PutArgs { local, remote: Live::remote(len, step), sync, cq_data, row, user: self.next };
+                let started = self.engine.put(&mut self.device, to, args);
+                self.started(started);
+            }
+            12 => {
+                let len = usize::from(script.word()?) % ROOM;
+                let row = [RmaRow::ShortRead, RmaRow::DirectRead][usize::from(step >> 7)];
+                let local = Scatter::one(self.room(len));
+                let args = GetArgs { local, remote: Live::remote(len, step), row, user: self.next };
+                let started = self.engine.get(&mut self.device, to, args);
+                self.started(started);
+            }
+            13 => {
+                let (op, ty) = (script.byte()?, script.byte()?);
+                let (Ok(op), Ok(ty)) =
+                    (AtomicOp::try_from(u32::from(op % 20)), Datatype::try_from(u32::from(ty % 20)))
+                else {
+                    return Some(());
+                };
+                let len = ty.size() * (1 + usize::from(step / 20) % 4);
+                let some = |wanted: bool| if wanted { len } else { 0 };
+                let operand = Gather::one(self.lend(some(op != AtomicOp::Read)));
+                let compare = Gather::one(self.lend(some(step & 0x80 != 0)));
+                let result = (step & 0xc0 != 0).then(|| Scatter::one(self.room(len)));
+                let remote = Live::remote(len, 0);
+                let (sync, user) = (Sync::No, self.next);
+                let args = AtomicArgs { op, ty, remote, operand, compare, result, sync, user };
+                let started = self.engine.atomic(&mut self.device, to, args);
+                self.started(started);
+            }
+            14 | 15 => {
+                let (nth, how) = (script.byte()?, script.byte()?);
+                if self.device.flying.is_empty() {
+                    return Some(());
+                }
+                let result = match how % 8 {
+                    0 => Err(Fault::ACCESS),
+                    1 => Err(Fault::Device(how)),
+                    2 => Err(Fault::Gone),
+                    _ => Ok(()),
+                };
+                let (token, result) = self.device.land(usize::from(nth) % self.device.flying.len(), result);
+                self.engine.on_sent(&mut self.device, token, result);
+            }
+            16 => drop(self.engine.resume(&mut self.device, Nanos(self.next << 20))),
+            17 => {
+                let nth = usize::from(script.byte()?);
+                let Some(&op) = self.ops.get(nth % self.ops.len().max(1)) else { return Some(()) };
+                match step / 20 % 3 {
+                    0 => drop(self.engine.cancel_recv(op)),
+                    1 => drop(self.engine.cancel_send(&mut self.device, op)),
+                    _ => drop(self.engine.cancel_one(op)),
+                }
+            }
+            18 => match step / 20 {
+                0..=3 => {
+                    let take = if step & 0x40 == 0 { Take::No } else { Take::Yes };
+                    if let Some(found) = self.engine.probe(kind(step), None, take)
+                        && take == Take::Yes
+                    {
+                        self.taken = Some(found.handle);
+                    }
+                }
+                4 => self.engine.fence(&mut self.device, to, Behind::Memory),
+                5 => self.engine.acknowledge(&mut self.device, None),
+                _ => {
+                    let len = usize::from(script.byte()?);
+                    let buf = self.room(len);
+                    if let Some(handle) = self.taken.take() {
+                        let started = self.engine.recv_probed(&mut self.device, handle, buf, self.next);
+                        self.started(started);
+                    }
+                }
+            },
+            _ => match step / 20 {
+                0 => drop(self.keys.pop().map(|key| self.engine.remove_memory(&mut self.device, key))),
+                1 => self.engine.on_peer_fault(&mut self.device, self.peers[1], Fault::Gone),
+                2 => self.engine.on_peer_lost(&mut self.device, self.peers[1], Fault::Gone),
+                3 => self.engine.on_quiet(&mut self.device, self.wire),
+                4 => self.engine.on_imm(self.wire, source(step & 3), u64::from(step), 1),
+                5 => self.engine.remove_peer(&mut self.device, self.peers[1]),
+                _ => while self.engine.take_event().is_some() {},
+            },
+        }
+        Some(())
+    }
+
+    fn take_outs(&mut self) {
+        while let Some(out) = self.engine.take_out() {
+            let (Out::SendDone { user, .. } | Out::RecvDone { user, .. } | Out::OneDone { user, .. }) = out
+            else {
+                continue;
+            };
+            assert!(self.ended.insert(user), "operation {user} ended twice");
+        }
+    }
+
+    /// Everybody fails and the device ends everything: then nothing is under way any more.
+    fn wind_up(&mut self) {
+        while !self.device.flying.is_empty() {
+            let (token, result) = self.device.land(0, Err(Fault::Gone));
+            self.engine.on_sent(&mut self.device, token, result);
+        }
+        for peer in 0..64 {
+            self.engine.on_peer_fault(&mut self.device, PeerId(peer), Fault::Gone);
+        }
+        while !self.device.flying.is_empty() {
+            let (token, result) = self.device.land(0, Err(Fault::Gone));
+            self.engine.on_sent(&mut self.device, token, result);
+        }
+        self.engine.resume(&mut self.device, Nanos::NEVER);
+        self.take_outs();
+        let census = self.engine.census();
+        // Receives that name nobody may wait on, and whole messages of the dead for a receive.
+        let (receives, unexpected, held_bytes) = (census.receives, census.unexpected, census.held_bytes);
+        assert_eq!(census, Census { receives, unexpected, held_bytes, ..Census::EMPTY });
+        assert_eq!(self.device.live(), 0, "registrations are left");
+    }
+
+    /// What is lent is looked at when nobody writes to it any more.
+    fn look(self) {
+        let Live { engine, rooms, shared, .. } = self;
+        drop(engine);
+        for room in rooms.iter().chain(&shared) {
+            let (head, tail) = (&room[..GUARD], &room[room.len() - GUARD..]);
+            assert!(head.iter().chain(tail).all(|&b| b == FILL), "written outside of what was lent");
+        }
+        assert!(shared[1].iter().all(|&b| b == FILL), "memory that may only be read was written");
+    }
+}
+
+/// Runs a script. `allocated` answers the bytes allocated by this thread at the moment.
+pub fn run(script: &[u8], allocated: impl Fn() -> usize) {
+    let before = allocated();
+    let mut script = Script(script);
+    let Some(setting) = script.byte() else { return };
+    let mut live = Live::new(setting);
+    while live.step(&mut script).is_some() {
+        live.take_outs();
+        let lent: usize = live.rooms.iter().map(Vec::len).sum();
+        let may = FIXED + PER_BYTE * live.come + 2 * lent;
+        let costs = allocated().saturating_sub(before);
+        assert!(costs <= may, "{costs} bytes allocated, {} have come", live.come);
+        assert!(live.engine.held_bytes() <= live.come, "more is held than has come");
+    }
+    live.wind_up();
+    live.look();
+}

@@ -109,6 +109,11 @@ fn versus(args: &Args) -> Result<usize, Error> {
     // A count is the same every time.
     let pairs = if args.quick || args.against == Against::Instructions { 1 } else { args.pairs };
     let scale = if args.quick { 10 } else { 1 };
+    let how = match pairs {
+        1 => "One run of each".into(),
+        n => format!("Medians of {n} alternating pairs"),
+    };
+    let note = format!("{how}; {}; {}.", theirs.describe(), ours.describe());
     let chosen = rows.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
     let (mut figures, mut failed) = (Vec::new(), 0);
     for row in chosen {
@@ -116,6 +121,7 @@ fn versus(args: &Args) -> Result<usize, Error> {
             Ok(figure) => {
                 show(args, &figure, theirs.as_ref());
                 figures.push((row, figure));
+                save(args, &figures, &note)?;
             }
             Err(e) => {
                 eprintln!("versus: {}: {e}", row.name);
@@ -123,29 +129,26 @@ fn versus(args: &Args) -> Result<usize, Error> {
             }
         }
     }
-    let how = match pairs {
-        1 => "One run of each".into(),
-        n => format!("Medians of {n} alternating pairs"),
-    };
-    let note = format!("{how}; {}; {}.", theirs.describe(), ours.describe());
     if !args.json {
         println!("{note}");
-    }
-    if let Some(path) = &args.save {
-        let mut lines: Vec<Line> = figures.iter().map(|(_, f)| Line::Figure(f.clone())).collect();
-        let remark = args.remark.as_deref().map_or_else(String::new, |r| format!(" {r}"));
-        lines.push(Line::Note { note: note + &remark });
-        let text: String = lines
-            .iter()
-            .map(|l| serde_json::to_string(l).unwrap_or_else(|e| unreachable!("plain structs: {e}")) + "\n")
-            .collect();
-        std::fs::write(path, text)
-            .map_err(|source| Error::File { path: path.display().to_string(), source })?;
     }
     if let Some(folder) = &args.curves {
         curves::save(folder, &figures)?;
     }
     Ok(failed)
+}
+
+/// After each row: whoever is stopped leaves what it has.
+fn save(args: &Args, figures: &[(&Row, Figure)], note: &str) -> Result<(), Error> {
+    let Some(path) = &args.save else { return Ok(()) };
+    let mut lines: Vec<Line> = figures.iter().map(|(_, f)| Line::Figure(f.clone())).collect();
+    let remark = args.remark.as_deref().map_or_else(String::new, |r| format!(" {r}"));
+    lines.push(Line::Note { note: format!("{note}{remark}") });
+    let text: String = lines
+        .iter()
+        .map(|l| serde_json::to_string(l).unwrap_or_else(|e| unreachable!("plain structs: {e}")) + "\n")
+        .collect();
+    std::fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
 }
 
 /// A line as soon as it is known: a whole table takes minutes.

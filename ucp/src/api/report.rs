@@ -43,9 +43,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "ucp worker of process {} on {}", std::process::id(), self.transports.join(", "))?;
         let rows = |f: &mut fmt::Formatter<'_>, what: &str, all: &[(&str, Traffic)]| {
-            let some = all.iter().filter(|(_, traffic)| *traffic != Traffic::default());
-            some.map(|(name, t)| writeln!(f, "  {what} {name}: {} messages, {} bytes", t.msgs, t.bytes))
-                .collect::<fmt::Result>()
+            let mut some = all.iter().filter(|(_, traffic)| *traffic != Traffic::default());
+            some.try_for_each(|(name, t)| {
+                writeln!(f, "  {what} {name}: {} messages, {} bytes", t.msgs, t.bytes)
+            })
         };
         rows(f, "sent", &Row::ALL.map(|row| (row.name(), self.stats.sent(row))))?;
         rows(f, "received", &Row::ALL.map(|row| (row.name(), self.stats.received(row))))?;

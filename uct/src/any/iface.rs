@@ -72,6 +72,12 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.poll(max, sink))
     }
 
+    // HOT
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        each!(self, Iface(iface, _) => iface.is_quiet())
+    }
+
     #[inline]
     fn progress(&self, max: usize) -> usize {
         each!(self, Iface(iface, _) => iface.progress(max))

@@ -53,6 +53,11 @@ pub trait Iface: Sized {
     /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
     /// Answers how many there were.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
+    /// True: a poll now would find nothing, and this stood for it. Costs less than a poll, so whoever serves several
+    /// interfaces asks first. The answer that is always right, and the default, is false.
+    fn is_quiet(&self) -> bool {
+        false
+    }
     /// [`Iface::poll`] with the registered handlers as sink. Tokens go nowhere.
     fn progress(&self, max: usize) -> usize;
 

@@ -248,6 +248,11 @@ impl api::Iface for Iface {
         self.inner.poll(sink)
     }
 
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        !self.inner.alarm.is_raised()
+    }
+
     #[inline]
     fn progress(&self, _max: usize) -> usize {
         self.inner.poll(&mut TableSink(&self.inner.handlers))

@@ -355,6 +355,11 @@ impl api::Iface for Iface {
         self.inner.poll(max, sink)
     }
 
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.inner.queue.borrow().is_empty() && self.inner.pending.waiting() == 0
+    }
+
     fn progress(&self, max: usize) -> usize {
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }

@@ -17,8 +17,9 @@ fn nothing_is_delivered_inside_the_send() {
     let got = Rc::new(RefCell::new(Vec::new()));
     let sink = got.clone();
     iface.set_am_handler(3, Some(Box::new(move |am| sink.borrow_mut().push(am.packet().to_vec()))));
+    assert!(iface.is_quiet());
     assert_eq!(ep.am_short(3, 0x0807060504030201, &[9]), Ok(Sent::Done));
-    assert!(got.borrow().is_empty());
+    assert!(got.borrow().is_empty() && !iface.is_quiet());
     assert_eq!(iface.progress(8), 1);
     assert_eq!(*got.borrow(), [[3, 1, 2, 3, 4, 5, 6, 7, 8, 9]]);
 }

@@ -14,8 +14,9 @@ use crate::api::{
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::base::pending::{Arbiter, Room};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 
@@ -47,7 +48,7 @@ pub(super) struct Inner {
     pub(super) attr: IfaceAttr,
     md: Md,
     rx: Rx,
-    peers: RefCell<HashMap<Name, Weak<Peer>>>,
+    peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
     handlers: AmTable,
     pub(super) pending: Arbiter,
 }
@@ -97,7 +98,7 @@ impl Iface {
         addr::same_place(device, own.porter().place())?;
         let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| peer.is_alive()) {
+        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_buried()) {
             return Ok(peer);
         }
         let peer = Rc::new(Peer::attach(own, name, inner.rx.alarm())?);
@@ -206,6 +207,12 @@ impl api::Iface for Iface {
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.inner.poll(max, sink)
+    }
+
+    // HOT
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        self.inner.pending.waiting() == 0 && self.inner.rx.is_quiet()
     }
 
     #[inline]

@@ -179,6 +179,11 @@ impl Peer {
         !self.dead.get()
     }
 
+    /// Whether it is known without asking that nothing will be read any more. No system call.
+    pub fn is_buried(&self) -> bool {
+        self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.death.is_dead()
+    }
+
     /// Nothing will be read any more: from now on every send fails.
     fn bury(&self) {
         self.cells.set(0);

@@ -19,7 +19,7 @@ const LOOK_EVERY: u32 = 1024;
 /// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
 const LOOK_SELDOM: u32 = 1 << 10;
 
-/// How many cells ahead of the one it reads the reader asks for, and after how many messages of one poll: only who is
+/// How many cells ahead of the one it reads the reader asks for, and after how many messages in a row: only who is
 /// behind may take it that they are written. Taken before, a line must go back to its writer first.
 const AHEAD: u64 = 8;
 
@@ -41,6 +41,8 @@ pub struct Rx {
     release_mask: u64,
     /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
+    /// The last poll had its fill and left something: the lines of the next cells have been asked for.
+    behind: Cell<bool>,
     /// Polls until the next look around.
     patience: Cell<u32>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
@@ -92,6 +94,7 @@ impl Rx {
             next: Cell::new(0),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
+            behind: Cell::new(false),
             patience: Cell::new(LOOK_EVERY),
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
@@ -147,25 +150,49 @@ impl Rx {
         events
     }
 
+    /// An empty poll that needs no sink: true if nothing has come and it is not time to look around. // HOT
+    #[inline(always)]
+    pub fn is_quiet(&self) -> bool {
+        let ticket = self.next.get();
+        let patience = self.patience.get();
+        if patience == 1 || fifo::peek(self.seg().cell(ticket).word(), ticket).is_some() {
+            return false;
+        }
+        self.patience.set(patience - 1);
+        true
+    }
+
     /// Delivers the packet of `ticket` and what follows, up to `max`.
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
         let mut events = 0;
+        let mut row = if self.behind.get() { AHEAD } else { 0 };
         loop {
-            self.deliver(ticket, about, sink);
-            events += 1;
-            if events == max {
-                return events;
-            }
-            // Asked anew: the handler may have polled.
-            ticket = self.next.get();
-            match fifo::peek(self.seg().cell(ticket).word(), ticket) {
-                Some(next) => about = next,
-                None => return events,
-            }
-            if events >= AHEAD as usize {
+            if row >= AHEAD {
                 prefetch_read(self.seg().cell(ticket + AHEAD).packet());
             }
+            self.deliver(ticket, about, sink);
+            (events, row) = (events + 1, row + 1);
+            // Asked anew: the handler may have polled.
+            ticket = self.next.get();
+            let next = fifo::peek(self.seg().cell(ticket).word(), ticket);
+            match next {
+                Some(next) if events < max => about = next,
+                _ => {
+                    self.leave(ticket, next.is_some());
+                    return events;
+                }
+            }
+        }
+    }
+
+    /// A poll ends before `ticket`, which is there already or not. If it is, the next ones are as well: they come while
+    /// the program does something else.
+    #[inline(always)]
+    fn leave(&self, ticket: u64, is_behind: bool) {
+        self.behind.set(is_behind);
+        if is_behind {
+            (1..AHEAD).for_each(|ahead| prefetch_read(self.seg().cell(ticket + ahead).packet()));
         }
     }
 

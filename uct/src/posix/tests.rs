@@ -147,3 +147,34 @@ fn a_live_holder_is_waited_for() {
     while iface.progress(1) == 0 {}
     assert_eq!((got.borrow().len(), iface.rx_stats().abandoned), (1, 1));
 }
+
+#[test]
+fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 5);
+    assert!(iface.is_quiet());
+    assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
+    assert!(!iface.is_quiet());
+    assert_eq!((iface.progress(9), got.borrow().len()), (1, 1));
+    // Each stood for a poll, so now and then one is asked for, which looks for the dead.
+    let polls = (0..5000).take_while(|_| iface.is_quiet()).count();
+    assert!((1..1024).contains(&polls), "{polls}");
+    assert_eq!(iface.progress(9), 0);
+    assert!(iface.is_quiet());
+}
+
+#[test]
+fn a_reader_that_is_behind_gets_everything_in_order() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 5);
+    let mut sent = 0u64;
+    for max in (1..=9).cycle().take(200) {
+        while ep.am_short(5, sent, &[]).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(iface.progress(max), max);
+    }
+    while iface.progress(64) > 0 {}
+    let want: Vec<_> = (0..sent).map(|n| n.to_le_bytes().to_vec()).collect();
+    assert_eq!(*got.borrow(), want);
+}

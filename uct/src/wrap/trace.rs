@@ -155,6 +155,10 @@ impl<I: Iface> Iface for Traced<I> {
         self.inner.poll(max, &mut Shown { tracer: &self.tracer, then: sink })
     }
 
+    fn is_quiet(&self) -> bool {
+        self.inner.is_quiet()
+    }
+
     fn progress(&self, max: usize) -> usize {
         self.poll(max, &mut TableSink(&self.handlers))
     }

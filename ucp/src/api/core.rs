@@ -106,19 +106,9 @@ impl Core {
             return 0;
         }
         let mut events = 0;
-        for (at, lane) in self.lanes.iter().enumerate() {
-            let bound = Bound {
-                lanes: &self.lanes,
-                paths: &mut self.paths,
-                regs: &mut self.regs,
-                receiving: LaneIdx(at as u8),
-            };
-            let mut intake =
-                Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
-            let taken = lane.iface.poll(self.batch, &mut intake);
-            events += taken;
-            if taken == 0 && intake.engine.is_waiting_for_quiet() {
-                intake.engine.on_quiet(&mut intake.bound, lane.wire);
+        for at in 0..self.lanes.len() {
+            if !self.lanes[at].iface.is_quiet() || self.engine.is_waiting_for_quiet() {
+                events += self.poll_lane(at, now);
             }
         }
         let mut bound =
@@ -137,6 +127,25 @@ impl Core {
     #[cold]
     fn may_rest(&mut self) -> bool {
         self.flushes.is_empty() && self.streams.is_idle() && self.engine.may_rest()
+    }
+
+    /// Takes in what one lane has. Out of line, so that an empty poll stays small. // HOT
+    #[inline(never)]
+    fn poll_lane(&mut self, at: usize, now: Nanos) -> usize {
+        let lane = &self.lanes[at];
+        let bound = Bound {
+            lanes: &self.lanes,
+            paths: &mut self.paths,
+            regs: &mut self.regs,
+            receiving: LaneIdx(at as u8),
+        };
+        let mut intake =
+            Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
+        let taken = lane.iface.poll(self.batch, &mut intake);
+        if taken == 0 && intake.engine.is_waiting_for_quiet() {
+            intake.engine.on_quiet(&mut intake.bound, lane.wire);
+        }
+        taken
     }
 
     /// The time, to within some progress calls: exact only while the engine waits for a deadline.

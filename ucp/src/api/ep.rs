@@ -311,9 +311,15 @@ impl Ep {
     ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
-        let user = reqs.next_id()?;
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(buf, len) };
+        if row == Row::Eager
+            && let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
+            && engine.send_short(&mut wire, self.state.peer, class, tag, buf)
+        {
+            return Ok(Started::Done(()));
+        }
+        let user = reqs.next_id()?;
         let args = SendArgs {
             buf,
             tag: params.tag,

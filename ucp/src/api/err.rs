@@ -119,6 +119,8 @@ impl Error {
 }
 
 impl From<OpError> for Error {
+    #[cold]
+    #[inline(never)]
     fn from(e: OpError) -> Self {
         match e {
             OpError::Truncated { len, room } => Error::Truncated { len, room },

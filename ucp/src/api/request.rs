@@ -51,14 +51,15 @@ enum Notify {
     Boxed(Box<dyn FnOnce(Ended)>),
 }
 
-/// Where an operation is.
+/// Where an operation is. Plain, so that changing it drops nothing.
+#[derive(Clone, Copy)]
 enum Stage {
     /// Nothing: the slot waits for its next operation.
     Idle,
     /// Running; somebody holds its id.
     Running,
     /// Running; nobody asks for it any more. Freed at its end, with the buffer it kept alive.
-    Detached(#[allow(dead_code)] Option<Box<dyn Any>>),
+    Detached,
     /// Ended, to be picked up.
     Ended(Ended),
 }
@@ -66,7 +67,10 @@ enum Stage {
 struct Slot {
     role: Role,
     stage: Stage,
+    /// [`Notify::Nobody`] while it is idle or ended.
     notify: Notify,
+    /// The buffer that a detached operation keeps alive.
+    kept: Option<Box<dyn Any>>,
 }
 
 /// What settling an operation asks the worker to do.
@@ -122,7 +126,7 @@ impl Requests {
 
     #[cold]
     fn grow(&mut self) -> Result<SlotId, Error> {
-        let idle = Slot { role: Role::Flush, stage: Stage::Idle, notify: Notify::Nobody };
+        let idle = Slot { role: Role::Flush, stage: Stage::Idle, notify: Notify::Nobody, kept: None };
         let id = self.slots.insert(idle).map_err(|_| Error::Exhausted)?;
         // Room for all, so that freeing never allocates.
         self.idle.reserve(self.slots.len());
@@ -133,11 +137,9 @@ impl Requests {
     /// The operation is over and nobody asks for it: its id is stale from now on. // HOT
     #[inline]
     fn free(&mut self, id: SlotId) {
-        let Some(next) = self.slots.renew(id) else { return };
-        if let Some(slot) = self.slots.get_mut(next) {
-            slot.stage = Stage::Idle;
-            slot.notify = Notify::Nobody;
-        }
+        let Some((next, slot)) = self.slots.renew(id) else { return };
+        debug_assert!(matches!(slot.notify, Notify::Nobody) && slot.kept.is_none());
+        slot.stage = Stage::Idle;
         self.idle.push(next);
     }
 
@@ -164,9 +166,12 @@ impl Requests {
     #[inline]
     pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Act> {
         let slot = self.slots.get_mut(id)?;
-        match &mut slot.stage {
+        match slot.stage {
             Stage::Running => {
                 slot.stage = Stage::Ended(ended);
+                if let Notify::Nobody = slot.notify {
+                    return None;
+                }
                 match std::mem::replace(&mut slot.notify, Notify::Nobody) {
                     Notify::Nobody => None,
                     Notify::Waker(waker) => Some(Act::Wake(waker)),
@@ -177,8 +182,8 @@ impl Requests {
                     }
                 }
             }
-            Stage::Detached(buf) => {
-                let buf = buf.take();
+            Stage::Detached => {
+                let buf = slot.kept.take();
                 let notify = std::mem::replace(&mut slot.notify, Notify::Nobody);
                 self.free(id);
                 match notify {
@@ -190,20 +195,16 @@ impl Requests {
         }
     }
 
-    /// The end of an operation, if it has one; `None` while it runs. The id stays valid.
-    #[inline]
-    pub(crate) fn peek(&self, id: SlotId) -> Option<Ended> {
-        match self.slots.get(id) {
-            Some(Slot { stage: Stage::Ended(ended), .. }) => Some(*ended),
-            _ => None,
-        }
-    }
-
     /// The end of an operation, if it has one; frees its slot. // HOT
     #[inline]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
-        let ended = self.peek(id)?;
-        self.free(id);
+        let ended = self.slots.renew_if(id, |slot| {
+            let Stage::Ended(ended) = slot.stage else { return None };
+            slot.stage = Stage::Idle;
+            Some(ended)
+        });
+        let (next, ended) = ended?;
+        self.idle.push(next);
         Some(ended)
     }
 
@@ -215,7 +216,7 @@ impl Requests {
     /// What the operation is, while it runs.
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
         match self.slots.get(id) {
-            Some(Slot { role, stage: Stage::Running | Stage::Detached(_), .. }) => Some(*role),
+            Some(Slot { role, stage: Stage::Running | Stage::Detached, .. }) => Some(*role),
             _ => None,
         }
     }
@@ -247,8 +248,9 @@ impl Requests {
                 self.free(id);
                 buf
             }
-            Stage::Running | Stage::Detached(_) => {
-                slot.stage = Stage::Detached(buf);
+            Stage::Running | Stage::Detached => {
+                slot.stage = Stage::Detached;
+                slot.kept = buf;
                 if let Notify::Waker(_) = slot.notify {
                     slot.notify = Notify::Nobody;
                 }
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(reqs.take(id), None);
         // The slot's next operation is another one.
         let next = begin(&mut reqs);
-        assert!(next != id && reqs.peek(id).is_none());
+        assert!(next != id && reqs.take(id).is_none());
     }
 
     #[test]

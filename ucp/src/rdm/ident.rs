@@ -30,6 +30,7 @@ impl Ident {
         }
     }
 
+    #[inline(never)]
     fn current_by_hash(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
         let peer = *self.now.get(&(wire, from))?;
         self.last = Some((wire, from, peer));

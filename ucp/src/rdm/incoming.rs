@@ -36,13 +36,12 @@ impl Engine {
         if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
             return Started::Failed(error);
         }
-        let op = RxOp::posted(r.buf, r.user, r.from, r.kind.kind());
-        let Ok(id) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
-        let place = self.queues[r.kind.kind() as usize].expected.push(pattern, id);
-        if let Some(op) = self.rx.get_mut(id) {
-            op.state = RxState::Posted(place);
-        }
-        Started::Pending(OpId(id))
+        let expected = &mut self.queues[r.kind.kind() as usize].expected;
+        let posted = self.rx.insert_with(|id| {
+            let state = RxState::Posted(expected.push(pattern, id));
+            RxOp { state, ..RxOp::posted(r.buf, r.user, r.from, r.kind.kind()) }
+        });
+        posted.map_or(Started::Failed(OpError::NoResource), |id| Started::Pending(OpId(id)))
     }
 
     /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends

@@ -2,11 +2,14 @@
 //! each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns by walking.
 //! Knows names only; what they name is the rooms' business.
 
-use ucs::coll::list::{Link, List};
+use ucs::coll::list::{Link, Links, List, NIL};
 use ucs::coll::slots::SlotId;
 use ucs::mem::pool::FreeList;
 
 use super::io::PeerId;
+
+/// The mask that compares every bit.
+const EXACT: u64 = !0;
 
 /// What a receive accepts. An untagged receive has mask 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +32,9 @@ impl Pattern {
         (tag ^ self.tag) & self.mask == 0 && self.from.is_none_or(|only| only == from)
     }
 
+    #[inline(always)]
     const fn is_exact(&self) -> bool {
-        self.mask == !0
+        self.mask == EXACT
     }
 }
 
@@ -68,20 +72,50 @@ impl Buckets {
     }
 }
 
+/// A posted receive, or an unused place: then `link` chains it to the next unused one.
 #[derive(Clone, Copy, Debug)]
 struct Want {
-    pattern: Pattern,
+    tag: u64,
+    mask: u64,
     /// Order of posting: the oldest wins.
     seq: u64,
+    /// Only from this peer, or [`ANYBODY`].
+    from: u32,
     op: SlotId,
+    link: Link,
+    next_free: u32,
+}
+
+/// No peer has this number: it is the end of the table's.
+const ANYBODY: u32 = u32::MAX;
+
+impl Want {
+    #[inline(always)]
+    fn fits(&self, tag: u64, from: PeerId) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || self.from == from.0)
+    }
+}
+
+/// The places, lent to a list.
+struct Wants<'a>(&'a mut [Want]);
+
+impl Links for Wants<'_> {
+    #[inline(always)]
+    fn link(&self, at: u32) -> &Link {
+        &self.0[at as usize].link
+    }
+    #[inline(always)]
+    fn link_mut(&mut self, at: u32) -> &mut Link {
+        &mut self.0[at as usize].link
+    }
 }
 
 /// Posted receives of one kind.
 #[derive(Debug)]
 pub struct Expected {
     wants: Vec<Want>,
-    links: Vec<Link>,
-    free: FreeList,
+    /// First unused place.
+    free: u32,
     buckets: Buckets,
     exact: usize,
     wild: List,
@@ -93,8 +127,7 @@ impl Expected {
     pub fn new() -> Expected {
         Expected {
             wants: Vec::new(),
-            links: Vec::new(),
-            free: FreeList::new(0),
+            free: NIL,
             buckets: Buckets::new(),
             exact: 0,
             wild: List::new(),
@@ -105,18 +138,26 @@ impl Expected {
     /// Appends a receive; answers its place, to remove it by. // HOT
     #[inline]
     pub fn push(&mut self, pattern: Pattern, op: SlotId) -> u32 {
-        let at = self.free.take().unwrap_or_else(|| self.grow());
-        self.wants[at as usize] = Want { pattern, seq: self.seq, op };
+        if self.free == NIL {
+            self.grow();
+        }
+        if pattern.is_exact() && self.buckets.crowded(self.exact) {
+            self.rehash();
+        }
+        let at = self.free;
+        let wants = &mut Wants(&mut self.wants);
+        let want = &mut wants.0[at as usize];
+        self.free = want.next_free;
+        (want.tag, want.mask) = (pattern.tag, pattern.mask);
+        (want.seq, want.op) = (self.seq, op);
+        want.from = pattern.from.map_or(ANYBODY, |peer| peer.0);
         self.seq += 1;
         if pattern.is_exact() {
-            if self.buckets.crowded(self.exact) {
-                self.rehash();
-            }
             self.exact += 1;
             let bucket = self.buckets.of(pattern.tag);
-            self.buckets.lists[bucket].push_back(self.links.as_mut_slice(), at);
+            self.buckets.lists[bucket].push_back(wants, at);
         } else {
-            self.wild.push_back(self.links.as_mut_slice(), at);
+            self.wild.push_back(wants, at);
         }
         at
     }
@@ -131,61 +172,69 @@ impl Expected {
 
     /// The oldest receive that fits a message, and its place, left where it is. // HOT
     #[inline]
-    pub fn find(&self, tag: u64, from: PeerId) -> Option<(u32, SlotId)> {
+    pub fn find(&mut self, tag: u64, from: PeerId) -> Option<(u32, SlotId)> {
+        let wants = &Wants(&mut self.wants);
+        let fits = |&at: &u32| wants.0[at as usize].fits(tag, from);
         let exact = match self.exact {
             0 => None,
-            _ => self.first_in(&self.buckets.lists[self.buckets.of(tag)], tag, from),
+            _ => self.buckets.lists[self.buckets.of(tag)].iter(wants).find(fits),
         };
-        let wild = if self.wild.is_empty() { None } else { self.first_in(&self.wild, tag, from) };
+        let wild = if self.wild.is_empty() { None } else { self.wild.iter(wants).find(fits) };
         let at = match (exact, wild) {
-            (Some(a), Some(b)) if self.wants[b as usize].seq < self.wants[a as usize].seq => b,
+            (Some(a), Some(b)) if wants.0[b as usize].seq < wants.0[a as usize].seq => b,
             (Some(a), _) => a,
             (None, b) => b?,
         };
-        Some((at, self.wants[at as usize].op))
+        Some((at, wants.0[at as usize].op))
     }
 
     /// Takes out the receive at `at`, a place given by [`push`](Self::push) and not removed since.
     #[inline]
     pub fn remove(&mut self, at: u32) {
-        let pattern = self.wants[at as usize].pattern;
-        if pattern.is_exact() {
-            let bucket = self.buckets.of(pattern.tag);
-            self.buckets.lists[bucket].remove(self.links.as_mut_slice(), at);
+        let wants = &mut Wants(&mut self.wants);
+        let Want { tag, mask, .. } = wants.0[at as usize];
+        if mask == EXACT {
+            let bucket = self.buckets.of(tag);
+            self.buckets.lists[bucket].remove(wants, at);
             self.exact -= 1;
         } else {
-            self.wild.remove(self.links.as_mut_slice(), at);
+            self.wild.remove(wants, at);
         }
-        self.free.give(at);
+        wants.0[at as usize].next_free = std::mem::replace(&mut self.free, at);
     }
 
-    #[inline]
-    fn first_in(&self, list: &List, tag: u64, from: PeerId) -> Option<u32> {
-        list.iter(self.links.as_slice()).find(|&at| self.wants[at as usize].pattern.fits(tag, from))
-    }
-
+    /// Adds unused places; there is none. Places stay below the number of receives there may be, far from [`NIL`].
     #[cold]
-    fn grow(&mut self) -> u32 {
-        let len = (self.wants.len() * 2).max(64);
-        let blank = Want { pattern: Pattern::ANY, seq: 0, op: SlotId::NONE };
-        self.free.extend((len - self.wants.len()) as u32);
+    fn grow(&mut self) {
+        let (from, len) = (self.wants.len(), (self.wants.len() * 2).max(64));
+        let blank = Want {
+            tag: 0,
+            mask: 0,
+            seq: 0,
+            from: ANYBODY,
+            op: SlotId::NONE,
+            link: Link::new(),
+            next_free: NIL,
+        };
         self.wants.resize(len, blank);
-        self.links.resize(len, Link::new());
-        self.free.take().expect("just extended")
+        for at in (from..len).rev() {
+            self.wants[at].next_free = std::mem::replace(&mut self.free, at as u32);
+        }
     }
 
     #[cold]
     fn rehash(&mut self) {
+        let wants = &mut Wants(&mut self.wants);
         let mut exact = Vec::with_capacity(self.exact);
         for list in &mut self.buckets.lists {
-            exact.extend(std::iter::from_fn(|| list.pop_front(self.links.as_mut_slice())));
+            exact.extend(std::iter::from_fn(|| list.pop_front(wants)));
         }
         // Within a bucket the order is that of posting; buckets merge and split, so restore it.
-        exact.sort_unstable_by_key(|&at| self.wants[at as usize].seq);
+        exact.sort_unstable_by_key(|&at| wants.0[at as usize].seq);
         self.buckets.grow();
         for at in exact {
-            let bucket = self.buckets.of(self.wants[at as usize].pattern.tag);
-            self.buckets.lists[bucket].push_back(self.links.as_mut_slice(), at);
+            let bucket = self.buckets.of(wants.0[at as usize].tag);
+            self.buckets.lists[bucket].push_back(wants, at);
         }
     }
 }

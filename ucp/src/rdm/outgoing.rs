@@ -9,9 +9,9 @@ use super::ask::{OpError, Out, SendArgs, Started};
 use super::flow;
 use super::io::{Fault, PeerId, Posted, Refused, TxToken, Wire};
 use super::onesided::is_ours;
-use super::op::OpId;
 use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
+use super::op::{OpId, SendBuf};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_classes, takes_untagged};
 use super::room::{Kind, Push, Row, Sync};
@@ -36,6 +36,20 @@ impl Engine {
     #[inline]
     pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
         self.send_class(w, to, Class::Message, s)
+    }
+
+    /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
+    /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
+    #[inline]
+    pub fn send_short<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        class: Class,
+        tag: u64,
+        buf: SendBuf,
+    ) -> bool {
+        eager::start_short(self, w, to, class, tag, buf)
     }
 
     /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
@@ -132,6 +146,7 @@ impl Engine {
         self.resume_listed(w, now)
     }
 
+    #[inline(never)]
     fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
         let mut steps = if self.away.is_empty() { 0 } else { self.try_again(w, now) };
         for _ in 0..self.listed.len() {

@@ -5,9 +5,12 @@
 
 pub(super) mod hdr;
 pub(super) mod read;
+mod short;
 
 use super::base::{Base, Iovs, PktType, ReqFlags, put};
 use super::opt::Opts;
+pub use short::Short;
+
 use hdr::{DcEagerHdr, DcMediumHdr, EagerHdr, LongCtsHdr, LongReadHdr, MediumHdr, RuntHdr};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{Immutable, IntoBytes};

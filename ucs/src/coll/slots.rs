@@ -160,8 +160,13 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
             return None;
         }
         let index = self.free;
-        let value = make(Self::id(index, self.entry(index).generation));
-        Some(self.place(value))
+        let entry = self.entry_mut(index);
+        let Body::Free { next } = entry.body else { unreachable!("free list names a used slot") };
+        let id = Self::id(index, entry.generation);
+        entry.body = Body::Full(make(id));
+        self.free = next;
+        self.len += 1;
+        Some(id)
     }
 
     /// Puts `value` into the first free slot, which must exist.
@@ -197,11 +202,6 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     #[inline]
     const fn id(index: u32, generation: u32) -> SlotId {
         SlotId(generation << INDEX_BITS | index)
-    }
-
-    #[inline]
-    fn entry(&self, index: u32) -> &Entry<T> {
-        &self.chunks[index as usize / CHUNK][index as usize % CHUNK]
     }
 
     #[inline]
@@ -256,16 +256,32 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
+    /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one look-up for
+    /// both. `None` if `id` is stale, or `f` has nothing.
+    // HOT
+    #[inline]
+    pub fn renew_if<R>(&mut self, id: SlotId, f: impl FnOnce(&mut T) -> Option<R>) -> Option<(SlotId, R)> {
+        let index = Self::index_of(id);
+        match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
+            Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
+                let answer = f(value)?;
+                *generation = Self::after(*generation);
+                Some((Self::id(index as u32, *generation), answer))
+            }
+            _ => None,
+        }
+    }
+
     /// Ends the life of `id` but leaves its element where it is, under the new id answered: what is used again and
     /// again need not be moved in and out. `None` if `id` is stale.
     // HOT
     #[inline]
-    pub fn renew(&mut self, id: SlotId) -> Option<SlotId> {
+    pub fn renew(&mut self, id: SlotId) -> Option<(SlotId, &mut T)> {
         let index = Self::index_of(id);
         match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
-            Entry { generation, body: Body::Full(_) } if *generation == id.0 >> INDEX_BITS => {
+            Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
                 *generation = Self::after(*generation);
-                Some(Self::id(index as u32, *generation))
+                Some((Self::id(index as u32, *generation), value))
             }
             _ => None,
         }

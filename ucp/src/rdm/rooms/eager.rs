@@ -4,13 +4,16 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::SendArgs;
-use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::ask::{OpError, RecvStatus, SendArgs};
+use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::op::SendBuf;
 use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::order::Share;
+use crate::rdm::peer::Was;
+use crate::rdm::quirks::{ReqHdr, takes_classes};
 use crate::rdm::room::{Arrival, Kind, PktRow, Push, Room, Row};
-use crate::wire::rtm::{Eager, Rtm};
+use crate::wire::rtm::{Eager, Rtm, Short};
 use crate::wire::{Class, Packet, PktType};
 
 pub(in crate::rdm) const ROWS: [PktRow; 4] = [
@@ -22,6 +25,48 @@ pub(in crate::rdm) const ROWS: [PktRow; 4] = [
 
 const fn row(ty: PktType) -> PktRow {
     PktRow { ty, room: Room::Eager, order: Some(Share::Alone) }
+}
+
+/// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing waits before
+/// it. False, and nothing has happened: it is not, or there is no room. // HOT
+// [M4.1] [M4.2]
+#[inline]
+pub(in crate::rdm) fn start_short<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    class: Class,
+    tag: u64,
+    buf: SendBuf,
+) -> bool {
+    let Some(peer) = e.peers.get(to) else { return false };
+    let connid = match peer.hdr {
+        ReqHdr::RawAddr => return false,
+        ReqHdr::Connid => Some(e.own(peer).connid),
+        ReqHdr::Bare => None,
+    };
+    let simple = peer.was & (Was::BLOCKED | Was::POSTED) == Was::POSTED;
+    if !simple || class != Class::Message && !takes_classes(peer.features) {
+        return false;
+    }
+    let hdr = Short { msg_id: peer.next_tx, tag, connid, class };
+    let max = hdr.len() + buf.len();
+    if max > w.mtu(to) {
+        return false;
+    }
+    let sent = w.send(to, max, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(0, &mut slot[at..])
+    });
+    if sent.is_err() {
+        return false;
+    }
+    e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
+    e.stats.tx_pkts[usize::from(PktType::EAGER_TAGRTM.0)] += 1;
+    e.stats.count_sent(Row::Eager, buf.len());
+    let of_peer = e.by_peer.of(to);
+    (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + buf.len() as u64);
+    true
 }
 
 /// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does not fit
@@ -106,6 +151,33 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.hold_unexpected(a, rtm, envelope, 0, cover);
         }
     }
+}
+
+/// A short tagged message in its turn. False, and nothing has happened: no receive is posted
+/// for it, or there are receives of many messages, which want another look. // HOT
+// [M5.1] [M11.2]
+#[inline]
+pub(in crate::rdm) fn take(e: &mut Engine, from: PeerId, hdr: &Short, payload: &[u8]) -> bool {
+    if !e.multis.is_empty() {
+        return false;
+    }
+    let kind = Kind::of(Some(hdr.tag), hdr.class);
+    let Some(id) = e.queues[kind as usize].expected.take(hdr.tag, from) else { return false };
+    let Some(mut op) = e.rx.remove(id) else { return false };
+    op.buf.put(0, payload);
+    let (len, room) = (payload.len(), op.buf.len());
+    let result = match len <= room {
+        true => Ok(RecvStatus { len, tag: hdr.tag, from, cq_data: None }),
+        false => Err(OpError::Truncated { len: len as u64, room }),
+    };
+    e.rx_ended(&op, result);
+    e.peers[from].next_rx = hdr.msg_id.wrapping_add(1);
+    e.stats.rx_pkts[usize::from(PktType::EAGER_TAGRTM.0)] += 1;
+    e.stats.count_received(Row::Eager, len);
+    let of_peer = e.by_peer.of(from);
+    (of_peer.rx_pkts, of_peer.rx_bytes) = (of_peer.rx_pkts + 1, of_peer.rx_bytes + len as u64);
+    e.stats.rare.truncated += u64::from(result.is_err());
+    true
 }
 
 #[inline]

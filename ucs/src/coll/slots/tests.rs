@@ -108,7 +108,7 @@ fn a_renewed_element_stays_under_another_id() {
     let mut slots: Slots<u32, 30> = Slots::new();
     let mut id = slots.insert(7).unwrap();
     for _ in 0..10 {
-        let next = slots.renew(id).unwrap();
+        let next = slots.renew(id).unwrap().0;
         assert_ne!(next, SlotId::NONE);
         assert_eq!((slots.get(id), slots.get(next)), (None, Some(&7)));
         assert_eq!(slots.renew(id), None);
@@ -126,7 +126,7 @@ fn halves_never_issue_the_same_id() {
         let (a, b) = (lower.insert(()).unwrap(), upper.insert(()).unwrap());
         assert_eq!((a.raw() >> 31, b.raw() >> 31), (0, 1));
         assert!(a != SlotId::NONE && !upper.contains(a) && !lower.contains(b));
-        let (a2, b2) = (lower.renew(a).unwrap(), upper.renew(b).unwrap());
+        let (a2, b2) = (lower.renew(a).unwrap().0, upper.renew(b).unwrap().0);
         assert!(a2 != a && b2 != b && a2.raw() >> 31 == 0 && b2.raw() >> 31 == 1);
         lower.remove(a2).unwrap();
         upper.remove(b2).unwrap();

@@ -1,0 +1,132 @@
+//! EAGER_TAGRTM with at most a connid behind it, the packet of nearly every short message: written and read in one go.
+//!
+//! Called by the engine's `rooms::eager`, which takes the general way for every other packet. What is written and read
+//! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
+
+use super::hdr::{EagerHdr, WithTag};
+use crate::wire::base::{Base, Class, PktType, ReqFlags, VERSION, put};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Fixed header, tag and connid.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct WithConnid {
+    fixed: WithTag<EagerHdr>,
+    connid: U32,
+}
+
+const _: () = assert!(size_of::<WithConnid>() == 20 && std::mem::offset_of!(WithConnid, connid) == 16);
+
+/// The headers of a short tagged message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Short {
+    /// Place in the sender's order.
+    pub msg_id: u32,
+    /// Its tag.
+    pub tag: u64,
+    /// Which life of the queue pair sends.
+    pub connid: Option<u32>,
+    /// Whose message it is.
+    pub class: Class,
+}
+
+impl Short {
+    /// Bytes of the headers.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        match self.connid {
+            Some(_) => size_of::<WithConnid>(),
+            None => size_of::<WithTag<EagerHdr>>(),
+        }
+    }
+
+    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
+    /// than the headers.
+    // HOT
+    #[inline(always)]
+    pub fn write(&self, buf: &mut [u8]) -> usize {
+        let mut flags = ReqFlags::MSG.union(ReqFlags::TAGGED).union(self.class.flags());
+        flags.set(ReqFlags::CONNID, self.connid.is_some());
+        let hdr =
+            EagerHdr { base: Base::new(PktType::EAGER_TAGRTM, flags.bits()), msg_id: self.msg_id.into() };
+        let fixed = WithTag { hdr, tag: U64::new(self.tag) };
+        match self.connid {
+            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
+            None => put(buf, 0, &fixed),
+        }
+    }
+
+    /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
+    // HOT
+    #[inline(always)]
+    pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
+        let (fixed, rest) = WithTag::<EagerHdr>::read_from_prefix(packet).ok()?;
+        let base = fixed.hdr.base;
+        let flags = ReqFlags::from_bits_retain(base.flags.get());
+        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
+        if other || base.version != VERSION || base.ty != PktType::EAGER_TAGRTM.0 {
+            return None;
+        }
+        let (connid, payload) = match flags.contains(ReqFlags::CONNID) {
+            true => {
+                let (connid, payload) = U32::read_from_prefix(rest).ok()?;
+                (Some(connid.get()), payload)
+            }
+            false => (None, rest),
+        };
+        let (msg_id, tag, class) = (fixed.hdr.msg_id.get(), fixed.tag.get(), Class::of(flags));
+        Some((Short { msg_id, tag, connid, class }, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rtm::{Eager, Rtm, RtmBody};
+    use crate::wire::{Opts, Packet, parse};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn writes_what_the_general_way_writes(msg_id: u32, tag: u64, connid: Option<u32>, class in 0u16..4) {
+            let class = Class::of(ReqFlags::from_bits_retain(class << 8));
+            let short = Short { msg_id, tag, connid, class };
+            let opts = Opts { connid, class, ..Opts::NONE };
+            let eager = Eager { msg_id, tag: Some(tag), receipt: None, opts };
+            let (mut ours, mut theirs) = ([0; 24], [0; 24]);
+            prop_assert_eq!(short.write(&mut ours), eager.write(&mut theirs));
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn reads_what_the_general_way_reads(
+            mut packet in prop::collection::vec(any::<u8>(), 0..40),
+            honest in prop::bool::weighted(0.9),
+            flags in prop::sample::select(vec![0x0008u16, 0x000c, 0x0108, 0x8008, 0x0009, 0x000a]),
+        ) {
+            if honest && packet.len() >= 4 {
+                packet[..2].copy_from_slice(&[PktType::EAGER_TAGRTM.0, VERSION]);
+                packet[2..4].copy_from_slice(&flags.to_le_bytes());
+            }
+            if let Some((short, payload)) = Short::read(&packet) {
+                let Ok(Packet::Rtm(rtm)) = parse(&packet) else { panic!("the general way refuses it") };
+                let opts = Opts { connid: short.connid, class: short.class, ..Opts::NONE };
+                let Rtm { ty, msg_id, tag, receipt, body, .. } = rtm;
+                prop_assert_eq!((ty, msg_id, tag), (PktType::EAGER_TAGRTM, short.msg_id, Some(short.tag)));
+                prop_assert_eq!((receipt, body, rtm.opts, rtm.payload), (None, RtmBody::Eager, opts, payload));
+            }
+        }
+    }
+
+    #[test]
+    fn takes_the_packets_it_is_for() {
+        for connid in [None, Some(7)] {
+            let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
+            let mut packet = [0xaa; 28];
+            let at = short.write(&mut packet);
+            assert_eq!((at, Short::read(&packet)), (short.len(), Some((short, &[0xaa; 28][at..]))));
+            assert_eq!(Short::read(&packet[..at - 1]), None);
+        }
+    }
+}

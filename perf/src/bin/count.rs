@@ -1,37 +1,176 @@
-//! N eager messages through two engines and nothing else, to be run under an instruction counter: the counts of two
-//! runs agree to the last digit, which no time does on a machine with other work. `perf/README.md` has the command.
+//! N small operations and nothing else, to be run under an instruction counter: the counts of two runs agree to the last
+//! digit, which no time does on a machine with other work. `perf/README.md` has the command.
 //!
-//! Prints what it did. With `--calibrate` it does everything but the messages: the difference of two counts, divided
-//! by their number, is instructions per message.
+//! Prints what it did. With `--calibrate` it does everything but the operations: the difference of two counts, divided
+//! by their number, is instructions per operation.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use perf::pair::Pair;
 use std::hint::black_box;
+use ucp::{Access, Context, EXACT, EpParams, Match, SendParams, Started};
+use ucs::config::Source;
+use uct::any::Visit;
+use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sink};
 
-/// Passes eager messages through two engines, for instruction counts.
+/// Messages of a window: all receives are posted, then all are sent.
+const WINDOW: u64 = 16;
+
+/// What is counted. All but `engine` go through the shared memory of `posix`, from a process to itself.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// A tagged message through two engines joined by queues, no transport
+    Engine,
+    /// A tagged message: receive posted, sent, delivered, matched, completed, tested
+    Tag,
+    /// A get by ucp, of memory that ucp has allocated
+    Get,
+    /// A put by ucp, to such memory
+    Put,
+    /// A poll of a worker with nothing to do
+    Idle,
+    /// An active message of uct, sent and delivered
+    Am,
+    /// A put of uct
+    UctPut,
+    /// A get of uct
+    UctGet,
+    /// A poll of an interface with nothing to do
+    UctIdle,
+    /// An endpoint of uct to an interface that has been reached before, made and dropped
+    UctEp,
+}
+
+/// Does small operations, for instruction counts.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Messages.
+    /// What to do.
+    #[arg(value_enum, default_value = "engine")]
+    what: What,
+    /// How often.
     #[arg(long, short = 'n', default_value_t = 100_000)]
-    messages: u64,
-    /// Bytes in a message; at most 8000.
+    times: u64,
+    /// Bytes each; at most 8000.
     #[arg(long, short = 's', default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=8000))]
     size: u32,
-    /// Set up and exchange nothing.
+    /// Set up and do nothing.
     #[arg(long)]
     calibrate: bool,
 }
 
-fn main() {
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
     let args = Args::parse();
-    let (mut pair, buf) = (Pair::new(), vec![7u8; args.size as usize]);
-    let messages = if args.calibrate { 0 } else { args.messages };
-    for tag in 0..messages {
+    let (size, times) = (args.size as usize, if args.calibrate { 0 } else { args.times });
+    match args.what {
+        What::Engine => engine(size, times),
+        What::Tag | What::Get | What::Put | What::Idle => protocols(args.what, size, times)?,
+        _ => uct::any::open("posix", "memory", &Source::empty())?.visit(Low {
+            what: args.what,
+            size,
+            times,
+        })?,
+    }
+    println!("{times} operations of {size} bytes");
+    Ok(())
+}
+
+fn engine(size: usize, times: u64) {
+    let (mut pair, buf) = (Pair::new(), vec![7u8; size]);
+    for tag in 0..times {
         pair.recv(black_box(tag), u64::MAX);
         assert!(pair.send(tag, black_box(&buf)), "an empty queue has room");
         pair.deliver();
         assert!(pair.received().is_some(), "message {tag} was not received");
     }
-    println!("{messages} eager messages of {} bytes", args.size);
+}
+
+fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
+    let worker = Context::configured(Source::empty().with("UCX_TLS", "posix"))?.worker()?;
+    let ep = worker.connect(&worker.address(), EpParams::default())?;
+    let (out, mut back) = (vec![7u8; size], vec![0u8; size]);
+    let mem = worker.mem_alloc(size.max(1), Access::all())?;
+    let rkey = ep.unpack_rkey(&mem.pack_rkey())?;
+    // Both have met before anything is counted.
+    ep.tag_send_blocking(0, &out)?;
+    worker.tag_recv_blocking(0, EXACT, &mut back)?;
+    let params = SendParams { tag: Some(1), ..SendParams::default() };
+    let mut running = Vec::with_capacity(WINDOW as usize);
+    match what {
+        What::Get => (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?,
+        What::Put => (0..times).try_for_each(|_| ep.put_blocking(black_box(&out), mem.addr(), &rkey))?,
+        What::Idle => (0..times).for_each(|_| assert_eq!(worker.progress(), 0)),
+        _ => {
+            for _ in 0..times / WINDOW {
+                for _ in 0..WINDOW {
+                    // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
+                    let started =
+                        unsafe { worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, EXACT), None) }?;
+                    if let Started::Running(id) = started {
+                        running.push(id);
+                    }
+                }
+                for _ in 0..WINDOW {
+                    // SAFETY: `out` outlives the send and does not change.
+                    let sent = unsafe { ep.send_raw(out.as_ptr(), size, &params) }?;
+                    assert_eq!(sent, Started::Done(()), "there is room for a window");
+                }
+                while let Some(&id) = running.last() {
+                    match worker.test(id) {
+                        Some(ended) => drop((ended?, running.pop())),
+                        None => drop(worker.progress()),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Operations of the transport itself.
+struct Low {
+    what: What,
+    size: usize,
+    times: u64,
+}
+
+/// Counts what arrives.
+struct Count(u64);
+
+impl Sink for Count {
+    #[inline]
+    fn on_am(&mut self, am: Am<'_>) {
+        self.0 += am.data().len() as u64;
+    }
+    fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
+    fn on_ep_error(&mut self, _ep: EpTag, error: Error) {
+        panic!("{error}");
+    }
+}
+
+impl Visit for Low {
+    type Out = Result<(), Failure>;
+
+    fn visit<I: Iface>(self, iface: I) -> Result<(), Failure> {
+        let connect = || iface.connect(&iface.device_addr(), &iface.iface_addr());
+        let (ep, md) = (connect()?, iface.md());
+        let mem = md.alloc(&AllocReq::new(self.size.max(64), "count"))?;
+        let (to, rkey) = (mem.addr().addr() as u64, md.unpack_rkey(&md.pack_rkey(&mem)?)?);
+        let (out, mut back, mut count) = (vec![7u8; self.size.max(8)], vec![0u8; self.size], Count(0));
+        let bytes = black_box(&out[..self.size]);
+        for _ in 0..self.times {
+            match self.what {
+                What::Am => {
+                    assert_eq!(ep.am_short(1, 7, &out[8..]), Ok(Sent::Done));
+                    assert_eq!(iface.poll(8, &mut count), 1);
+                }
+                What::UctPut => assert_eq!(ep.put_short(bytes, to, &rkey), Ok(Sent::Done)),
+                What::UctGet => assert_eq!(ep.get_short(black_box(&mut back), to, &rkey), Ok(Sent::Done)),
+                What::UctEp => drop(connect()?),
+                _ => assert_eq!(iface.poll(8, &mut count), 0),
+            }
+        }
+        Ok(())
+    }
 }

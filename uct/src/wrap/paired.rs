@@ -125,6 +125,10 @@ impl<I: Iface> Iface for Paired<I> {
         self.inner().poll(max, sink)
     }
 
+    fn is_quiet(&self) -> bool {
+        self.inner().is_quiet()
+    }
+
     fn progress(&self, max: usize) -> usize {
         self.inner().progress(max)
     }

@@ -50,7 +50,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return false;
     }
     let hdr = Short { msg_id: peer.next_tx, tag, connid, class };
-    let max = hdr.len() + buf.len();
+    let max = hdr.wire_len() + buf.len();
     if max > w.mtu(to) {
         return false;
     }

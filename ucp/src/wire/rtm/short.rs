@@ -34,7 +34,7 @@ pub struct Short {
 impl Short {
     /// Bytes of the headers.
     #[inline(always)]
-    pub const fn len(&self) -> usize {
+    pub const fn wire_len(&self) -> usize {
         match self.connid {
             Some(_) => size_of::<WithConnid>(),
             None => size_of::<WithTag<EagerHdr>>(),
@@ -125,7 +125,7 @@ mod tests {
             let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
             let mut packet = [0xaa; 28];
             let at = short.write(&mut packet);
-            assert_eq!((at, Short::read(&packet)), (short.len(), Some((short, &[0xaa; 28][at..]))));
+            assert_eq!((at, Short::read(&packet)), (short.wire_len(), Some((short, &[0xaa; 28][at..]))));
             assert_eq!(Short::read(&packet[..at - 1]), None);
         }
     }

@@ -58,9 +58,13 @@ fn child() {
 
 /// Waits for the child's address and makes an endpoint to it.
 fn meet(worker: &Worker, errors: ErrorMode) -> Ep {
+    worker.connect(&child_address(worker), EpParams { errors }).unwrap()
+}
+
+fn child_address(worker: &Worker) -> Address {
     let mut room = [0; 512];
     let status = worker.tag_recv_blocking(0, EXACT, &mut room).unwrap();
-    worker.connect(&Address::unpack(&room[..status.len]).unwrap(), EpParams { errors }).unwrap()
+    Address::unpack(&room[..status.len]).unwrap()
 }
 
 fn length(n: u64) -> usize {
@@ -186,22 +190,36 @@ fn a_lost_nic_costs_no_message() {
     }
 }
 
-/// The other side loses the NIC on which the two have met: what is under way ends with an error, and soon.
+/// One side loses the NIC on which the two have met: what is under way ends with an error, soon, that names the pair of
+/// NICs; a new endpoint takes NICs that are left.
 #[test]
 fn the_loss_of_the_first_nic_is_an_error() {
-    let worker = context("efa*2").worker().unwrap();
-    let mut child = start("victim", "efa*2/0:20", &worker);
-    let ep = meet(&worker, ErrorMode::None);
-    let mut sends: Vec<_> = (0..100).map(|n| ep.tag_send(n, bytes(n, 100_000))).collect();
-    let since = Instant::now();
-    spin(&[&worker], &mut || sends.iter_mut().all(|s| s.is_done()));
-    assert!(since.elapsed() < Duration::from_secs(20), "keepalive asks every second");
-    let ends: Vec<_> = sends.into_iter().map(|s| s.wait().0).collect();
-    assert!(ends.iter().all(|end| *end == Err(Error::Unreachable(ep.peer()))), "{ends:?}");
-    let first = ep.rails().swap_remove(0).to_string();
-    assert!(first.starts_with("softefa0 to [fe80::") && first.ends_with("peer is not reachable"), "{first}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let lost_there: (fn(ucp::rdm::io::PeerId) -> Error, _, _) =
+        (Error::Unreachable, "peer is not reachable", "softefa0");
+    let lost_here: (fn(ucp::rdm::io::PeerId) -> Error, _, _) =
+        (|_| Error::Device(1), "device completion status 1", "softefa1");
+    for (here, there, (error, text, next)) in
+        [("efa*2", "efa*2/0:20", lost_there), ("efa*2/0:40", "efa*2", lost_here)]
+    {
+        let worker = context(here).worker().unwrap();
+        let mut child = start("victim", there, &worker);
+        let address = child_address(&worker);
+        let ep = worker.connect(&address, EpParams::default()).unwrap();
+        let mut sends: Vec<_> = (0..100).map(|n| ep.tag_send(n, bytes(n, 100_000))).collect();
+        let since = Instant::now();
+        spin(&[&worker], &mut || sends.iter_mut().all(|s| s.is_done()));
+        assert!(since.elapsed() < Duration::from_secs(20), "keepalive asks every second");
+        let ends: Vec<_> = sends.into_iter().map(|s| s.wait().0).collect();
+        assert!(ends.iter().all(|end| *end == Err(error(ep.peer()))), "{ends:?}");
+        let first = ep.rails().swap_remove(0).to_string();
+        assert!(first.starts_with("softefa0 to [fe80::") && first.ends_with(text), "{first}");
+        let again = worker.connect(&address, EpParams::default()).unwrap();
+        assert_eq!(again.rails()[0].device, next);
+        again.tag_send_blocking(7, b"again").unwrap();
+        assert_eq!(again.flush().wait(), Ok(()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 fn sleeps_until_a_message_comes(tls: &str) {

@@ -149,7 +149,8 @@ impl Worker {
     /// from its first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let routes = routes(&core.lanes, address)?;
+        let mut routes = routes(&core.lanes, address)?;
+        routes.sort_by_key(|route| core.is_lost(route));
         let mut tried = Vec::new();
         let (mut peer, mut rails) = (None, Rails::new());
         let mut lanes = ArrayVec::new();

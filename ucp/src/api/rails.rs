@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use uct::api::Iface as _;
 
-use crate::lane::{Route, further};
+use crate::lane::{Route, further, source};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{MAX_RAILS, RailKeys};
 use crate::select::Spread;
@@ -65,6 +65,12 @@ impl Core {
         let (engine, mut wire, _) = self.split();
         engine.link(&mut wire, peer, &rails);
         rails
+    }
+
+    /// Whether a route is to be taken only if there is no other: one of its two NICs was lost.
+    pub(crate) fn is_lost(&self, route: &Route<'_>) -> bool {
+        let wire = self.lanes[usize::from(route.lane.0)].wire;
+        self.engine.is_lost(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
     /// The keys of a peer's memory on its further lanes.

@@ -140,6 +140,8 @@ struct OwnWire {
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
     mates: rails::Mates<WireId>,
+    /// Its queue pair has failed. Only looked at where there are mates.
+    down: bool,
 }
 
 impl Engine {
@@ -184,7 +186,7 @@ impl Engine {
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
         let (grant, order, rdma) = (Grant::Window, Order::None, Rdma::NONE);
-        self.wires.push(OwnWire { me, grant, order, rdma, mates: rails::Mates::new() });
+        self.wires.push(OwnWire { me, grant, order, rdma, mates: rails::Mates::new(), down: false });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 

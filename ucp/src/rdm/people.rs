@@ -199,6 +199,8 @@ impl Engine {
             Ends::All => peer.was |= Was::SILENT,
             Ends::NeedAnswer => self.fading.push(id),
         }
+        let wire = peer.wire;
+        self.wires[usize::from(wire.0)].down |= fault.of_lane();
         self.stats.rare.peers_failed += 1;
         self.events.push(Event::PeerFailed(id, fault));
         self.end_ops(w, id, OpError::Peer(id, fault), which);

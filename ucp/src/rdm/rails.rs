@@ -14,7 +14,7 @@ use super::peer::Was;
 use super::quirks::takes_rails;
 use super::rma::RailKeys;
 use super::rooms::handshake;
-use crate::wire::{Features, Iovs, RmaIov};
+use crate::wire::{Features, Iovs, RawAddr, RmaIov};
 
 /// Further rails of a peer.
 pub(super) type Mates<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
@@ -76,6 +76,17 @@ impl Engine {
         let rails = rails.iter().zip(keys).filter_map(|(rail, key)| Some((*rail, (*key)?)));
         let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
         Some(Box::new(Stripes::new(all)))
+    }
+
+    /// Whether it is better to go another way than by `wire` to the lane at `addr`: that lane has failed, or ours has,
+    /// and there are others.
+    pub fn is_lost(&self, wire: WireId, addr: &RawAddr, from: Source) -> bool {
+        let own = &self.wires[usize::from(wire.0)];
+        let failed = |peer: PeerId| {
+            let peer = &self.peers[peer];
+            peer.addr == *addr && peer.was.contains(Was::FAILED)
+        };
+        !own.mates.is_empty() && (own.down || self.ident.known(wire, from).is_some_and(failed))
     }
 
     /// The rails of a peer that could carry something now, itself included.

@@ -40,9 +40,10 @@ impl Coverage {
         self.packets[usize::from(ty.0)]
     }
 
-    /// Every type that may travel and that the engine handles.
+    /// Every type that may travel and that the engine handles, but PEER_ERROR: nobody here does what it answers.
     pub fn due() -> impl Iterator<Item = PktType> {
-        (0..=255).map(PktType).filter(|ty| row(*ty).travel == Travel::Yes && Engine::handles(*ty))
+        let due = |ty: &PktType| row(*ty).travel == Travel::Yes && Engine::handles(*ty);
+        (0..=255).map(PktType).filter(due).filter(|ty| *ty != PktType::PEER_ERROR)
     }
 
     /// Those of which no packet came.

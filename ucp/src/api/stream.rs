@@ -151,6 +151,7 @@ impl Core {
         until: Until,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
+        self.engine.count_on(peer);
         let id = self.reqs.start(Role::Stream(peer), None);
         let stream = self.streams.from.entry(peer).or_default();
         stream.waiters.push_back(Waiter { id, at, len, filled: 0, until });

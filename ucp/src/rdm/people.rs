@@ -147,6 +147,13 @@ impl Engine {
             || self.one.iter().any(|(_, one)| one.peer == id)
     }
 
+    /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not forgotten.
+    pub fn count_on(&mut self, id: PeerId) {
+        if self.peers.get(id).is_some() {
+            self.peers[id].was |= Was::ASKED;
+        }
+    }
+
     /// Why nothing of this peer can come any more, if so.
     #[cold]
     pub fn silenced(&self, id: PeerId) -> Option<OpError> {

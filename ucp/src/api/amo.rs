@@ -12,7 +12,7 @@ use crate::rdm::amo::{Form, has_form, has_type};
 use crate::rdm::{
     Access, AtomicArgs, Gather, RecvBuf, RecvStatus, Scatter, SendBuf, Started as EngineStarted,
 };
-use crate::select::Sync;
+use crate::select::{AtomicVerdict, Sync, explain_atomic};
 use crate::wire::{AtomicOp, Datatype, Iovs, RmaIov};
 
 use super::buf::Held;
@@ -130,6 +130,21 @@ impl<T: AtomicType> Future for FetchRequest<T> {
 impl Ep {
     /// How `op` on elements of this type, in memory of this key, is carried out; `None` if there is no such operation.
     pub fn means_of_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<Means> {
+        Some(match self.native_atomic(op, ty)? && self.means(rkey) == Means::Mapped {
+            true => Means::Mapped,
+            false => Means::Emulated,
+        })
+    }
+
+    /// Why it is carried out so: in mapped memory, by the device, by packets, in this order. With `UCX_EMULATION=n` perhaps
+    /// none is taken, and the operation fails.
+    pub fn explain_atomic(&self, rkey: &Rkey, op: AtomicOp, ty: Datatype) -> Option<[AtomicVerdict; 3]> {
+        let mapped = self.means(rkey) == Means::Mapped;
+        Some(explain_atomic(mapped, self.native_atomic(op, ty)?, self.worker().core().engine.emulation()))
+    }
+
+    /// Whether this processor has it on mapped memory; `None` if there is no such operation.
+    fn native_atomic(&self, op: AtomicOp, ty: Datatype) -> Option<bool> {
         let form = [Form::Write, Form::Fetch, Form::Compare].into_iter().find(|form| has_form(op, *form))?;
         if !has_type(op, ty) {
             return None;
@@ -141,10 +156,7 @@ impl Ep {
                 caps.fetch(ty.size()).contains(need)
             })
         });
-        Some(match self.means(rkey) {
-            Means::Mapped if native => Means::Mapped,
-            _ => Means::Emulated,
-        })
+        Some(native)
     }
 
     /// Does `params.op` on each of `params.count` elements of the peer's memory at `remote`. // HOT

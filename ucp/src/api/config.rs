@@ -38,6 +38,9 @@ ucs::config_table! {
         pub stats_dest: String = "", key "STATS_DEST";
         /// When: exit (the worker's end), signal:USR1 or signal:USR2 (from progress), or both, separated by a comma.
         pub stats_trigger: String = "exit", key "STATS_TRIGGER";
+        /// Whether puts, gets and atomics that neither mapped memory, nor the kernel, nor a device carries may be done by the
+        /// peer's processor, asked by packets. n: they fail.
+        pub emulation: bool = "y", key "EMULATION";
         /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
         /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";

@@ -29,6 +29,10 @@ pub enum Error {
     /// the key does not name.
     #[error("invalid arguments")]
     Invalid,
+    /// Only the peer's processor could do this operation, and `UCX_EMULATION=n` refuses that: [`Ep::means`](super::Ep::means)
+    /// says so beforehand.
+    #[error("only the peer's processor could do this, and emulation is refused (UCX_EMULATION)")]
+    Emulated,
     /// The header of an active message is longer than may be.
     #[error("header of {len} bytes is longer than {max}")]
     HeaderTooLong {
@@ -77,7 +81,7 @@ impl Error {
     pub fn blame(self) -> Blame {
         use Error::*;
         match self {
-            Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Closed | NoMessage => {
+            Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Emulated | Closed | NoMessage => {
                 Blame::Caller
             }
             PeerGone(_) | Unreachable(_) | TimedOut | RemoteAccess | Aborted(_) | Unsupported => Blame::Peer,
@@ -94,6 +98,7 @@ impl Error {
             HeaderTooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
             Invalid => Status::InvalidParam,
+            Emulated => Status::Unsupported,
             Closed => Status::NotConnected,
             NoMessage => Status::NoMessage,
             PeerGone(_) => Status::ConnectionReset,
@@ -126,6 +131,7 @@ impl From<OpError> for Error {
             OpError::Truncated { len, room } => Error::Truncated { len, room },
             OpError::Cancelled => Error::Cancelled,
             OpError::Invalid => Error::Invalid,
+            OpError::Emulated => Error::Emulated,
             OpError::Unknown => Error::NoMessage,
             OpError::Unsupported => Error::Unsupported,
             OpError::Access => Error::RemoteAccess,

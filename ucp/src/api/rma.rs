@@ -112,7 +112,9 @@ impl Ep {
             .lane()
             .is_some_and(|lane| core.lanes[usize::from(lane.0)].iface.attr().order == OrderKind::Ordered);
         let rdma = core.engine.rdma(self.peer());
-        explain_rma(&RmaKey { op, known, cq_data, rdma, mtu, hdr, features, min_read_write, ordered }, len)
+        let emulation = core.engine.emulation();
+        let key = RmaKey { op, known, cq_data, rdma, mtu, hdr, features, min_read_write, ordered, emulation };
+        explain_rma(&key, len)
     }
 
     /// Whether the memory is mapped here, so that the lane does everything within the call.

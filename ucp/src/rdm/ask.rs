@@ -23,6 +23,16 @@ pub enum Grant {
     Whole,
 }
 
+/// Whether the peer's processor may be asked to do what is one-sided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Emulation {
+    /// Where no device does it.
+    #[default]
+    Allowed,
+    /// Never: such an operation fails with [`OpError::Emulated`], before anything of it is sent.
+    Refused,
+}
+
 /// Limits and identity of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
@@ -40,6 +50,8 @@ pub struct EngineConfig {
     pub read_segment: u64,
     /// What unexpected messages may cost before [`Engine::may_rest`](super::Engine::may_rest) says so, bytes.
     pub unexpected_max: usize,
+    /// Whether one-sided operations may go by packets.
+    pub emulation: Emulation,
     /// How long a receiver that is not ready is left alone.
     pub patience: Patience,
     /// Most rails that a message is read over; 1: only the peer's own wire.
@@ -66,6 +78,7 @@ impl Default for EngineConfig {
             runt_size: 0,
             read_segment: 1 << 30,
             unexpected_max: 256 << 20,
+            emulation: Emulation::Allowed,
             patience: Patience::default(),
             rndv_rails: MAX_RAILS as u8,
             rndv_chunk: 128 << 10,
@@ -249,6 +262,9 @@ pub enum OpError {
     /// Caller: lengths that do not agree, or an operation that does not exist for this type.
     #[error("arguments do not fit together")]
     Invalid,
+    /// Caller: only the peer's processor could do it, and [`Emulation::Refused`] was asked for.
+    #[error("only the peer's processor could do this, and emulation is refused")]
+    Emulated,
     /// Caller: no such peer, or no such message.
     #[error("no such peer or message")]
     Unknown,

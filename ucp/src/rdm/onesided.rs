@@ -13,7 +13,7 @@ use ucs::coll::slots::SlotId;
 
 use super::Engine;
 use super::amo;
-use super::ask::{OpError, Started, WireId};
+use super::ask::{Emulation, OpError, Started, WireId};
 use super::io::{PeerId, Wire};
 use super::mem::{MemKey, Region};
 use super::op::one::{Ack, Atomic, Job, One, OneState, Operands, is_one};
@@ -56,6 +56,11 @@ impl Engine {
         true
     }
 
+    /// Whether one-sided operations may go by packets.
+    pub fn emulation(&self) -> Emulation {
+        self.cfg.emulation
+    }
+
     /// Starts a write. // HOT
     #[inline]
     pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
@@ -64,6 +69,7 @@ impl Engine {
             return Started::Failed(OpError::Invalid);
         }
         let plain = p.row == RmaRow::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
+        let plain = plain && self.cfg.emulation == Emulation::Allowed;
         if plain
             && !peer.was.intersects(Was::BLOCKED)
             && let Some(Ok(())) = write::start(self, w, to, &p)

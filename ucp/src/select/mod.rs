@@ -12,7 +12,9 @@ pub use crate::rdm::quirks::ReqHdr;
 pub use crate::rdm::room::{Kind, Row, Sync};
 pub use explain::{Candidate, Verdict, explain};
 pub use key::{CqData, Key, MemKind, PeerCaps, Reads, WireCaps};
-pub use rma::{Known, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, explain_rma, put_row};
+pub use rma::{
+    AtomicVerdict, Known, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, explain_atomic, explain_rma, put_row,
+};
 pub use rules::Thresholds;
 pub use spread::{Bound, Spread};
 pub use table::{Range, Table};

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::rdm::Emulation;
 use crate::rdm::io::Rdma;
 use crate::rdm::quirks::{NotDirect, ReqHdr, direct_read, direct_write};
 use crate::rdm::rma::RmaRow;
@@ -57,6 +58,8 @@ pub struct RmaKey {
     pub min_read_write: usize,
     /// Whether the wire keeps order: where it does not, writes by packets are acknowledged one by one.
     pub ordered: bool,
+    /// Whether the peer's processor may be asked.
+    pub emulation: Emulation,
 }
 
 /// A way to go.
@@ -110,6 +113,8 @@ pub enum RmaVerdict {
     },
     /// Possible, but one before it asks less of the target.
     Dearer,
+    /// Asks the peer's processor, which is refused.
+    Refused,
 }
 
 impl fmt::Display for RmaVerdict {
@@ -125,6 +130,7 @@ impl fmt::Display for RmaVerdict {
             RmaVerdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
             RmaVerdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ_WRITE)"),
             RmaVerdict::Dearer => f.write_str("possible, but asks more of the target"),
+            RmaVerdict::Refused => f.write_str("asks the peer's processor (UCX_EMULATION=n)"),
         }
     }
 }
@@ -180,7 +186,8 @@ fn read_by_target(key: &RmaKey, len: usize) -> Result<(), RmaVerdict> {
 /// The ways an operation can go, each with its verdict.
 pub type RmaWays = ArrayVec<(RmaWay, RmaVerdict), 6>;
 
-/// All ways for an operation on one piece of `len` bytes, in the order they are tried; exactly one is taken. A put with
+/// All ways for an operation on one piece of `len` bytes, in the order they are tried; one is taken, unless emulation is refused
+/// and nothing else carries it. A put with
 /// data for the target goes by one packet rather than by the device: the target has to look anyway.
 pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
     let (direct, short, long) = match key.op {
@@ -206,6 +213,11 @@ pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
         ways.push((RmaWay::Row(RmaRow::LongReadWrite), read_by_target(key, len)));
     }
     ways.push((RmaWay::Row(long), Ok(())));
+    let asks = |way: &RmaWay| matches!(way, RmaWay::Row(row) if row.is_emulated());
+    let refused = key.emulation == Emulation::Refused && len > 0;
+    for (_, can) in ways.iter_mut().filter(|(way, can)| refused && can.is_ok() && asks(way)) {
+        *can = Err(RmaVerdict::Refused);
+    }
     let taken = ways.iter().position(|(_, can)| can.is_ok());
     let verdict = |(n, (way, can)): (usize, (RmaWay, Result<(), RmaVerdict>))| match can {
         _ if taken == Some(n) => (way, RmaVerdict::Taken),
@@ -213,6 +225,51 @@ pub fn explain_rma(key: &RmaKey, len: usize) -> RmaWays {
         Err(why) => (way, why),
     };
     ways.into_iter().enumerate().map(verdict).collect()
+}
+
+/// Why an atomic goes one way and not another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicVerdict {
+    /// Chosen.
+    Taken,
+    /// The memory is not mapped here.
+    NotMapped,
+    /// The processor has no such operation on elements of this type that is atomic towards other processes.
+    NotNative,
+    /// No EFA device computes.
+    NoDevice,
+    /// Possible, but asks the target's processor.
+    Dearer,
+    /// Asks the peer's processor, which is refused.
+    Refused,
+}
+
+impl fmt::Display for AtomicVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AtomicVerdict::Taken => "taken",
+            AtomicVerdict::NotMapped => "the memory is not mapped in this process",
+            AtomicVerdict::NotNative => "not an operation and type of this processor's atomics",
+            AtomicVerdict::NoDevice => "no device of this transport computes",
+            AtomicVerdict::Dearer => "possible, but asks more of the target",
+            AtomicVerdict::Refused => "asks the peer's processor (UCX_EMULATION=n)",
+        })
+    }
+}
+
+/// The ways of an atomic, in the order they are tried: in mapped memory, by the device, by packets.
+pub const fn explain_atomic(mapped: bool, native: bool, emulation: Emulation) -> [AtomicVerdict; 3] {
+    let here = match (mapped, native) {
+        (true, true) => AtomicVerdict::Taken,
+        (false, _) => AtomicVerdict::NotMapped,
+        (true, false) => AtomicVerdict::NotNative,
+    };
+    let by_packets = match (here, emulation) {
+        (_, Emulation::Refused) => AtomicVerdict::Refused,
+        (AtomicVerdict::Taken, _) => AtomicVerdict::Dearer,
+        _ => AtomicVerdict::Taken,
+    };
+    [here, AtomicVerdict::NoDevice, by_packets]
 }
 
 #[cfg(test)]
@@ -241,6 +298,7 @@ mod tests {
             features: Some(Features::from_bits_retain(0x21)),
             min_read_write: Thresholds::MIN_READ_WRITE,
             ordered: true,
+            emulation: Emulation::Allowed,
         };
         assert_eq!(one_packet(&key), 8900 - 72);
         assert_eq!(one_packet(&RmaKey { hdr: ReqHdr::Connid, ..key }), 8900 - 36);
@@ -280,5 +338,9 @@ mod tests {
         assert_eq!(explain_rma(&copied, 1)[0], (RmaWay::Mapped, RmaVerdict::NotMapped));
         assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), RmaWay::Row(RmaRow::EagerWrite));
         assert_eq!(explain_rma(&device, 9000)[2].1, RmaVerdict::TooLong { max: 8828 });
+        let strict = RmaKey { emulation: Emulation::Refused, ..key };
+        assert!(explain_rma(&strict, 1).iter().all(|(_, verdict)| *verdict != RmaVerdict::Taken));
+        assert_eq!(explain_rma(&strict, 1)[2].1, RmaVerdict::Refused);
+        assert_eq!(taken(&RmaKey { known: Known::Device, ..strict }, 1), RmaWay::Row(RmaRow::DirectWrite));
     }
 }

@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 
 use super::FENCE;
 use crate::rdm::Engine;
-use crate::rdm::ask::{OpError, Out};
+use crate::rdm::ask::{Emulation, OpError, Out};
 use crate::rdm::io::{PeerId, Wire};
 use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
 use crate::rdm::outgoing::Step;
@@ -71,8 +71,13 @@ impl Engine {
             return None;
         }
         let by_device = self.by_device(w, one);
+        let refused = self.cfg.emulation == Emulation::Refused;
         let peer = &self.peers[id];
         let one = self.one.get_mut(op)?;
+        // What flushes send for themselves is nobody's operation; what has no bytes asks nobody.
+        if refused && !one.told && one.len > 0 && (one.row.is_emulated() || !by_device) {
+            return Some(Push::Fail(OpError::Emulated));
+        }
         if !by_device {
             one.go_by_packets();
             if one.ack == Ack::No {

@@ -5,7 +5,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::OpError;
+use crate::rdm::ask::{Emulation, OpError};
 use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
@@ -202,6 +202,9 @@ fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
 
 /// Goes on by packets: the target knows the device's key there too.
 fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+    if e.cfg.emulation == Emulation::Refused {
+        return Push::Fail(OpError::Emulated);
+    }
     if let Some(one) = e.one.get_mut(id) {
         one.go_by_packets();
     }

@@ -1,0 +1,57 @@
+//! `UCX_EMULATION=n`: what only the peer's processor could do fails at once, with an error that says so; the rest goes on.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{Access, Context, Error, Means, Rkey};
+use ucs::config::Source;
+
+fn pair(tls: &str) -> Pair {
+    let source = Source::empty().with("UCX_TLS", tls).with("UCX_NET_DEVICES", "softefa0");
+    let context = Context::configured(source.with("UCX_EMULATION", "n")).unwrap();
+    Pair::of(context.worker().unwrap(), context.worker().unwrap())
+}
+
+fn only_what_needs_nobody_goes(tls: &str, means: Means) {
+    let pair = pair(tls);
+    // They meet, so that a device may be used.
+    let mut hello = pair.ab.tag_send_sync(0, "hello");
+    let mut heard = pair.b.tag_recv(0, ucp::EXACT, vec![0; 8]);
+    pair.until(|| hello.is_done() && heard.is_done());
+    let mem = pair.b.mem_alloc(4096, Access::all()).unwrap();
+    let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
+    assert_eq!(pair.ab.means(&rkey), means);
+    let mut put = pair.ab.put(bytes(1, 4096), mem.addr(), &rkey);
+    pair.until(|| put.is_done());
+    assert_eq!(put.wait().0, Ok(()));
+    let mut flush = pair.ab.flush();
+    pair.until(|| flush.is_done());
+    let mut get = pair.ab.get(vec![0; 4096], mem.addr(), &rkey);
+    pair.until(|| get.is_done());
+    assert!(get.wait().1 == bytes(1, 4096));
+
+    let packets = Rkey::of_key(mem.key());
+    assert_eq!(pair.ab.means(&packets), Means::Emulated);
+    for len in [1, 4096] {
+        let mut put = pair.ab.put(vec![9; len], mem.addr(), &packets);
+        let mut get = pair.ab.get(vec![0; len], mem.addr(), &packets);
+        pair.until(|| put.is_done() && get.is_done());
+        assert_eq!((put.wait().0, get.wait().0.map(drop)), (Err(Error::Emulated), Err(Error::Emulated)));
+    }
+    let mut flush = pair.ab.flush();
+    pair.until(|| flush.is_done());
+    assert_eq!(flush.wait(), Ok(()), "a flush asks for itself");
+    assert_eq!(pair.b.stats().served.iter().map(|t| t.bytes).sum::<u64>(), 0, "nobody was asked");
+    assert!(Error::Emulated.to_string().contains("UCX_EMULATION"));
+    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+}
+
+#[test]
+fn only_what_needs_nobody_goes_on_shared_memory() {
+    only_what_needs_nobody_goes("posix", Means::Mapped);
+}
+
+#[test]
+fn only_what_needs_nobody_goes_on_efa() {
+    only_what_needs_nobody_goes("efa", Means::Rdma);
+}

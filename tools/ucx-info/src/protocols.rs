@@ -1,11 +1,12 @@
 //! `-e`: which protocol each size takes between two workers of this machine, and why each other one was not taken.
-//! Makes two workers, connects them as two processes would be connected, and asks the endpoint. Sends nothing.
+//! Makes two workers, connects them as two processes would be connected, has them meet, and asks the endpoint.
 
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
-use ucp::select::{Kind, Sync, Verdict};
-use ucp::{Address, Context, Ep, EpParams, RailsOf};
+use ucp::select::{AtomicVerdict, Kind, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
+use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
 /// What one set of transports gives.
@@ -19,6 +20,25 @@ pub struct Endpoint {
     /// Long transfers and over how many NICs they go from which size on.
     spread: Vec<Spread>,
     operations: Vec<Operation>,
+    /// Puts and gets, to memory of the peer's whose key names all that can reach it, and by a key for packets.
+    rma: Vec<Operation>,
+    atomics: Vec<Atomic>,
+}
+
+/// One atomic operation, and how it goes for each type it has.
+#[derive(Serialize)]
+struct Atomic {
+    name: String,
+    types: Vec<AtomicWay>,
+}
+
+#[derive(Serialize)]
+struct AtomicWay {
+    ty: String,
+    /// `None`: it fails.
+    way: Option<&'static str>,
+    emulated: bool,
+    rejected: Vec<Rejected>,
 }
 
 /// Over how many NICs one kind of transfer goes: `rails` from `from` bytes on.
@@ -42,6 +62,8 @@ struct Range {
     from: usize,
     to: Option<usize>,
     protocol: &'static str,
+    /// Whether the peer's processor has to do it.
+    emulated: bool,
     rejected: Vec<Rejected>,
 }
 
@@ -88,6 +110,17 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     let address = Address::unpack(&peer.address().pack()).map_err(|e| e.to_string())?;
     let ep = mine.connect(&address, EpParams::default()).map_err(|e| e.to_string())?;
     let operations = OPERATIONS.iter().map(|(name, kind, sync)| operation(&ep, name, *kind, *sync)).collect();
+    meet(&mine, &peer, &ep)?;
+    let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
+    let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
+    let plain = Rkey::of_key(mem.key());
+    let rma = [
+        rma(&ep, "put", &named, RmaOp::Put),
+        rma(&ep, "get", &named, RmaOp::Get),
+        rma(&ep, "put, packet key", &plain, RmaOp::Put),
+        rma(&ep, "get, packet key", &plain, RmaOp::Get),
+    ];
+    let atomics = (0u32..32).filter_map(|n| atomic(&ep, &named, AtomicOp::try_from(n).ok()?)).collect();
     let transports = ep.transports().into_iter().take(1).collect();
     let nics: Vec<String> = ep.rails().into_iter().map(|rail| rail.device).collect();
     let several = nics.len() > 1;
@@ -97,7 +130,74 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
         nics: if several { nics } else { Vec::new() },
         spread: if several { spread(&ep) } else { Vec::new() },
         operations,
+        rma: rma.into(),
+        atomics,
     })
+}
+
+/// One message, so that each has the other's handshake: what it says decides.
+fn meet(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
+    let sent = ep.tag_send(0, "hello");
+    let end = Instant::now() + Duration::from_secs(5);
+    while ep.peer_view().is_none_or(|view| view.features.is_none()) {
+        mine.progress();
+        peer.progress();
+        if Instant::now() > end {
+            return Err("two workers of this process do not reach each other".into());
+        }
+    }
+    sent.detach();
+    Ok(())
+}
+
+/// Borders at which a put or get goes another way, looked for between lengths that differ: each way is one run of lengths.
+fn rma(ep: &Ep, name: &'static str, rkey: &Rkey, op: RmaOp) -> Operation {
+    const LONGEST: usize = 1 << 40;
+    let ways = |len: usize| ep.explain_rma(rkey, op, None, len);
+    let taken = |len: usize| ways(len).into_iter().find(|w| w.1 == RmaVerdict::Taken).map(|w| w.0);
+    let mut ranges = Vec::new();
+    let mut from = 1;
+    loop {
+        let way = taken(from);
+        let (mut same, mut other) = (from, LONGEST);
+        while taken(other) != way && other - same > 1 {
+            let mid = same + (other - same) / 2;
+            if taken(mid) == way { same = mid } else { other = mid }
+        }
+        let last = taken(other) == way;
+        let rejected = ways(from).into_iter().filter(|(_, verdict)| *verdict != RmaVerdict::Taken);
+        ranges.push(Range {
+            from,
+            to: (!last).then_some(same),
+            protocol: way.map_or("refused", RmaWay::name),
+            emulated: matches!(way, Some(RmaWay::Row(row)) if row.is_emulated()),
+            rejected: rejected
+                .map(|(way, verdict)| Rejected { protocol: way.name(), reason: verdict.to_string() })
+                .collect(),
+        });
+        if last {
+            return Operation { name, ranges };
+        }
+        from = other;
+    }
+}
+
+fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
+    const WAYS: [&str; 3] = ["mapped", "device", "packets"];
+    let way = |ty: &Datatype| {
+        let verdicts = ep.explain_atomic(rkey, op, *ty)?;
+        let of =
+            |taken: bool| WAYS.iter().zip(verdicts).filter(move |w| (w.1 == AtomicVerdict::Taken) == taken);
+        let way = of(true).map(|(name, _)| *name).next();
+        Some(AtomicWay {
+            ty: format!("{ty:?}").to_lowercase(),
+            way,
+            emulated: way == Some(WAYS[2]),
+            rejected: of(false).map(|(n, v)| Rejected { protocol: n, reason: v.to_string() }).collect(),
+        })
+    };
+    let types: Vec<AtomicWay> = (0u32..32).filter_map(|n| way(&Datatype::try_from(n).ok()?)).collect();
+    (!types.is_empty()).then(|| Atomic { name: format!("{op:?}"), types })
 }
 
 fn spread(ep: &Ep) -> Vec<Spread> {
@@ -116,6 +216,7 @@ fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
         from: r.from,
         to: (r.to < usize::MAX).then_some(r.to),
         protocol: r.row.name(),
+        emulated: false,
         rejected: ep
             .explain(kind, sync, r.from)
             .iter()
@@ -149,21 +250,38 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
         writeln!(out, "# {:>26}, rails: {}..(inf)", kind[0].of, borders.join(".."))?;
     }
     writeln!(out, "#")?;
-    for op in &endpoint.operations {
-        let mut line = String::from("0");
+    for op in endpoint.operations.iter().chain(&endpoint.rma) {
+        let mut line = op.ranges[0].from.to_string();
         for range in &op.ranges {
             let to = range.to.map_or("(inf)".into(), |to| to.saturating_add(1).to_string());
             write!(line, "..<{}>..{to}", range.protocol)?;
         }
         writeln!(out, "# {:>21}: {line}", op.name)?;
     }
+    for op in &endpoint.atomics {
+        for types in op.types.chunk_by(|a, b| a.way == b.way) {
+            let names: Vec<&str> = types.iter().map(|way| &*way.ty).collect();
+            writeln!(out, "# {:>21}: {} ({})", op.name, types[0].way.unwrap_or("refused"), names.join(" "))?;
+        }
+    }
     writeln!(out, "#\n# why, from the smallest size of each range:")?;
-    for op in &endpoint.operations {
+    for op in endpoint.operations.iter().chain(&endpoint.rma) {
         for range in &op.ranges {
             let to = range.to.map_or("inf".into(), short_bytes);
-            writeln!(out, "# {:>21}: {}..{to} bytes: {} taken", op.name, range.from, range.protocol)?;
+            let how = if range.emulated { ", by the peer's processor" } else { "" };
+            writeln!(out, "# {:>21}: {}..{to} bytes: {} taken{how}", op.name, range.from, range.protocol)?;
             for r in &range.rejected {
                 writeln!(out, "# {:>21}  {:>10}: {}", "", r.protocol, r.reason)?;
+            }
+        }
+    }
+    let mut said: Vec<(&str, &str)> = Vec::new();
+    for way in endpoint.atomics.iter().flat_map(|op| &op.types) {
+        for r in &way.rejected {
+            let reason = (r.protocol, &*r.reason);
+            if !said.contains(&reason) {
+                said.push(reason);
+                writeln!(out, "# {:>21}  {:>10}: {}", "atomics", reason.0, reason.1)?;
             }
         }
     }
@@ -187,6 +305,28 @@ mod tests {
         assert!(text.contains("lane[0]: posix/memory"), "{text}");
         assert!(text.contains("tag_send: 0..<eager>.."), "{text}");
         assert!(text.contains("eager: one packet carries at most "), "{text}");
+    }
+
+    #[test]
+    fn one_sided_operations_say_how_they_go() {
+        let find = |tls: &str, emulation: &str| {
+            let source = Source::empty().with("UCX_TLS", tls).with("UCX_EMULATION", emulation);
+            text(&find(&source).unwrap())
+        };
+        let posix = find("posix", "y");
+        assert!(posix.contains("put: 1..<mapped>..(inf)"), "{posix}");
+        assert!(posix.contains("Sum: mapped (int32 uint32 int64 uint64)"), "{posix}");
+        assert!(posix.contains("packets: possible, but asks more of the target"), "{posix}");
+        let efa = find("efa", "y");
+        assert!(efa.contains("put: 1..<direct_write>..(inf)"), "{efa}");
+        assert!(efa.contains("put, packet key: 1..<eager_write>.."), "{efa}");
+        assert!(efa.contains(" taken, by the peer's processor"), "{efa}");
+        assert!(efa.contains("device: no device of this transport computes"), "{efa}");
+        let strict = find("efa", "n");
+        assert!(strict.contains("put: 1..<direct_write>..(inf)"), "{strict}");
+        assert!(strict.contains("put, packet key: 1..<refused>..(inf)"), "{strict}");
+        assert!(strict.contains("Sum: refused ("), "{strict}");
+        assert!(strict.contains("asks the peer's processor (UCX_EMULATION=n)"), "{strict}");
     }
 
     #[test]

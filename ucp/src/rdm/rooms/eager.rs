@@ -45,7 +45,9 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         ReqHdr::Connid => Some(e.own(peer).connid),
         ReqHdr::Bare => None,
     };
-    let simple = peer.was & (Was::BLOCKED | Was::POSTED) == Was::POSTED;
+    // The first thing asked of a peer goes the general way, which notes that it was asked.
+    let known = Was::POSTED | Was::ASKED;
+    let simple = peer.was & (Was::BLOCKED | known) == known;
     if !simple || class != Class::Message && !takes_classes(peer.features) {
         return false;
     }

@@ -81,7 +81,8 @@ fn whoever_waits_for_something_does_not_rest() {
         SendArgs { buf: lend(b"?"), tag: Some(1), sync: Sync::Yes, cq_data: None, row: Row::Eager, user: 0 };
     assert!(matches!(net.send_args(1, back, args), Started::Pending(_)));
     assert!(!net.nodes[1].engine.may_rest(), "a send waits for its receipt");
-    net.recv(0, &mut [0; 8], exact(1), 0);
+    let mut there = [0; 8];
+    net.recv(0, &mut there, exact(1), 0);
     net.settle();
     net.outs(1);
     assert!(net.nodes[1].engine.may_rest());

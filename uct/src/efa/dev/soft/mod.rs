@@ -161,7 +161,7 @@ impl<L: Link> Device<L> {
 
     /// Takes the NIC down, as the setting `SOFTEFA_DOWN` does after a number of packets: what is outstanding on its queue
     /// pairs completes as flushed, and so does what is posted from now on; peers that met it are told that it does not
-    /// answer ([`DevStatus::Unresponsive`]), others that it cannot be reached. For good.
+    /// answer ([`DevStatus::Unresponsive`](crate::efa::dev::DevStatus::Unresponsive)), others that it cannot be reached. For good.
     pub fn unplug(&self) {
         self.0.unplug();
     }

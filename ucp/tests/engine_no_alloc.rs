@@ -1,36 +1,12 @@
 //! Once warm, the engine allocates nothing: not for eager, medium or long-CTS messages, expected or not, in order or
 //! not. Not covered: lists of pieces, which MEDIUM out of order and unexpected MEDIUM allocate per message.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig, RecvArgs, RecvBuf, RecvKind, Row, SendArgs, SendBuf, Sync};
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
-
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const MTU: usize = 1024;
 const DEPTH: usize = 256;
@@ -153,9 +129,9 @@ fn nothing_is_allocated_once_warm() {
         let medium = (expected && !backwards).then_some((Row::Medium, 20_000));
         for (row, len) in sends.into_iter().filter(|s| s.0 != Row::LongCts || !backwards).chain(medium) {
             (0..20).for_each(|_| round(expected, backwards, row, len));
-            let before = COUNT.with(Cell::get);
+            let before = counting::count();
             (0..20).for_each(|_| round(expected, backwards, row, len));
-            let count = COUNT.with(Cell::get) - before;
+            let count = counting::count() - before;
             assert_eq!(count, 0, "{row:?} of {len} bytes, expected: {expected}, backwards: {backwards}");
         }
     }

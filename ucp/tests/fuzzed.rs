@@ -1,37 +1,11 @@
 //! The scripts of the fuzzer without the fuzzer: every input of the kept corpus, and thousands that are made of pieces of
 //! them, from a fixed seed. `FUZZED_SEEDS=n` tries as many.
 
+mod counting;
 mod script;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! {
-    static BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_add(layout.size())));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_sub(layout.size())));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 fn run(input: &[u8]) {
-    script::run(input, || BYTES.with(Cell::get));
+    script::run(input, counting::bytes);
 }
 
 /// Small, seeded, good enough to mix (splitmix64).

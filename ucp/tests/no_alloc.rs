@@ -1,42 +1,17 @@
 //! The hot path allocates nothing: counted, on every kind of lane, once traffic is steady.
 
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use common::Pair;
 use ucp::{EXACT, Match, SendParams, Started};
 
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = COUNT.try_with(|c| c.set(c.get() + 1));
-        // SAFETY: the caller's promise about the layout.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise that `at` came from `alloc` with this layout.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// Allocations of this thread in 1000 rounds of `round`, after as many to get warm.
 fn in_steady_state(mut round: impl FnMut()) -> u64 {
     (0..1000).for_each(|_| round());
-    let before = COUNT.get();
+    let before = counting::count();
     (0..1000).for_each(|_| round());
-    COUNT.get() - before
+    counting::count() - before
 }
 
 fn raw(tls: &str, len: usize) {
@@ -81,7 +56,7 @@ fn owned(tls: &str, len: usize) {
 fn active_messages_allocate_nothing() {
     for tls in ["self", "posix", "efa"] {
         let pair = Pair::on(tls);
-        let seen = std::rc::Rc::new(Cell::new(0u64));
+        let seen = std::rc::Rc::new(std::cell::Cell::new(0u64));
         let count = seen.clone();
         pair.b.set_am_handler(1, move |message| count.set(count.get() + message.header().len() as u64));
         let mut sent = 0;

@@ -1,8 +1,7 @@
 //! What a peer costs that is known and quiet, in allocated bytes: named by its address, and met by a handshake. Counted by
 //! the allocator over ten thousand of them, in the engine alone and in a worker on the software device.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig};
@@ -12,34 +11,6 @@ use ucs::time::Nanos;
 /// Most bytes that a quiet peer may cost in the engine.
 const MOST: usize = 256;
 const PEERS: u32 = 10_000;
-
-struct Counting;
-
-thread_local! {
-    static BYTES: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: passes everything on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_add(layout.size())));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        BYTES.with(|bytes| bytes.set(bytes.get().wrapping_sub(layout.size())));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocated() -> usize {
-    BYTES.with(Cell::get)
-}
 
 /// Takes packets and forgets them.
 struct Sink([u8; 1024]);
@@ -78,9 +49,9 @@ fn source(n: u32) -> Source {
 
 /// Growth per peer, bytes, of what `each` does for every one of them.
 fn per_peer(mut each: impl FnMut(u32)) -> usize {
-    let before = allocated();
+    let before = counting::bytes();
     (0..PEERS).for_each(&mut each);
-    (allocated() - before).div_ceil(PEERS as usize)
+    (counting::bytes() - before).div_ceil(PEERS as usize)
 }
 
 #[test]

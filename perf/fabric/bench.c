@@ -4,7 +4,7 @@
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE
- *   bench self SIZE ITERS                  tagged messages of one process to itself, for instruction counts
+ *   bench self TEST SIZE ITERS             tag, put, fadd: of one process with itself, for instruction counts
  *
  * tag_lat   ping-pong                                    tag_bw    windows that the receiver acknowledges
  * put_lat   one write at a time, each ends when the      put_bw    windows of such writes
@@ -243,6 +243,18 @@ static void to_self(uint64_t iters)
 	}
 }
 
+/* The same of operations on memory of its own. */
+static void on_self(void (*post)(size_t slot), uint64_t iters)
+{
+	uint64_t sends = sent;
+	for (uint64_t i = 0; i < iters; i++) {
+		post(0);
+		sends++;
+		while (sent < sends)
+			poll_cq();
+	}
+}
+
 static void open_all(uint64_t caps)
 {
 	struct fi_info *hints = fi_allocinfo();
@@ -323,16 +335,22 @@ int main(int argc, char **argv)
 {
 	unsigned char mine[ADDRESS * 2], other[ADDRESS];
 	size_t room = sizeof mine;
-	if (argc == 4 && strcmp(argv[1], "self") == 0) {
-		size = strtoull(argv[2], NULL, 0);
-		open_all(FI_TAGGED);
+	if (argc == 5 && strcmp(argv[1], "self") == 0) {
+		uint64_t iters = strtoull(argv[4], NULL, 0);
+		size = strtoull(argv[3], NULL, 0);
+		open_all(FI_TAGGED | FI_RMA | FI_ATOMIC);
 		must(fi_getname(&ep->fid, mine, &room), "fi_getname");
 		must(fi_av_insert(av, mine, 1, &peer, 0, NULL) - 1, "fi_av_insert");
-		to_self(strtoull(argv[3], NULL, 0));
+		theirs.addr = (uintptr_t)recv_buf;
+		theirs.key = fi_mr_key(recv_mr);
+		if (!strcmp(argv[2], "tag"))
+			to_self(iters);
+		else
+			on_self(strcmp(argv[2], "put") ? post_fadd : post_put, iters);
 		return 0;
 	}
 	if (argc != 6 || !known(argv[1])) {
-		fprintf(stderr, "usage: bench TEST SIZE ITERS CORE CORE | bench self SIZE ITERS\n");
+		fprintf(stderr, "usage: bench TEST SIZE ITERS CORE CORE | bench self tag|put|fadd SIZE ITERS\n");
 		return 2;
 	}
 	const char *test = argv[1];

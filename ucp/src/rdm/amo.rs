@@ -47,38 +47,70 @@ pub const fn has_type(op: AtomicOp, ty: Datatype) -> bool {
     }
 }
 
-/// Replaces the element `target` by what `op` makes of it. `operand` (and `compare`, for operations that compare) are
-/// elements of the same type; `Read` needs neither. A pair that [`has_type`] denies changes nothing. // HOT
-#[inline]
-pub fn apply(op: AtomicOp, ty: Datatype, target: &mut [u8], operand: &[u8], compare: &[u8]) {
+/// Elements that an operation is to be done on, wherever they are.
+pub trait Elements {
+    /// Replaces each by what `change` makes of it, its operand and its compare value, unless that is `None`.
+    fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>);
+}
+
+/// Does `op` on elements of type `ty`: one decision for all of them. A pair that [`has_type`] denies does nothing. // HOT
+pub fn run(op: AtomicOp, ty: Datatype, on: impl Elements) {
     use Datatype::*;
-    if !has_type(op, ty) || op == AtomicOp::Read {
+    if !has_type(op, ty) {
         return;
     }
     match ty {
-        Int8 => on::<i8>(op, target, operand, compare),
-        Uint8 => on::<u8>(op, target, operand, compare),
-        Int16 => on::<i16>(op, target, operand, compare),
-        Uint16 => on::<u16>(op, target, operand, compare),
-        Int32 => on::<i32>(op, target, operand, compare),
-        Uint32 => on::<u32>(op, target, operand, compare),
-        Int64 => on::<i64>(op, target, operand, compare),
-        Uint64 => on::<u64>(op, target, operand, compare),
-        Int128 => on::<i128>(op, target, operand, compare),
-        Uint128 => on::<u128>(op, target, operand, compare),
-        Float => on::<f32>(op, target, operand, compare),
-        Double => on::<f64>(op, target, operand, compare),
-        FloatComplex => on::<Complex<f32>>(op, target, operand, compare),
-        DoubleComplex => on::<Complex<f64>>(op, target, operand, compare),
+        Int8 => each::<i8, 1>(op, on),
+        Uint8 => each::<u8, 1>(op, on),
+        Int16 => each::<i16, 2>(op, on),
+        Uint16 => each::<u16, 2>(op, on),
+        Int32 => each::<i32, 4>(op, on),
+        Uint32 => each::<u32, 4>(op, on),
+        Int64 => each::<i64, 8>(op, on),
+        Uint64 => each::<u64, 8>(op, on),
+        Int128 => each::<i128, 16>(op, on),
+        Uint128 => each::<u128, 16>(op, on),
+        Float => each::<f32, 4>(op, on),
+        Double => each::<f64, 8>(op, on),
+        FloatComplex => each::<Complex<f32>, 8>(op, on),
+        DoubleComplex => each::<Complex<f64>, 16>(op, on),
         LongDouble | LongDoubleComplex | Float16 | Bfloat16 | Fp8E4m3 | Fp8E5m2 => {}
     }
 }
 
+/// A loop for each operation, so that nothing is decided within it.
 #[inline]
-fn on<T: Elem>(op: AtomicOp, target: &mut [u8], operand: &[u8], compare: &[u8]) {
-    let (Some(old), Some(with)) = (T::load(target), T::load(operand)) else { return };
-    let than = T::load(compare).unwrap_or(with);
-    T::compute(op, old, with, than).store(target);
+fn each<T: Elem<N>, const N: usize>(op: AtomicOp, on: impl Elements) {
+    macro_rules! loops {
+        ($($Op:ident)*) => {
+            match op {
+                $(AtomicOp::$Op => on.replace(|old, with, than| {
+                    T::compute(AtomicOp::$Op, T::of(old), T::of(with), T::of(than)).map(T::bytes)
+                }),)*
+            }
+        };
+    }
+    loops! {
+        Min Max Sum Prod LogicOr LogicAnd BitOr BitAnd LogicXor BitXor Read Write
+        CompareSwap CompareSwapNe CompareSwapLe CompareSwapLt CompareSwapGe CompareSwapGt MaskSwap Diff
+    }
+}
+
+/// Replaces the element `target` by what `op` makes of it. `operand` (and `compare`, for operations that compare) are
+/// elements of the same type; `Read` needs neither. Nothing happens to a pair that [`has_type`] denies, or without an
+/// operand.
+pub fn apply(op: AtomicOp, ty: Datatype, target: &mut [u8], operand: &[u8], compare: &[u8]) {
+    struct One<'a>(&'a mut [u8], &'a [u8], &'a [u8]);
+    impl Elements for One<'_> {
+        fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>) {
+            let One(target, operand, compare) = self;
+            let (Ok(old), Ok(with)) = (<[u8; N]>::try_from(&*target), operand.try_into()) else { return };
+            if let Some(new) = change(old, with, compare.try_into().unwrap_or(with)) {
+                target.copy_from_slice(&new);
+            }
+        }
+    }
+    run(op, ty, One(target, operand, compare));
 }
 
 #[cfg(test)]

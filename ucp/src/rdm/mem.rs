@@ -167,9 +167,6 @@ pub struct Spans {
     len: u64,
 }
 
-/// Longest element of an atomic operation, bytes.
-pub const MAX_ELEMENT: usize = 32;
-
 impl Spans {
     /// Bytes in all.
     #[inline]
@@ -226,98 +223,100 @@ impl Spans {
         done
     }
 
-    /// Replaces the `size` bytes (at most [`MAX_ELEMENT`]) at `at` of piece `piece` by what `change` makes of them, and
-    /// hands out the old ones. Aligned elements of up to 8 bytes change in one step for every processor, so that this
-    /// goes together with atomics by shared memory; others are safe among this engine's requests only.
-    /// Does nothing if the element is not inside the piece. // HOT
+    /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its compare value in
+    /// `than` (zeros where there is none), unless that is `None`. The elements as they were go to `old`, as many as fit;
+    /// what is left of a piece behind its last whole element is not touched. Aligned elements of up to 8 bytes change in
+    /// one step for every processor, so that this goes together with atomics by shared memory; others are safe among this
+    /// engine's requests only. // HOT
     #[inline]
-    pub fn update(
+    pub fn update<const N: usize>(
         &self,
-        piece: usize,
-        at: usize,
-        size: usize,
+        with: &[u8],
+        than: &[u8],
         old: &mut [u8],
-        change: impl FnMut(&mut [u8]),
+        change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>,
     ) {
-        let Some(span) = self.list.get(piece) else { return };
-        let inside = at.checked_add(size).is_some_and(|end| end <= span.len);
-        if !inside || size > MAX_ELEMENT || old.len() != size {
-            return;
-        }
-        // SAFETY: at + size <= the piece's length.
-        let ptr = unsafe { span.ptr.add(at) }.as_ptr();
-        match size {
-            // SAFETY: one byte inside a region that may be written; aligned.
-            1 => unsafe { swap::<AtomicU8, 1>(ptr, old, change) },
-            // SAFETY: two aligned bytes inside a region that may be written.
-            2 if ptr.addr().is_multiple_of(2) => unsafe { swap::<AtomicU16, 2>(ptr, old, change) },
-            // SAFETY: four aligned bytes inside a region that may be written.
-            4 if ptr.addr().is_multiple_of(4) => unsafe { swap::<AtomicU32, 4>(ptr, old, change) },
-            // SAFETY: eight aligned bytes inside a region that may be written.
-            8 if ptr.addr().is_multiple_of(8) => unsafe { swap::<AtomicU64, 8>(ptr, old, change) },
-            // SAFETY: `size` bytes inside a region that may be written.
-            _ => unsafe { rewrite(ptr, old, change) },
+        let operand = |of: &[u8], at: usize| match of.get(at..).and_then(<[u8]>::first_chunk) {
+            Some(bytes) => *bytes,
+            None => [0; N],
+        };
+        let mut at = 0;
+        for span in &self.list {
+            let aligned = N <= 8 && span.ptr.addr().get().is_multiple_of(N);
+            for n in 0..span.len / N {
+                let (with, than) = (operand(with, at), operand(than, at));
+                // SAFETY: element n of at most len / N ends inside the piece.
+                let ptr = unsafe { span.ptr.add(n * N) }.as_ptr();
+                let was = if aligned {
+                    // SAFETY: the element is inside a region that may be written (`resolve`), and aligned.
+                    unsafe { exchange(ptr, |was| change(was, with, than)) }
+                } else {
+                    // SAFETY: the element is inside a region that may be written.
+                    unsafe { rewrite(ptr, |was| change(was, with, than)) }
+                };
+                if let Some(to) = old.get_mut(at..at + N) {
+                    to.copy_from_slice(&was);
+                }
+                at += N;
+            }
         }
     }
 }
 
-/// A word that can be compared and exchanged.
-trait Word<const N: usize> {
-    /// # Safety
-    /// `ptr` is aligned and valid for reads and writes of `N` bytes.
-    unsafe fn swap(ptr: *mut u8, change: impl FnMut([u8; N]) -> [u8; N]) -> [u8; N];
-}
-
-macro_rules! word {
-    ($Atomic:ident, $Int:ident, $N:literal) => {
-        impl Word<$N> for $Atomic {
-            #[inline(always)]
-            unsafe fn swap(ptr: *mut u8, mut change: impl FnMut([u8; $N]) -> [u8; $N]) -> [u8; $N] {
-                // SAFETY: the caller vouches for alignment and validity; whoever else uses the word does so with
-                // atomics, or agrees with the peers on when (`Region::new`).
-                let word = unsafe { $Atomic::from_ptr(ptr.cast()) };
-                let mut old = word.load(Ordering::Acquire);
-                loop {
-                    let new = $Int::from_ne_bytes(change(old.to_ne_bytes()));
-                    match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
-                        Ok(_) => return old.to_ne_bytes(),
-                        Err(seen) => old = seen,
-                    }
+/// Replaces an element in one step; answers what it was. // HOT
+///
+/// # Safety
+/// `ptr` is aligned to `N` bytes and valid for reads and writes of them; `N` is 1, 2, 4 or 8.
+#[inline(always)]
+unsafe fn exchange<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
+    macro_rules! word {
+        ($Atomic:ident, $Int:ty) => {{
+            // SAFETY: the caller vouches for alignment and validity; whoever else uses the word does so with atomics, or
+            // agrees with the peers on when (`Region::new`).
+            let word = unsafe { $Atomic::from_ptr(ptr.cast()) };
+            let mut old = word.load(Ordering::Acquire);
+            loop {
+                let was = cut(old.to_ne_bytes());
+                let Some(new) = change(was) else { return was };
+                let new = <$Int>::from_ne_bytes(cut(new));
+                match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return was,
+                    Err(seen) => old = seen,
                 }
             }
-        }
-    };
+        }};
+    }
+    match N {
+        1 => word!(AtomicU8, u8),
+        2 => word!(AtomicU16, u16),
+        4 => word!(AtomicU32, u32),
+        8 => word!(AtomicU64, u64),
+        // SAFETY: the caller's promise.
+        _ => unsafe { rewrite(ptr, change) },
+    }
 }
-word!(AtomicU8, u8, 1);
-word!(AtomicU16, u16, 2);
-word!(AtomicU32, u32, 4);
-word!(AtomicU64, u64, 8);
 
-/// # Safety
-/// As for [`Word::swap`].
+/// The same bytes where the compiler does not see that `A` is `B`.
 #[inline(always)]
-unsafe fn swap<W: Word<N>, const N: usize>(ptr: *mut u8, old: &mut [u8], mut change: impl FnMut(&mut [u8])) {
-    // SAFETY: the caller's promise.
-    let was = unsafe {
-        W::swap(ptr, |mut bytes| {
-            change(&mut bytes);
-            bytes
-        })
-    };
-    old.copy_from_slice(&was);
+fn cut<const A: usize, const B: usize>(from: [u8; A]) -> [u8; B] {
+    let mut to = [0; B];
+    to[..A.min(B)].copy_from_slice(&from[..A.min(B)]);
+    to
 }
 
+/// Replaces an element, not for others who do so at the same time; answers what it was.
+///
 /// # Safety
-/// `ptr` is valid for reads and writes of `old.len()` bytes, at most [`MAX_ELEMENT`].
-unsafe fn rewrite(ptr: *mut u8, old: &mut [u8], mut change: impl FnMut(&mut [u8])) {
-    // SAFETY: the caller's promise; `old` is not in a region.
-    unsafe { std::ptr::copy_nonoverlapping(ptr, old.as_mut_ptr(), old.len()) };
-    let mut new = [0; MAX_ELEMENT];
-    let new = &mut new[..old.len()];
-    new.copy_from_slice(old);
-    change(new);
-    // SAFETY: as above.
-    unsafe { std::ptr::copy_nonoverlapping(new.as_ptr(), ptr, new.len()) };
+/// `ptr` is valid for reads and writes of `N` bytes.
+#[inline(always)]
+unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
+    // SAFETY: the caller's promise; bytes have no alignment.
+    let was = unsafe { ptr.cast::<[u8; N]>().read() };
+    if let Some(new) = change(was) {
+        // SAFETY: as above.
+        unsafe { ptr.cast::<[u8; N]>().write(new) };
+    }
+    was
 }
 
 /// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole. // HOT

@@ -357,14 +357,20 @@ impl Engine {
         }
     }
 
+    /// Whether a control packet may go to a peer now: nothing goes before it. // HOT
+    #[inline]
+    pub(super) fn may_control(&self, id: PeerId) -> bool {
+        let peer = &self.peers[id];
+        let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        first && !peer.was.intersects(Was::OWED | Was::AWAY | Was::FAILED | Was::REMOVED)
+    }
+
     /// Sends a control packet, or queues it behind others.
     pub(super) fn control<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
-        let peer = &mut self.peers[id];
-        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+        if self.peers[id].was.intersects(Was::FAILED | Was::REMOVED) {
             return;
         }
-        let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
-        if first && !peer.was.intersects(Was::OWED | Was::AWAY) {
+        if self.may_control(id) {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(Refused::Full) => {}

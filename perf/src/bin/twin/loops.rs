@@ -88,7 +88,6 @@ impl Runner {
 
     /// One pass.
     pub fn pass(&mut self, iters: usize) -> Result<(), Failure> {
-        let depth = window(self.size);
         match (self.test, self.side) {
             (Test::TagLat, _) => self.ping_pong(iters),
             (Test::TagBw, Side::First) => self.send_all(iters),
@@ -98,16 +97,24 @@ impl Runner {
                 self.worker.tag_recv_blocking(ACK, EXACT, &mut [])?;
                 Ok(())
             }
-            (Test::PutLat, _) => self.put_each(iters),
-            (Test::PutBw, _) => self.put_windows(iters, depth),
-            (Test::GetLat, _) => self.get_each(iters),
-            (Test::GetBw, _) => self.get_windows(iters, depth),
-            (Test::Fadd, _) => self.add_each(iters),
-        }?;
-        if self.side == Side::First && !matches!(self.test, Test::TagLat | Test::TagBw) {
-            self.ep.tag_send_blocking(ACK, &[])?;
+            _ => {
+                self.one_sided(iters)?;
+                Ok(self.ep.tag_send_blocking(ACK, &[])?)
+            }
         }
-        Ok(())
+    }
+
+    /// One-sided operations of a pass; the target need not be told.
+    pub fn one_sided(&mut self, iters: usize) -> Result<(), Failure> {
+        let depth = window(self.size);
+        match self.test {
+            Test::TagLat | Test::TagBw => Ok(()),
+            Test::PutLat => self.put_each(iters),
+            Test::PutBw => self.put_windows(iters, depth),
+            Test::GetLat => self.get_each(iters),
+            Test::GetBw => self.get_windows(iters, depth),
+            Test::Fadd => self.add_each(iters),
+        }
     }
 
     fn ping_pong(&mut self, iters: usize) -> Result<(), Failure> {

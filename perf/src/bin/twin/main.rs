@@ -2,7 +2,7 @@
 //! Two processes, each on a core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
 //!
 //!     twin TEST SIZE ITERS CORE CORE          tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
-//!     twin self SIZE ITERS                    tagged messages of one process to itself, for instruction counts
+//!     twin self TEST SIZE ITERS               tag put fadd: of one process with itself, for instruction counts
 
 mod loops;
 
@@ -25,11 +25,17 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
-    let usage = "usage: twin TEST SIZE ITERS CORE CORE | twin self SIZE ITERS";
-    if let [kind, size, iters] = args
+    let usage = "usage: twin TEST SIZE ITERS CORE CORE | twin self tag|put|fadd SIZE ITERS";
+    if let [kind, test, size, iters] = args
         && kind == "self"
     {
-        return to_self(size.parse()?, iters.parse()?);
+        let (size, iters) = (size.parse()?, iters.parse()?);
+        return match test.as_str() {
+            "tag" => to_self(size, iters),
+            "put" => on_self(Test::PutLat, size, iters),
+            "fadd" => on_self(Test::Fadd, size, iters),
+            _ => Err(usage.into()),
+        };
     }
     let [test, size, iters, server, client, rest @ ..] = args else { return Err(usage.into()) };
     let test = Test::parse(test).ok_or(usage)?;
@@ -100,6 +106,15 @@ fn to_self(size: usize, iters: usize) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// The same of operations on memory of its own.
+fn on_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    let mem = loops::offer(&worker, size)?;
+    let ep = worker.connect(&worker.address(), EpParams::default())?;
+    let remote = Remote { rkey: ep.unpack_rkey(&mem.pack_rkey())?, addr: mem.addr() };
+    Runner::new(test, size, Side::First, worker, ep, remote).one_sided(iters)
 }
 
 fn pin(core: &str) -> Result<(), Failure> {

@@ -44,7 +44,7 @@ impl Libfabric {
         let run = |messages: u64| -> Result<f64, Error> {
             let mut cmd = cmd();
             cmd.args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-            cmd.args(["self", &row.size.to_string(), &messages.to_string()]);
+            cmd.args(["self", row.test, &row.size.to_string(), &messages.to_string()]);
             let (_, said) = text(&mut cmd, hint)?;
             let counted = said.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
             let program = program.display().to_string();

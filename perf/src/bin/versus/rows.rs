@@ -219,9 +219,13 @@ pub const SCALE_ROWS: &[Row] = &[
     row(Scale, "ucp: worker address", "peers", 64, 0, Address),
 ];
 
-/// Instructions of an eager message, beside libfabric.
+/// Instructions of a message or an operation, at both ends, beside libfabric.
 pub const COUNT_ROWS: &[Row] = &[
-    row(Count, "tagged message of 8 B", "self", 8, 2_000, Instructions),
-    row(Count, "tagged message of 1 KiB", "self", KB, 2_000, Instructions),
-    row(Count, "tagged message of 4 KiB", "self", 4 * KB, 2_000, Instructions),
+    row(Count, "tagged message of 8 B", "tag", 8, 2_000, Instructions),
+    row(Count, "tagged message of 1 KiB", "tag", KB, 2_000, Instructions),
+    row(Count, "tagged message of 4 KiB", "tag", 4 * KB, 2_000, Instructions),
+    row(Count, "put of 8 B, until it is there", "put", 8, 2_000, Instructions),
+    row(Count, "fetch-add of 8 B", "fadd", 8, 2_000, Instructions),
+    row(Count, "fetch-add of 512 B", "fadd", 512, 2_000, Instructions),
+    row(Count, "fetch-add of 4 KiB", "fadd", 4 * KB, 2_000, Instructions),
 ];

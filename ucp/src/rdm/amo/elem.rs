@@ -3,17 +3,17 @@
 
 use crate::wire::AtomicOp;
 
-/// A type of element. Defaults are for what a type does not have; `has_type` keeps callers from them.
-pub trait Elem: Copy + PartialEq {
+/// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from them.
+pub trait Elem<const N: usize>: Copy + PartialEq {
     /// Its zero, the only value that is false.
     const ZERO: Self;
     /// Its one, the value of true.
     const ONE: Self;
 
-    /// From as many bytes as it has; `None` if there are not as many.
-    fn load(bytes: &[u8]) -> Option<Self>;
-    /// To as many bytes as it has.
-    fn store(self, to: &mut [u8]);
+    /// From its bytes.
+    fn of(bytes: [u8; N]) -> Self;
+    /// Its bytes.
+    fn bytes(self) -> [u8; N];
     /// Sum; integers wrap.
     fn sum(self, with: Self) -> Self;
     /// Product; integers wrap.
@@ -28,24 +28,24 @@ pub trait Elem: Copy + PartialEq {
     }
 
     // [M9.6]
-    /// What `op` makes of `old`; compare values stand on the left: `than op old`.
-    #[inline]
-    fn compute(op: AtomicOp, old: Self, with: Self, than: Self) -> Self {
+    /// What `op` makes of `old`, unless it leaves it; compare values stand on the left: `than op old`. // HOT
+    #[inline(always)]
+    fn compute(op: AtomicOp, old: Self, with: Self, than: Self) -> Option<Self> {
         use AtomicOp::*;
-        let truth = |yes| if yes { Self::ONE } else { Self::ZERO };
-        let swap_if = |yes| if yes { with } else { old };
+        let truth = |yes| Some(if yes { Self::ONE } else { Self::ZERO });
+        let swap_if = |yes: bool| yes.then_some(with);
         let (is, and) = (old != Self::ZERO, with != Self::ZERO);
         match op {
             Min => swap_if(with.less(old)),
             Max => swap_if(old.less(with)),
-            Sum => old.sum(with),
-            Prod => old.prod(with),
+            Sum => Some(old.sum(with)),
+            Prod => Some(old.prod(with)),
             LogicOr => truth(is || and),
             LogicAnd => truth(is && and),
             LogicXor => truth(is != and),
-            BitOr | BitAnd | BitXor | MaskSwap => old.bits(op, with, than),
-            Read | Diff => old,
-            Write => with,
+            BitOr | BitAnd | BitXor | MaskSwap => Some(old.bits(op, with, than)),
+            Read | Diff => None,
+            Write => Some(with),
             CompareSwap => swap_if(than == old),
             CompareSwapNe => swap_if(than != old),
             CompareSwapLe => swap_if(than.less(old) || than == old),
@@ -58,15 +58,15 @@ pub trait Elem: Copy + PartialEq {
 
 macro_rules! bytes {
     ($T:ty) => {
-        #[inline]
-        fn load(bytes: &[u8]) -> Option<Self> {
-            Some(<$T>::from_le_bytes(bytes.try_into().ok()?))
+        #[inline(always)]
+        fn of(bytes: [u8; size_of::<$T>()]) -> Self {
+            <$T>::from_le_bytes(bytes)
         }
-        #[inline]
-        fn store(self, to: &mut [u8]) {
-            to.copy_from_slice(&self.to_le_bytes());
+        #[inline(always)]
+        fn bytes(self) -> [u8; size_of::<$T>()] {
+            self.to_le_bytes()
         }
-        #[inline]
+        #[inline(always)]
         fn less(self, than: Self) -> bool {
             self < than
         }
@@ -75,19 +75,19 @@ macro_rules! bytes {
 
 macro_rules! int {
     ($($T:ty)*) => {$(
-        impl Elem for $T {
+        impl Elem<{ size_of::<$T>() }> for $T {
             const ZERO: Self = 0;
             const ONE: Self = 1;
             bytes!($T);
-            #[inline]
+            #[inline(always)]
             fn sum(self, with: Self) -> Self {
                 self.wrapping_add(with)
             }
-            #[inline]
+            #[inline(always)]
             fn prod(self, with: Self) -> Self {
                 self.wrapping_mul(with)
             }
-            #[inline]
+            #[inline(always)]
             fn bits(self, op: AtomicOp, with: Self, mask: Self) -> Self {
                 match op {
                     AtomicOp::BitOr => self | with,
@@ -103,15 +103,15 @@ int!(i8 u8 i16 u16 i32 u32 i64 u64 i128 u128);
 
 macro_rules! float {
     ($($T:ty)*) => {$(
-        impl Elem for $T {
+        impl Elem<{ size_of::<$T>() }> for $T {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             bytes!($T);
-            #[inline]
+            #[inline(always)]
             fn sum(self, with: Self) -> Self {
                 self + with
             }
-            #[inline]
+            #[inline(always)]
             fn prod(self, with: Self) -> Self {
                 self * with
             }
@@ -124,30 +124,36 @@ float!(f32 f64);
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Complex<T>(pub T, pub T);
 
-impl<T> Elem for Complex<T>
-where
-    T: Elem + std::ops::Mul<Output = T> + std::ops::Add<Output = T> + std::ops::Sub<Output = T>,
-{
-    const ZERO: Self = Complex(T::ZERO, T::ZERO);
-    const ONE: Self = Complex(T::ONE, T::ZERO);
-
-    #[inline]
-    fn load(bytes: &[u8]) -> Option<Self> {
-        let (re, im) = bytes.split_at(bytes.len() / 2);
-        Some(Complex(T::load(re)?, T::load(im)?))
-    }
-    #[inline]
-    fn store(self, to: &mut [u8]) {
-        let (re, im) = to.split_at_mut(to.len() / 2);
-        self.0.store(re);
-        self.1.store(im);
-    }
-    #[inline]
-    fn sum(self, with: Self) -> Self {
-        Complex(self.0 + with.0, self.1 + with.1)
-    }
-    #[inline]
-    fn prod(self, with: Self) -> Self {
-        Complex(self.0 * with.0 - self.1 * with.1, self.0 * with.1 + self.1 * with.0)
-    }
+macro_rules! complex {
+    ($($T:ty)*) => {$(
+        impl Elem<{ 2 * size_of::<$T>() }> for Complex<$T> {
+            const ZERO: Self = Complex(<$T>::ZERO, <$T>::ZERO);
+            const ONE: Self = Complex(<$T>::ONE, <$T>::ZERO);
+            #[inline(always)]
+            fn of(bytes: [u8; 2 * size_of::<$T>()]) -> Self {
+                const HALF: usize = size_of::<$T>();
+                let (mut re, mut im) = ([0; HALF], [0; HALF]);
+                re.copy_from_slice(&bytes[..HALF]);
+                im.copy_from_slice(&bytes[HALF..]);
+                Complex(<$T>::of(re), <$T>::of(im))
+            }
+            #[inline(always)]
+            fn bytes(self) -> [u8; 2 * size_of::<$T>()] {
+                const HALF: usize = size_of::<$T>();
+                let mut bytes = [0; 2 * HALF];
+                bytes[..HALF].copy_from_slice(&Elem::bytes(self.0));
+                bytes[HALF..].copy_from_slice(&Elem::bytes(self.1));
+                bytes
+            }
+            #[inline(always)]
+            fn sum(self, with: Self) -> Self {
+                Complex(self.0 + with.0, self.1 + with.1)
+            }
+            #[inline(always)]
+            fn prod(self, with: Self) -> Self {
+                Complex(self.0 * with.0 - self.1 * with.1, self.0 * with.1 + self.1 * with.0)
+            }
+        }
+    )*};
 }
+complex!(f32 f64);

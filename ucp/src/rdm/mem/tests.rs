@@ -37,25 +37,39 @@ fn keys_name_one_life_of_one_region() {
 
 #[test]
 fn elements_change_wherever_they_lie() {
-    for size in [1usize, 2, 4, 8, 16, 32] {
+    fn with<const N: usize>() {
         for shift in 0..9 {
-            let mut bytes = [1u8; 64];
+            let mut bytes = [1u8; 80];
             let mut regions = Regions::new(0);
             let region = region(&mut bytes, Access::all());
             let key = regions.add(region).unwrap().0;
-            let iov = RmaIov { addr: region.addr() + shift, len: 32, key };
-            let spans = regions.resolve(WIRE, &Iovs::one(iov), Access::ATOMIC).unwrap();
-            let mut old = vec![0; size];
-            spans.update(0, 0, size, &mut old, |b| b.iter_mut().for_each(|b| *b += 1));
-            assert_eq!(old, vec![1; size]);
-            // Not inside the piece, or not there at all.
-            spans.update(0, 33 - size, size, &mut old, |b| b.fill(9));
-            spans.update(1, 0, size, &mut old, |b| b.fill(9));
-            let want: Vec<u8> =
-                (0..64).map(|i| 1 + u8::from(i >= shift && i < shift + size as u64)).collect();
+            // Two pieces of one element and of two, and less than one that is left.
+            let iov =
+                |at: usize, len: usize| RmaIov { addr: region.addr() + at as u64, len: len as u64, key };
+            let iovs = Iovs::try_from([iov(shift, N), iov(40 + shift, 2 * N - 1)].as_slice()).unwrap();
+            let spans = regions.resolve(WIRE, &iovs, Access::ATOMIC).unwrap();
+            let (mut old, operands) = (vec![0; 2 * N], [2; 64]);
+            let all = |now: [u8; N], with: [u8; N], than: [u8; N]| {
+                assert_eq!((with, than), ([2; N], [0; N]));
+                Some(now.map(|b| b + 1))
+            };
+            spans.update(&operands, &[], &mut old, all);
+            let whole = if N == 1 { 1 } else { (2 * N - 1) / N };
+            let changed = |i: usize| {
+                (shift..shift + N).contains(&i) || (40 + shift..40 + shift + whole * N).contains(&i)
+            };
+            let want: Vec<u8> = (0..80).map(|i| 1 + u8::from(changed(i))).collect();
+            assert_eq!((old, bytes.to_vec()), (vec![1; 2 * N], want.clone()));
+            // What is left as it is, is not written; nobody need want the old ones.
+            spans.update(&[], &[], &mut [], |_: [u8; N], _, _| None);
             assert_eq!(bytes.to_vec(), want);
         }
     }
+    with::<1>();
+    with::<2>();
+    with::<4>();
+    with::<8>();
+    with::<16>();
 }
 
 fn edge(base: u64) -> impl Strategy<Value = u64> {
@@ -102,10 +116,9 @@ proptest! {
             let mut out = vec![0x11; 150];
             let n = spans.copy_to(at, &mut out);
             prop_assert!(n as u64 <= spans.len());
-            for piece in 0..5 {
-                let mut old = [0; 8];
-                spans.update(piece, at as usize, 8, &mut old, |b| b.fill(5));
-            }
+            let mut old = [0; 100];
+            spans.update(&data, &data[data.len() / 2..], &mut old, |_: [u8; 8], with, _| Some(with));
+            spans.update(&data, &[], &mut old, |_: [u8; 16], with, _| Some(with));
         }
         drop(regions);
         prop_assert!(bytes[..64].iter().chain(&bytes[128..]).all(|&b| b == 0xaa));

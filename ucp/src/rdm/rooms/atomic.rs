@@ -5,11 +5,11 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::amo::{self, Form};
+use crate::rdm::amo::{self, Elements, Form};
 use crate::rdm::ask::OpError;
 use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
-use crate::rdm::mem::{Access, MAX_ELEMENT, Spans};
+use crate::rdm::mem::{Access, Spans};
 use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
 use crate::rdm::order::Share;
 use crate::rdm::peer::Ctl;
@@ -100,56 +100,101 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
     if !sound || !whole || (form != Form::Write && answer > w.mtu(a.peer) as u64) {
         return e.refuse_request(w, a, Reason::BadAccess);
     }
+    let work = Work { op, ty, spans: &spans, payload };
     match rta.kind {
         RtaKind::Write => {
-            compute(&spans, op, ty, payload, |_| {});
+            work.compute(&mut []);
             e.written(w, a.peer, row, len, None, None);
         }
         RtaKind::DcWrite { send_id } => {
-            compute(&spans, op, ty, payload, |_| {});
+            work.compute(&mut []);
             e.written(w, a.peer, row, len, None, Some(send_id));
         }
         RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
+            compute_and_answer(e, w, a, recv_id, row, &work);
+        }
+    }
+}
+
+/// What a peer asks us to compute, checked.
+struct Work<'a> {
+    op: AtomicOp,
+    ty: Datatype,
+    spans: &'a Spans,
+    /// An operand for each element, then perhaps a compare value for each.
+    payload: &'a [u8],
+}
+
+impl Work<'_> {
+    /// Computes on every element, in order; as many old values as fit go to `old`. // HOT
+    fn compute(&self, old: &mut [u8]) {
+        struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
+        impl Elements for On<'_> {
+            #[inline]
+            fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>) {
+                let On(spans, (operands, compares), old) = self;
+                spans.update(operands, compares, old, change);
+            }
+        }
+        let split = (self.spans.len() as usize).min(self.payload.len());
+        amo::run(self.op, self.ty, On(self.spans, self.payload.split_at(split), old));
+    }
+}
+
+/// Computes, and answers the old values: straight into the packet, if it can go at once. // HOT
+fn compute_and_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    recv_id: u32,
+    row: RmaRow,
+    work: &Work<'_>,
+) {
+    let len = work.spans.len();
+    let sent =
+        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, work) } else { Err(Refused::Full) };
+    match sent {
+        Ok(()) => {}
+        Err(Refused::Fault(fault)) => return e.fail_peer(w, a.peer, fault),
+        Err(Refused::Full) => {
             // Nothing is computed that could not be answered.
             let mut one = One::new(a.peer, Job::Answer(Default::default()), row, len);
             one.theirs = Some(recv_id);
             let Some(id) = e.serve(w, a, one) else { return };
             let mut old = std::mem::take(&mut e.old);
             old.clear();
-            compute(&spans, op, ty, payload, |element| old.extend_from_slice(element));
+            old.resize(len as usize, 0);
+            work.compute(&mut old);
             let held = e.hold.keep(&old);
             e.old = old;
             if let Some(one) = e.one.get_mut(id) {
                 one.job = Job::Answer(held);
             }
-            e.stats.count_served(row, len);
-            e.by_peer.served(a.peer, row, len);
-            // [M9.3]
             e.control(w, a.peer, Ctl::AtomRsp(id));
         }
     }
+    e.stats.count_served(row, len);
+    e.by_peer.served(a.peer, row, len);
 }
 
-/// Computes on every element of `spans`, in order; `old` gets each one as it was. `payload` holds an operand for each,
-/// then perhaps a compare value for each. // HOT
-#[inline]
-fn compute(spans: &Spans, op: AtomicOp, ty: Datatype, payload: &[u8], mut old: impl FnMut(&[u8])) {
-    let size = ty.size();
-    let (operands, compares) = payload.split_at((spans.len() as usize).min(payload.len()));
-    let mut was = [0; MAX_ELEMENT];
-    let was = &mut was[..size];
-    let mut n = 0;
-    for (piece, len) in spans.lens().enumerate() {
-        for at in (0..len).step_by(size) {
-            let of = |all: &'_ [u8]| -> std::ops::Range<usize> {
-                if all.len() < n + size { 0..0 } else { n..n + size }
-            };
-            let (operand, compare) = (&operands[of(operands)], &compares[of(compares)]);
-            spans.update(piece, at, size, was, |target| amo::apply(op, ty, target, operand, compare));
-            old(was);
-            n += size;
-        }
-    }
+/// Computes while the answer is written. A wire that has no room says so before. // HOT
+// [M9.3]
+fn send_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    recv_id: u32,
+    work: &Work<'_>,
+) -> Result<(), Refused> {
+    let len = work.spans.len();
+    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
+    let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        let end = at + len as usize;
+        work.compute(&mut slot[at..end]);
+        end
+    });
+    e.posted(to, PktType::ATOMRSP, sent)
 }
 
 /// Sends old values.

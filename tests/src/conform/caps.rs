@@ -3,8 +3,8 @@
 use super::{Log, Pair, is_unsupported};
 use std::ptr::NonNull;
 use uct::api::{
-    AllocReq, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN, Md,
-    Memory, Op, Refused, RemoteIov, Sent,
+    AllocReq, AtomicOp, BareQp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, Iov, MAX_ADDR_LEN,
+    Md, Memory, Op, Refused, RemoteIov, Sent,
 };
 
 /// Lengths, limits and names agree with one another.
@@ -36,6 +36,10 @@ pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
         1
     });
     assert_eq!(is_unsupported(packet), off(Caps::AM_BCOPY));
+    if off(Caps::AM_BARE) {
+        let nobody = BareQp { qpn: 1, qkey: 1 };
+        assert!(is_unsupported(p.ab.am_bare(nobody, 1, None, |_| panic!("packed")).map(|_| Sent::Done)));
+    }
     // SAFETY: an empty message has no memory.
     assert_eq!(is_unsupported(unsafe { p.ab.am_zcopy(1, &[], &[], Comp::None) }), off(Caps::AM_ZCOPY));
     assert_eq!(p.a.event_fd().is_err(), off(Caps::EVENT_RECV) && off(Caps::EVENT_SEND));

@@ -161,6 +161,10 @@ pub trait Sink {
     fn on_unsent(&mut self, ep: EpTag, _packet: &[u8]) {
         self.on_ep_error(ep, Error::NotReady);
     }
+    /// As [`Sink::on_unsent`], for a message of [`super::Ep::am_bare`] and what went with it.
+    fn on_unsent_bare(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
+        self.on_ep_error(ep, Error::NotReady);
+    }
     /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
     fn on_imm(&mut self, _imm: Imm) {}
 }

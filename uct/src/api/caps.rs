@@ -58,6 +58,8 @@ bitflags! {
         const PUT_IMM = 1 << 22;
         /// A remote key is one word: [`super::Md::word_key`] and [`super::Md::rkey_of_word`] are there.
         const WORD_KEY = 1 << 23;
+        /// `am_bare`.
+        const AM_BARE = 1 << 24;
     }
 }
 
@@ -69,6 +71,7 @@ pub enum Op {
     AmShortIov,
     AmBcopy,
     AmZcopy,
+    AmBare,
     PutShort,
     PutBcopy,
     PutZcopy,
@@ -100,6 +103,7 @@ impl fmt::Display for Op {
             Op::AmShortIov => "am_short_iov",
             Op::AmBcopy => "am_bcopy",
             Op::AmZcopy => "am_zcopy",
+            Op::AmBare => "am_bare",
             Op::PutShort => "put_short",
             Op::PutBcopy => "put_bcopy",
             Op::PutZcopy => "put_zcopy",

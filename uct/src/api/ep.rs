@@ -9,6 +9,16 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EpTag(pub u64);
 
+/// A further queue pair of a peer, whose receives take data without anything in front of it ([`Ep::am_bare`]). What a
+/// peer says of itself is a claim: the device tells if there is no such queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BareQp {
+    /// Its number.
+    pub qpn: u16,
+    /// Its q-key.
+    pub qkey: u32,
+}
+
 /// A piece of local memory for zcopy: `count` blocks of `len` bytes, `stride` bytes apart.
 #[derive(Debug)]
 pub struct Iov<'m, M> {
@@ -118,6 +128,19 @@ pub trait Ep {
     /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot.
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, _max: usize, _pack: F) -> Outcome<usize> {
         unsupported!(AmBcopy)
+    }
+
+    /// Sends what `pack` writes, at most `max` bytes (at most `max_bcopy + 1`) and perhaps none, as it is: no id goes in
+    /// front. It goes to another queue pair of the endpoint's peer, with `imm` for its completion. The endpoint's flush, fence,
+    /// tag and errors are for such messages too. Answers the number of bytes packed; the data are copied.
+    fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        _to: BareQp,
+        _max: usize,
+        _imm: Option<u32>,
+        _pack: F,
+    ) -> Outcome<usize> {
+        unsupported!(AmBare)
     }
 
     /// The interface's `am.max_bcopy`, for the default of [`Ep::am_bcopy`].

@@ -19,7 +19,7 @@ pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{AmLimits, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource};
 pub use comp::{Comp, Completion};
-pub use ep::{Ep, EpTag, Iov, RemoteIov};
+pub use ep::{BareQp, Ep, EpTag, Iov, RemoteIov};
 pub use err::{Error, OpenError};
 pub use iface::{Events, Iface};
 pub use md::{Access, Advice, AllocMethod, AllocReq, Fill, Md, MdAttr, MemKind, MemQuery, Memory, Rkey};

@@ -123,7 +123,14 @@ impl<D: Dev> Inner<D> {
             // SAFETY: the row is taken until `finish`, and the device is done with it.
             Place::Buffer => unsafe { self.bounce.bytes(row, len) },
         };
-        sink.on_unsent(tag, packet);
+        let (kind, imm) = {
+            let tx = self.tx.borrow();
+            (tx.kind(row), tx.imm(row))
+        };
+        match kind {
+            Kind::Bare => sink.on_unsent_bare(tag, packet, imm),
+            _ => sink.on_unsent(tag, packet),
+        }
         true
     }
 

@@ -10,7 +10,7 @@ use super::md::{Mem, Rkey};
 use super::rdma::Way;
 use super::tx::{Claim, EpIdx, Kind, MAX_INLINE, Tx};
 use crate::api::{
-    self, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
+    self, BareQp, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
 };
 use crate::base::check::fits;
 use crate::base::iov::{checked_len, gather};
@@ -165,6 +165,35 @@ impl<D: Dev> api::Ep for Ep<D> {
             let sge = iface.bounce.sge(claim.row(), n);
             self.posted(claim, iface.qp.send(&self.to, wr_id, &[sge], None))?;
         }
+        Ok(n)
+    }
+
+    /// A copy in the row's buffer, from which it is sent inline if it is short: the address handle is the endpoint's.
+    fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        to: BareQp,
+        max: usize,
+        imm: Option<u32>,
+        pack: F,
+    ) -> Outcome<usize> {
+        let (iface, limits) = (&*self.iface, &self.iface.limits);
+        fits(max, limits.packet)?;
+        let to = Dest { ah: self.to.ah, qpn: to.qpn, qkey: to.qkey };
+        let claim = self.claim(Kind::Bare, Comp::None)?;
+        // SAFETY: a claimed row has its buffer to itself until its completion.
+        let buf = unsafe { iface.bounce.bytes_mut(claim.row(), max) };
+        let n = pack(buf);
+        if n > max {
+            return Err(Error::InvalidParam("pack wrote more than it was given").into());
+        }
+        let wr_id = u64::from(claim.row());
+        claim.keep_in_buffer(n);
+        claim.keep_imm(imm);
+        let posted = match n <= limits.inline {
+            true => iface.qp.send_inline(&to, wr_id, &buf[..n], imm),
+            false => iface.qp.send(&to, wr_id, &[iface.bounce.sge(claim.row(), n)], imm),
+        };
+        self.posted(claim, posted)?;
         Ok(n)
     }
 

@@ -232,6 +232,7 @@ impl Limits {
 
 fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
     let mut caps = Caps::AM_BCOPY
+        | Caps::AM_BARE
         | Caps::AM_SOURCE
         | Caps::CONNECT_TO_IFACE
         | Caps::PENDING

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`dev`] | what SRD hardware does, as a trait, and the software device |
 //! | `iface` | [`Iface`]: one queue pair, one completion queue, its buffers and attributes |
-//! | `ep` | [`Ep`]: posting of messages |
+//! | `ep` | [`Ep`]: posting of messages, also those without an id |
 //! | `rdma`, `parts` | put and get; operations of several work requests |
 //! | `cq` | polling: arrivals to handlers, completions to whoever waits |
 //! | `tx`, `epoch` | what is on its way; flush and fence |

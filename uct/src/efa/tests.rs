@@ -14,6 +14,7 @@ use std::time::Duration;
 use ucs::config::Source;
 use ucs::sys::fd::Epoll;
 
+mod bare;
 mod flow;
 mod net;
 mod rdma;

@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Check,
     /// One of several work requests of an operation; its group knows whom to tell.
     Part,
+    /// As [`Kind::Data`], to a queue pair that takes data alone; [`Tx::imm`] has the word that goes along.
+    Bare,
     /// It read into the row's buffer, for a closure to take it from there.
     Get,
 }
@@ -52,6 +54,8 @@ pub(super) struct Tx {
     /// By row: a packet that was sent inline.
     shorts: Box<[[u8; MAX_INLINE]]>,
     free: FreeList,
+    /// Words that go along with bare messages.
+    imms: Box<[Option<u32>]>,
     /// Groups of the rows that are parts.
     group_of: Box<[GroupId]>,
     /// Operations of several rows.
@@ -137,6 +141,11 @@ impl Claim<'_> {
         }
     }
 
+    /// The word goes along with the row's bare message.
+    pub(super) fn keep_imm(&self, imm: Option<u32>) {
+        self.tx.borrow_mut().imms[self.row as usize] = imm;
+    }
+
     /// The device is to have a packet of `len` bytes that lies in the row's buffer. // HOT
     #[inline(always)]
     pub(super) fn keep_in_buffer(&self, len: usize) {
@@ -172,6 +181,7 @@ impl Tx {
             rows: (0..depth).map(|_| row()).collect(),
             shorts: vec![[0; MAX_INLINE]; depth as usize].into(),
             free: FreeList::new(depth),
+            imms: vec![None; depth as usize].into(),
             group_of: (0..depth).map(|_| GroupId(u32::MAX)).collect(),
             groups: Groups::default(),
             eps: Vec::new(),
@@ -221,6 +231,11 @@ impl Tx {
     /// A packet that was sent inline.
     pub(super) fn short(&self, row: u32) -> [u8; MAX_INLINE] {
         self.shorts[row as usize]
+    }
+
+    /// The word that goes along with a bare message.
+    pub(super) fn imm(&self, row: u32) -> Option<u32> {
+        self.imms[row as usize]
     }
 
     /// The row is a part of `group`.

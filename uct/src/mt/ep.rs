@@ -5,7 +5,8 @@ use super::iface::Shared;
 use super::mem::{Mem, Rkey, behind_the_gate};
 use crate::any;
 use crate::api::{
-    AtomicOp, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused, RemoteIov, Retry, Sent, Word,
+    AtomicOp, BareQp, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused, RemoteIov, Retry, Sent,
+    Word,
 };
 use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
@@ -85,6 +86,18 @@ impl Ep {
     pub fn am_packet(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
         self.ep.am_packet(max, pack)
+    }
+
+    /// See [`crate::api::Ep::am_bare`]; `pack` runs inside the gate.
+    pub fn am_bare(
+        &self,
+        to: BareQp,
+        max: usize,
+        imm: Option<u32>,
+        pack: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Outcome<usize> {
+        let _inside = self.shared.enter()?;
+        self.ep.am_bare(to, max, imm, pack)
     }
 
     /// See [`crate::api::Ep::am_zcopy`].

@@ -1,9 +1,19 @@
-//! The operations on memory, handed on to an endpoint inside: written once for all decorators.
+//! The operations on memory and messages without an id, handed on to an endpoint inside: written once for all decorators.
 //! Used inside `impl Ep`; never looks at what it hands on.
 
-/// Defines put, get and atomics of an `impl Ep` as those of the endpoint that the method `$inner` answers, or its error.
+/// Defines put, get, atomics and messages without an id of an `impl Ep` as those of the endpoint that the method `$inner` answers, or its error.
 macro_rules! forward_memory {
     ($inner:ident) => {
+        fn am_bare<F: FnOnce(&mut [u8]) -> usize>(
+            &self,
+            to: crate::api::BareQp,
+            max: usize,
+            imm: Option<u32>,
+            pack: F,
+        ) -> Outcome<usize> {
+            self.$inner()?.am_bare(to, max, imm, pack)
+        }
+
         // HOT
         #[inline]
         fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Self::Rkey) -> Outcome {

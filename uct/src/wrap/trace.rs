@@ -102,6 +102,10 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_unsent(ep, packet);
     }
 
+    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.then.on_unsent_bare(ep, data, imm);
+    }
+
     fn on_imm(&mut self, imm: Imm) {
         self.then.on_imm(imm);
     }

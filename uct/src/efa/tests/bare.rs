@@ -1,0 +1,192 @@
+//! Messages without an id to another queue pair of a peer: what arrives there, and what comes back when nothing is
+//! posted.
+
+use super::*;
+use crate::api::BareQp;
+use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
+
+on_every_net!(data_and_words_arrive_as_they_are what_finds_no_receive_comes_back_with_its_word a_queue_pair_that_is_not_there_is_an_error);
+
+const QKEY: u32 = 0x1234;
+const SLOT: usize = 64;
+
+/// Bytes, word, and the queue pair they are from.
+type Came = (Vec<u8>, Option<u32>, u16);
+
+/// A program's own queue pair: beside the interface of its host, with memory for what comes.
+struct Own<D: Dev> {
+    qp: D::Qp,
+    cq: D::Cq,
+    mr: D::Mr,
+}
+
+impl<D: Dev> Own<D> {
+    fn new(dev: &D) -> Self {
+        let pd = dev.alloc_pd().unwrap();
+        let cq = dev.create_cq(16, Channel::Without).unwrap();
+        let init = QpInit {
+            kind: QpKind::Srd,
+            send_depth: 1,
+            recv_depth: 16,
+            qkey: QKEY,
+            rnr_retry: 7,
+            unsolicited_write_recv: false,
+        };
+        let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+        let mr = dev.alloc_mr(&pd, 16 * SLOT, Access::LOCAL_READ | Access::LOCAL_WRITE).unwrap();
+        Own { qp, cq, mr }
+    }
+
+    fn name(&self) -> BareQp {
+        BareQp { qpn: self.qp.qpn(), qkey: QKEY }
+    }
+
+    fn post(&self, slots: std::ops::Range<usize>) {
+        for n in slots {
+            let addr = self.mr.addr().wrapping_add(n * SLOT);
+            self.qp.recv(n as u64, Sge { addr, len: SLOT as u32, lkey: self.mr.lkey() }).unwrap();
+        }
+        self.qp.ring();
+    }
+
+    /// What has come.
+    fn take(&self, into: &mut Vec<Came>) {
+        let none = Cqe {
+            wr_id: 0,
+            status: DevStatus::Ok,
+            op: CqeOp::Send,
+            qpn: 0,
+            src_qpn: 0,
+            len: 0,
+            src_gid: Gid([0; 16]),
+            imm: None,
+        };
+        let mut cqes = [none; 16];
+        let got = self.cq.poll(&mut cqes);
+        for cqe in &cqes[..got] {
+            assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Recv));
+            let at = self.mr.addr().wrapping_add(cqe.wr_id as usize * SLOT);
+            // SAFETY: the slot lies in the registration, and its receive is over.
+            let bytes = unsafe { std::slice::from_raw_parts(at, cqe.len as usize) };
+            into.push((bytes.to_vec(), cqe.imm, cqe.src_qpn));
+        }
+    }
+}
+
+fn send<D: Dev>(ep: &Ep<D>, to: BareQp, max: usize, data: &[u8], imm: Option<u32>) {
+    let sent = ep.am_bare(to, max, imm, |slot| {
+        slot[..data.len()].copy_from_slice(data);
+        data.len()
+    });
+    assert_eq!(sent, Ok(data.len()));
+}
+
+type Setup<N> = (N, Side<<N as Net>::A>, Side<<N as Net>::B>, Own<<N as Net>::B>);
+
+/// Sender, and the device with a program's own queue pair beside the interface there.
+fn sender_and_own<N: Net>(config: &Config) -> Setup<N> {
+    let net = N::new();
+    let dev = net.b();
+    let own = Own::new(&dev);
+    let (a, b) = (Side::on(net.a(), 0xa, config), Side::on(dev, 0xb, &Config::default()));
+    (net, a, b, own)
+}
+
+fn until<N: Net>(net: &N, mut done: impl FnMut() -> bool) {
+    for _ in 0..100_000 {
+        if done() {
+            return;
+        }
+        net.pass();
+    }
+    panic!("nothing happens any more");
+}
+
+fn data_and_words_arrive_as_they_are<N: Net>() {
+    let (net, mut a, mut b, own) = sender_and_own::<N>(&Config::default());
+    own.post(0..16);
+    let ep = a.ep_to(&b);
+    let qpn = a.iface.raw_addr().qpn;
+    let mut sent: Vec<Came> = Vec::new();
+    for (n, len) in [0, 1, 8, 31, 32, 33, SLOT].into_iter().enumerate() {
+        let data: Vec<u8> = (0..len).map(|at| (at + n) as u8).collect();
+        let imm = (n % 2 == 0).then_some(0x8000_0000 + n as u32);
+        send(&ep, own.name(), [len, a.iface.attr().am.max_bcopy + 1][n % 2], &data, imm);
+        sent.push((data, imm, qpn));
+    }
+    let mut came = Vec::new();
+    until(&net, || {
+        own.take(&mut came);
+        a.poll() + b.poll() == 0 && came.len() == sent.len()
+    });
+    came.sort();
+    sent.sort();
+    assert_eq!(came, sent);
+    assert!(b.log.ams.is_empty() && a.log.errors.is_empty(), "nothing for the interface beside it");
+    let max = a.iface.attr().am.max_bcopy + 2;
+    let long = ep.am_bare(own.name(), max, None, |_| panic!("packed"));
+    assert!(matches!(long, Err(Refused::Failed(Error::TooLong { .. }))));
+    let wrong = ep.am_bare(own.name(), 4, None, |_| 5);
+    assert!(matches!(wrong, Err(Refused::Failed(Error::InvalidParam(_)))));
+    assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused ones leave nothing behind");
+}
+
+/// A sink that takes bare messages back.
+#[derive(Default)]
+struct Back(Vec<(EpTag, Vec<u8>, Option<u32>)>);
+
+impl Sink for Back {
+    fn on_am(&mut self, am: Am<'_>) {
+        panic!("{:?}", am.packet());
+    }
+    fn on_comp(&mut self, token: u64, _: Result<(), Error>) {
+        panic!("{token}");
+    }
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        panic!("{error}");
+    }
+    fn on_unsent(&mut self, _: EpTag, packet: &[u8]) {
+        panic!("{packet:?}");
+    }
+    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.0.push((ep, data.to_vec(), imm));
+    }
+}
+
+fn what_finds_no_receive_comes_back_with_its_word<N: Net>() {
+    let hasty = Config { rnr_retry: 0, ..Config::default() };
+    let (net, mut a, b, own) = sender_and_own::<N>(&hasty);
+    let ep = a.ep_to(&b);
+    ep.set_tag(EpTag(77));
+    let mut sent = Vec::new();
+    for (len, imm) in [(0, None), (1, Some(5)), (SLOT, None), (SLOT, Some(u32::MAX))] {
+        let data = vec![len as u8; len];
+        send(&ep, own.name(), len, &data, imm);
+        sent.push((EpTag(77), data, imm));
+    }
+    let mut back = Back::default();
+    until(&net, || {
+        a.iface.poll(64, &mut back);
+        back.0.len() == sent.len()
+    });
+    back.0.sort_by(|x, y| (&x.1, x.2).cmp(&(&y.1, y.2)));
+    assert_eq!(back.0, sent);
+    // Who does not know such messages is told by an error of the endpoint.
+    send(&ep, own.name(), 1, &[1], None);
+    until(&net, || a.poll() > 0);
+    assert_eq!(a.log.errors, [(EpTag(77), Error::NotReady)]);
+}
+
+fn a_queue_pair_that_is_not_there_is_an_error<N: Net>() {
+    let (net, mut a, b, own) = sender_and_own::<N>(&Config::default());
+    let ep = a.ep_to(&b);
+    ep.set_tag(EpTag(5));
+    let wrong = BareQp { qkey: QKEY + 1, ..own.name() };
+    send(&ep, wrong, 4, b"lost", None);
+    until(&net, || {
+        a.poll();
+        !a.log.errors.is_empty()
+    });
+    assert_eq!(a.log.errors.len(), 1);
+    assert_eq!(a.log.errors[0].0, EpTag(5));
+}

@@ -15,7 +15,7 @@ use ucs::coll::slots::{SlotId, Slots};
 
 use super::ask::WireId;
 use super::op::{Piece, piece_at, stretch};
-use crate::wire::{Iovs, MAX_IOV};
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 bitflags! {
     /// What peers may do to a region.
@@ -129,22 +129,47 @@ impl Regions {
     pub fn resolve(&self, wire: WireId, iovs: &Iovs, need: Access) -> Option<Spans> {
         let mut spans = Spans { list: ArrayVec::new(), len: 0 };
         for iov in iovs.as_slice() {
-            let span = match iov.len {
-                0 => Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE },
-                _ => {
-                    let region = match (iov.key >> 32) as u32 {
-                        0 => *self.devices.get(&(wire, iov.key))?,
-                        nonce if nonce == self.nonce => SlotId::from_raw(iov.key as u32),
-                        _ => return None,
-                    };
-                    let (ptr, len) = self.slots.get(region)?.piece(iov.addr, iov.len, need)?;
-                    Span { ptr, len, region }
-                }
-            };
+            let span = self.span(wire, iov, need)?;
             spans.len = spans.len.checked_add(span.len as u64)?;
             spans.list.try_push(span).ok()?;
         }
         Some(spans)
+    }
+
+    /// The same of one piece. // HOT
+    #[inline]
+    pub fn resolve_one(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Spans> {
+        let mut spans = Spans { list: ArrayVec::new(), len: iov.len };
+        spans.list.push(self.span(wire, iov, need)?);
+        Some(spans)
+    }
+
+    /// Writes `bytes` to one piece, if that may be done and they are as many. // HOT
+    #[inline]
+    pub fn put(&self, wire: WireId, iov: &RmaIov, bytes: &[u8]) -> bool {
+        match self.span(wire, iov, Access::WRITE) {
+            Some(span) if span.len == bytes.len() => {
+                // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has as many;
+                // `bytes` is packet memory, which is no region.
+                unsafe { copy(bytes.as_ptr(), span.ptr.as_ptr(), bytes.len()) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn span(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Span> {
+        if iov.len == 0 {
+            return Some(Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE });
+        }
+        let region = match (iov.key >> 32) as u32 {
+            0 => *self.devices.get(&(wire, iov.key))?,
+            nonce if nonce == self.nonce => SlotId::from_raw(iov.key as u32),
+            _ => return None,
+        };
+        let (ptr, len) = self.slots.get(region)?.piece(iov.addr, iov.len, need)?;
+        Some(Span { ptr, len, region })
     }
 }
 

@@ -216,7 +216,7 @@ impl Engine {
     // [M10.6]
     #[inline]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        if !self.take_short(wire, from, packet) {
+        if !self.take_short(wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
             self.on_any(w, wire, from, packet);
         }
     }

@@ -8,6 +8,7 @@
 
 mod data;
 mod drive;
+mod short;
 
 use ucs::coll::slots::SlotId;
 
@@ -21,7 +22,7 @@ use super::op::{Gather, OpId};
 use super::peer::Was;
 use super::rma::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RailKeys, RmaRow};
 use super::room::Sync;
-use super::rooms::write;
+use super::rooms::{atomic, write};
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{AtomicOp, Iovs, RmaIov};
 
@@ -76,8 +77,14 @@ impl Engine {
         {
             return Started::Done(());
         }
+        let ack = self.ack(to, p.sync);
+        if ack != Ack::No
+            && let Some(id) = write::start_short(self, w, to, &p, ack)
+        {
+            return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
+        }
         let mut one = One::new(to, Job::Put(p.local), p.row, p.local.len() as u64);
-        one.ack = self.ack(to, p.sync);
+        one.ack = ack;
         (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
         self.start_one(w, to, one)
     }
@@ -120,7 +127,7 @@ impl Engine {
     }
 
     /// Starts an atomic operation. It takes its place in the order of messages to `to`.
-    pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, a: AtomicArgs) -> Started<()> {
+    pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, mut a: AtomicArgs) -> Started<()> {
         let (form, row) = match (&a.result, a.compare.is_empty()) {
             (None, true) => (amo::Form::Write, RmaRow::WriteAtomic),
             (Some(_), true) => (amo::Form::Fetch, RmaRow::FetchAtomic),
@@ -146,6 +153,11 @@ impl Engine {
             return Started::Failed(OpError::Unknown);
         }
         let ack = if a.result.is_none() { self.ack(to, a.sync) } else { Ack::No };
+        if form == amo::Form::Fetch
+            && let Some(id) = atomic::start_short(self, w, to, &mut a)
+        {
+            return Started::Pending(OpId(id));
+        }
         let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
         let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), row, len);
         (one.user, one.remote, one.ack) = (a.user, a.remote, ack);

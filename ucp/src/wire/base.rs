@@ -248,7 +248,7 @@ bitflags! {
 /// One piece of remote memory, as it travels: 24 bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RmaIovHdr {
+pub(super) struct RmaIovHdr {
     addr: U64,
     len: U64,
     key: U64,
@@ -273,6 +273,20 @@ pub struct RmaIov {
 impl RmaIov {
     /// Bytes of one iov on the wire.
     pub const LEN: usize = 24;
+}
+
+impl From<RmaIov> for RmaIovHdr {
+    #[inline(always)]
+    fn from(iov: RmaIov) -> Self {
+        RmaIovHdr { addr: iov.addr.into(), len: iov.len.into(), key: iov.key.into() }
+    }
+}
+
+impl From<RmaIovHdr> for RmaIov {
+    #[inline(always)]
+    fn from(hdr: RmaIovHdr) -> Self {
+        RmaIov { addr: hdr.addr.get(), len: hdr.len.get(), key: hdr.key.get() }
+    }
 }
 
 /// Up to [`MAX_IOV`] pieces of remote memory.
@@ -326,8 +340,7 @@ impl Iovs {
     #[inline]
     pub(super) fn write(&self, buf: &mut [u8], mut at: usize) -> usize {
         for iov in self.as_slice() {
-            let hdr = RmaIovHdr { addr: iov.addr.into(), len: iov.len.into(), key: iov.key.into() };
-            at = put(buf, at, &hdr);
+            at = put(buf, at, &RmaIovHdr::from(*iov));
         }
         at
     }
@@ -342,7 +355,7 @@ impl Iovs {
         let mut iovs = Iovs { count: count as u8, ..Iovs::NONE };
         for iov in iovs.list.iter_mut().take(count as usize) {
             let hdr: RmaIovHdr = from.take(part)?;
-            *iov = RmaIov { addr: hdr.addr.get(), len: hdr.len.get(), key: hdr.key.get() };
+            *iov = hdr.into();
         }
         Ok(iovs)
     }

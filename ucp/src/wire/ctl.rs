@@ -3,7 +3,7 @@
 //! Each struct is what the engine fills in to send and what it gets when parsed. Ids in a received one are
 //! claims: the engine looks them up with owner and state.
 
-use super::base::{Base, CtlFlags, PktType, Reader, put};
+use super::base::{Base, CtlFlags, PktType, Reader, VERSION, put};
 use super::table::layout;
 use super::view::{Packet, Part, Reject};
 use zerocopy::little_endian::{U32, U64};
@@ -185,6 +185,12 @@ layout! {
 fn base(ty: PktType, connid: Option<u32>) -> (Base, U32) {
     let flags = if connid.is_some() { CtlFlags::CONNID } else { CtlFlags::empty() };
     (Base::new(ty, flags.bits()), connid.unwrap_or(0).into())
+}
+
+/// Whether a packet is of this type, and of the version there is.
+#[inline(always)]
+fn is(base: Base, ty: PktType) -> bool {
+    base.ty == ty.0 && base.version == VERSION
 }
 
 /// The multi-use word is a connid only if the flag says so.
@@ -404,6 +410,17 @@ impl AtomRsp {
         put(buf, 0, &AtomRspHdr { base, connid, reserved: U32::ZERO, recv_id, seg_length })
     }
 
+    /// Header and old values, if it is a sound packet of this type.
+    // HOT
+    #[inline]
+    pub fn read(packet: &[u8]) -> Option<(AtomRsp, &[u8])> {
+        let (hdr, payload) = AtomRspHdr::read_from_prefix(packet).ok()?;
+        let (base, seg_length) = (hdr.base, hdr.seg_length.get());
+        let sound = is(base, PktType::ATOMRSP) && seg_length == payload.len() as u64;
+        let rsp = AtomRsp { recv_id: hdr.recv_id.get(), seg_length, connid: connid(base, hdr.connid) };
+        sound.then_some((rsp, payload))
+    }
+
     pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let mut from = Reader::new(packet);
         let hdr: AtomRspHdr = from.take(Part::Header)?;
@@ -435,6 +452,16 @@ impl Receipt {
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let (base, connid) = base(PktType::RECEIPT, self.connid);
         put(buf, 0, &ReceiptHdr { base, send_id: self.send_id.into(), msg_id: self.msg_id.into(), connid })
+    }
+
+    /// The packet, if it is one of this type.
+    // HOT
+    #[inline]
+    pub fn read(packet: &[u8]) -> Option<Receipt> {
+        let (hdr, _) = ReceiptHdr::read_from_prefix(packet).ok()?;
+        let connid = connid(hdr.base, hdr.connid);
+        let receipt = Receipt { send_id: hdr.send_id.get(), msg_id: hdr.msg_id.get(), connid };
+        is(hdr.base, PktType::RECEIPT).then_some(receipt)
     }
 
     pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {

@@ -3,12 +3,15 @@
 //! The builder is called by the engine, `parse` by `view::parse` only. Nothing is computed here; which pairs of
 //! operation and type are allowed, the engine knows.
 
+mod short;
+
 use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
 use super::opt::Opts;
 use super::rtw::rma_iovs;
 use super::table::layout;
 use super::view::{Packet, Part, Reject};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
+pub use short::Short;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

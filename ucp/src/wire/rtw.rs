@@ -3,12 +3,15 @@
 //! Builders are called by the engine; `parse` functions by `view::parse` only. RTW packets carry no class flag
 //! and no msg_id. The rma iovs follow the fixed header, before the optional headers.
 
+mod short;
+
 use super::base::{Base, Iovs, PktType, Reader, ReqFlags, put};
 use super::opt::Opts;
 use super::rawaddr::RawAddr;
 use super::rtm::Delivery;
 use super::table::layout;
 use super::view::{Packet, Part, Reject};
+pub use short::Short;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -256,6 +256,23 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         }
     }
 
+    /// Drops the element where it is, as [`Slots::remove`] would after moving it out. False if `id` is stale.
+    #[inline]
+    // HOT
+    pub fn discard(&mut self, id: SlotId) -> bool {
+        let (index, free) = (Self::index_of(id), self.free);
+        match self.chunks.get_mut(index / CHUNK).and_then(|chunk| chunk.get_mut(index % CHUNK)) {
+            Some(entry) if entry.generation == id.0 >> INDEX_BITS && matches!(entry.body, Body::Full(_)) => {
+                entry.generation = Self::after(entry.generation);
+                entry.body = Body::Free { next: free };
+            }
+            _ => return false,
+        }
+        self.free = index as u32;
+        self.len -= 1;
+        true
+    }
+
     /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one look-up for
     /// both. `None` if `id` is stale, or `f` has nothing.
     // HOT

@@ -170,31 +170,28 @@ impl Engine {
 
     /// An operation is over. Its ids in queues are stale from now on.
     pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
-        let Some(mut one) = self.one.remove(id) else { return };
+        let Some(one) = self.one.get_mut(id) else { return };
         self.unused.extend(one.regs.iter_mut().filter_map(Option::take));
         self.unused.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
-        if !one.is_ours() {
+        let (ours, orphan, counted, told) = (one.is_ours(), one.orphan, one.counted, one.told);
+        let (id_of_peer, user) = (one.peer, one.user);
+        self.one.discard(id);
+        if !ours {
             return;
         }
-        if one.orphan {
-            if !one.told {
-                self.answer(id, one.user, result);
-            }
-            return;
-        }
-        let peer = &mut self.peers[one.peer];
-        peer.outstanding -= 1;
-        if one.counted
-            && let Some(work) = &mut peer.work
-        {
-            work.ones -= 1;
-            // A fence may be waiting for this.
-            if peer.was.contains(Was::QUEUED) {
-                self.list(one.peer);
+        if !orphan {
+            let peer = &mut self.peers[id_of_peer];
+            peer.outstanding -= 1;
+            if counted && let Some(work) = &mut peer.work {
+                work.ones -= 1;
+                // A fence may be waiting for this.
+                if peer.was.contains(Was::QUEUED) {
+                    self.list(id_of_peer);
+                }
             }
         }
-        if !one.told {
-            self.answer(id, one.user, result);
+        if !told {
+            self.answer(id, user, result);
         }
     }
 

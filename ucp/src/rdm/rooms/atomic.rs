@@ -6,17 +6,18 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::amo::{self, Elements, Form};
-use crate::rdm::ask::OpError;
+use crate::rdm::ask::{OpError, WireId};
 use crate::rdm::event::Reason;
-use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::io::{Fault, PeerId, Refused, Source, TxToken, Wire};
 use crate::rdm::mem::{Access, Spans};
-use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
+use crate::rdm::op::Gather;
+use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState, Operands};
 use crate::rdm::order::Share;
-use crate::rdm::peer::Ctl;
-use crate::rdm::rma::RmaRow;
+use crate::rdm::peer::{Ctl, Was};
+use crate::rdm::rma::{AtomicArgs, RmaRow};
 use crate::rdm::room::{Arrival, PktRow, Push, Room};
 use crate::wire::ctl::AtomRsp;
-use crate::wire::rta::{Rta, RtaKind};
+use crate::wire::rta::{Rta, RtaKind, Short};
 use crate::wire::{AtomicOp, Datatype, Packet, PktType, header_len};
 
 pub(in crate::rdm) const ROWS: [PktRow; 5] = [
@@ -65,6 +66,92 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     Push::Out
 }
 
+/// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits before it. `None`,
+/// and nothing has happened: it is not, or there is no room. // HOT
+// [M9.1]
+#[inline]
+pub(in crate::rdm) fn start_short<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    a: &mut AtomicArgs,
+) -> Option<SlotId> {
+    let (connid, &[iov]) = (e.short_request(to)?, a.remote.as_slice()) else { return None };
+    let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
+    let mut hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
+    let (max, mtu) = (hdr.wire_len() + a.operand.len(), w.mtu(to));
+    if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
+        return None;
+    }
+    // Once it is out, only the room for the old values is needed.
+    let operands = Operands::There(Gather::EMPTY, Gather::EMPTY);
+    let job = Job::Atomic(Atomic { op, ty: datatype, operands, result: None });
+    let one = One::new(to, job, RmaRow::FetchAtomic, iov.len);
+    let id = e.short_one(One { state: OneState::AllOut, user: a.user, ..one })?;
+    hdr.recv_id = id.raw();
+    let sent = w.send(to, max, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        at + a.operand.copy_to(0, &mut slot[at..])
+    });
+    if sent.is_err() {
+        e.short_off(id);
+        return None;
+    }
+    if let Some(One { job: Job::Atomic(Atomic { result, .. }), .. }) = e.one.get_mut(id) {
+        *result = a.result.take();
+    }
+    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.short_out(id, PktType::FETCH_RTA);
+    Some(id)
+}
+
+/// A fetching atomic on one piece in its turn, sound, whose answer can go at once. False, and nothing has happened: it is
+/// something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
+    let Some((hdr, payload)) = Short::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    let sender = &e.peers[peer];
+    let (op, ty) = (hdr.op, hdr.datatype);
+    let in_turn = hdr.msg_id == sender.next_rx && !sender.was.contains(Was::EARLY);
+    if !in_turn || !e.may_control(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
+        return false;
+    }
+    let Some(spans) = e.mem.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
+    let work = Work { op, ty, spans: &spans, payload };
+    if !work.is_sound(Form::Fetch) || !work.has_room(w.mtu(peer)) {
+        return false;
+    }
+    match send_answer(e, w, peer, hdr.recv_id, &work) {
+        Answered::No => return false,
+        Answered::Lost(fault) => e.fail_peer(w, peer, fault),
+        Answered::Yes => {}
+    }
+    e.peers[peer].next_rx = hdr.msg_id.wrapping_add(1);
+    e.count_taken(peer, PktType::FETCH_RTA);
+    e.stats.count_served(RmaRow::FetchAtomic, spans.len());
+    e.by_peer.served(peer, RmaRow::FetchAtomic, spans.len());
+    true
+}
+
+/// Old values for an atomic of ours. False, and nothing has happened: it is something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    let Some((hdr, payload)) = AtomRsp::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    if settle(e, peer, &hdr, payload).is_err() {
+        return false;
+    }
+    e.count_taken(peer, PktType::ATOMRSP);
+    true
+}
+
 /// Any packet of this room.
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     match a.packet {
@@ -89,18 +176,10 @@ fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, pa
         return e.refuse_request(w, a, Reason::Unsupported);
     }
     let Some(spans) = e.reach(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
-    let (len, answer) = (spans.len(), AtomRsp::LEN as u64 + spans.len());
-    let sound = match form {
-        _ if op == AtomicOp::Read => true,
-        Form::Write | Form::Fetch => payload.len() as u64 == len,
-        Form::Compare => len.checked_mul(2) == Some(payload.len() as u64),
-    };
-    // [M9.2]
-    let whole = spans.lens().all(|piece| piece.is_multiple_of(ty.size()));
-    if !sound || !whole || (form != Form::Write && answer > w.mtu(a.peer) as u64) {
+    let (len, work) = (spans.len(), Work { op, ty, spans: &spans, payload });
+    if !work.is_sound(form) || (form != Form::Write && !work.has_room(w.mtu(a.peer))) {
         return e.refuse_request(w, a, Reason::BadAccess);
     }
-    let work = Work { op, ty, spans: &spans, payload };
     match rta.kind {
         RtaKind::Write => {
             work.compute(&mut []);
@@ -126,6 +205,25 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Whether operands and pieces fit together.
+    // [M9.2]
+    #[inline]
+    fn is_sound(&self, form: Form) -> bool {
+        let (len, have) = (self.spans.len(), self.payload.len() as u64);
+        let operands = match form {
+            _ if self.op == AtomicOp::Read => true,
+            Form::Write | Form::Fetch => have == len,
+            Form::Compare => len.checked_mul(2) == Some(have),
+        };
+        operands && self.spans.lens().all(|piece| piece.is_multiple_of(self.ty.size()))
+    }
+
+    /// Whether the old values fit one packet.
+    #[inline]
+    fn has_room(&self, mtu: usize) -> bool {
+        (AtomRsp::LEN as u64).saturating_add(self.spans.len()) < mtu as u64
+    }
+
     /// Computes on every element, in order; as many old values as fit go to `old`. // HOT
     fn compute(&self, old: &mut [u8]) {
         struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
@@ -141,7 +239,7 @@ impl Work<'_> {
     }
 }
 
-/// Computes, and answers the old values: straight into the packet, if it can go at once. // HOT
+/// Computes, and answers the old values: straight into the packet, if it can go at once.
 fn compute_and_answer<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -151,12 +249,12 @@ fn compute_and_answer<W: Wire>(
     work: &Work<'_>,
 ) {
     let len = work.spans.len();
-    let sent =
-        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, work) } else { Err(Refused::Full) };
-    match sent {
-        Ok(()) => {}
-        Err(Refused::Fault(fault)) => return e.fail_peer(w, a.peer, fault),
-        Err(Refused::Full) => {
+    let answered =
+        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, work) } else { Answered::No };
+    match answered {
+        Answered::Yes => {}
+        Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
+        Answered::No => {
             // Nothing is computed that could not be answered.
             let mut one = One::new(a.peer, Job::Answer(Default::default()), row, len);
             one.theirs = Some(recv_id);
@@ -177,24 +275,35 @@ fn compute_and_answer<W: Wire>(
     e.by_peer.served(a.peer, row, len);
 }
 
-/// Computes while the answer is written. A wire that has no room says so before. // HOT
+/// What came of an answer.
+enum Answered {
+    /// It is computed and out.
+    Yes,
+    /// Nothing has happened.
+    No,
+    /// It is computed, but the peer is lost.
+    Lost(Fault),
+}
+
+/// Computes while the answer is written. A wire that takes nothing says so before. // HOT
 // [M9.3]
-fn send_answer<W: Wire>(
-    e: &mut Engine,
-    w: &mut W,
-    to: PeerId,
-    recv_id: u32,
-    work: &Work<'_>,
-) -> Result<(), Refused> {
+#[inline]
+fn send_answer<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, recv_id: u32, work: &Work<'_>) -> Answered {
     let len = work.spans.len();
     let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
+    let mut computed = false;
     let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::NONE, |slot| {
         let at = hdr.write(slot);
         let end = at + len as usize;
         work.compute(&mut slot[at..end]);
+        computed = true;
         end
     });
-    e.posted(to, PktType::ATOMRSP, sent)
+    match e.posted(to, PktType::ATOMRSP, sent) {
+        Ok(()) => Answered::Yes,
+        Err(Refused::Fault(fault)) if computed => Answered::Lost(fault),
+        Err(_) => Answered::No,
+    }
 }
 
 /// Sends old values.
@@ -220,17 +329,24 @@ pub(in crate::rdm) fn push_answer<W: Wire>(
 
 /// Old values for an atomic of ours.
 fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
+    if let Err(why) = settle(e, a.peer, hdr, payload) {
+        e.drop_packet(a, why);
+    }
+}
+
+/// Ends the atomic that these old values are for, if there is one. // HOT
+#[inline]
+fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), Reason> {
     let id = SlotId::from_raw(hdr.recv_id);
     let one = match e.one.get_mut(id) {
-        Some(one) if one.peer == a.peer && one.state == OneState::AllOut => one,
-        _ => return e.drop_packet(a, Reason::BadId),
+        Some(one) if one.peer == peer && one.state == OneState::AllOut => one,
+        _ => return Err(Reason::BadId),
     };
-    let Job::Atomic(Atomic { result: Some(result), .. }) = &mut one.job else {
-        return e.drop_packet(a, Reason::BadId);
-    };
+    let Job::Atomic(Atomic { result: Some(result), .. }) = &mut one.job else { return Err(Reason::BadId) };
     if payload.len() as u64 != one.len {
-        return e.drop_packet(a, Reason::BadSegment);
+        return Err(Reason::BadSegment);
     }
     result.put(0, payload);
     e.finish_one(id, Ok(()));
+    Ok(())
 }

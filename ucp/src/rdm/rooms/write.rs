@@ -5,16 +5,17 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::OpError;
+use crate::rdm::ask::{OpError, WireId};
 use crate::rdm::flow;
-use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::io::{PeerId, Refused, Source, TxToken, Wire};
 use crate::rdm::mem::Access;
+use crate::rdm::op::Gather;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
 use crate::rdm::peer::{Ctl, Was};
 use crate::rdm::rma::{PutArgs, RmaRow};
 use crate::rdm::room::{Arrival, PktRow, Push, Room};
-use crate::wire::rtw::{Eager, LongCts, Rtw, RtwBody};
-use crate::wire::{Delivery, Packet, PktType, header_len};
+use crate::wire::rtw::{Eager, LongCts, Rtw, RtwBody, Short};
+use crate::wire::{Delivery, Features, Packet, PktType, header_len};
 
 pub(in crate::rdm) const ROWS: [PktRow; 4] = [
     row(PktType::EAGER_RTW),
@@ -52,6 +53,64 @@ pub(in crate::rdm) fn start<W: Wire>(
         e.by_peer.asked(to, RmaRow::EagerWrite, len as u64);
     }
     Some(posted)
+}
+
+/// Writes now, in one packet that the target acknowledges, if that is simple: one piece, to a peer that has been met and
+/// acknowledges, and nothing waits before it. `None`, and nothing has happened: it is not, or there is no room. // HOT
+// [M3.7] [M8.9]
+#[inline]
+pub(in crate::rdm) fn start_short<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    p: &PutArgs,
+    ack: Ack,
+) -> Option<SlotId> {
+    let &[iov] = p.remote.as_slice() else { return None };
+    let connid = e.short_request(to)?;
+    let able = e.peers[to].features.contains(Features::DELIVERY_COMPLETE);
+    if p.row != RmaRow::EagerWrite || p.cq_data.is_some() || !able {
+        return None;
+    }
+    let mut hdr = Short { send_id: 0, iov, connid };
+    let max = hdr.wire_len() + p.local.len();
+    if max > w.mtu(to) {
+        return None;
+    }
+    // Nothing of it is needed again but who waits for it.
+    let one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, iov.len);
+    let told = ack == Ack::IfAble;
+    let id = e.short_one(One { state: OneState::AllOut, user: p.user, ack, told, ..one })?;
+    hdr.send_id = id.raw();
+    let sent = w.send(to, max, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        at + p.local.copy_to(0, &mut slot[at..])
+    });
+    if sent.is_err() {
+        e.short_off(id);
+        return None;
+    }
+    e.short_out(id, PktType::DC_EAGER_RTW);
+    Some(id)
+}
+
+/// A short write to memory that may be written. False, and nothing has happened: it is something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
+    let Some((hdr, payload)) = Short::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    if !e.mem.put(wire, &hdr.iov, payload) {
+        return false;
+    }
+    e.count_taken(peer, PktType::DC_EAGER_RTW);
+    e.written(w, peer, RmaRow::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
+    true
 }
 
 /// Sends the first, or only, packet of the write at the head of its peer's queue.

@@ -1,0 +1,170 @@
+//! FETCH_RTA on one piece with at most a connid behind it, the packet of nearly every atomic with a result: written and
+//! read in one go.
+//!
+//! Called by the engine's `rooms::atomic`, which takes the general way for every other packet. What is written and read
+//! here is what [`super::Rta`] and [`crate::wire::parse`] write and read; a test compares them.
+
+use super::{AtomicOp, Datatype, RtaHdr};
+use crate::wire::base::{Base, PktType, ReqFlags, RmaIov, RmaIovHdr, VERSION, put};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Fixed header and piece.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Fixed {
+    hdr: RtaHdr,
+    iov: RmaIovHdr,
+}
+
+/// The same and connid.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct WithConnid {
+    fixed: Fixed,
+    connid: U32,
+}
+
+const _: () = assert!(size_of::<Fixed>() == 48 && std::mem::offset_of!(Fixed, iov) == 24);
+const _: () = assert!(size_of::<WithConnid>() == 52 && std::mem::offset_of!(WithConnid, connid) == 48);
+
+/// The headers of a short fetching atomic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Short {
+    /// Place in the sender's order.
+    pub msg_id: u32,
+    /// The requester's id.
+    pub recv_id: u32,
+    /// Type of the elements.
+    pub datatype: Datatype,
+    /// Operation.
+    pub op: AtomicOp,
+    /// The elements.
+    pub iov: RmaIov,
+    /// Which life of the queue pair sends.
+    pub connid: Option<u32>,
+}
+
+impl Short {
+    /// Bytes of the headers.
+    #[inline(always)]
+    pub const fn wire_len(&self) -> usize {
+        if self.connid.is_some() { size_of::<WithConnid>() } else { size_of::<Fixed>() }
+    }
+
+    /// Writes the headers to the start of `buf`; the operands go at the offset answered. Panics if `buf` is shorter than
+    /// the headers.
+    // HOT
+    #[inline(always)]
+    pub fn write(&self, buf: &mut [u8]) -> usize {
+        let connid = if self.connid.is_some() { ReqFlags::CONNID } else { ReqFlags::empty() };
+        let hdr = RtaHdr {
+            base: Base::new(PktType::FETCH_RTA, ReqFlags::ATOMIC.union(connid).bits()),
+            msg_id: self.msg_id.into(),
+            rma_iov_count: U32::new(1),
+            datatype: u32::from(self.datatype).into(),
+            op: u32::from(self.op).into(),
+            id: self.recv_id.into(),
+        };
+        let fixed = Fixed { hdr, iov: self.iov.into() };
+        match self.connid {
+            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
+            None => put(buf, 0, &fixed),
+        }
+    }
+
+    /// The headers and the operands, if it is such a packet, of a type and an operation that there are. Whatever is
+    /// not, goes the long way.
+    // HOT
+    #[inline(always)]
+    pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
+        let (Fixed { hdr, iov }, rest) = Fixed::read_from_prefix(packet).ok()?;
+        let flags = ReqFlags::from_bits_retain(hdr.base.flags.get());
+        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
+        let such = hdr.base.version == VERSION && hdr.base.ty == PktType::FETCH_RTA.0;
+        if other || !such || hdr.rma_iov_count.get() != 1 {
+            return None;
+        }
+        let (connid, operands) = match flags.contains(ReqFlags::CONNID) {
+            true => {
+                let (connid, operands) = U32::read_from_prefix(rest).ok()?;
+                (Some(connid.get()), operands)
+            }
+            false => (None, rest),
+        };
+        let datatype = Datatype::try_from(hdr.datatype.get()).ok()?;
+        let op = AtomicOp::try_from(hdr.op.get()).ok()?;
+        let (msg_id, recv_id) = (hdr.msg_id.get(), hdr.id.get());
+        Some((Short { msg_id, recv_id, datatype, op, iov: iov.into(), connid }, operands))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rta::{Rta, RtaKind};
+    use crate::wire::{Iovs, Opts, Packet, parse};
+    use proptest::prelude::*;
+
+    fn general(short: &Short) -> Rta {
+        let kind = RtaKind::Fetch { recv_id: short.recv_id };
+        let opts = Opts { connid: short.connid, ..Opts::NONE };
+        let (datatype, op) = (short.datatype.into(), short.op.into());
+        Rta { kind, msg_id: short.msg_id, rma_iov: Iovs::one(short.iov), datatype, op, opts }
+    }
+
+    proptest! {
+        #[test]
+        fn writes_what_the_general_way_writes(
+            ids: (u32, u32),
+            place: (u64, u64, u64),
+            datatype in 0u32..20,
+            op in 0u32..20,
+            connid: Option<u32>,
+        ) {
+            let (addr, len, key) = place;
+            let (datatype, op) = (Datatype::try_from(datatype).unwrap(), AtomicOp::try_from(op).unwrap());
+            let iov = RmaIov { addr, len, key };
+            let short = Short { msg_id: ids.0, recv_id: ids.1, datatype, op, iov, connid };
+            let (mut ours, mut theirs) = ([0; 60], [0; 60]);
+            prop_assert_eq!(short.write(&mut ours), general(&short).write(&mut theirs));
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn reads_what_the_general_way_reads(
+            mut packet in prop::collection::vec(any::<u8>(), 0..90),
+            honest in prop::bool::weighted(0.9),
+            flags in prop::sample::select(vec![0x0020u16, 0x8020, 0x0000, 0x8024, 0x0021, 0x0022]),
+            numbers in (0u32..3, 0u32..22, 0u32..22),
+        ) {
+            if honest && packet.len() >= 48 {
+                packet[..2].copy_from_slice(&[PktType::FETCH_RTA.0, VERSION]);
+                packet[2..4].copy_from_slice(&flags.to_le_bytes());
+                for (at, number) in [(8, numbers.0), (12, numbers.1), (16, numbers.2)] {
+                    packet[at..at + 4].copy_from_slice(&number.to_le_bytes());
+                }
+            }
+            if let Some((short, operands)) = Short::read(&packet) {
+                let Ok(Packet::Rta(rta, payload)) = parse(&packet) else { panic!("the general way refuses it") };
+                let want = general(&short);
+                prop_assert_eq!((rta.opts.raw_addr, rta.opts.cq_data), (None, None));
+                prop_assert_eq!((Rta { opts: want.opts, ..rta }, rta.opts.connid), (want, short.connid));
+                prop_assert_eq!(payload, operands);
+            }
+        }
+    }
+
+    #[test]
+    fn takes_the_packets_it_is_for() {
+        for connid in [None, Some(7)] {
+            let iov = RmaIov { addr: 1, len: 8, key: 2 };
+            let (datatype, op) = (Datatype::Uint64, AtomicOp::Sum);
+            let short = Short { msg_id: 4, recv_id: 3, datatype, op, iov, connid };
+            let mut packet = [0xaa; 60];
+            let at = short.write(&mut packet);
+            assert_eq!((at, Short::read(&packet)), (short.wire_len(), Some((short, &[0xaa; 60][at..]))));
+            assert_eq!(Short::read(&packet[..at - 1]), None);
+        }
+    }
+}

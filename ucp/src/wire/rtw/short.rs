@@ -1,0 +1,149 @@
+//! DC_EAGER_RTW of one piece with at most a connid behind it, the packet of nearly every short write by packets: written
+//! and read in one go.
+//!
+//! Called by the engine's `rooms::write`, which takes the general way for every other packet. What is written and read
+//! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
+
+use super::DcEagerHdr;
+use crate::wire::base::{Base, PktType, ReqFlags, RmaIov, RmaIovHdr, VERSION, put};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Fixed header and piece.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Fixed {
+    hdr: DcEagerHdr,
+    iov: RmaIovHdr,
+}
+
+/// The same and connid.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct WithConnid {
+    fixed: Fixed,
+    connid: U32,
+}
+
+const _: () = assert!(size_of::<Fixed>() == 40 && std::mem::offset_of!(Fixed, iov) == 16);
+const _: () = assert!(size_of::<WithConnid>() == 44 && std::mem::offset_of!(WithConnid, connid) == 40);
+
+/// The headers of a short write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Short {
+    /// The sender's id, for the RECEIPT.
+    pub send_id: u32,
+    /// Where to write; as long as the payload.
+    pub iov: RmaIov,
+    /// Which life of the queue pair sends.
+    pub connid: Option<u32>,
+}
+
+impl Short {
+    /// Bytes of the headers.
+    #[inline(always)]
+    pub const fn wire_len(&self) -> usize {
+        if self.connid.is_some() { size_of::<WithConnid>() } else { size_of::<Fixed>() }
+    }
+
+    /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
+    /// than the headers.
+    // HOT
+    #[inline(always)]
+    pub fn write(&self, buf: &mut [u8]) -> usize {
+        let flags = if self.connid.is_some() { ReqFlags::CONNID } else { ReqFlags::empty() };
+        let base = Base::new(PktType::DC_EAGER_RTW, flags.bits());
+        let hdr =
+            DcEagerHdr { base, rma_iov_count: U32::new(1), send_id: self.send_id.into(), pad: U32::ZERO };
+        let fixed = Fixed { hdr, iov: self.iov.into() };
+        match self.connid {
+            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
+            None => put(buf, 0, &fixed),
+        }
+    }
+
+    /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
+    // HOT
+    #[inline(always)]
+    pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
+        let (fixed, rest) = Fixed::read_from_prefix(packet).ok()?;
+        let (base, iov) = (fixed.hdr.base, RmaIov::from(fixed.iov));
+        let flags = ReqFlags::from_bits_retain(base.flags.get());
+        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
+        let such = base.version == VERSION && base.ty == PktType::DC_EAGER_RTW.0;
+        if other || !such || fixed.hdr.rma_iov_count.get() != 1 {
+            return None;
+        }
+        let (connid, payload) = match flags.contains(ReqFlags::CONNID) {
+            true => {
+                let (connid, payload) = U32::read_from_prefix(rest).ok()?;
+                (Some(connid.get()), payload)
+            }
+            false => (None, rest),
+        };
+        let short = Short { send_id: fixed.hdr.send_id.get(), iov, connid };
+        (payload.len() as u64 == iov.len).then_some((short, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rtw::{Eager, RtwBody};
+    use crate::wire::{Iovs, Opts, Packet, parse};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn writes_what_the_general_way_writes(send_id: u32, addr: u64, len: u64, key: u64, connid: Option<u32>) {
+            let iov = RmaIov { addr, len, key };
+            let opts = Opts { connid, ..Opts::NONE };
+            let eager = Eager { rma_iov: Iovs::one(iov), receipt: Some(send_id), opts };
+            let (mut ours, mut theirs) = ([0; 48], [0; 48]);
+            prop_assert_eq!(Short { send_id, iov, connid }.write(&mut ours), eager.write(&mut theirs));
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn reads_what_the_general_way_reads(
+            mut packet in prop::collection::vec(any::<u8>(), 0..80),
+            honest in prop::bool::weighted(0.9),
+            flags in prop::sample::select(vec![0x0000u16, 0x8000, 0x0010, 0x8004, 0x0001, 0x0002]),
+            pieces in 0u32..3,
+            fits in prop::bool::weighted(0.9),
+        ) {
+            if honest && packet.len() >= 40 {
+                packet[..2].copy_from_slice(&[PktType::DC_EAGER_RTW.0, VERSION]);
+                packet[2..4].copy_from_slice(&flags.to_le_bytes());
+                packet[4..8].copy_from_slice(&pieces.to_le_bytes());
+                if fits {
+                    let connid = if flags & 0x8000 == 0 { 0 } else { 4 };
+                    let len = (packet.len() - 40).saturating_sub(connid) as u64;
+                    packet[24..32].copy_from_slice(&len.to_le_bytes());
+                }
+            }
+            if let Some((short, payload)) = Short::read(&packet) {
+                let Ok(Packet::Rtw(rtw)) = parse(&packet) else { panic!("the general way refuses it") };
+                prop_assert_eq!((rtw.ty, rtw.rma_iov), (PktType::DC_EAGER_RTW, Iovs::one(short.iov)));
+                prop_assert_eq!((rtw.receipt, rtw.opts.connid), (Some(short.send_id), short.connid));
+                prop_assert_eq!((rtw.opts.raw_addr, rtw.opts.cq_data), (None, None));
+                prop_assert_eq!((rtw.body, rtw.payload), (RtwBody::Eager, payload));
+            }
+        }
+    }
+
+    #[test]
+    fn takes_the_packets_it_is_for() {
+        for connid in [None, Some(7)] {
+            let short = Short { send_id: 3, iov: RmaIov { addr: 1, len: 8, key: 2 }, connid };
+            let mut packet = [0xaa; 60];
+            let at = short.write(&mut packet);
+            assert_eq!(
+                (at, Short::read(&packet[..at + 8])),
+                (short.wire_len(), Some((short, &[0xaa; 8][..])))
+            );
+            assert_eq!(Short::read(&packet[..at + 7]), None);
+            assert_eq!(Short::read(&packet[..at - 1]), None);
+        }
+    }
+}

@@ -23,20 +23,26 @@ static unsigned char pattern(uint64_t seed, size_t i)
 static const size_t type_size[] = {
 	[FI_INT8] = 1, [FI_UINT8] = 1, [FI_INT16] = 2, [FI_UINT16] = 2, [FI_INT32] = 4, [FI_UINT32] = 4,
 	[FI_INT64] = 8, [FI_UINT64] = 8, [FI_FLOAT] = 4, [FI_DOUBLE] = 8, [FI_FLOAT_COMPLEX] = 8,
-	[FI_DOUBLE_COMPLEX] = 16,
+	[FI_DOUBLE_COMPLEX] = 16, [FI_LONG_DOUBLE] = 16, [FI_LONG_DOUBLE_COMPLEX] = 32,
 };
 
 /* Elements of a type with small whole values: arithmetic on them is exact. */
 void fill_values(unsigned char *at, size_t len, uint64_t type, uint64_t seed)
 {
-	if (type > FI_DOUBLE_COMPLEX)
+	if (type > FI_LONG_DOUBLE_COMPLEX)
 		return;
 	for (size_t k = 0; k < len / type_size[type]; k++) {
 		uint64_t v = mix(seed * 0x9e3779b97f4a7c15 + k) % 9;
 		float f[2] = { (float)v, (float)(v % 4) };
 		double d[2] = { (double)v, (double)(v % 4) };
+		/* Bytes that mean nothing are zero. */
+		long double l[2];
+		memset(l, 0, sizeof l);
+		l[0] = v;
+		l[1] = v % 4;
 		const void *from = type == FI_FLOAT || type == FI_FLOAT_COMPLEX ? (void *)f
-				   : type == FI_DOUBLE || type == FI_DOUBLE_COMPLEX ? (void *)d : (void *)&v;
+				   : type == FI_DOUBLE || type == FI_DOUBLE_COMPLEX ? (void *)d
+				   : type == FI_LONG_DOUBLE || type == FI_LONG_DOUBLE_COMPLEX ? (void *)l : (void *)&v;
 		memcpy(at + k * type_size[type], from, type_size[type]);
 	}
 }

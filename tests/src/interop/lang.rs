@@ -67,7 +67,18 @@ pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
     all
 }
 
-/// Elements of an atomic datatype (by its number on the wire, up to double complex) with small whole values.
+/// A small whole number as `long double` of x86-64, in 16 bytes.
+fn extended(number: u8) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    if number > 0 {
+        let up = number.leading_zeros() + 56;
+        bytes[..8].copy_from_slice(&(u64::from(number) << up).to_le_bytes());
+        bytes[8..10].copy_from_slice(&(16383 + 63 - up as u16).to_le_bytes());
+    }
+    bytes
+}
+
+/// Elements of an atomic datatype (by its number on the wire, up to long double complex) with small whole values.
 pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
     let element = |k: u64| {
         let v = mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(k)) % 9;
@@ -80,10 +91,12 @@ pub fn values(len: usize, ty: u64, seed: u64) -> Vec<u8> {
             9 => f64::from(real).to_le_bytes().into(),
             10 => [f32::from(real), f32::from(imaginary)].map(f32::to_le_bytes).concat(),
             11 => [f64::from(real), f64::from(imaginary)].map(f64::to_le_bytes).concat(),
+            12 => extended(real).into(),
+            13 => [real, imaginary].map(extended).concat(),
             _ => v.to_le_bytes().into(),
         }
     };
-    let mut all = Vec::with_capacity(len + 16);
+    let mut all = Vec::with_capacity(len + 32);
     for k in 0.. {
         if all.len() >= len {
             break;
@@ -138,6 +151,9 @@ mod tests {
     fn values_are_small_and_of_their_type() {
         assert_eq!(values(8, 9, 3), f64::from(values(1, 0, 3)[0]).to_le_bytes());
         assert_eq!(values(40, 11, 3).len(), 40);
+        // One, two and five of C.
+        let ends = [(1, [0, 0x80, 0xff, 0x3f]), (2, [0, 0x80, 0, 0x40]), (5, [0, 0xa0, 1, 0x40])];
+        assert!(ends.iter().all(|(n, end)| extended(*n)[6..10] == end[..] && extended(*n)[10..] == [0; 6]));
         assert!(values(100, 1, 5).iter().all(|v| *v < 9));
     }
 

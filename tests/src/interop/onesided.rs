@@ -12,11 +12,11 @@ use super::pair::{Fault, Pair, wrong};
 const MARGIN: usize = 32;
 /// Elements of an atomic operation on several.
 const SEVERAL: usize = 5;
-/// Numbers of the datatypes: integers of 8 to 64 bits, float, double and their complex ones; and those for which there are no
-/// values here (long double, 128 bits, less than 32), which no libfabric has taken yet.
+/// Numbers of the datatypes: integers of 8 to 64 bits, float, double, long double and their complex ones; and those for which
+/// there are no values here (128 bits, less than 32), which no libfabric has taken yet.
 const TYPES: std::ops::Range<u64> = 0..20;
 /// The first without values.
-const WITHOUT_VALUES: u64 = 12;
+const WITHOUT_VALUES: u64 = 14;
 
 /// Memory of the target.
 struct Memory {
@@ -269,7 +269,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usi
         _ => ("atomic", ""),
     };
     for (op, ty, count) in all {
-        let len = count * [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16][*ty as usize];
+        let len = count * [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32][*ty as usize];
         // The same operands at both ends: the operation's own numbers are the seed.
         let seed = op * 1000 + ty * 10 + *count as u64;
         let memory = memory(pair, to, len, &format!("seed={seed} type={ty}"))?;

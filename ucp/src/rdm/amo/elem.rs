@@ -1,6 +1,7 @@
 //! Elements of atomic operations: every type with its few primitives, and the operations in terms of these, written
 //! once. Bytes are little endian, as everything on the wire. Used by `amo` only.
 
+use super::extended::Extended;
 use crate::wire::AtomicOp;
 
 /// A type of element of `N` bytes. Defaults are for what a type does not have; `has_type` keeps callers from them.
@@ -156,4 +157,4 @@ macro_rules! complex {
         }
     )*};
 }
-complex!(f32 f64);
+complex!(f32 f64 Extended);

@@ -196,6 +196,43 @@ fn complex_numbers() {
     assert_eq!(run(AtomicOp::Min, (9.0, 9.0), (1.0, 1.0), zero), bytes(9.0, 9.0));
 }
 
+/// Values as C has them (tests/c/long_double.c compares many more where there is a C compiler).
+#[test]
+fn long_double_numbers() {
+    use AtomicOp::*;
+    let number = |sign_and_exponent: u16, fraction: u64| {
+        let mut bytes = [0xee; 16];
+        bytes[..8].copy_from_slice(&fraction.to_le_bytes());
+        bytes[8..10].copy_from_slice(&sign_and_exponent.to_le_bytes());
+        bytes
+    };
+    let (one, two_and_half) = (number(0x3fff, 1 << 63), number(0xc000, 0xa000_0000_0000_0000));
+    let tenth = number(0x3ffb, 0xcccc_cccc_cccc_cccd);
+    let (zero, minus_zero, tiny) = (number(0, 0), number(0x8000, 0), number(0, 1));
+    let largest = number(0x7ffe, u64::MAX);
+    for (op, old, with, than, want) in [
+        (Sum, one, two_and_half, zero, number(0xbfff, 0xc000_0000_0000_0000)),
+        (Sum, one, tenth, zero, number(0x3fff, 0x8ccc_cccc_cccc_cccd)),
+        (Sum, largest, largest, zero, number(0x7fff, 1 << 63)),
+        (Prod, tenth, tenth, zero, number(0x3ff8, 0xa3d7_0a3d_70a3_d70b)),
+        (Prod, tiny, tenth, zero, zero),
+        (Min, one, two_and_half, zero, two_and_half),
+        (Max, one, two_and_half, zero, one),
+        (CompareSwap, zero, one, minus_zero, one),
+        (CompareSwapLt, one, tenth, two_and_half, tenth),
+        (CompareSwapLt, one, tenth, one, one),
+        (Read, tenth, one, one, tenth),
+    ] {
+        let mut target = old;
+        apply(op, Datatype::LongDouble, &mut target, &with, &than);
+        assert_eq!(target, want, "{op:?} {old:02x?} {with:02x?}");
+    }
+    let mut target = [one, tenth].concat();
+    apply(Prod, Datatype::LongDoubleComplex, &mut target, &[two_and_half, zero].concat(), &[]);
+    assert_eq!(target[..16], two_and_half);
+    assert!(!has_type(Max, Datatype::LongDoubleComplex) && !has_type(BitOr, Datatype::LongDouble));
+}
+
 #[test]
 fn forms_are_those_of_the_packets() {
     let count = |form| OPS.into_iter().filter(|op| has_form(*op, form)).count();

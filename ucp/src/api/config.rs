@@ -41,6 +41,9 @@ ucs::config_table! {
         /// Whether puts, gets and atomics that neither mapped memory, nor the kernel, nor a device carries may be done by the
         /// peer's processor, asked by packets. n: they fail.
         pub emulation: bool = "y", key "EMULATION";
+        /// Whether an untagged message to a peer whose HANDSHAKE has not come waits for it: a libfabric receiver of 1.22 to 2.5
+        /// that takes untagged messages alone may be in zero-copy receive mode, and loses what comes before we know.
+        pub untagged_wait: bool = "n", key "UNTAGGED_WAIT";
         /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
         /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";

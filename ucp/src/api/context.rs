@@ -7,7 +7,7 @@ use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 
 use crate::lane::{Beside, Iface, Lane, LaneIdx, rdma, together};
 use crate::rdm::rma::Order;
-use crate::rdm::{Emulation, Engine, EngineConfig, Grant, Patience};
+use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience};
 use crate::select::Thresholds;
 use crate::wire::{Features, RawAddr};
 
@@ -102,6 +102,7 @@ impl Context {
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
+            first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
             patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },
             rndv_rails: self.config.max_rndv_rails,
             rndv_chunk: self.config.min_rndv_chunk as u64,

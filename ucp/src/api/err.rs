@@ -63,6 +63,14 @@ pub enum Error {
     /// It gave up its part of the operation; the code is its own (libfabric: `prov_errno`).
     #[error("peer gave the operation up (its code {0})")]
     Aborted(u32),
+    /// It takes no message longer than a packet: it is set up to receive in another way.
+    #[error("message of {len} bytes is longer than the {max} the peer takes")]
+    TooLong {
+        /// Length of the message, bytes.
+        len: usize,
+        /// Most bytes of one.
+        max: usize,
+    },
     /// It cannot do this: an old release, or one set up to receive in another way.
     #[error("not supported by the peer")]
     Unsupported,
@@ -84,7 +92,13 @@ impl Error {
             Truncated { .. } | HeaderTooLong { .. } | Cancelled | Invalid | Emulated | Closed | NoMessage => {
                 Blame::Caller
             }
-            PeerGone(_) | Unreachable(_) | TimedOut | RemoteAccess | Aborted(_) | Unsupported => Blame::Peer,
+            PeerGone(_)
+            | Unreachable(_)
+            | TimedOut
+            | RemoteAccess
+            | Aborted(_)
+            | TooLong { .. }
+            | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
             Exhausted => Blame::Resource,
         }
@@ -95,7 +109,7 @@ impl Error {
         use Error::*;
         match self {
             Truncated { .. } => Status::MessageTruncated,
-            HeaderTooLong { .. } => Status::InvalidParam,
+            HeaderTooLong { .. } | TooLong { .. } => Status::InvalidParam,
             Cancelled => Status::Canceled,
             Invalid => Status::InvalidParam,
             Emulated => Status::Unsupported,
@@ -133,6 +147,7 @@ impl From<OpError> for Error {
             OpError::Invalid => Error::Invalid,
             OpError::Emulated => Error::Emulated,
             OpError::Unknown => Error::NoMessage,
+            OpError::TooLong { len, max } => Error::TooLong { len, max },
             OpError::Unsupported => Error::Unsupported,
             OpError::Access => Error::RemoteAccess,
             OpError::Aborted(code) => Error::Aborted(code),

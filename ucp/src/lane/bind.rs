@@ -2,14 +2,15 @@
 //! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
 
 use uct::api::{
-    Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Refused as WireRefused, Sent,
+    BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
+    Refused as WireRefused, Sent,
 };
 
 use crate::rdm::io::{
     Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
 use crate::rdm::{Piece, WireId};
-use crate::wire::RawAddr;
+use crate::wire::{RawAddr, UserRecvQp};
 
 use super::regs::{Regs, access};
 use super::rx::comp_of_settle;
@@ -97,6 +98,24 @@ impl Wire for Bound<'_> {
             Ok(_) => Ok(Posted::Done),
             Err(WireRefused::NoResource) => Err(Refused::Full),
             Err(WireRefused::Failed(e)) => Err(Refused::Fault(fault_of(e))),
+        }
+    }
+
+    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        to: PeerId,
+        qp: UserRecvQp,
+        max: usize,
+        imm: Option<u32>,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
+        let Ok(qpn) = u16::try_from(qp.qpn) else { return Err(Refused::Fault(Fault::NO_RDMA)) };
+        match path.ep.am_bare(BareQp { qpn, qkey: qp.qkey }, max, imm, fill) {
+            Ok(_) => Ok(Posted::Done),
+            Err(WireRefused::NoResource) => Err(Refused::Full),
+            Err(WireRefused::Failed(Error::Unsupported(_))) => Err(Refused::Fault(Fault::NO_RDMA)),
+            Err(WireRefused::Failed(e)) => Err(refused(e)),
         }
     }
 

@@ -72,6 +72,11 @@ impl Sink for Intake<'_> {
     }
 
     #[cold]
+    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.engine.on_unsent_headerless(self.now, PeerId(ep.0 as u32), data, imm);
+    }
+
+    #[cold]
     fn on_ep_error(&mut self, ep: EpTag, error: Error) {
         self.engine.on_peer_lost(&mut self.bound, PeerId(ep.0 as u32), fault_of(error));
     }

@@ -33,6 +33,17 @@ pub enum Emulation {
     Refused,
 }
 
+/// What happens to an untagged message to a peer whose HANDSHAKE has not come: it may be in zero-copy receive mode, and
+/// loses packets with messages then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum FirstContact {
+    /// It goes out: other peers take it, and know us by it.
+    #[default]
+    Send,
+    /// It waits for the HANDSHAKE.
+    Wait,
+}
+
 /// Limits and identity of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
@@ -52,6 +63,8 @@ pub struct EngineConfig {
     pub unexpected_max: usize,
     /// Whether one-sided operations may go by packets.
     pub emulation: Emulation,
+    /// Whether untagged messages wait for their peer's HANDSHAKE.
+    pub first_contact: FirstContact,
     /// How long a receiver that is not ready is left alone.
     pub patience: Patience,
     /// Most rails that a message is read over; 1: only the peer's own wire.
@@ -79,6 +92,7 @@ impl Default for EngineConfig {
             read_segment: 1 << 30,
             unexpected_max: 256 << 20,
             emulation: Emulation::Allowed,
+            first_contact: FirstContact::Send,
             patience: Patience::default(),
             rndv_rails: MAX_RAILS as u8,
             rndv_chunk: 128 << 10,
@@ -262,6 +276,14 @@ pub enum OpError {
     /// Caller: lengths that do not agree, or an operation that does not exist for this type.
     #[error("arguments do not fit together")]
     Invalid,
+    /// Peer: it takes no message longer than a packet.
+    #[error("message of {len} bytes is longer than the {max} the peer takes")]
+    TooLong {
+        /// Bytes of the message.
+        len: usize,
+        /// Most bytes of one.
+        max: usize,
+    },
     /// Caller: only the peer's processor could do it, and [`Emulation::Refused`] was asked for.
     #[error("only the peer's processor could do this, and emulation is refused")]
     Emulated,

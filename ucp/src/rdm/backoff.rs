@@ -12,7 +12,7 @@ use ucs::time::Nanos;
 
 use super::Engine;
 use super::hold::{Held, Hold};
-use super::io::{PeerId, Refused, Settled, TxToken, Wire};
+use super::io::{Fault, PeerId, Refused, Settled, TxToken, Wire};
 use super::peer::Was;
 
 /// How long a receiver that is not ready is left alone.
@@ -54,11 +54,20 @@ fn draw(dice: &mut u64) -> u64 {
     *dice >> 33
 }
 
+/// Where something that came back goes again.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// A packet: to the peer's main queue pair.
+    Packet,
+    /// A headerless message with this word: to its other one.
+    Headerless(Option<u32>),
+}
+
 /// What has come back from one peer.
 #[derive(Debug, Default)]
 pub struct BackOff {
     /// In the order in which they came back.
-    again: VecDeque<Held>,
+    again: VecDeque<(Held, Way)>,
     /// A try is under way: how many packets have come back since it began.
     tried: Option<u32>,
     /// The next try: not before this.
@@ -70,7 +79,7 @@ pub struct BackOff {
 impl BackOff {
     /// Gives up: nothing is tried again.
     pub fn clear(&mut self, hold: &mut Hold) {
-        self.again.drain(..).for_each(|held| hold.release(held));
+        self.again.drain(..).for_each(|(held, _)| hold.release(held));
         *self = BackOff::default();
     }
 }
@@ -81,6 +90,17 @@ impl Engine {
     // [M10.5]
     #[cold]
     pub fn on_unsent(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
+        self.came_back(now, to, packet, Way::Packet);
+    }
+
+    /// As [`Engine::on_unsent`], for a headerless message and the word that went with it.
+    // [M5.11]
+    #[cold]
+    pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
+        self.came_back(now, to, data, Way::Headerless(imm));
+    }
+
+    fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
         let Some(peer) = self.peers.get(to) else { return };
         if peer.was.contains(Was::FAILED) {
             return;
@@ -91,7 +111,7 @@ impl Engine {
         let first = !peer.was.contains(Was::AWAY);
         peer.was |= Was::AWAY;
         let back = &mut peer.work().back;
-        back.again.push_back(held);
+        back.again.push_back((held, way));
         if let Some(came) = &mut back.tried {
             *came += 1;
         }
@@ -145,15 +165,20 @@ impl Engine {
         let mut sent = 0;
         for _ in 0..self.cfg.burst {
             let Some(work) = &mut self.peers[to].work else { break };
-            let Some(held) = work.back.again.front() else { break };
+            let Some((held, way)) = work.back.again.front() else { break };
             let bytes = held.bytes();
-            let posted = w.send(to, bytes.len(), TxToken::NONE, |slot| {
+            let fill = |slot: &mut [u8]| {
                 slot[..bytes.len()].copy_from_slice(bytes);
                 bytes.len()
-            });
+            };
+            let posted = match (*way, work.user_qp) {
+                (Way::Packet, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
+                (Way::Headerless(imm), Some(qp)) => w.send_headerless(to, qp, bytes.len(), imm, fill),
+                (Way::Headerless(_), None) => Err(Refused::Fault(Fault::Unreachable)),
+            };
             match posted {
                 Ok(_) => {
-                    if let Some(held) = work.back.again.pop_front() {
+                    if let Some((held, _)) = work.back.again.pop_front() {
                         self.hold.release(held);
                     }
                     self.stats.rare.sent_again += 1;

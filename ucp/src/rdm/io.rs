@@ -7,7 +7,7 @@ use bitflags::bitflags;
 
 use super::ask::WireId;
 use super::op::Piece;
-use crate::wire::RawAddr;
+use crate::wire::{RawAddr, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -211,6 +211,20 @@ pub trait Wire {
         token: TxToken,
         fill: F,
     ) -> Result<Posted, Refused>;
+
+    /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most `max` bytes,
+    /// with `imm` for its completion. As [`Wire::send`]; what comes back does so by `Engine::on_unsent_headerless`.
+    /// [`Fault::NO_RDMA`], before `fill` runs, on a wire that has no such queue pairs.
+    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _to: PeerId,
+        _qp: UserRecvQp,
+        _max: usize,
+        _imm: Option<u32>,
+        _fill: F,
+    ) -> Result<Posted, Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
 
     /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_unsent`). Only
     /// asked of wires that hand back.

@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
 
 use super::Engine;
-use super::ask::{OpError, Out, SendArgs, Started};
+use super::ask::{FirstContact, OpError, Out, SendArgs, Started};
 use super::flow;
 use super::io::{Fault, PeerId, Posted, Refused, TxToken, Wire};
 use super::onesided::is_ours;
@@ -13,10 +13,11 @@ use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
 use super::op::{OpId, SendBuf};
 use super::peer::{Ctl, Peer, Was};
-use super::quirks::{ReqHdr, takes_classes, takes_untagged};
+use super::quirks::{ReqHdr, takes_classes};
 use super::room::{Kind, Push, Row, Sync};
 use super::rooms::{
-    atomic, direct, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt,
+    atomic, direct, eager, handshake, headerless, longcts, longread, medium, peererror, read, readnack,
+    receipt,
 };
 use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
@@ -58,7 +59,7 @@ impl Engine {
         let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
         let plain = s.row == Row::Eager && s.sync == Sync::No;
         let taken = match class {
-            Class::Message => s.tag.is_some() || takes_untagged(peer.features),
+            Class::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
             _ => takes_classes(peer.features),
         };
         if plain
@@ -79,13 +80,16 @@ impl Engine {
         }
         let met = peer.was.contains(Was::MET);
         let refused = match class {
-            Class::Message => s.tag.is_none() && !takes_untagged(peer.features),
+            Class::Message => false,
             _ => s.tag.is_none() || met && !takes_classes(peer.features),
         };
         if refused {
             return Started::Failed(OpError::Unsupported);
         }
-        let row = if s.sync == Sync::Yes { s.row.with(Sync::Yes) } else { s.row };
+        let row = match (s.row, s.sync) {
+            (row, Sync::No) if row != Row::Headerless => row,
+            (row, sync) => row.with(sync),
+        };
         let op = TxOp {
             buf: s.buf,
             user: s.user,
@@ -257,6 +261,7 @@ impl Engine {
             return Step::Done;
         };
         let push = match self.may_start(w, id, row, kind) {
+            _ if self.peers[id].was.contains(Was::HEADERLESS) => headerless::push(self, w, op),
             Some(push) => push,
             None => match row.plain() {
                 Row::Eager => eager::push(self, w, op),
@@ -312,16 +317,21 @@ impl Engine {
         }
     }
 
-    /// What the peer's HANDSHAKE decides: it may refuse untagged messages, and delivery complete and our own classes need
-    /// its consent.
+    /// Whether an untagged message to this peer must not go out yet. // HOT
+    #[inline(always)]
+    fn waits_for_handshake(&self, peer: &Peer) -> bool {
+        self.cfg.first_contact == FirstContact::Wait && !peer.was.contains(Was::MET)
+    }
+
+    /// What the peer's HANDSHAKE decides: delivery complete and our own classes need its consent, and untagged messages
+    /// may wait for it.
     /// `None`: go on.
     // [M3.7] [M11.1]
     fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
-        if kind == Kind::Untagged && !takes_untagged(self.peers[id].features) {
-            return Some(Push::Fail(OpError::Unsupported));
-        }
+        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers[id]);
         let needs = match (kind, row.sync()) {
-            (Kind::Tagged | Kind::Untagged, Sync::No) => return None,
+            (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
+            (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
             (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
             (_, Sync::No) => Features::CLASSES,
             (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),

@@ -15,7 +15,7 @@ use super::order::Early;
 use super::quirks::ReqHdr;
 use super::rails::Mates;
 use crate::wire::ctl::ErrorRef;
-use crate::wire::{Features, RawAddr};
+use crate::wire::{Features, RawAddr, UserRecvQp};
 
 bitflags! {
     /// What has happened between us and a peer.
@@ -43,10 +43,13 @@ bitflags! {
         const SILENT = 1 << 9;
         /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
         const AWAY = 1 << 10;
-        /// What is started now cannot go out at once.
-        const BLOCKED = Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits();
+        /// What is started now cannot go out at once, or not in the usual way.
+        const BLOCKED =
+            Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits() | Self::HEADERLESS.bits();
         /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
         const GAP = 1 << 11;
+        /// It takes messages without headers only.
+        const HEADERLESS = 1 << 12;
         /// A packet to it other than our HANDSHAKE was accepted by the wire.
         const ASKED = 1 << 15;
         /// Writes to it are complete here of which nobody has said that they have arrived.
@@ -98,6 +101,8 @@ pub struct Work {
     pub rails: Mates<PeerId>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
+    /// Where it takes messages without headers, if it does.
+    pub user_qp: Option<UserRecvQp>,
     /// Packets before their turn.
     pub early: Early,
     /// Packets of ours that came back.

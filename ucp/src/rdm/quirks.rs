@@ -107,10 +107,11 @@ impl ReqHdr {
     }
 }
 
-/// May an untagged message packet be sent to this peer's main queue pair? Peers in zero-copy receive mode want
-/// headerless packets elsewhere, which no room here sends.
-pub const fn takes_untagged(features: Features) -> bool {
-    !features.contains(Features::USER_RECV_QP)
+/// Is this peer in zero-copy receive mode (libfabric 1.22 to 2.5)? It takes no packet with a message then, only
+/// untagged messages without headers, on another queue pair.
+// [M5.10]
+pub const fn wants_headerless(features: Features) -> bool {
+    features.contains(Features::USER_RECV_QP)
 }
 
 /// May this peer be told what has failed here?
@@ -140,8 +141,8 @@ mod tests {
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1a)), ReqHdr::Connid);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x3)), ReqHdr::Bare);
         assert_eq!(ReqHdr::after(Features::from_bits_retain(0x1e)), ReqHdr::RawAddr);
-        assert!(!takes_untagged(Features::from_bits_retain(0xda)));
-        assert!(takes_untagged(Features::from_bits_retain(0x25a)));
+        assert!(wants_headerless(Features::from_bits_retain(0xda)));
+        assert!(!wants_headerless(Features::from_bits_retain(0x25a)));
     }
 
     // [M3.10]

@@ -69,11 +69,13 @@ pub enum Row {
     LongRead,
     /// [`Row::LongRead`], the head of the message in packets meanwhile.
     RuntRead,
+    /// Its bytes alone, to the queue pair that a peer in zero-copy receive mode named. The engine decides for it.
+    Headerless,
 }
 
 impl Row {
     /// Every row.
-    pub const ALL: [Row; 8] = [
+    pub const ALL: [Row; 9] = [
         Row::Eager,
         Row::Medium,
         Row::LongCts,
@@ -82,6 +84,7 @@ impl Row {
         Row::DcLongCts,
         Row::LongRead,
         Row::RuntRead,
+        Row::Headerless,
     ];
 
     /// The row of the same protocol for this kind of completion.
@@ -104,6 +107,8 @@ impl Row {
             Row::Eager | Row::DcEager => Row::Eager,
             Row::Medium | Row::DcMedium => Row::Medium,
             Row::LongCts | Row::DcLongCts => Row::LongCts,
+            // Not for a caller to choose.
+            Row::Headerless => Row::Eager,
             row => row,
         }
     }
@@ -112,8 +117,8 @@ impl Row {
     #[inline]
     pub const fn sync(self) -> Sync {
         match self {
-            Row::Eager | Row::Medium | Row::LongCts | Row::LongRead | Row::RuntRead => Sync::No,
             Row::DcEager | Row::DcMedium | Row::DcLongCts => Sync::Yes,
+            _ => Sync::No,
         }
     }
 
@@ -126,6 +131,7 @@ impl Row {
             Row::Medium | Row::LongCts | Row::DcLongCts | Row::LongRead => 24,
             Row::RuntRead => 40,
             Row::DcMedium => 32,
+            Row::Headerless => return 0,
         };
         match kind {
             Kind::Untagged => untagged,
@@ -136,6 +142,9 @@ impl Row {
     /// Bytes before the payload of its first packet.
     #[inline]
     pub const fn header_len(self, kind: Kind, hdr: ReqHdr, cq_data: bool) -> usize {
+        if let Row::Headerless = self {
+            return 0;
+        }
         let cq = if cq_data { 8 } else { 0 };
         self.fixed_len(kind) + hdr.wire_len() + cq
     }
@@ -157,6 +166,7 @@ impl Row {
             Row::DcLongCts => "dc_longcts",
             Row::LongRead => "longread",
             Row::RuntRead => "runtread",
+            Row::Headerless => "headerless",
         }
     }
 }

@@ -169,9 +169,9 @@ pub struct RdmStats {
     /// Packets sent, by type byte.
     pub tx_pkts: [u64; 256],
     /// Messages sent, by [`Row`] (in order of [`Row::ALL`]).
-    pub sent: [Traffic; 8],
+    pub sent: [Traffic; 9],
     /// Messages received, by [`Row`] (in order of [`Row::ALL`]).
-    pub received: [Traffic; 8],
+    pub received: [Traffic; 9],
     /// One-sided operations asked of peers, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
     pub asked: [Traffic; 10],
     /// One-sided operations done for peers by their packets, by [`RmaRow`] (in order of [`RmaRow::ALL`]).
@@ -185,8 +185,8 @@ impl Default for RdmStats {
         RdmStats {
             rx_pkts: [0; 256],
             tx_pkts: [0; 256],
-            sent: [Traffic::default(); 8],
-            received: [Traffic::default(); 8],
+            sent: [Traffic::default(); 9],
+            received: [Traffic::default(); 9],
             asked: [Traffic::default(); 10],
             served: [Traffic::default(); 10],
             rare: Rare::default(),

@@ -10,7 +10,7 @@ use super::io::{
 use super::op::{Piece, RecvBuf, SendBuf};
 use super::room::{Row, Sync};
 use super::{Engine, RecvStatus};
-use crate::wire::RawAddr;
+use crate::wire::{RawAddr, UserRecvQp};
 
 /// Small, seeded, good enough to shuffle (splitmix64).
 #[derive(Clone)]
@@ -99,6 +99,8 @@ pub struct Device {
     pub fault: Option<Fault>,
     /// Longest read by its own buffers; 0: none.
     pub copies: usize,
+    /// Headerless messages it has sent: where to, bytes, word.
+    pub headerless: Vec<(UserRecvQp, Vec<u8>, Option<u32>)>,
 }
 
 /// Stands for the device's own buffers.
@@ -181,6 +183,25 @@ impl Wire for Port<'_> {
         let len = fill(&mut bytes);
         bytes.truncate(len);
         self.flights.push(Flight { from: self.me, to, bytes });
+        Ok(Posted::Done)
+    }
+
+    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _to: PeerId,
+        qp: UserRecvQp,
+        max: usize,
+        imm: Option<u32>,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        assert!(max <= self.manner.mtu, "message of {max}");
+        if self.jammed || self.dice.one_in(self.manner.full) {
+            return Err(Refused::Full);
+        }
+        let mut bytes = vec![0xee; max];
+        let len = fill(&mut bytes);
+        bytes.truncate(len);
+        self.device.headerless.push((qp, bytes, imm));
         Ok(Posted::Done)
     }
 

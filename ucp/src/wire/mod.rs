@@ -19,7 +19,7 @@ pub mod table;
 pub mod view;
 
 pub use base::{Class, CtlFlags, Iovs, MAX_IOV, PktType, ReqFlags, RmaIov, Tagged, TooManyIovs, VERSION};
-pub use handshake::{Features, Handshake, HandshakeFlags};
+pub use handshake::{Features, Handshake, HandshakeFlags, UserRecvQp};
 pub use opt::Opts;
 pub use print::{Item, Print, items};
 pub use rawaddr::RawAddr;

@@ -3,7 +3,7 @@
 
 use ucp::rdm::io::{Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Source, TxToken, Use, Wire};
 use ucp::rdm::{Piece, WireId};
-use ucp::wire::RawAddr;
+use ucp::wire::{RawAddr, UserRecvQp};
 
 /// Longest packet.
 pub const MTU: usize = 1024;
@@ -112,6 +112,20 @@ impl Device {
 impl Wire for Device {
     fn mtu(&self, _to: PeerId) -> usize {
         MTU
+    }
+
+    fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        _: PeerId,
+        _: UserRecvQp,
+        max: usize,
+        _: Option<u32>,
+        fill: F,
+    ) -> Result<Posted, Refused> {
+        assert!(max <= MTU, "a message of {max} bytes");
+        self.room()?;
+        assert!(fill(&mut self.packet[..max]) <= max);
+        Ok(Posted::Done)
     }
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(

@@ -219,7 +219,8 @@ impl Live {
             }
             10 => {
                 let (len, how) = (script.word()?, script.byte()?);
-                let row = Row::ALL[usize::from(how) % Row::ALL.len()];
+                // The last is the engine's own choice.
+                let row = Row::ALL[usize::from(how) % (Row::ALL.len() - 1)];
                 let class = [Class::Message, Class::Am, Class::AmData, Class::Stream][usize::from(how >> 6)];
                 let tag = (how & 0x20 == 0 || class != Class::Message).then_some(u64::from(how & 1));
                 let cq_data = (how & 0x10 != 0).then_some(5);

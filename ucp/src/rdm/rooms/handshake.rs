@@ -4,8 +4,8 @@
 use crate::rdm::Engine;
 use crate::rdm::event::{Event, Reason};
 use crate::rdm::io::{PeerId, Refused, Wire};
-use crate::rdm::peer::Was;
-use crate::rdm::quirks::{ReqHdr, ours};
+use crate::rdm::peer::{Peer, Was};
+use crate::rdm::quirks::{ReqHdr, ours, wants_headerless};
 use crate::rdm::room::{Arrival, PktRow, Room};
 use crate::wire::{Features, Handshake, Packet, PktType, rtw};
 
@@ -85,10 +85,21 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             peer.features = shake.features();
             peer.hdr = ReqHdr::after(peer.features);
             peer.was |= Was::MET;
+            learn_user_qp(peer, shake);
             e.events.push(Event::Handshake(a.peer));
             e.introduce_rails(w, a.peer);
             e.drive(w, a.peer);
         }
         _ => e.drop_packet(a, Reason::Unsupported),
+    }
+}
+
+/// Where messages without headers go, if the peer takes no others. One that names no queue pair gets none.
+// [M5.10]
+fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
+    let wanted = wants_headerless(peer.features);
+    peer.was.set(Was::HEADERLESS, wanted);
+    if wanted {
+        peer.work().user_qp = shake.user_recv_qp;
     }
 }

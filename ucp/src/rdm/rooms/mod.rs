@@ -5,6 +5,7 @@ pub(super) mod atomic;
 pub(super) mod direct;
 pub(super) mod eager;
 pub(super) mod handshake;
+pub(super) mod headerless;
 pub(super) mod longcts;
 pub(super) mod longread;
 pub(super) mod medium;

@@ -5,6 +5,7 @@ mod classes;
 mod direct;
 mod errors;
 mod flood;
+mod headerless;
 mod hostile;
 mod matched;
 mod onesided;

@@ -66,7 +66,8 @@ impl Plan {
 
     /// All cells and situations, a few at a time; `tell` hears of each as it ends.
     pub fn all(&self, mut tell: impl FnMut(Told)) -> Result<(), Fault> {
-        let jobs = Mutex::new(self.jobs(self.features()?).into_iter());
+        let (features, release) = self.features()?;
+        let jobs = Mutex::new(self.jobs(features, release).into_iter());
         let (hand, results) = channel();
         std::thread::scope(|scope| {
             let pairs = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, 4);
@@ -89,8 +90,8 @@ impl Plan {
         })
     }
 
-    /// What libfabric's HANDSHAKE says of a device that can do everything.
-    fn features(&self) -> Result<u64, Fault> {
+    /// What libfabric's HANDSHAKE says of a device that can do everything, and its release.
+    fn features(&self) -> Result<(u64, (u64, u64)), Fault> {
         let dir = self.dir.join("features");
         make(&dir)?;
         let seed = self.seed.to_string();
@@ -110,13 +111,15 @@ impl Plan {
         }
         let line = line?;
         pair.part()?;
+        let release = pair.release()?;
         pair.quit()?;
         let _ = std::fs::remove_dir_all(&dir);
-        line.number_at(1).ok_or_else(|| wrong(Player::Ours, "no features", &line))
+        let features = line.number_at(1).ok_or_else(|| wrong(Player::Ours, "no features", &line))?;
+        Ok((features, release))
     }
 
     /// What there is to do.
-    fn jobs(&self, features: u64) -> Vec<Job> {
+    fn jobs(&self, features: u64, release: (u64, u64)) -> Vec<Job> {
         let mut jobs = Vec::new();
         for (nic, net) in Nic::ALL.into_iter().flat_map(|nic| Net::ALL.map(|net| (nic, net))) {
             for contact in [Contact::First, Contact::After] {
@@ -129,7 +132,8 @@ impl Plan {
                 }
             }
         }
-        for (nth, scene) in Scene::all().iter().enumerate().filter(|(_, scene)| self.wants(scene.name)) {
+        let wanted = |scene: &Scene| self.wants(scene.name) && (scene.exists)(release);
+        for (nth, scene) in Scene::all().iter().enumerate().filter(|(_, scene)| wanted(scene)) {
             jobs.extend(scene.receivers.iter().map(|who| Job::Scene(nth, scene, *who)));
         }
         jobs

@@ -8,6 +8,7 @@ use super::pair::{Fault, Msg, Pair, check, wrong};
 
 mod crowd;
 mod memory;
+mod zerocopy;
 
 /// What became of a situation.
 pub type Verdict = Result<(), String>;
@@ -25,6 +26,8 @@ pub struct Scene {
     pub about: &'static str,
     /// Who can be the receiver in it.
     pub receivers: &'static [Player],
+    /// Whether there is such a thing with this release of libfabric.
+    pub exists: fn((u64, u64)) -> bool,
     /// Packets that the receiver must have sent, with this release of libfabric.
     pub answers: fn((u64, u64)) -> &'static [&'static str],
     /// Plays it.
@@ -35,7 +38,7 @@ impl Scene {
     /// Every situation.
     pub fn all() -> &'static [Scene] {
         const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
-            Scene { name, about, receivers: BOTH, answers: |_| &[], play }
+            Scene { name, about, receivers: BOTH, exists: |_| true, answers: |_| &[], play }
         }
         const ALL: &[Scene] = &[
             scene(
@@ -73,6 +76,15 @@ impl Scene {
             Scene {
                 receivers: &[Player::Ours],
                 ..scene("injected writes", "a copy is written, with and without data", memory::injected)
+            },
+            Scene {
+                receivers: &[Player::Libfabric],
+                exists: zerocopy::exists,
+                ..scene(
+                    "zero-copy receiver",
+                    "headerless messages to the queue pair it names; what it cannot take is refused",
+                    zerocopy::headerless,
+                )
             },
             scene(
                 "memory runs out",

@@ -1,0 +1,70 @@
+//! A receiver whose device puts messages straight into its buffers: ours sends them without headers. Played by `scenes`,
+//! with releases of libfabric that have that mode.
+
+use crate::interop::end::Player;
+use crate::interop::pair::{Fault, Msg, Pair, wrong};
+
+/// The mode by a queue pair of its own: since 1.22, and not offered any more from 2.6 on.
+pub fn exists(release: (u64, u64)) -> bool {
+    ((1, 22)..(2, 6)).contains(&release)
+}
+
+/// The bit of the HANDSHAKE by which a receiver asks for it.
+const USER_RECV_QP: u64 = 1 << 7;
+
+/// Messages of every length that the receiver takes, with and without data, before and after their receives; what it does
+/// not take; and the way back, which is as ever.
+pub fn headerless(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    // What goes out before the HANDSHAKE has come would be lost.
+    pair.set("UCX_UNTAGGED_WAIT", "y");
+    pair.restart(to.other())?;
+    let ours = pair.open(Player::Ours)?;
+    let opened = pair.end(to).step("open messages")?;
+    let theirs = opened.word(1).unwrap_or("").to_owned();
+    pair.introduce(&ours, &theirs)?;
+    for (nth, len) in [8, 0, 1, 31, 32, 33, 100, 4096, 8000].into_iter().enumerate() {
+        let msg = Msg { data: (nth % 2 == 1).then_some(0xda7a_0000 + nth as u64), ..pair.msg(len) };
+        // libfabric takes no receive without room in this mode.
+        pair.expected(to.other(), &msg, 1 + 16 * (nth % 3))?;
+        let late = Msg { data: msg.data, ..pair.msg(len) };
+        pair.send(to.other(), &late)?;
+        super::pause();
+        pair.post_recv(to, &late, len + 1)?;
+        pair.received(to, &late)?;
+        pair.sent(to.other(), &late)?;
+    }
+    let line = pair.end(Player::Ours).step("features")?;
+    if line.number_at(1).is_none_or(|word| word & USER_RECV_QP == 0) {
+        return Err(wrong(to, "does not receive without a copy", &line));
+    }
+    let burst: Vec<Msg> = (0..24).map(|n| pair.msg(40 * n)).collect();
+    for msg in &burst {
+        pair.post_recv(to, msg, msg.len + 1)?;
+    }
+    for msg in &burst {
+        pair.send(to.other(), msg)?;
+    }
+    for msg in &burst {
+        pair.received(to, msg)?;
+        pair.sent(to.other(), msg)?;
+    }
+    let tagged = Msg { tag: Some(1), ..pair.msg(8) };
+    let confirmed = Msg { how: "dc", ..pair.msg(8) };
+    let wide = Msg { data: Some(1 << 32), ..pair.msg(8) };
+    let long = pair.msg(100_000);
+    for msg in [tagged, confirmed, wide, long] {
+        pair.send(to.other(), &msg)?;
+        match pair.sent(to.other(), &msg) {
+            Err(Fault::Wrong { .. }) => {}
+            Ok(()) => {
+                return Err(Fault::Wire(format!("{msg:?} was sent to an end that does not take it")));
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    for len in [0, 100, 8000] {
+        let msg = pair.msg(len);
+        pair.expected(to, &msg, 0)?;
+    }
+    pair.part()
+}

@@ -8,7 +8,7 @@ mod spin;
 
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
-pub use prefetch::{prefetch_read, prefetch_write};
+pub use prefetch::{prefetch_read, prefetch_write, settle_loads};
 pub use spin::{SpinGuard, SpinLock};
 
 #[cfg(not(loom))]

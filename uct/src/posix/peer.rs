@@ -11,18 +11,14 @@ use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
 use ucs::sys::EventFd;
 
-/// How many cells ahead of its own a writer asks for: their lines are with the reader, and the exchange of the next
-/// claim would wait until each has come. Eight messages take longer than a line does.
-const AHEAD: u64 = 8;
-
 /// Calls that find the FIFO full between two looks at the peer's process.
 const LOOK_EVERY: u32 = 4096;
 
 /// An attached peer.
 pub struct Peer {
     seg: Segment,
-    /// Our line in its segment.
-    line: u32,
+    /// The ticket after our last one: ours too, unless somebody else has been here.
+    after: Cell<u64>,
     /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
     cells: Cell<u64>,
     slot_len: usize,
@@ -63,18 +59,18 @@ impl Peer {
         let porter = own.porter();
         let fetched = porter.fetch(name)?;
         let wake = fetched.wake.ok_or(ConnectError::Malformed)?;
-        let seg = Segment::attach(fetched.mem, name)?;
+        let mut seg = Segment::attach(fetched.mem, name)?;
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.look() {
             return Err(ConnectError::Gone);
         }
-        let line = take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?;
+        seg.take(take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
         // A dead owner of the line may have left one.
-        seg.writer(line).intent.store(fifo::NO_TICKET, Ordering::Release);
+        seg.mine().intent.store(fifo::NO_TICKET, Ordering::Release);
         let shape = seg.shape();
         fetched.death.tell(alarm);
         Ok(Peer {
             seg,
-            line,
+            after: Cell::new(0),
             cells: Cell::new(u64::from(shape.cells)),
             slot_len: shape.slot_len as usize,
             seen_tail: Cell::new(0),
@@ -135,14 +131,18 @@ impl Peer {
 
     #[inline(always)]
     fn claim(&self) -> Result<Claim<'_>, Refused> {
-        let intent = &self.seg.writer(self.line).intent;
-        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
+        let (head, after) = (self.seg.head(), self.after.get());
+        if head.load(Ordering::Relaxed) == after
+            && after.wrapping_sub(self.seen_tail.get()) < self.cells.get()
+        {
+            // The line is with the reader: it comes while the exchange is made. Not if the reader may still have to
+            // read it, nor if there are other writers: they may have it by then.
+            prefetch_write(self.seg.cell(after).packet());
+        }
+        let intent = &self.seg.mine().intent;
+        match fifo::claim(head, self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
-                // Not one that the reader may still have to read: it would lose the line.
-                let later = ticket.wrapping_add(AHEAD);
-                if later.wrapping_sub(self.seen_tail.get()) < self.cells.get() {
-                    prefetch_write(self.seg.cell(later).packet());
-                }
+                self.after.set(ticket.wrapping_add(1));
                 Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false })
             }
             None => Err(self.refuse()),
@@ -288,7 +288,7 @@ impl Drop for Claim<'_> {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        let line = self.seg.writer(self.line);
+        let line = self.seg.mine();
         line.intent.store(fifo::NO_TICKET, Ordering::Release);
         line.who.store(0, Ordering::Release);
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::mem::MemError;
-use ucs::sync::prefetch_read;
+use ucs::sync::{prefetch_read, settle_loads};
 use ucs::sys::EventFd;
 
 /// Polls between two looks around.
@@ -45,6 +45,10 @@ pub struct Rx {
     behind: Cell<bool>,
     /// Polls until the next look around.
     patience: Cell<u32>,
+    /// Something has come since the look around before the last one.
+    expects: Cell<bool>,
+    /// What was next to read at the last look around.
+    next_then: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
     stuck_wait: Cell<u32>,
     stuck_every: Cell<u32>,
@@ -96,6 +100,8 @@ impl Rx {
             bound: (0..shape.cells).map(Cell::new).collect(),
             behind: Cell::new(false),
             patience: Cell::new(LOOK_EVERY),
+            expects: Cell::new(true),
+            next_then: Cell::new(0),
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
             suspect: Cell::new(fifo::NO_TICKET),
@@ -140,7 +146,10 @@ impl Rx {
         let ticket = self.next.get();
         let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
             Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
-            _ => 0,
+            _ => {
+                self.settle();
+                0
+            }
         };
         let patience = self.patience.get() - 1;
         self.patience.set(patience);
@@ -158,13 +167,24 @@ impl Rx {
         if patience == 1 || fifo::peek(self.seg().cell(ticket).word(), ticket).is_some() {
             return false;
         }
+        self.settle();
         self.patience.set(patience - 1);
         true
+    }
+
+    /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see
+    /// [`settle_loads`]. Who has had nothing for a thousand polls and more does not wait, but passes by. // HOT
+    #[inline(always)]
+    fn settle(&self) {
+        if self.expects.get() {
+            settle_loads();
+        }
     }
 
     /// Delivers the packet of `ticket` and what follows, up to `max`.
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
+        self.expects.set(true);
         let mut events = 0;
         let mut row = if self.behind.get() { AHEAD } else { 0 };
         loop {
@@ -235,6 +255,8 @@ impl Rx {
     #[cold]
     fn look_around(&self, events: usize) -> bool {
         self.patience.set(LOOK_EVERY);
+        let next = self.next.get();
+        self.expects.set(self.next_then.replace(next) != next);
         if self.alarm.take() {
             // The dead claim no more: what they have sent is below the head.
             self.mourn_at.set(Some(self.seg().head().load(Ordering::SeqCst)));

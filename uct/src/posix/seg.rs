@@ -132,6 +132,8 @@ pub struct Segment {
     parts: Parts,
     /// Where it is mapped: `mem`'s first byte.
     base: *mut u8,
+    /// Where the line is that is ours in a peer's segment.
+    mine: usize,
     mem: Hold,
 }
 
@@ -147,7 +149,7 @@ impl Segment {
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
         let mem = Arc::new(SharedMem::create("uct-posix", parts.end, MapOpts::default())?);
-        let seg = Segment { shape, parts, base: mem.as_ptr(), mem: Hold::Own(mem) };
+        let seg = Segment { shape, parts, base: mem.as_ptr(), mine: WRITERS, mem: Hold::Own(mem) };
         let header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -196,7 +198,7 @@ impl Segment {
             writers: short(offset_of!(Header, writers)),
         };
         let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
-        Ok(Segment { shape, parts, base, mem: Hold::Peer(map) })
+        Ok(Segment { shape, parts, base, mine: WRITERS, mem: Hold::Peer(map) })
     }
 
     /// The sizes.
@@ -244,9 +246,25 @@ impl Segment {
 
     /// A writer's line; the index is taken modulo their number.
     pub fn writer(&self, n: u32) -> &Writer {
-        let offset = WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>();
-        // SAFETY: line n of `writers` lies in the layout; 384 and 64 keep it aligned.
-        unsafe { self.shared(offset) }
+        // SAFETY: `line` answers an offset in the layout, aligned.
+        unsafe { self.shared(self.line(n)) }
+    }
+
+    fn line(&self, n: u32) -> usize {
+        // Line n of `writers` lies in the layout; 384 and 64 keep it aligned.
+        WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>()
+    }
+
+    /// Makes a writer's line the one that [`Segment::mine`] answers.
+    pub fn take(&mut self, n: u32) {
+        self.mine = self.line(n);
+    }
+
+    /// The line taken, or the first. // HOT
+    #[inline(always)]
+    pub fn mine(&self) -> &Writer {
+        // SAFETY: as in `writer`; only `take` changes it.
+        unsafe { self.shared(self.mine) }
     }
 
     /// The slot bound to a cell; the index is taken modulo their number.

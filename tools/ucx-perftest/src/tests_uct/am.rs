@@ -3,6 +3,7 @@
 
 use uct::api::{Comp, Ep, Iface, Outcome};
 
+use super::mem::Own;
 use super::rig::{CREDIT, Check, MSG, Rig};
 use crate::fail::Failure;
 use crate::link::Side;
@@ -11,13 +12,13 @@ use crate::spec::Layout;
 
 /// The message that is sent, in the process's own memory.
 struct Message {
-    bytes: Vec<u8>,
+    bytes: Own,
     pieces: Vec<usize>,
 }
 
 impl Message {
     fn new<I: Iface>(rig: &Rig<'_, I>) -> Message {
-        let mut bytes = vec![0; rig.spec.size()];
+        let mut bytes = Own::new(rig.spec.size());
         pattern::fill(&mut bytes, 0);
         Message { bytes, pieces: rig.spec.pieces.clone() }
     }
@@ -39,7 +40,7 @@ macro_rules! by_path {
         match $path {
             Layout::Bcopy => $run($rig, |rig: &mut Rig<'_, I>, seq| {
                 message.number(rig, seq);
-                let bytes = message.bytes.as_slice();
+                let bytes = &*message.bytes;
                 rig.post(|ep, _| {
                     let pack = |room: &mut [u8]| {
                         room[..bytes.len()].copy_from_slice(bytes);
@@ -74,7 +75,7 @@ fn short_iov<I: Iface>(rig: &mut Rig<'_, I>, message: &Message) -> Result<(), Fa
     if let [_] = message.pieces[..] {
         return rig.post(|ep, _| ep.am_short_iov(MSG, &[&message.bytes]).map(drop));
     }
-    let mut rest = message.bytes.as_slice();
+    let mut rest = &*message.bytes;
     let mut iov: arrayvec::ArrayVec<&[u8], 64> = arrayvec::ArrayVec::new();
     for len in &message.pieces {
         let (piece, tail) = rest.split_at(*len);

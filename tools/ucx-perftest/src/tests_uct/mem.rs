@@ -2,6 +2,7 @@
 //! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
 //! read and written by atomic accesses, never through a Rust reference.
 
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use uct::api::{AddrBuf, AllocReq, Fill, Iov, Md, Memory};
@@ -9,6 +10,39 @@ use uct::api::{AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 use crate::fail::Failure;
 use crate::pattern;
 use crate::spec::Pages;
+
+/// Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from
+/// somewhere else in a page takes up to a third longer.
+pub struct Own {
+    bytes: Vec<u8>,
+    range: Range<usize>,
+}
+
+impl Own {
+    /// `len` zeros.
+    pub fn new(len: usize) -> Own {
+        let page = rustix::param::page_size();
+        let bytes = vec![0; len + page];
+        let start = bytes.as_ptr().addr().wrapping_neg() & (page - 1);
+        Own { bytes, range: start..start + len }
+    }
+}
+
+impl Deref for Own {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+impl DerefMut for Own {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.range.clone()]
+    }
+}
 
 /// A registered allocation.
 pub struct Room<M: Md> {

@@ -115,6 +115,8 @@ impl Fault {
 
     /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
     pub const ACCESS: Fault = Fault::Device(7);
+    /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
+    pub const NOT_READY: Fault = Fault::Device(10);
 
     /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
     pub const fn of_lane(self) -> bool {

@@ -283,6 +283,11 @@ impl Engine {
         self.peers[peer].features = features;
     }
 
+    /// Sets whether one-sided operations may go by packets.
+    pub fn set_emulation(&mut self, emulation: Emulation) {
+        self.cfg.emulation = emulation;
+    }
+
     /// The next `msg_id` of a peer.
     pub fn due(&self, peer: PeerId) -> u32 {
         self.peers[peer].next_rx

@@ -9,6 +9,7 @@ use crate::rdm::ask::{Emulation, OpError};
 use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
 use crate::rdm::op::Piece;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
+use crate::rdm::peer::Was;
 use crate::rdm::rails::{Striped, Way};
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
@@ -289,6 +290,24 @@ fn far_at(one: &One) -> (Remote, usize) {
     (Remote { addr: 0, key: 0 }, 0)
 }
 
+/// A word for the target found no receive there: the write goes by packets, which wait for the peer as all packets do, and
+/// bring the word themselves. The device may have written the bytes; they are written once more.
+// [M8.10] [M10.5]
+#[cold]
+fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    let to = one.peer;
+    (one.sent, one.state) = (0, OneState::Queued);
+    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    one.go_by_packets();
+    e.stats.rare.not_ready += 1;
+    e.release_regs(w);
+    let peer = &mut e.peers[to];
+    peer.was |= Was::QUEUED;
+    peer.work().sends.push_back(id);
+    e.drive(w, to);
+}
+
 /// The device has ended a part of operation `id`. When the last part has ended, so has the operation.
 pub(in crate::rdm) fn on_end<W: Wire>(
     e: &mut Engine,
@@ -303,6 +322,15 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         return on_piece(e, w, id, part, result);
     }
     let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
+    if result == Err(Fault::NOT_READY) && one.cq_data.is_some() && !one.orphan {
+        return match e.cfg.emulation {
+            Emulation::Allowed => not_ready(e, w, id),
+            Emulation::Refused => {
+                e.finish_one(id, Err(OpError::Emulated));
+                e.release_regs(w);
+            }
+        };
+    }
     if let Err(fault) = result {
         let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(peer, fault) };
         one.failed.get_or_insert(why);

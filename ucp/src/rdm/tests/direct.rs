@@ -5,6 +5,7 @@ use crate::rdm::Engine;
 use crate::rdm::ask::*;
 use crate::rdm::event::Reason;
 use crate::rdm::io::*;
+use crate::rdm::mem::{Access, Region};
 use crate::rdm::op::{Gather, Piece, Scatter};
 use crate::rdm::rma::{GetArgs, PutArgs, RmaRow};
 use crate::rdm::room::{Row, Sync};
@@ -351,6 +352,37 @@ fn a_word_for_the_target_goes_along() {
     assert_eq!(by_packets(5000, whole, 1 << 32, none), long);
     assert_eq!(by_packets(5000, iovs(&[(0, 4000), (4000, 1000)]), 7, none), long);
     assert_eq!(by_packets(5000, whole, 7, Features::UNSOLICITED_WRITE_RECV), long);
+}
+
+// [M8.10]
+/// A word that finds no receive at the target, which the device gives up in the end: neither operation nor peer fails, bytes
+/// and word come by packets. Where these are refused, the operation fails, and the peer does not.
+#[test]
+fn a_word_that_finds_no_receive_comes_by_packets() {
+    for emulation in [Emulation::Allowed, Emulation::Refused] {
+        let mut pair = Pair::new(8000);
+        let (bytes, mut room) = (letter(3, 5000), vec![0; 5000]);
+        // SAFETY: the test keeps `room`, and looks at it when all is over.
+        let region = unsafe { Region::new(room.as_mut_ptr(), room.len(), Access::all()) }.unwrap();
+        let (wire, target) = (pair.net.nodes[1].wire, &mut pair.net.nodes[1].engine);
+        let key = target.add_memory(region).unwrap();
+        assert!(target.name_memory(key, wire, KEY));
+        pair.net.nodes[0].engine.set_emulation(emulation);
+        let remote = Iovs::one(RmaIov { addr: region.addr(), len: 5000, key: KEY });
+        assert!(matches!(pair.put_with_data(&bytes, remote, Some(0xbead)), Started::Pending(_)));
+        let (token, _, _) = pair.device.flying.remove(0);
+        pair.with(|e, w| e.on_sent(w, token, Err(Fault::NOT_READY)));
+        assert_eq!(pair.device.regs, 0);
+        pair.net.settle();
+        let (peer, writer) = (pair.peer, pair.net.peer(1, 0));
+        assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
+        assert!(pair.net.nodes[0].engine.idle(None) && pair.net.nodes[0].engine.quiet());
+        let told = Out::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };
+        let heard = pair.net.outs(1).into_iter().filter(|out| *out == told).count();
+        let result = if emulation == Emulation::Allowed { Ok(()) } else { Err(OpError::Emulated) };
+        assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result }]);
+        assert_eq!((heard, room == bytes), if result.is_ok() { (1, true) } else { (0, false) });
+    }
 }
 
 /// The first piece is with the device when the second one cannot be registered.

@@ -10,6 +10,8 @@
  * put_lat   one write at a time, each ends when the      put_bw    windows of such writes
  *           data are in the target's memory
  * get_lat   one read at a time                           get_bw    windows of reads
+ * put_limit, get_limit: put_bw and get_bw with nothing but the system call by which the software device copies, 1 MiB at a
+ *           time at most: what it can reach
  * fadd      one atomic at a time, on SIZE bytes of 64-bit words; its end brings the old values
  */
 #define _GNU_SOURCE
@@ -21,6 +23,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -59,6 +62,8 @@ static void must(long err, const char *what)
 		exit(1);
 	}
 }
+
+static size_t window(void) { return size < 65536 ? WINDOW : WINDOW / 4; }
 
 /* Takes in completions; at most BATCH. */
 static void poll_cq(void)
@@ -167,8 +172,6 @@ static void ping_pong(uint64_t iters, int first)
 	}
 }
 
-static size_t window(void) { return size < 65536 ? WINDOW : WINDOW / 4; }
-
 static void send_all(uint64_t iters)
 {
 	uint64_t sends = sent, recvs = received;
@@ -255,6 +258,37 @@ static void on_self(void (*post)(size_t slot), uint64_t iters)
 	}
 }
 
+/* Written to: what nobody has written is one page of zeros to the kernel, and cheap to copy. Answers the receive buffer's size. */
+static size_t make_buffers(void)
+{
+	size_t room = window() * (size + 1);
+	send_buf = memset(malloc(size + 1), 1, size + 1);
+	recv_buf = memset(malloc(room), 1, room);
+	return room;
+}
+
+/* Copies windows to or from the other process, as the software device does. */
+static void copy_all(int put, pid_t other, uint64_t iters)
+{
+	enum { PIECE = 1 << 20 };
+	for (uint64_t i = 0; i < iters; i++) {
+		size_t slot = i % window() * size;
+		for (size_t at = 0, n; at < size; at += n) {
+			n = size - at < PIECE ? size - at : PIECE;
+			struct iovec near = { put ? send_buf + at : recv_buf + slot + at, n };
+			struct iovec far = { (char *)theirs.addr + slot + at, n };
+			ssize_t done = put ? process_vm_writev(other, &near, 1, &far, 1, 0)
+					   : process_vm_readv(other, &near, 1, &far, 1, 0);
+			if (done != (ssize_t)n) {
+				perror("bench: copy between processes");
+				exit(1);
+			}
+		}
+	}
+}
+
+static int is_limit(const char *test) { return strstr(test, "_limit") != NULL; }
+
 static void open_all(uint64_t caps)
 {
 	struct fi_info *hints = fi_allocinfo();
@@ -276,10 +310,9 @@ static void open_all(uint64_t caps)
 	must(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind");
 	must(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
 	must(fi_enable(ep), "fi_enable");
-	send_buf = calloc(1, size + 1);
-	recv_buf = calloc(WINDOW, size + 1);
+	size_t room = make_buffers();
 	must(fi_mr_reg(domain, send_buf, size + 1, FI_SEND | FI_WRITE | FI_READ | FI_REMOTE_READ, 0, 1, 0, &send_mr, NULL), "fi_mr_reg");
-	must(fi_mr_reg(domain, recv_buf, WINDOW * (size + 1), FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
+	must(fi_mr_reg(domain, recv_buf, room, FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 2, 0, &recv_mr, NULL), "fi_mr_reg");
 }
 
 static void pin(int core)
@@ -298,9 +331,12 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void pass(const char *test, int first, uint64_t iters)
+static void pass(const char *test, int first, pid_t child, uint64_t iters)
 {
-	if (!strcmp(test, "tag_lat"))
+	if (is_limit(test)) {
+		if (first)
+			copy_all(!strcmp(test, "put_limit"), child, iters);
+	} else if (!strcmp(test, "tag_lat"))
 		ping_pong(iters, first);
 	else if (!strcmp(test, "tag_bw"))
 		first ? send_all(iters) : receive_all(iters);
@@ -316,7 +352,8 @@ static void pass(const char *test, int first, uint64_t iters)
 
 static int known(const char *test)
 {
-	static const char *const tests[] = { "tag_lat", "tag_bw", "put_lat", "put_bw", "get_lat", "get_bw", "fadd" };
+	static const char *const tests[] = { "tag_lat", "tag_bw", "put_lat", "put_bw", "get_lat",
+					   "get_bw", "put_limit", "get_limit", "fadd" };
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
 		if (!strcmp(test, tests[i]))
 			return 1;
@@ -366,22 +403,28 @@ int main(int argc, char **argv)
 	int fd = line[first];
 	close(line[!first]);
 	pin(atoi(argv[first ? 5 : 4]));
-	open_all(strncmp(test, "tag", 3) ? FI_TAGGED | FI_RMA | FI_ATOMIC : FI_TAGGED);
-	must(fi_getname(&ep->fid, mine, &room), "fi_getname");
-	swap(fd, mine, other, ADDRESS);
-	must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
-	uint64_t here[2] = { (uintptr_t)recv_buf, fi_mr_key(recv_mr) };
+	if (is_limit(test)) {
+		make_buffers();
+	} else {
+		open_all(strncmp(test, "tag", 3) ? FI_TAGGED | FI_RMA | FI_ATOMIC : FI_TAGGED);
+		must(fi_getname(&ep->fid, mine, &room), "fi_getname");
+		swap(fd, mine, other, ADDRESS);
+		must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
+	}
+	uint64_t here[2] = { (uintptr_t)recv_buf, recv_mr ? fi_mr_key(recv_mr) : 0 };
 	swap(fd, here, &theirs, sizeof here);
-	pass(test, first, warm);
+	pass(test, first, child, warm);
 	double start = now();
-	pass(test, first, iters);
+	pass(test, first, child, iters);
 	double took = now() - start;
 	/* Nobody goes before the other has everything. */
 	char done = 1;
 	if (write(fd, &done, 1) != 1)
 		return 1;
-	while (recv(fd, &done, 1, MSG_DONTWAIT) != 1)
-		poll_cq();
+	while (recv(fd, &done, 1, MSG_DONTWAIT) != 1) {
+		if (cq)
+			poll_cq();
+	}
 	if (first) {
 		/* Of a ping-pong half a round trip. */
 		double each = took / (double)iters / (strcmp(test, "tag_lat") ? 1 : 2);

@@ -75,14 +75,15 @@ fn window(size: usize) -> usize {
 
 /// Memory that the peer may reach: the program's own, as `bench.c` registers its own.
 pub fn offer(worker: &Worker, size: usize) -> Result<Mem, Failure> {
-    let room: &'static mut [u8] = vec![0; window(size) * size.max(8)].leak();
+    let room: &'static mut [u8] = vec![1; window(size) * size.max(8)].leak();
     // SAFETY: nobody else has a reference to this memory, which is never freed.
     Ok(unsafe { worker.mem_map(room.as_mut_ptr(), room.len(), Access::all()) }?)
 }
 
 impl Runner {
     pub fn new(test: Test, size: usize, side: Side, worker: Worker, ep: Ep, remote: Remote) -> Runner {
-        let (out, back) = (vec![0; size.max(8)].leak(), vec![0; size.max(8) * window(size)]);
+        // Written to, as in `bench.c`.
+        let (out, back) = (vec![1; size.max(8)].leak(), vec![1; size.max(8) * window(size)]);
         Runner { test, size, side, worker, ep, remote, out, back }
     }
 

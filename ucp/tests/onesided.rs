@@ -29,6 +29,13 @@ impl Target {
         Target { pair, mem, rkey, _own: None }
     }
 
+    /// Memory of the program's, by a key that names all that can reach it.
+    fn lent(tls: &str) -> Target {
+        let mut target = Target::packets(tls);
+        target.rkey = target.pair.ab.unpack_rkey(&target.mem.pack_rkey()).unwrap();
+        target
+    }
+
     /// The same, by its packet key alone.
     fn packets(tls: &str) -> Target {
         let mut own = vec![0u64; LEN / 8].into_boxed_slice();
@@ -275,15 +282,14 @@ fn mapped_memory_is_said_to_be() {
 #[test]
 fn the_way_explained_is_the_way_taken() {
     use ucp::select::{RmaOp, RmaVerdict, RmaWay};
-    for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa")] {
+    for t in [Target::packets("posix"), Target::packets("efa"), Target::alloc("efa"), Target::lent("efa")] {
         for len in
-            [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000, 65_535, 65_536]
+            [1, 4000, 8000, 8100, 8827, 8828, 8829, 8860, 8880, 8901, 8904, 8905, 30_000, 65_536, 1_000_000]
         {
             for op in [RmaOp::Put, RmaOp::Get] {
                 let explain = || t.pair.ab.explain_rma(&t.rkey, op, None, len);
                 let before = t.pair.a.stats().asked;
-                let taken =
-                    explain().into_iter().find(|(_, verdict)| *verdict == RmaVerdict::Taken).unwrap().0;
+                let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().way;
                 let mut done: Box<dyn FnMut() -> bool> = match op {
                     RmaOp::Put => {
                         let mut put = t.pair.ab.put(vec![1; len], t.at(0), &t.rkey);
@@ -315,7 +321,7 @@ fn a_long_put_with_data_tells_its_target() {
     use ucp::wire::PktType;
     for (word, row) in [(7, RmaRow::DirectWrite), (7 << 32, RmaRow::LongReadWrite)] {
         let t = Target::alloc("efa");
-        let sent = bytes(8, 300_000);
+        let sent = bytes(8, 900_000);
         let params = RmaParams { cq_data: Some(word), ..RmaParams::default() };
         let mut put = t.pair.ab.put_with(sent.clone(), t.at(5), &t.rkey, &params);
         let mut heard = None;
@@ -325,16 +331,56 @@ fn a_long_put_with_data_tells_its_target() {
         });
         t.holds(5, &sent);
         let heard = heard.map(|heard| (heard.len, heard.cq_data, heard.from));
-        assert_eq!(heard, Some((300_000, word, t.pair.ba.peer())));
+        assert_eq!(heard, Some((900_000, word, t.pair.ba.peer())));
         t.pair.until(|| put.is_done());
         assert_eq!(put.wait().0, Ok(()));
         let stats = (t.pair.a.stats(), t.pair.b.stats());
-        assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 300_000));
+        assert_eq!((stats.0.asked(row).msgs, stats.1.served(row).bytes), (1, 900_000));
         let read = u64::from(row == RmaRow::LongReadWrite);
         assert_eq!((stats.1.tx_pkts[usize::from(PktType::EOR.0)], stats.1.rare.reads), (read, read));
-        let explain = t.pair.ab.explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 300_000);
-        let taken = explain.iter().find(|(_, verdict)| *verdict == ucp::select::RmaVerdict::Taken);
-        assert_eq!(taken.map(|(way, _)| way.name()), Some(row.name()));
+        let explain = t.pair.ab.explain_rma(&t.rkey, ucp::select::RmaOp::Put, Some(word), 900_000);
+        let taken = explain.iter().find(|c| c.verdict == ucp::select::RmaVerdict::Taken);
+        assert_eq!(taken.map(|c| c.way.name()), Some(row.name()));
+    }
+}
+
+/// Short puts and gets of the program's own memory go by packets, which are faster there than the kernel is; a setting, and
+/// strict mode, keep them on the device.
+#[test]
+fn what_packets_do_faster_they_do() {
+    use ucp::select::{RmaOp, RmaVerdict};
+    let t = Target::lent("efa");
+    assert_eq!(t.pair.ab.means(&t.rkey), Means::Rdma);
+    let mut first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
+    t.pair.until(|| first.is_done());
+    t.pair.settle();
+    for op in [RmaOp::Put, RmaOp::Get] {
+        assert_eq!(t.pair.ab.means_of(&t.rkey, op, 8), Means::Emulated);
+        assert_eq!(t.pair.ab.means_of(&t.rkey, op, 1 << 20), Means::Rdma);
+        let ways = t.pair.ab.explain_rma(&t.rkey, op, None, 8);
+        assert!(matches!(ways[1].verdict, RmaVerdict::Slower { ns, best } if ns > best), "{ways:?}");
+    }
+    let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
+    let mut put = t.pair.ab.put_with(vec![3; 8], t.at(80), &t.rkey, &sync);
+    t.pair.until(|| put.is_done());
+    assert_eq!(t.mem.word(80), u64::from_le_bytes([3; 8]));
+    let mut get = t.pair.ab.get(vec![0; 8], t.at(80), &t.rkey);
+    t.pair.until(|| get.is_done());
+    assert_eq!(get.wait().1, [3; 8]);
+    let asked = t.pair.a.stats();
+    let of = |row| asked.asked(row).msgs;
+    assert_eq!((of(ucp::rdm::RmaRow::EagerWrite), of(ucp::rdm::RmaRow::ShortRead)), (1, 1));
+    drop((first, put));
+
+    let source = ucs::config::Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0");
+    for (key, value) in [("UCX_MIN_RDMA_PUT", "0"), ("UCX_EMULATION", "n")] {
+        let context = ucp::Context::configured(source.clone().with(key, value)).unwrap();
+        let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+        let mut own = vec![0u64; 8].into_boxed_slice();
+        // SAFETY: the box outlives the registration and is not used meanwhile.
+        let mem = unsafe { pair.b.mem_map(own.as_mut_ptr().cast(), 64, Access::all()) }.unwrap();
+        let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
+        assert_eq!(pair.ab.means_of(&rkey, RmaOp::Put, 8), Means::Rdma, "{key}");
     }
 }
 

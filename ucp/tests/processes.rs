@@ -155,7 +155,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
     let rkey = ep.unpack_rkey(key).unwrap();
     assert_eq!(ep.means(&rkey), Means::Copied);
     let ways = ep.explain_rma(&rkey, RmaOp::Get, None, LENT);
-    assert_eq!(ways[1], (RmaWay::Copied, RmaVerdict::Taken));
+    assert_eq!((ways[1].way, ways[1].verdict), (RmaWay::Copied, RmaVerdict::Taken));
     let mut got = vec![0; LENT];
     ep.get_blocking(&mut got, addr, &rkey).unwrap();
     assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");

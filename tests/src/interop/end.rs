@@ -113,6 +113,9 @@ impl End {
         }
         if who == Player::Ours {
             command.env("UCX_TLS", "efa");
+            // The matrix has each protocol where libfabric has it, whatever would be faster.
+            let borders = [("READ", "1m"), ("READ_WRITE", "64k"), ("RDMA_PUT", "0"), ("RDMA_GET", "0")];
+            command.envs(borders.map(|(of, from)| (format!("UCX_MIN_{of}"), from)));
         }
         let told = settings.iter().map(|(key, value)| (key, value));
         let started = command.envs(told).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

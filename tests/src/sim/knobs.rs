@@ -64,6 +64,8 @@ pub struct Knobs {
     pub min_read: Option<usize>,
     /// `UCX_MIN_READ_WRITE`, if set.
     pub min_read_write: Option<usize>,
+    /// `UCX_MIN_RDMA_PUT` and `UCX_MIN_RDMA_GET`.
+    pub min_rdma: usize,
     /// `UCX_RUNT_SIZE`.
     pub runt: usize,
     /// `UCX_READ_SEGMENT`.
@@ -142,6 +144,7 @@ impl Knobs {
             rndv,
             min_read,
             min_read_write: *dice.pick(&[None, Some(0), Some(3000)]),
+            min_rdma: *dice.pick(&[0, 0, 3000, usize::MAX]),
             runt: *dice.pick(&[0, 0, 1000, 10_000]),
             segment: *dice.pick(&[1 << 30, 5000, 700]),
             batch: *dice.pick(&[1, 2, 8, 32]),

@@ -7,7 +7,7 @@ use super::letters::Letters;
 use super::rma::{Lent, Shore};
 use std::collections::BTreeMap;
 use ucp::rdm::io::PeerId;
-use ucp::select::Row;
+use ucp::select::{Row, Thresholds};
 use ucp::wire::Features;
 use ucp::{Address, Context, Ep, FlushRequest, Message, RecvRequest, SendRequest, Worker};
 use ucs::config::Source;
@@ -133,11 +133,14 @@ impl Node {
         if let Some(rndv) = knobs.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
         }
-        if let Some(min) = knobs.min_read_write {
-            source.set("UCX_MIN_READ_WRITE", &min.to_string());
-        }
-        if let Some(min_read) = knobs.min_read {
-            source.set("UCX_MIN_READ", &min_read.to_string());
+        // Nor what the machine at hand costs: a seed is the same run on every machine.
+        let libfabric = Thresholds::LIBFABRIC;
+        let mut set = |key, value: Option<usize>| source.set(key, &value.unwrap_or(usize::MAX).to_string());
+        set("UCX_MIN_READ_WRITE", knobs.min_read_write.or(libfabric.min_read_write));
+        set("UCX_MIN_READ", knobs.min_read.or(libfabric.min_read));
+        set("UCX_MIN_RDMA_PUT", Some(knobs.min_rdma));
+        set("UCX_MIN_RDMA_GET", Some(knobs.min_rdma));
+        if knobs.min_read.is_some() {
             source.set("UCX_RUNT_SIZE", &knobs.runt.to_string());
             source.set("UCX_READ_SEGMENT", &knobs.segment.to_string());
         }

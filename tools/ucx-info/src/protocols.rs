@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
-use ucp::select::{AtomicVerdict, Kind, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
+use ucp::select::{AtomicVerdict, Candidate, Kind, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
@@ -62,6 +62,8 @@ struct Range {
     from: usize,
     to: Option<usize>,
     protocol: &'static str,
+    /// What the smallest size is estimated to take, if it is the wire that carries it.
+    nsec: Option<u64>,
     /// Whether the peer's processor has to do it.
     emulated: bool,
     rejected: Vec<Rejected>,
@@ -71,6 +73,8 @@ struct Range {
 #[derive(Serialize)]
 struct Rejected {
     protocol: &'static str,
+    /// What it would take, if it could carry it.
+    nsec: Option<u64>,
     reason: String,
 }
 
@@ -114,12 +118,15 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
     let plain = Rkey::of_key(mem.key());
-    let rma = [
-        rma(&ep, "put", &named, RmaOp::Put),
-        rma(&ep, "get", &named, RmaOp::Get),
-        rma(&ep, "put, packet key", &plain, RmaOp::Put),
-        rma(&ep, "get, packet key", &plain, RmaOp::Get),
-    ];
+    // Memory that the device does not have mapped: what a program registers.
+    let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::of_device_key);
+    let mut all = vec![rma(&ep, "put", &named, RmaOp::Put), rma(&ep, "get", &named, RmaOp::Get)];
+    if let Some(registered) = &registered {
+        all.push(rma(&ep, "put, registered", registered, RmaOp::Put));
+        all.push(rma(&ep, "get, registered", registered, RmaOp::Get));
+    }
+    all.push(rma(&ep, "put, packet key", &plain, RmaOp::Put));
+    all.push(rma(&ep, "get, packet key", &plain, RmaOp::Get));
     let atomics = (0u32..32).filter_map(|n| atomic(&ep, &named, AtomicOp::try_from(n).ok()?)).collect();
     let transports = ep.transports().into_iter().take(1).collect();
     let nics: Vec<String> = ep.rails().into_iter().map(|rail| rail.device).collect();
@@ -130,7 +137,7 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
         nics: if several { nics } else { Vec::new() },
         spread: if several { spread(&ep) } else { Vec::new() },
         operations,
-        rma: rma.into(),
+        rma: all,
         atomics,
     })
 }
@@ -154,25 +161,28 @@ fn meet(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
 fn rma(ep: &Ep, name: &'static str, rkey: &Rkey, op: RmaOp) -> Operation {
     const LONGEST: usize = 1 << 40;
     let ways = |len: usize| ep.explain_rma(rkey, op, None, len);
-    let taken = |len: usize| ways(len).into_iter().find(|w| w.1 == RmaVerdict::Taken).map(|w| w.0);
+    let taken = |len: usize| ways(len).into_iter().find(|c| c.verdict == RmaVerdict::Taken);
     let mut ranges = Vec::new();
     let mut from = 1;
     loop {
-        let way = taken(from);
+        let first = taken(from);
+        let way = first.map(|c| c.way);
+        let taken = |len: usize| taken(len).map(|c| c.way);
         let (mut same, mut other) = (from, LONGEST);
         while taken(other) != way && other - same > 1 {
             let mid = same + (other - same) / 2;
             if taken(mid) == way { same = mid } else { other = mid }
         }
         let last = taken(other) == way;
-        let rejected = ways(from).into_iter().filter(|(_, verdict)| *verdict != RmaVerdict::Taken);
+        let rejected = ways(from).into_iter().filter(|c| c.verdict != RmaVerdict::Taken);
         ranges.push(Range {
             from,
             to: (!last).then_some(same),
             protocol: way.map_or("refused", RmaWay::name),
+            nsec: first.and_then(|c| c.ns),
             emulated: matches!(way, Some(RmaWay::Row(row)) if row.is_emulated()),
             rejected: rejected
-                .map(|(way, verdict)| Rejected { protocol: way.name(), reason: verdict.to_string() })
+                .map(|c| Rejected { protocol: c.way.name(), nsec: c.ns, reason: c.verdict.to_string() })
                 .collect(),
         });
         if last {
@@ -193,7 +203,9 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
             ty: format!("{ty:?}").to_lowercase(),
             way,
             emulated: way == Some(WAYS[2]),
-            rejected: of(false).map(|(n, v)| Rejected { protocol: n, reason: v.to_string() }).collect(),
+            rejected: of(false)
+                .map(|(n, v)| Rejected { protocol: n, nsec: None, reason: v.to_string() })
+                .collect(),
         })
     };
     let types: Vec<AtomicWay> = (0u32..32).filter_map(|n| way(&Datatype::try_from(n).ok()?)).collect();
@@ -212,17 +224,19 @@ fn spread(ep: &Ep) -> Vec<Spread> {
 }
 
 fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
-    let range = |r: ucp::select::Range| Range {
-        from: r.from,
-        to: (r.to < usize::MAX).then_some(r.to),
-        protocol: r.row.name(),
-        emulated: false,
-        rejected: ep
-            .explain(kind, sync, r.from)
-            .iter()
-            .filter(|c| c.verdict != Verdict::Taken)
-            .map(|c| Rejected { protocol: c.row.name(), reason: c.verdict.to_string() })
-            .collect(),
+    let range = |r: ucp::select::Range| {
+        let (taken, others): (Vec<Candidate>, Vec<Candidate>) =
+            ep.explain(kind, sync, r.from).into_iter().partition(|c| c.verdict == Verdict::Taken);
+        let rejected =
+            |c: &Candidate| Rejected { protocol: c.row.name(), nsec: c.ns, reason: c.verdict.to_string() };
+        Range {
+            from: r.from,
+            to: (r.to < usize::MAX).then_some(r.to),
+            protocol: r.row.name(),
+            nsec: taken.first().and_then(|c| c.ns),
+            emulated: false,
+            rejected: others.iter().map(rejected).collect(),
+        }
     };
     Operation { name, ranges: ep.table(kind, sync).ranges().map(range).collect() }
 }
@@ -269,7 +283,9 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
         for range in &op.ranges {
             let to = range.to.map_or("inf".into(), short_bytes);
             let how = if range.emulated { ", by the peer's processor" } else { "" };
-            writeln!(out, "# {:>21}: {}..{to} bytes: {} taken{how}", op.name, range.from, range.protocol)?;
+            let cost = range.nsec.map_or(String::new(), |nsec| format!(", {nsec} ns"));
+            let (from, name) = (range.from, range.protocol);
+            writeln!(out, "# {:>21}: {from}..{to} bytes: {name} taken{how}{cost}", op.name)?;
             for r in &range.rejected {
                 writeln!(out, "# {:>21}  {:>10}: {}", "", r.protocol, r.reason)?;
             }
@@ -319,6 +335,9 @@ mod tests {
         assert!(posix.contains("packets: possible, but asks more of the target"), "{posix}");
         let efa = find("efa", "y");
         assert!(efa.contains("put: 1..<direct_write>..(inf)"), "{efa}");
+        assert!(efa.contains("put, registered: 1..<eager_write>.."), "{efa}");
+        assert!(efa.contains("..<direct_write>..(inf)\n"), "{efa}");
+        assert!(efa.contains("direct_write: slower: "), "{efa}");
         assert!(efa.contains("put, packet key: 1..<eager_write>.."), "{efa}");
         assert!(efa.contains(" taken, by the peer's processor"), "{efa}");
         assert!(efa.contains("device: no device of this transport computes"), "{efa}");

@@ -18,16 +18,21 @@ ucs::config_table! {
         /// Length from which a message is announced and then pulled in windows (long-CTS) instead of pushed.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
         /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
-        /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE).
-        pub max_medium: usize = "64k", key "MAX_MEDIUM", unit "bytes";
+        /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: at most 64k, and no longer than that is the cheapest.
+        pub max_medium: ucs::config::Auto<usize> = "auto", key "MAX_MEDIUM", unit "bytes";
         /// Length from which the receiver reads a message out of the sender's memory, where both ends can
-        /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never.
-        pub min_read: usize = "1m", key "MIN_READ", unit "bytes";
+        /// (libfabric: FI_EFA_INTER_MIN_READ_MESSAGE_SIZE). inf: never. auto: where it is the cheapest.
+        pub min_read: ucs::config::Auto<usize> = "auto", key "MIN_READ", unit "bytes";
         /// Bytes of such a message that travel in packets meanwhile; 0: none (libfabric: FI_EFA_RUNT_SIZE).
         pub runt_size: usize = "0", key "RUNT_SIZE", unit "bytes";
         /// Length from which the target reads a put that the device does not do by itself, where both ends can
-        /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never.
-        pub min_read_write: usize = "64k", key "MIN_READ_WRITE", unit "bytes";
+        /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: where it is the cheapest.
+        pub min_read_write: ucs::config::Auto<usize> = "auto", key "MIN_READ_WRITE", unit "bytes";
+        /// Length from which the device does a put by itself, where it can; shorter ones go by packets. 0: always.
+        /// inf: never. auto: where it is cheaper, the time of the peer's processor included.
+        pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
+        /// The same of a get.
+        pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
         /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
         pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
         /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes

@@ -15,6 +15,7 @@ use super::Worker;
 use super::config::{Config, choose, choose_beside};
 use super::core::Core;
 use super::report::Dump;
+use super::tables::Selection;
 
 /// What workers have in common: configuration, transports and devices.
 ///
@@ -90,10 +91,12 @@ impl Context {
             )));
         }
         let limits = Thresholds {
-            medium_max: self.config.max_medium,
+            medium_max: self.config.max_medium.given(),
             rndv_thresh: self.config.rndv_thresh.given(),
-            min_read: self.config.min_read,
-            min_read_write: self.config.min_read_write,
+            min_read: self.config.min_read.given(),
+            min_read_write: self.config.min_read_write.given(),
+            min_rdma_put: self.config.min_rdma_put.given(),
+            min_rdma_get: self.config.min_rdma_get.given(),
             runt_size: self.config.runt_size,
         };
         let mut engine = Engine::new(EngineConfig {
@@ -140,7 +143,10 @@ impl Context {
         let events = event_set(&lanes);
         let dump =
             Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
-        let core = Core::new(engine, lanes, self.config.progress_batch, self.config.keepalive, dump);
+        let attrs = lanes.iter().map(|lane| lane.iface.attr());
+        let selection = Selection::new(attrs);
+        let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
+        let core = Core::new(engine, lanes, batch, keepalive, (selection, dump));
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }

@@ -23,6 +23,7 @@ use super::multi::Multis;
 use super::report::{Dump, Report};
 use super::request::{Act, Ended, Requests, Role};
 use super::stream::{OF_STREAM, Streams};
+use super::tables::Selection;
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub alive: Alive,
     /// Writes of peers that came with data for us, until somebody asks.
     pub written: RemoteWrites,
+    /// Protocols by size, as made so far.
+    pub selection: Selection,
     dump: Option<Dump>,
     now: Nanos,
     calls: u32,
@@ -66,7 +69,7 @@ impl Core {
         lanes: Vec<Lane>,
         batch: usize,
         keepalive: Duration,
-        dump: Option<Dump>,
+        (selection, dump): (Selection, Option<Dump>),
     ) -> Self {
         let now = Monotonic.now();
         Core {
@@ -84,6 +87,7 @@ impl Core {
             batch,
             alive: Alive::new(keepalive, now),
             written: RemoteWrites::default(),
+            selection,
             dump,
             now,
             calls: 0,

@@ -12,13 +12,14 @@ use uct::api::Iface as _;
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
-use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, Row, Sync, Table, WireCaps, explain};
+use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, explain};
 
 use super::buf::Held;
 use super::core::Core;
 use super::op::{FlushRequest, SendRequest};
 use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
+use super::tables::{Tables, keys, table_index};
 use super::{Address, ConnectError, Error, IoBuf, Worker};
 use crate::wire::Class;
 
@@ -90,8 +91,8 @@ pub(crate) struct EpState {
     reach: Option<Reach>,
     /// Further lanes of the peer, for long transfers.
     rails: Rails,
-    /// Protocol by size: see [`table_index`].
-    tables: [Table; 8],
+    /// Protocol by size.
+    tables: Rc<Tables>,
     /// Why nothing can be sent, if so: closed, or failed.
     refusal: Cell<Option<Error>>,
     errors: RefCell<ErrorMode>,
@@ -124,24 +125,6 @@ impl EpState {
             call(error);
         }
     }
-}
-
-fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
-    usize::from(kind == Kind::Untagged)
-        | usize::from(sync == Sync::Yes) << 1
-        | usize::from(cq_data == CqData::Yes) << 2
-}
-
-fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
-    let mut all = [Key::new(Kind::Tagged, Sync::No, wire, peer); 8];
-    for kind in [Kind::Tagged, Kind::Untagged] {
-        for sync in [Sync::No, Sync::Yes] {
-            for cq_data in [CqData::No, CqData::Yes] {
-                all[table_index(kind, sync, cq_data)] = Key { kind, sync, cq_data, ..all[0] };
-            }
-        }
-    }
-    all
 }
 
 impl Worker {
@@ -196,9 +179,7 @@ impl Worker {
         (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Option<Reach>),
         params: EpParams,
     ) -> Ep {
-        let wire = core.wire_caps(peer);
-        // The header before the handshake is the longest: sizes chosen for it always fit.
-        let tables = keys(wire, PeerCaps::default()).map(|key| Table::new(&key, self.limits()));
+        let tables = core.tables(peer, self.limits());
         let state = Rc::new(EpState {
             peer,
             lanes,
@@ -265,7 +246,13 @@ impl Ep {
 
     /// Protocol by size for messages of this kind.
     pub fn table(&self, kind: Kind, sync: Sync) -> Table {
-        self.state.tables[table_index(kind, sync, CqData::No)]
+        self.state.tables.send[table_index(kind, sync, CqData::No)]
+    }
+
+    /// Protocol by size for puts and gets. // HOT
+    #[inline]
+    pub(crate) fn rma_tables(&self) -> &RmaTables {
+        &self.state.tables.rma
     }
 
     fn key(&self, kind: Kind, sync: Sync) -> Key {
@@ -294,7 +281,7 @@ impl Ep {
             if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
             if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
         );
-        let row = self.state.tables[table_index(kind, params.sync, cq)].pick(len);
+        let row = self.state.tables.send[table_index(kind, params.sync, cq)].pick(len);
         // SAFETY: this function's contract is that of `begin`.
         unsafe { self.begin(buf, len, row, Class::Message, params) }
     }
@@ -364,7 +351,7 @@ impl Ep {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
-        let row = self.state.tables[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(len);
+        let row = self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(len);
         let params = SendParams { tag: Some(tag), ..SendParams::default() };
         // SAFETY: this function's contract is that of `begin`.
         unsafe { self.begin(buf, len, row, class, &params) }
@@ -472,13 +459,6 @@ impl Ep {
 }
 
 impl super::core::Core {
-    /// What selection wants to know of the wire to a peer.
-    fn wire_caps(&self, peer: PeerId) -> WireCaps {
-        let mtu = self.paths.get(peer).map_or(0, |path| path.mtu());
-        let reads = self.engine.peer_info(peer).is_some_and(|view| view.rdma.read > 0);
-        WireCaps { mtu, reads: if reads { Reads::Yes } else { Reads::No } }
-    }
-
     /// Ends the unfinished operations to a peer with an error.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();

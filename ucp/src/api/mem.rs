@@ -5,11 +5,12 @@
 
 use std::collections::VecDeque;
 
-use uct::api::{Access as WireAccess, AllocReq, Iface as _, Md as _, Memory as _};
+use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
 
 use crate::lane::{self, LaneIdx, connid};
 use crate::rdm::io::PeerId;
 use crate::rdm::{Access, MemKey, Region};
+use crate::select::Place;
 
 use super::Worker;
 use super::rkey::Packer;
@@ -178,13 +179,15 @@ impl Mem {
         for (at, mem) in &self.regs {
             let lane = &core.lanes[usize::from(at.0)];
             if let Ok(key) = lane.iface.md().pack_rkey(mem) {
-                packer.lane(connid(&lane.raw), &key, lane.iface.md().word_key(mem).ok());
+                let own = mem.method() == Some(AllocMethod::Md);
+                let place = if own { Place::Own } else { Place::Other };
+                packer.lane(connid(&lane.raw), &key, lane.iface.md().word_key(mem).ok(), place);
             }
         }
         if let Some(mem) = &self.beside
             && let Some((connid, key)) = core.beside.as_ref().and_then(|beside| beside.key(mem))
         {
-            packer.lane(connid, &key, None);
+            packer.lane(connid, &key, None, Place::Other);
         }
         packer.finish()
     }

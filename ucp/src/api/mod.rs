@@ -23,6 +23,7 @@ mod rkey;
 mod rma;
 mod scope;
 mod stream;
+mod tables;
 mod worker;
 
 pub(crate) use address::Entry;

@@ -5,6 +5,7 @@ use uct::api::{Iface as _, Md as _};
 
 use crate::lane;
 use crate::rdm::{Access, RailKeys};
+use crate::select::Place;
 
 use super::Ep;
 
@@ -13,8 +14,15 @@ const MAGIC: [u8; 4] = *b"UCRK";
 const VERSION: u8 = 1;
 /// Stands for the number of a device that does not know the memory.
 const NO_WORD: u64 = u64::MAX;
-/// Magic, version, access, number of lanes, reserved, key, address, length.
+/// Magic, version, access, number of lanes, which of them allocated the memory, key, address, length.
 const HEADER: usize = 32;
+/// Where it says which lanes allocated the memory: a bit for each of the first eight.
+const OWN: usize = 7;
+
+/// The bit of lane number `nth`; of those without one nothing is said.
+fn own_bit(nth: usize) -> u8 {
+    1u8.checked_shl(nth as u32).unwrap_or(0)
+}
 
 /// Memory of a peer, to be read, written or computed on by endpoints to that peer.
 pub struct Rkey {
@@ -29,6 +37,8 @@ pub struct Rkey {
     pub(crate) beside: Option<lane::Rkey>,
     /// The number by which the peer's device knows it.
     device: Option<u64>,
+    /// Whether the peer's device allocated it.
+    place: Place,
     /// The same on the peer's further lanes.
     pub(crate) rails: RailKeys,
     /// Fewest bytes that may go over those.
@@ -67,9 +77,12 @@ impl Packer {
     }
 
     /// Adds the key of the lane that its peers know by `connid`.
-    /// `word` is the number by which its device knows the memory.
-    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>) {
+    /// `word` is the number by which its device knows the memory, `place` whether it allocated that.
+    pub(crate) fn lane(&mut self, connid: u32, key: &[u8], word: Option<u64>, place: Place) {
         let Ok(len) = u16::try_from(key.len()) else { return };
+        if place == Place::Own {
+            self.0[OWN] |= own_bit(usize::from(self.0[6]));
+        }
         self.0[6] += 1;
         self.0.extend_from_slice(&connid.to_le_bytes());
         self.0.extend_from_slice(&len.to_le_bytes());
@@ -90,6 +103,8 @@ pub(crate) struct Parts<'a> {
     access: Access,
     /// Connid, key and device's number of each lane.
     pub lanes: Vec<(u32, &'a [u8], Option<u64>)>,
+    /// Lanes that allocated it.
+    own: u8,
 }
 
 fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
@@ -113,7 +128,7 @@ fn read(bytes: &[u8]) -> Result<Parts<'_>, RkeyError> {
         rest = tail;
     }
     let access = Access::from_bits_truncate(header[5]);
-    Ok(Parts { key: word(8), addr: word(16), len: word(24), access, lanes })
+    Ok(Parts { key: word(8), addr: word(16), len: word(24), access, lanes, own: header[OWN] })
 }
 
 impl Ep {
@@ -123,7 +138,12 @@ impl Ep {
         let parts = read(packed)?;
         let core = self.worker().core();
         let connid = core.engine.peer_info(self.peer()).map(|peer| peer.addr.connid);
-        let own = parts.lanes.iter().find(|(id, ..)| Some(*id) == connid);
+        let at = parts.lanes.iter().position(|(id, ..)| Some(*id) == connid);
+        let place = match at {
+            Some(nth) if parts.own & own_bit(nth) != 0 => Place::Own,
+            _ => Place::Other,
+        };
+        let own = at.map(|nth| &parts.lanes[nth]);
         let lane = own.and_then(|(_, key, _)| {
             let lane = &core.lanes[usize::from(self.lane()?.0)];
             let unpacked = lane.iface.md().unpack_rkey(key);
@@ -140,7 +160,7 @@ impl Ep {
         };
         let rail_from = core.rail_from(&rails);
         let Parts { key, addr, len, access, .. } = parts;
-        Ok(Rkey { key, addr, len, access, lane, beside, device, rails, rail_from })
+        Ok(Rkey { key, addr, len, access, lane, beside, device, place, rails, rail_from })
     }
 }
 
@@ -149,7 +169,8 @@ impl Rkey {
     pub fn of_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, beside, device) = (None, None, None);
-        Rkey { key, addr: 0, len: u64::MAX, access, lane, beside, device, rails, rail_from: u64::MAX }
+        let (place, rail_from) = (Place::Other, u64::MAX);
+        Rkey { key, addr: 0, len: u64::MAX, access, lane, beside, device, place, rails, rail_from }
     }
 
     /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
@@ -172,6 +193,12 @@ impl Rkey {
     #[inline]
     pub(crate) fn device(&self) -> Option<u64> {
         self.device
+    }
+
+    /// Which memory of the device's it is.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.place
     }
 
     /// Whether `len` bytes at `remote` are inside, and `need` is allowed. // HOT
@@ -201,12 +228,13 @@ mod tests {
     #[test]
     fn what_is_packed_is_read() {
         let mut packer = Packer::new(7, 0x1000, 64, Access::READ | Access::ATOMIC);
-        packer.lane(5, b"posix", None);
-        packer.lane(6, b"", Some(9));
+        packer.lane(5, b"posix", None, Place::Other);
+        packer.lane(6, b"", Some(9), Place::Own);
         let bytes = packer.finish();
         let parts = read(&bytes).unwrap();
         assert_eq!((parts.key, parts.addr, parts.len), (7, 0x1000, 64));
         assert_eq!(parts.access, Access::READ | Access::ATOMIC);
+        assert_eq!(parts.own, 0b10);
         assert_eq!(parts.lanes, [(5, &b"posix"[..], None), (6, &b""[..], Some(9))]);
         for len in 0..bytes.len() {
             assert!(read(&bytes[..len]).is_err());

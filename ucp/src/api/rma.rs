@@ -8,7 +8,7 @@
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
-use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, OrderKind, Refused, Sent};
+use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, Refused, Sent};
 
 use crate::lane;
 use crate::rdm::quirks::direct_write;
@@ -17,7 +17,10 @@ use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf,
     Started as EngineStarted,
 };
-use crate::select::{Known, ReqHdr, RmaKey, RmaOp, RmaWays, Sync, explain_rma, put_row};
+use crate::select::rma::acknowledges;
+use crate::select::{
+    ByDevice, Known, Place, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, explain_rma,
+};
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
 use super::buf::Held;
@@ -79,7 +82,9 @@ impl Means {
 }
 
 impl Ep {
-    /// How put and get on memory of this key are carried out.
+    /// Who can carry out puts and gets on memory of this key at best. Where that is the device, those that are cheaper by
+    /// packets are asked of the peer's processor all the same, unless `UCX_EMULATION=n` or `UCX_MIN_RDMA_PUT` and
+    /// `UCX_MIN_RDMA_GET` keep them from it: [`Ep::means_of`].
     pub fn means(&self, rkey: &Rkey) -> Means {
         let core = self.worker().core();
         let rdma = core.engine.rdma(self.peer());
@@ -94,27 +99,45 @@ impl Ep {
         }
     }
 
+    /// How a put or get of `len` bytes is carried out.
+    pub fn means_of(&self, rkey: &Rkey, op: RmaOp, len: usize) -> Means {
+        let ways = self.explain_rma(rkey, op, None, len);
+        let taken = ways.iter().find(|candidate| candidate.verdict == RmaVerdict::Taken);
+        match taken.map(|candidate| candidate.way) {
+            Some(RmaWay::Mapped) => Means::Mapped,
+            Some(RmaWay::Copied) => Means::Copied,
+            Some(RmaWay::Row(row)) if !row.is_emulated() => Means::Rdma,
+            _ => Means::Emulated,
+        }
+    }
+
     /// How a put or get of `len` bytes would go, and why each other way is not taken.
     pub fn explain_rma(&self, rkey: &Rkey, op: RmaOp, cq_data: Option<u64>, len: usize) -> RmaWays {
+        self.explain_put(rkey, (op, Sync::No), cq_data, len)
+    }
+
+    /// The same of a put that is complete when `sync` says, or of a get.
+    pub fn explain_put(
+        &self,
+        rkey: &Rkey,
+        (op, sync): (RmaOp, Sync),
+        cq_data: Option<u64>,
+        len: usize,
+    ) -> RmaWays {
         let known = match self.means(rkey) {
             Means::Mapped => Known::Mapped,
             Means::Copied => Known::Copied,
-            Means::Rdma => Known::Device,
-            Means::Emulated => Known::Packets,
+            _ if rkey.device().is_some() => Known::Device(rkey.place()),
+            _ => Known::Packets,
         };
         let core = self.worker().core();
-        let mtu = core.paths.get(self.peer()).map_or(0, |path| path.mtu());
         let peer = core.engine.peer_info(self.peer());
         let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
         let features = peer.and_then(|peer| peer.features);
-        let min_read_write = self.worker().limits().min_read_write;
-        let ordered = self
-            .lane()
-            .is_some_and(|lane| core.lanes[usize::from(lane.0)].iface.attr().order == OrderKind::Ordered);
-        let rdma = core.engine.rdma(self.peer());
-        let emulation = core.engine.emulation();
-        let key = RmaKey { op, known, cq_data, rdma, mtu, hdr, features, min_read_write, ordered, emulation };
-        explain_rma(&key, len)
+        let wire = core.rma_wire(self.peer());
+        let limits = *self.worker().limits();
+        let key = RmaKey { op, sync, known, cq_data, wire, limits, hdr, features };
+        explain_rma(&key, self.rma_tables(), len)
     }
 
     /// Whether the memory is mapped here, so that the lane does everything within the call.
@@ -179,10 +202,12 @@ impl Ep {
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Gather::one(unsafe { SendBuf::new(buf, len) });
-        let (row, key) = match rkey.device() {
-            Some(key) if core.may_write(self, len, params) => (RmaRow::DirectWrite, key),
-            _ => (put_row(self.worker().limits(), len), rkey.key),
+        let device = match rkey.device() {
+            Some(_) => core.may_write(self, rkey.place(), len, params),
+            None => ByDevice::No,
         };
+        let row = self.rma_tables().put(device, params.sync, len);
+        let key = rkey.device().filter(|_| row == RmaRow::DirectWrite).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
         let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
         core.put(self, local, iov, (row, rails), params)
@@ -209,9 +234,11 @@ impl Ep {
             }
         }
         let one = local.len() == 1 && remote.len() == 1 || params.cq_data.is_none();
-        let direct = one && self.worker().core().may_write(self, gather.len(), params);
-        let (remote, direct) = pieces(remote, Access::WRITE, direct)?;
-        let by_packets = put_row(self.worker().limits(), gather.len());
+        let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
+        let device = self.worker().core().may_write(self, place, gather.len(), params);
+        let row = self.rma_tables().put(device, params.sync, gather.len());
+        let (remote, direct) = pieces(remote, Access::WRITE, one && row == RmaRow::DirectWrite)?;
+        let by_packets = self.rma_tables().put(ByDevice::No, params.sync, gather.len());
         let row = if direct { RmaRow::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, (row, None), params)
     }
@@ -246,10 +273,9 @@ impl Ep {
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let local = Scatter::one(unsafe { RecvBuf::new(buf, len) });
-        let (row, key) = match rkey.device() {
-            Some(key) => (RmaRow::DirectRead, key),
-            None => (RmaRow::ShortRead, rkey.key),
-        };
+        let device = rkey.device().map_or(ByDevice::No, |_| ByDevice::Also(rkey.place()));
+        let row = self.rma_tables().get(device, len);
+        let key = rkey.device().filter(|_| row == RmaRow::DirectRead).unwrap_or(rkey.key);
         let iov = Iovs::one(RmaIov { addr: remote, len: len as u64, key });
         let rails = (len as u64 >= rkey.rail_from).then_some(&rkey.rails);
         core.get(self, local, iov, (row, rails), params)
@@ -275,7 +301,9 @@ impl Ep {
                 return Err(Error::Invalid);
             }
         }
-        let (remote, direct) = pieces(remote, Access::READ, true)?;
+        let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
+        let row = self.rma_tables().get(ByDevice::Also(place), scatter.len());
+        let (remote, direct) = pieces(remote, Access::READ, row == RmaRow::DirectRead)?;
         let row = if direct { RmaRow::DirectRead } else { RmaRow::ShortRead };
         self.worker().core().get(self, scatter, remote, (row, None), params)
     }
@@ -377,11 +405,15 @@ impl Worker {
 }
 
 impl Core {
-    /// Whether the device may carry a put to memory that it knows. // HOT
+    /// Whether the device may carry a put to memory that it knows, and whether packets may as well. // HOT
     #[inline]
-    fn may_write(&self, ep: &Ep, len: usize, p: &RmaParams) -> bool {
+    fn may_write(&self, ep: &Ep, place: Place, len: usize, p: &RmaParams) -> ByDevice {
         let (rdma, features) = (self.engine.rdma(ep.peer()), self.engine.features(ep.peer()));
-        direct_write(rdma, features, len as u64, p.cq_data).is_ok()
+        match direct_write(rdma, features, len as u64, p.cq_data) {
+            Err(_) => ByDevice::No,
+            Ok(()) if p.cq_data.is_some() || !acknowledges(features) => ByDevice::Only,
+            Ok(()) => ByDevice::Also(place),
+        }
     }
 
     fn put(

@@ -79,6 +79,9 @@ impl RmaRow {
     }
 }
 
+/// Longest stretch that is copied rather than registered for the device, if the wire has buffers for it, bytes.
+pub const COPIED: usize = 8192;
+
 /// How far a wire keeps the order of packets of one sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {

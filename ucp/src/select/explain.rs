@@ -1,10 +1,11 @@
-//! Why a size goes the way it goes: each candidate with its verdict, as data for tools to print.
-//! Must agree with `table.rs`; a test holds them together.
+//! Why a size goes the way it goes: each candidate with its cost and verdict, as data for tools to print.
+//! Asks the same offers as the table, so that the two agree; a test holds them together.
 
 use std::fmt;
 
+use super::cost;
 use super::key::{Key, Reads};
-use super::rules::{Thresholds, capacity};
+use super::rules::{Thresholds, capacity, curve, offers, rows};
 use super::table::Table;
 use crate::rdm::room::{Row, Sync};
 
@@ -18,6 +19,8 @@ pub enum Verdict {
         /// Most bytes it can carry.
         max: usize,
     },
+    /// It fits one packet, so it goes in one.
+    OnePacket,
     /// Above the size up to which messages are sent without asking.
     AboveLimit {
         /// That size.
@@ -32,16 +35,21 @@ pub enum Verdict {
         /// That size.
         min: usize,
     },
-    /// Long enough to be read: one copy less.
-    ReadInstead,
+    /// A setting, named here, wants another way for this size.
+    Setting(&'static str),
     /// No head is configured to travel in packets.
     NoRunt,
     /// A head in packets does not go with a completion at the receiver.
     NotSync,
-    /// The head in packets gets the reading going sooner.
+    /// A head is configured to travel in packets.
     RuntInstead,
-    /// Possible, but the candidate before it needs fewer packets or fewer turns.
-    Dearer,
+    /// Possible, but the one taken is faster.
+    Slower {
+        /// What it would take, ns.
+        ns: u64,
+        /// What the one taken takes, ns.
+        best: u64,
+    },
 }
 
 impl fmt::Display for Verdict {
@@ -49,15 +57,16 @@ impl fmt::Display for Verdict {
         match self {
             Verdict::Taken => f.write_str("taken"),
             Verdict::TooLong { max } => write!(f, "one packet carries at most {max} bytes"),
+            Verdict::OnePacket => f.write_str("not needed: one packet carries it"),
             Verdict::AboveLimit { max } => write!(f, "only up to {max} bytes without asking the receiver"),
             Verdict::NoReadHere => f.write_str("the wire has no RDMA read"),
             Verdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
             Verdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ)"),
-            Verdict::ReadInstead => f.write_str("possible, but reading in place saves a copy"),
+            Verdict::Setting(key) => write!(f, "{key} wants another way for this size"),
             Verdict::NoRunt => f.write_str("no bytes travel ahead of the read (UCX_RUNT_SIZE)"),
             Verdict::NotSync => f.write_str("not for sends that end at the receiver"),
-            Verdict::RuntInstead => f.write_str("possible, but part of the message can travel at once"),
-            Verdict::Dearer => f.write_str("possible, but needs more packets or a turn more"),
+            Verdict::RuntInstead => f.write_str("part of the message travels at once (UCX_RUNT_SIZE)"),
+            Verdict::Slower { ns, best } => write!(f, "slower: {ns} ns, {best} ns best"),
         }
     }
 }
@@ -67,71 +76,57 @@ impl fmt::Display for Verdict {
 pub struct Candidate {
     /// The protocol.
     pub row: Row,
+    /// What the cost model says it would take, ns; `None` if it cannot carry the message at all.
+    pub ns: Option<u64>,
     /// Taken, or why not.
     pub verdict: Verdict,
 }
 
-/// All candidates for a message of `len` bytes, in the order they are tried; exactly one is taken.
+/// All candidates for a message of `len` bytes; exactly one is taken.
 pub fn explain(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
-    let rows = [Row::Eager, Row::Medium, Row::LongCts].map(|row| row.with(key.sync));
-    let [eager, medium, long] = rows;
-    [eager, medium, long, Row::LongRead, Row::RuntRead].map(|row| {
-        let verdict = match row {
+    let offers = offers(key, limits);
+    let offered = |row| offers.iter().any(|o| o.row == row && cost::at(&o.curve, len).is_some());
+    let ns = |row| cost::at(&curve(key, limits, row, (0, usize::MAX)), len).map(|ns| ns as u64);
+    let best = ns(taken).unwrap_or(0);
+    rows(key.sync).map(|row| {
+        let impossible = never(key, limits, row, len);
+        let verdict = match impossible {
             _ if row == taken => Verdict::Taken,
-            Row::Eager | Row::DcEager => Verdict::TooLong { max: capacity(key, row) },
-            Row::LongRead | Row::RuntRead => not_read(key, limits, len, taken, row),
-            _ if matches!(taken, Row::LongRead | Row::RuntRead) => Verdict::ReadInstead,
-            Row::Medium | Row::DcMedium if taken == long => {
-                Verdict::AboveLimit { max: limits.medium_limit() }
-            }
-            _ => Verdict::Dearer,
+            Some(why) => why,
+            None if offered(row) => Verdict::Slower { ns: ns(row).unwrap_or(best), best },
+            None => not_wanted(limits, row, len),
         };
-        Candidate { row, verdict }
+        Candidate { row, ns: if impossible.is_none() { ns(row) } else { None }, verdict }
     })
 }
 
-/// Why a message is not read by `row`.
-fn not_read(key: &Key, limits: &Thresholds, len: usize, taken: Row, row: Row) -> Verdict {
-    if key.wire.reads != Reads::Yes {
-        Verdict::NoReadHere
-    } else if key.peer.reads == Reads::No {
-        Verdict::NoReadThere
-    } else if row == Row::RuntRead && limits.runt_size == 0 {
-        Verdict::NoRunt
-    } else if row == Row::RuntRead && key.sync == Sync::Yes {
-        Verdict::NotSync
-    } else if len < limits.min_read {
-        Verdict::BelowRead { min: limits.min_read }
-    } else if taken == Row::RuntRead {
-        Verdict::RuntInstead
-    } else {
-        Verdict::Dearer
+/// Why a row cannot carry a message, whatever it costs and whatever a user wants.
+fn never(key: &Key, limits: &Thresholds, row: Row, len: usize) -> Option<Verdict> {
+    let eager = capacity(key, Row::Eager.with(key.sync));
+    let fits = (len <= eager).then_some(Verdict::OnePacket);
+    match row.plain() {
+        Row::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
+        Row::Medium | Row::LongCts => fits,
+        _ if key.wire.reads != Reads::Yes => Some(Verdict::NoReadHere),
+        _ if key.peer.reads == Reads::No => Some(Verdict::NoReadThere),
+        Row::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
+        Row::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
+        _ => fits,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::{Kind, PeerCaps, WireCaps};
-    use super::*;
-
-    #[test]
-    fn one_is_taken_and_it_is_the_tables() {
-        let key =
-            Key::new(Kind::Tagged, Sync::Yes, WireCaps { mtu: 4096, reads: Reads::Yes }, PeerCaps::default());
-        let limits = Thresholds::default();
-        for len in [0, 1, 4032, 4033, 65536, 65537, 1 << 20, usize::MAX] {
-            let taken: Vec<Row> = explain(&key, &limits, len)
-                .iter()
-                .filter(|c| c.verdict == Verdict::Taken)
-                .map(|c| c.row)
-                .collect();
-            assert_eq!(taken, [Table::new(&key, &limits).pick(len)], "{len}");
-        }
-        assert_eq!(explain(&key, &limits, 5000)[0].verdict, Verdict::TooLong { max: 4032 });
-        assert_eq!(explain(&key, &limits, 70000)[3].verdict, Verdict::BelowRead { min: 1 << 20 });
-        assert_eq!(explain(&key, &limits, 1 << 20)[3].verdict, Verdict::Taken);
-        assert_eq!(explain(&key, &limits, 1 << 20)[4].verdict, Verdict::NoRunt);
-        assert_eq!(explain(&key, &limits, 70000)[1].verdict, Verdict::AboveLimit { max: 65536 });
+/// Why a row that could carry a message is not offered for it.
+fn not_wanted(limits: &Thresholds, row: Row, len: usize) -> Verdict {
+    let reads = limits.min_read.is_some_and(|from| len >= from);
+    match row {
+        Row::LongRead | Row::RuntRead => match limits.min_read {
+            Some(min) if len < min => Verdict::BelowRead { min },
+            None if limits.pushed().is_some_and(|max| len <= max) => Verdict::Setting(limits.pushed_by()),
+            _ => Verdict::RuntInstead,
+        },
+        _ if reads => Verdict::Setting("UCX_MIN_READ"),
+        Row::Medium | Row::DcMedium => Verdict::AboveLimit { max: limits.medium_limit() },
+        _ => Verdict::Setting(limits.pushed_by()),
     }
 }

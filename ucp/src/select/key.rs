@@ -1,6 +1,7 @@
 //! What a choice of protocol depends on, as plain data: one [`Key`] gives one [`Table`](super::Table).
 //! Filled in by `api` from its lanes and from the engine's view of the peer.
 
+use super::cost::Costs;
 use crate::rdm::quirks::ReqHdr;
 use crate::rdm::room::{Kind, Sync};
 use crate::wire::Features;
@@ -25,12 +26,14 @@ pub enum CqData {
 }
 
 /// What selection wants to know of a wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WireCaps {
     /// Longest packet, bytes.
     pub mtu: usize,
     /// Whether it reads memory of peers.
     pub reads: Reads,
+    /// What it costs.
+    pub costs: Costs,
 }
 
 /// Whether one side of a message can read the other's memory.
@@ -73,7 +76,7 @@ impl Default for PeerCaps {
 }
 
 /// Everything a choice depends on, except the size.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Key {
     /// Tagged or untagged send.
     pub kind: Kind,

@@ -1,20 +1,28 @@
-//! Which protocol a message takes: a pure function of operation, size, wire, peer and configuration, worked out once
-//! into a small table. Used by `api` on every send and printed by tools. Never touches a transport.
+//! Which protocol an operation takes: a pure function of operation, size, memory, wire, peer and configuration, worked out once
+//! into small tables. Used by `api` on every operation and printed by tools. Never touches a transport.
+//!
+//! `rules` and `rma` say what is legal, and what a user wants; `cost` what it costs; `table` takes the cheapest.
 
+pub mod atomic;
+pub mod cost;
 pub mod explain;
+pub mod explain_rma;
 pub mod key;
 pub mod rma;
 pub mod rules;
 pub mod spread;
 pub mod table;
+#[cfg(test)]
+mod tests;
 
 pub use crate::rdm::quirks::ReqHdr;
 pub use crate::rdm::room::{Kind, Row, Sync};
+pub use atomic::{AtomicVerdict, explain_atomic};
+pub use cost::{Costs, Line, Place};
 pub use explain::{Candidate, Verdict, explain};
+pub use explain_rma::{Known, RmaCandidate, RmaKey, RmaVerdict, RmaWay, RmaWays, explain_rma};
 pub use key::{CqData, Key, MemKind, PeerCaps, Reads, WireCaps};
-pub use rma::{
-    AtomicVerdict, Known, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, explain_atomic, explain_rma, put_row,
-};
+pub use rma::{ByDevice, RmaOp, RmaTables, RmaWire};
 pub use rules::Thresholds;
 pub use spread::{Bound, Spread};
 pub use table::{Range, Table};

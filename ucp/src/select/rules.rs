@@ -1,69 +1,125 @@
-//! The limits a user may set, and how they meet what the wire can do. Read by `table.rs` and `explain.rs` only.
+//! What a user has said, and what the wire can do: where a message may go by which row at all. Costs decide among what is left.
+//! Read by `table.rs`'s callers and `explain.rs` only.
 
+use super::cost::{self, Curve, copied};
 use super::key::{CqData, Key, Reads};
-use crate::rdm::room::Row;
+use super::table::{Asks, Offer, Table};
+use crate::rdm::room::{Row, Sync};
 
-/// Sizes at which protocols change.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a user has said of sizes at which protocols change; `None`: the cost model says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Thresholds {
-    /// Largest message sent as MEDIUM, bytes (libfabric's default as well).
-    pub medium_max: usize,
-    /// Size from which messages ask before they send (long-CTS): takes the place of `medium_max` when set
-    /// (`UCX_RNDV_THRESH`). A message that fits one packet is always sent in one.
+    /// Largest message sent as MEDIUM, bytes (`UCX_MAX_MEDIUM`).
+    pub medium_max: Option<usize>,
+    /// Size from which messages ask before they send: takes the place of `medium_max` when set (`UCX_RNDV_THRESH`). A
+    /// message that fits one packet is always sent in one.
     pub rndv_thresh: Option<usize>,
-    /// Size from which the receiver reads a message, where both ends can: the same default as libfabric's
-    /// `FI_EFA_INTER_MIN_READ_MESSAGE_SIZE`.
-    pub min_read: usize,
-    /// Size from which the target reads a write that would go by packets, where both ends can: the same default as
-    /// libfabric's `FI_EFA_INTER_MIN_READ_WRITE_SIZE`.
-    pub min_read_write: usize,
+    /// Size from which the receiver reads a message, where both ends can (`UCX_MIN_READ`).
+    pub min_read: Option<usize>,
+    /// Size from which the target reads a write that goes by packets, where both ends can (`UCX_MIN_READ_WRITE`).
+    pub min_read_write: Option<usize>,
+    /// Size from which the device does a put by itself, where it can (`UCX_MIN_RDMA_PUT`).
+    pub min_rdma_put: Option<usize>,
+    /// Size from which the device does a get by itself, where it can (`UCX_MIN_RDMA_GET`).
+    pub min_rdma_get: Option<usize>,
     /// Bytes of the head that travels in packets while the rest is read; 0: none (libfabric: `FI_EFA_RUNT_SIZE`).
     pub runt_size: usize,
 }
 
+/// Most bytes that are sent without being asked for unless a user says otherwise, whatever would be faster: a receiver that
+/// does not wait for them has to keep them (libfabric's limit between MEDIUM and LONGCTS for host memory).
+pub const UNASKED_MAX: usize = 65536;
+
 impl Thresholds {
-    /// libfabric's limit between MEDIUM and LONGCTS for host memory.
-    pub const MEDIUM_MAX: usize = 65536;
+    /// libfabric's own borders: what its EFA provider has as defaults for memory of the processor.
+    pub const LIBFABRIC: Thresholds = Thresholds {
+        medium_max: Some(UNASKED_MAX),
+        rndv_thresh: None,
+        min_read: Some(1 << 20),
+        min_read_write: Some(65536),
+        min_rdma_put: Some(0),
+        min_rdma_get: Some(0),
+        runt_size: 0,
+    };
 
-    /// libfabric's size from which host memory is read.
-    pub const MIN_READ: usize = 1 << 20;
-
-    /// libfabric's size from which writes of host memory are read.
-    pub const MIN_READ_WRITE: usize = 65536;
-
-    /// Smallest message that the receiver reads, if it and the wire can.
-    pub(super) fn read_from(&self, key: &Key) -> Option<usize> {
-        let both = key.wire.reads == Reads::Yes && key.peer.reads != Reads::No;
-        both.then_some(self.min_read)
+    /// Largest message that is pushed in any case, if a user has said: none, if none is.
+    pub(super) fn pushed(&self) -> Option<usize> {
+        self.rndv_thresh.map(|from| from.saturating_sub(1)).or(self.medium_max)
     }
 
-    /// How it is read.
+    /// Largest message that may be pushed.
+    pub(super) fn medium_limit(&self) -> usize {
+        self.pushed().unwrap_or(UNASKED_MAX)
+    }
+
+    /// How a message is read.
     pub(super) fn read_row(&self) -> Row {
         if self.runt_size > 0 { Row::RuntRead } else { Row::LongRead }
     }
 
-    /// Largest message that goes as MEDIUM unless it fits one packet.
-    pub(super) fn medium_limit(&self) -> usize {
-        match self.rndv_thresh {
-            Some(from) => from.saturating_sub(1),
-            None => self.medium_max,
-        }
-    }
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Thresholds {
-            medium_max: Self::MEDIUM_MAX,
-            rndv_thresh: None,
-            min_read: Self::MIN_READ,
-            min_read_write: Self::MIN_READ_WRITE,
-            runt_size: 0,
-        }
+    /// The name of the setting that [`Thresholds::pushed`] is from.
+    pub(super) fn pushed_by(&self) -> &'static str {
+        if self.rndv_thresh.is_some() { "UCX_RNDV_THRESH" } else { "UCX_MAX_MEDIUM" }
     }
 }
 
 /// Payload room of one packet of `row`.
 pub(super) fn capacity(key: &Key, row: Row) -> usize {
     row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
+}
+
+/// Whether a message can be read, as far as is known.
+pub(super) fn both_read(key: &Key) -> bool {
+    key.wire.reads == Reads::Yes && key.peer.reads != Reads::No
+}
+
+/// The rows of messages in the order in which equals are preferred.
+pub(super) fn rows(sync: Sync) -> [Row; 5] {
+    let [eager, medium, long] = [Row::Eager, Row::Medium, Row::LongCts].map(|row| row.with(sync));
+    [eager, medium, long, Row::LongRead, Row::RuntRead]
+}
+
+/// The lengths for which the protocol and the user allow a row.
+fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
+    let eager = capacity(key, Row::Eager.with(key.sync));
+    let first = eager.checked_add(1)?;
+    // What a user has said of reading counts more than what he has said of pushing.
+    let read_from = limits.min_read.filter(|_| both_read(key)).map(|from| from.max(first));
+    let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
+    let pushed = limits.pushed().unwrap_or(0);
+    match row.plain() {
+        Row::Eager => Some((0, eager)),
+        Row::Medium => Some((first, limits.medium_limit().min(unread))),
+        Row::LongCts => Some((first.max(pushed.saturating_add(1)), unread)),
+        row if !both_read(key) || row != limits.read_row().with(key.sync) => None,
+        _ => Some((read_from.unwrap_or(first.max(pushed.saturating_add(1))), usize::MAX)),
+    }
+    .filter(|(from, to)| from <= to)
+}
+
+/// What `row` costs where it is possible at all, whatever a user has said.
+pub(super) fn curve(key: &Key, limits: &Thresholds, row: Row, (from, to): (usize, usize)) -> Curve {
+    let costs = key.wire.costs.sane();
+    let room = capacity(key, Row::Medium.with(key.sync));
+    let line = cost::message(&costs, row, room, limits.runt_size);
+    match row {
+        Row::LongRead | Row::RuntRead => cost::straight(line, from, to),
+        _ => copied(&costs, line, from, to),
+    }
+}
+
+/// Every row that may be taken, where, and for what it costs. Whether the receiver copies or reads, its processor is asked.
+pub(super) fn offers(key: &Key, limits: &Thresholds) -> Vec<Offer<Row>> {
+    let offer = |row| {
+        let curve = curve(key, limits, row, allowed(key, limits, row)?);
+        Some(Offer { row, curve, asks: Asks::No })
+    };
+    rows(key.sync).into_iter().filter_map(offer).collect()
+}
+
+impl Table {
+    /// Works out the table for `key`.
+    pub fn new(key: &Key, limits: &Thresholds) -> Table {
+        Table::cheapest(&offers(key, limits), Row::LongCts.with(key.sync))
+    }
 }

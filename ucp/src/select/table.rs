@@ -1,166 +1,161 @@
-//! The choice, worked out: three limits and four rows. `pick` is what a send costs.
+//! The choice, worked out: a few limits and as many rows. `pick` is what an operation costs; [`Table::cheapest`] is where the
+//! limits come from.
 
-use super::key::Key;
-use super::rules::{Thresholds, capacity};
+use arrayvec::ArrayVec;
+
+use super::cost::{self, Curve};
 use crate::rdm::room::Row;
 
-/// Protocol by size for one [`Key`].
+/// Most ranges of lengths that a table tells apart.
+const STEPS: usize = 8;
+
+/// A way that asks the peer's processor is taken only if it is faster by a quarter than one that leaves it alone: it
+/// costs time of two processors, and waits for the peer's next call of progress.
+pub(super) const ASKING: f64 = 4.0 / 3.0;
+
+/// Protocol by size for one [`Key`](super::Key), or for puts or gets of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Table {
-    eager_max: usize,
-    medium_max: usize,
-    /// Smallest message that goes by the last row.
-    read_from: usize,
-    rows: [Row; 4],
+pub struct Table<R = Row> {
+    /// Longest of each range but the last; behind that, more than there is.
+    ends: [usize; STEPS - 1],
+    rows: [R; STEPS],
 }
 
 /// Sizes `from..=to` go by `row`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
+pub struct Range<R = Row> {
     /// Smallest size, bytes.
     pub from: usize,
     /// Largest size, bytes.
     pub to: usize,
     /// How they go.
-    pub row: Row,
+    pub row: R,
 }
 
-impl Table {
-    /// Works out the table for `key`.
-    pub fn new(key: &Key, limits: &Thresholds) -> Table {
-        let read_from = limits.read_from(key);
-        let read = read_from.map_or(Row::LongCts, |_| limits.read_row());
-        let rows = [Row::Eager, Row::Medium, Row::LongCts, read].map(|row| row.with(key.sync));
-        let eager_max = capacity(key, rows[0]);
-        let read_from = read_from.map_or(usize::MAX, |from| from.max(eager_max + 1));
-        let medium_max = limits.medium_limit().max(eager_max).min(read_from - 1);
-        Table { eager_max, medium_max, read_from, rows }
+/// Whether a way asks the peer's processor for more than another would.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asks {
+    /// No; or all ways do.
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// One way, where it may be taken and for what it costs there.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Offer<R> {
+    pub row: R,
+    pub curve: Curve,
+    pub asks: Asks,
+}
+
+impl<R: Copy> Offer<R> {
+    /// What counts when offers are compared; `None`: not for this length.
+    pub fn score(&self, len: usize) -> Option<f64> {
+        let cost = cost::at(&self.curve, len)?;
+        Some(if self.asks == Asks::Yes { cost * ASKING } else { cost })
+    }
+}
+
+/// The best of `offers` for `len` bytes; of equals, the first. // Not for the hot path.
+pub(super) fn best<R: Copy>(offers: &[Offer<R>], len: usize) -> Option<usize> {
+    let scores = offers.iter().enumerate().filter_map(|(n, offer)| Some((n, offer.score(len)?)));
+    scores.reduce(|best, next| if next.1 < best.1 { next } else { best }).map(|(n, _)| n)
+}
+
+impl<R: Copy + PartialEq> Table<R> {
+    /// All sizes by one row.
+    pub fn of(row: R) -> Table<R> {
+        Table { ends: [usize::MAX; STEPS - 1], rows: [row; STEPS] }
     }
 
-    /// How a message of `len` bytes goes. // HOT
-    #[inline]
-    pub const fn pick(&self, len: usize) -> Row {
-        if len <= self.eager_max {
-            self.rows[0]
-        } else if len <= self.medium_max {
-            self.rows[1]
-        } else if len < self.read_from {
-            self.rows[2]
-        } else {
-            self.rows[3]
+    /// For each length the cheapest of `offers`; `else_by` where there is none, or where a table has no room for more ranges:
+    /// it must be legal for everything that does not fit one packet.
+    pub(super) fn cheapest(offers: &[Offer<R>], else_by: R) -> Table<R> {
+        let row = |len: usize| best(offers, len).map_or(else_by, |n| offers[n].row);
+        // Between neighbouring borders every cost is one line, so that two of them cross once at most.
+        let mut borders: Vec<usize> = offers.iter().flat_map(|o| &o.curve).map(|piece| piece.from).collect();
+        borders.extend(offers.iter().flat_map(|o| &o.curve).filter_map(|piece| piece.to.checked_add(1)));
+        borders.push(0);
+        borders.sort_unstable();
+        borders.dedup();
+        let mut found: Vec<(usize, R)> = Vec::new();
+        for (n, &first) in borders.iter().enumerate() {
+            let last = borders.get(n + 1).map_or(usize::MAX, |next| next - 1);
+            let mut from = first;
+            loop {
+                let here = row(from);
+                if found.last().is_none_or(|(_, before)| *before != here) {
+                    found.push((from, here));
+                }
+                match change(row, from, last) {
+                    Some(next) => from = next,
+                    None => break,
+                }
+            }
         }
+        let mut table = Table::of(else_by);
+        let few = found.len() <= STEPS;
+        for (n, (from, row)) in found.iter().enumerate().take(STEPS) {
+            if n > 0 {
+                table.ends[n - 1] = from - 1;
+            }
+            table.rows[n] = if few || n < STEPS - 1 { *row } else { else_by };
+        }
+        let used = found.len().clamp(1, STEPS);
+        let last = table.rows[used - 1];
+        table.rows[used..].fill(last);
+        table
     }
 
-    /// Largest message that goes in one packet, bytes.
-    pub const fn eager_max(&self) -> usize {
-        self.eager_max
+    /// How `len` bytes go. // HOT
+    #[inline]
+    pub const fn pick(&self, len: usize) -> R {
+        let mut n = 0;
+        while n < STEPS - 1 && len > self.ends[n] {
+            n += 1;
+        }
+        self.rows[n]
     }
 
     /// The whole table: ascending, without gaps, from 0 to `usize::MAX`.
-    pub fn ranges(&self) -> impl Iterator<Item = Range> {
-        let [eager, medium, long, read] = self.rows;
-        let first = Range { from: 0, to: self.eager_max, row: eager };
-        let second = (self.medium_max > self.eager_max).then_some(Range {
-            from: self.eager_max + 1,
-            to: self.medium_max,
-            row: medium,
-        });
-        let long_max = if read == long { usize::MAX } else { self.read_from - 1 };
-        let third = (self.medium_max < long_max).then_some(Range {
-            from: self.medium_max + 1,
-            to: long_max,
-            row: long,
-        });
-        let fourth = (read != long).then_some(Range { from: self.read_from, to: usize::MAX, row: read });
-        std::iter::once(first).chain(second).chain(third).chain(fourth)
+    pub fn ranges(&self) -> impl Iterator<Item = Range<R>> + use<R> {
+        let mut all = ArrayVec::<Range<R>, STEPS>::new();
+        let mut from = 0;
+        for n in 0..STEPS {
+            let to = if n < STEPS - 1 { self.ends[n] } else { usize::MAX };
+            match all.last_mut() {
+                Some(last) if last.row == self.rows[n] => last.to = to,
+                _ => all.push(Range { from, to, row: self.rows[n] }),
+            }
+            if to == usize::MAX {
+                break;
+            }
+            from = to + 1;
+        }
+        all.into_iter()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::{Kind, PeerCaps, Reads, ReqHdr, Sync, WireCaps};
-    use super::*;
-
-    /// Golden: the limits of RDM v4 for a packet of 8900 bytes (wire facts 5.2) and the default medium limit.
-    #[test]
-    fn golden() {
-        use Kind::{Tagged, Untagged};
-        use ReqHdr::{Bare, Connid, RawAddr};
-        let mtu = 8900;
-        let golden = [
-            (Untagged, Sync::No, RawAddr, mtu - 48),
-            (Tagged, Sync::No, RawAddr, mtu - 56),
-            (Untagged, Sync::No, Connid, mtu - 12),
-            (Tagged, Sync::No, Connid, mtu - 20),
-            (Untagged, Sync::Yes, Connid, mtu - 20),
-            (Tagged, Sync::Yes, Connid, mtu - 28),
-            (Untagged, Sync::No, Bare, mtu - 8),
-            (Tagged, Sync::Yes, Bare, mtu - 24),
-        ];
-        for (kind, sync, hdr, eager_max) in golden {
-            let key = Key::new(
-                kind,
-                sync,
-                WireCaps { mtu, reads: Reads::No },
-                PeerCaps { hdr, ..PeerCaps::default() },
-            );
-            let table = Table::new(&key, &Thresholds::default());
-            let rows: Vec<_> = table.ranges().map(|r| (r.from, r.to, r.row)).collect();
-            assert_eq!(
-                rows,
-                [
-                    (0, eager_max, Row::Eager.with(sync)),
-                    (eager_max + 1, 65536, Row::Medium.with(sync)),
-                    (65537, usize::MAX, Row::LongCts.with(sync)),
-                ],
-                "{kind:?} {sync:?} {hdr:?}"
-            );
-            for range in table.ranges() {
-                assert_eq!((table.pick(range.from), table.pick(range.to)), (range.row, range.row));
-            }
-        }
+impl Table<Row> {
+    /// Largest message that goes in one packet, bytes.
+    pub const fn eager_max(&self) -> usize {
+        self.ends[0]
     }
+}
 
-    #[test]
-    fn rndv_threshold_replaces_the_medium_limit_but_not_one_packet() {
-        let key =
-            Key::new(Kind::Tagged, Sync::No, WireCaps { mtu: 1000, reads: Reads::No }, PeerCaps::default());
-        let at = |rndv| Table::new(&key, &Thresholds { rndv_thresh: Some(rndv), ..Thresholds::default() });
-        assert_eq!(at(5000).pick(4999), Row::Medium);
-        assert_eq!(at(5000).pick(5000), Row::LongCts);
-        assert_eq!(at(0).pick(944), Row::Eager);
-        assert_eq!(at(0).pick(945), Row::LongCts);
-        assert_eq!(at(usize::MAX).pick(1 << 40), Row::Medium);
+/// The first length behind `from`, up to `last`, that goes by another row: of the several lines that may become the lowest, the
+/// first to do so.
+fn change<R: Copy + PartialEq>(row: impl Fn(usize) -> R, from: usize, last: usize) -> Option<usize> {
+    let here = row(from);
+    // The lowest of lines is a concave function: once left, a line does not come back.
+    let (mut same, mut other) = (from, last);
+    if row(last) == here {
+        return None;
     }
-
-    #[test]
-    fn what_both_ends_can_read_is_read_from_its_size_on() {
-        let wire = WireCaps { mtu: 1000, reads: Reads::Yes };
-        let rows = |sync, peer: Reads, limits: Thresholds| {
-            let peer = PeerCaps { reads: peer, ..PeerCaps::default() };
-            let table = Table::new(&Key::new(Kind::Tagged, sync, wire, peer), &limits);
-            for range in table.ranges() {
-                assert_eq!((table.pick(range.from), table.pick(range.to)), (range.row, range.row));
-            }
-            table.ranges().map(|r| (r.from, r.row)).collect::<Vec<_>>()
-        };
-        let default = Thresholds::default();
-        let eager = [(0, Row::Eager), (945, Row::Medium), (65537, Row::LongCts)];
-        assert_eq!(rows(Sync::No, Reads::No, default), eager);
-        assert_eq!(rows(Sync::No, Reads::Unknown, default)[3], (1 << 20, Row::LongRead));
-        let runts = Thresholds { runt_size: 100, min_read: 2000, ..default };
-        assert_eq!(rows(Sync::No, Reads::Yes, runts)[1..], [(945, Row::Medium), (2000, Row::RuntRead)]);
-        assert_eq!(rows(Sync::Yes, Reads::Yes, runts)[2], (2000, Row::LongRead));
-        let all = Thresholds { min_read: 0, ..default };
-        assert_eq!(rows(Sync::No, Reads::Yes, all), [(0, Row::Eager), (945, Row::LongRead)]);
+    while other - same > 1 {
+        let mid = same + (other - same) / 2;
+        if row(mid) == here { same = mid } else { other = mid }
     }
-
-    #[test]
-    fn cq_data_takes_eight_bytes() {
-        let mut key =
-            Key::new(Kind::Tagged, Sync::No, WireCaps { mtu: 1000, reads: Reads::No }, PeerCaps::default());
-        let without = Table::new(&key, &Thresholds::default()).eager_max();
-        key.cq_data = super::super::CqData::Yes;
-        assert_eq!(Table::new(&key, &Thresholds::default()).eager_max(), without - 8);
-    }
+    Some(other)
 }

@@ -180,6 +180,48 @@ pub struct Latency {
     pub per_ep: f64,
 }
 
+/// A time that grows with the number of bytes: `fixed + per_byte * bytes`, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Linear {
+    /// Fixed part, ns.
+    pub fixed: f64,
+    /// Growth, ns per byte.
+    pub per_byte: f64,
+}
+
+impl Linear {
+    /// A fixed part of `fixed` ns, and `bandwidth` bytes per second.
+    pub const fn new(fixed: f64, bandwidth: f64) -> Linear {
+        Linear { fixed, per_byte: 1e9 / bandwidth }
+    }
+
+    /// The time for `len` bytes, ns.
+    pub fn at(self, len: usize) -> f64 {
+        self.fixed + self.per_byte * len as f64
+    }
+}
+
+/// How long a put or a get in place takes, from call to completion, without what local registration costs. A transport that
+/// maps the memory it allocated itself, and asks the system for any other, has two answers.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct RmaPerf {
+    /// Put to memory that the transport allocated ([`super::AllocMethod::Md`]).
+    pub put_own: Linear,
+    /// Put to other registered memory.
+    pub put_other: Linear,
+    /// Get from memory that the transport allocated.
+    pub get_own: Linear,
+    /// Get from other registered memory.
+    pub get_other: Linear,
+}
+
+impl RmaPerf {
+    /// The same for all memory.
+    pub const fn all(put: Linear, get: Linear) -> RmaPerf {
+        RmaPerf { put_own: put, put_other: put, get_own: get, get_other: get }
+    }
+}
+
 /// What kind of device a transport drives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum DevKind {
@@ -258,6 +300,8 @@ pub struct IfaceAttr {
     pub bandwidth: f64,
     /// Cost of registering memory: fixed ns, and ns per byte.
     pub reg_cost: (f64, f64),
+    /// How long puts and gets in place take, where there are any.
+    pub rma: RmaPerf,
 }
 
 impl IfaceAttr {

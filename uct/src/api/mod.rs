@@ -17,7 +17,9 @@ mod pending;
 pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
 pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
-pub use caps::{AmLimits, Caps, DevKind, IfaceAttr, Latency, Op, OrderKind, RmaLimits, TlResource};
+pub use caps::{
+    AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,
+};
 pub use comp::{Comp, Completion};
 pub use ep::{BareQp, Ep, EpTag, Iov, RemoteIov};
 pub use err::{Error, OpenError};

@@ -5,7 +5,7 @@ use super::vm::{self, Way};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
     self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, EpTag, Error, IfaceAttr, Iov, Latency,
-    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -139,6 +139,7 @@ fn attr() -> IfaceAttr {
         overhead: 400.0,
         bandwidth: 12e9,
         reg_cost: (20.0, 0.0),
+        rma: RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(1600.0, 18e9)),
     }
 }
 

@@ -43,10 +43,6 @@ ucs::config_table! {
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 16;
 
-/// What an EFA device costs before the first byte arrives, ns. The device does not tell; this is for comparison with
-/// other transports only.
-const LATENCY_NS: f64 = 1500.0;
-
 /// How to open an interface.
 #[derive(Clone, Debug)]
 pub struct Params {
@@ -281,10 +277,11 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
         iface_addr_len: RAW_ADDR_LEN,
         ep_addr_len: 0,
         tx_depth: Some(rows as usize),
-        latency: Latency { fixed: LATENCY_NS, per_ep: 0.0 },
-        overhead: 60.0,
-        bandwidth: a.link_bps as f64 / 8.0,
-        reg_cost: (2000.0, 0.05),
+        latency: Latency { fixed: a.perf.latency, per_ep: 0.0 },
+        overhead: a.perf.overhead,
+        bandwidth: a.perf.bandwidth,
+        reg_cost: (a.perf.register.fixed, a.perf.register.per_byte),
+        rma: a.perf.rma,
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Imm,
-    ImmHandler, Keep, Kept, Latency, OpenError, OrderKind, Outcome, Sent, Sink, Source,
+    ImmHandler, Keep, Kept, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -131,6 +131,7 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
         overhead: 10.0,
         bandwidth: 10e9,
         reg_cost: (50.0, 0.0),
+        rma: RmaPerf::all(Linear::new(10.0, 10e9), Linear::new(10.0, 10e9)),
     }
 }
 

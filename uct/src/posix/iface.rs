@@ -9,7 +9,7 @@ use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Latency,
-    OpenError, OrderKind, Outcome, Sent, Sink,
+    Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -136,6 +136,7 @@ fn attr(config: &Config) -> IfaceAttr {
         overhead: 10.0,
         bandwidth: 12e9,
         reg_cost: (1000.0, 0.1),
+        rma: RmaPerf::all(Linear::new(20.0, 12e9), Linear::new(20.0, 12e9)),
     }
 }
 

@@ -15,8 +15,7 @@ use crate::rdm::rma::RmaRow;
 use crate::rdm::room::Push;
 use crate::wire::{PktType, header_len};
 
-/// Longest stretch that is copied rather than registered, if the wire has buffers for it, bytes.
-pub(in crate::rdm) const COPY: usize = 8192;
+pub(in crate::rdm) use crate::rdm::rma::COPIED as COPY;
 
 /// Why a stretch was not posted.
 enum Not {

@@ -11,7 +11,7 @@ pub mod soft;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
-use crate::api::{Access, OpenError};
+use crate::api::{Access, Linear, OpenError, RmaPerf};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use std::any::Any;
 use std::fmt;
@@ -213,6 +213,23 @@ pub struct DevAttr {
     pub max_send_sge: u32,
     /// Link speed, bits per second.
     pub link_bps: u64,
+    /// What its operations cost.
+    pub perf: DevPerf,
+}
+
+/// What operations of a device cost, ns: estimates to choose between ways by.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DevPerf {
+    /// One way of a short message, without the work of either processor.
+    pub latency: f64,
+    /// Work of a processor for a message, at either end, without copying.
+    pub overhead: f64,
+    /// Bytes per second that messages carry from one processor to another.
+    pub bandwidth: f64,
+    /// Registration.
+    pub register: Linear,
+    /// RDMA, from post to completion.
+    pub rma: RmaPerf,
 }
 
 /// Why a post was refused. Nothing happened.

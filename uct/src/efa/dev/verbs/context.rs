@@ -3,8 +3,8 @@
 
 use super::efadv;
 use super::status::error;
-use crate::api::{Error, OpenError};
-use crate::efa::dev::{DevAttr, Gid};
+use crate::api::{Error, Linear, OpenError, RmaPerf};
+use crate::efa::dev::{DevAttr, DevPerf, Gid};
 use rdma_sys::*;
 use std::ffi::{CStr, c_char, c_int};
 use std::path::PathBuf;
@@ -166,6 +166,7 @@ impl Context {
         let (rdma_read, rdma_write) = (has(efadv::CAP_RDMA_READ), has(efadv::CAP_RDMA_WRITE));
         // Inline data beyond the short form doubles a descriptor, so that half as many fit the queue.
         let wide = efa.inline_buf_size_ex > efa.inline_buf_size;
+        let link_bps = link_bps(port.active_width, port.active_speed);
         Ok(DevAttr {
             name: name.clone(),
             part_id: dev.vendor_part_id,
@@ -184,7 +185,8 @@ impl Context {
             max_mr: count(dev.max_mr),
             max_ah: count(dev.max_ah),
             max_send_sge: efa.max_sq_sge.into(),
-            link_bps: link_bps(port.active_width, port.active_speed),
+            link_bps,
+            perf: perf(link_bps),
         })
     }
 }
@@ -220,6 +222,24 @@ fn no_attr(name: String) -> DevAttr {
         max_ah: 0,
         max_send_sge: 0,
         link_bps: 0,
+        perf: perf(SOME_BPS),
+    }
+}
+
+/// What operations of the hardware take. The device does not tell: these are of the order of what is published of it, and
+/// good enough to see that its RDMA costs a processor no more than a message does.
+fn perf(link_bps: u64) -> DevPerf {
+    const LATENCY: f64 = 7000.0;
+    const OVERHEAD: f64 = 150.0;
+    let bandwidth = link_bps.max(1) as f64 / 8.0;
+    let there_and_back = Linear::new(2.0 * LATENCY + OVERHEAD, bandwidth);
+    DevPerf {
+        latency: LATENCY,
+        overhead: OVERHEAD,
+        bandwidth,
+        // The pages are pinned, and the device is told of each.
+        register: Linear { fixed: 20_000.0, per_byte: 0.03 },
+        rma: RmaPerf::all(there_and_back, there_and_back),
     }
 }
 

@@ -1,0 +1,139 @@
+//! Protocol tables, one set for each endpoint configuration: endpoints that differ in nothing share them. Costs of the lanes
+//! come from their attributes, or from calibration. Made when an endpoint is, read by every operation.
+
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use ucs::sys::{cpu, topo};
+use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, OrderKind};
+
+use crate::rdm::EngineConfig;
+use crate::rdm::io::PeerId;
+use crate::rdm::rma::Order;
+use crate::select::{
+    Costs, CqData, Key, Kind, Line, PeerCaps, Reads, RmaTables, RmaWire, Sync, Table, Thresholds, WireCaps,
+};
+
+use super::core::Core;
+
+/// The tables of an endpoint.
+pub(crate) struct Tables {
+    /// Messages, by [`table_index`].
+    pub send: [Table; 8],
+    /// Puts and gets.
+    pub rma: RmaTables,
+}
+
+/// What tables are made from.
+#[derive(Clone, Copy, PartialEq)]
+struct Made {
+    messages: WireCaps,
+    rma: RmaWire,
+}
+
+/// The tables made so far, and the costs of each lane.
+pub(crate) struct Selection {
+    costs: Vec<Costs>,
+    made: Vec<(Made, Rc<Tables>)>,
+}
+
+impl Selection {
+    /// For lanes with these attributes.
+    pub(crate) fn new<'a>(lanes: impl Iterator<Item = &'a IfaceAttr>) -> Self {
+        let machine = Machine::look();
+        Selection { costs: lanes.map(|attr| costs(attr, machine).sane()).collect(), made: Vec::new() }
+    }
+}
+
+/// What is the same for all lanes.
+#[derive(Clone, Copy)]
+struct Machine {
+    /// Longest run of bytes whose copies stay within the caches of one processor.
+    cache: usize,
+}
+
+impl Machine {
+    fn look() -> Machine {
+        static CACHE: OnceLock<usize> = OnceLock::new();
+        let cache = CACHE.get_or_init(|| {
+            let own =
+                topo::caches(cpu::current()).into_iter().filter(|c| c.level == 2).map(|c| c.bytes).max();
+            // Source and destination of a copy share it.
+            own.map_or(Costs::default().cache, |bytes| bytes as usize / 2)
+        });
+        Machine { cache: *cache }
+    }
+}
+
+/// What a lane costs by its own account.
+fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
+    let line = |l: Linear| Line::new(l.fixed, l.per_byte);
+    let window = (attr.kind == DevKind::Net).then_some(EngineConfig::default().cts_credits);
+    Costs {
+        overhead: attr.overhead,
+        latency: attr.latency.fixed,
+        wire: 1e9 / attr.bandwidth.max(1.0),
+        cache: machine.cache,
+        register: Line::new(attr.reg_cost.0, attr.reg_cost.1),
+        put: [line(attr.rma.put_own), line(attr.rma.put_other)],
+        get: [line(attr.rma.get_own), line(attr.rma.get_other)],
+        window,
+        ..Costs::default()
+    }
+}
+
+/// Which table is a message's. // HOT
+#[inline]
+pub(crate) fn table_index(kind: Kind, sync: Sync, cq_data: CqData) -> usize {
+    usize::from(kind == Kind::Untagged)
+        | usize::from(sync == Sync::Yes) << 1
+        | usize::from(cq_data == CqData::Yes) << 2
+}
+
+/// The keys of all tables of messages.
+pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
+    let mut all = [Key::new(Kind::Tagged, Sync::No, wire, peer); 8];
+    for kind in [Kind::Tagged, Kind::Untagged] {
+        for sync in [Sync::No, Sync::Yes] {
+            for cq_data in [CqData::No, CqData::Yes] {
+                all[table_index(kind, sync, cq_data)] = Key { kind, sync, cq_data, ..all[0] };
+            }
+        }
+    }
+    all
+}
+
+impl Core {
+    /// What selection wants to know of the wire to a peer, for messages.
+    pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
+        let RmaWire { mtu, rdma, costs, .. } = self.rma_wire(peer);
+        WireCaps { mtu, reads: if rdma.read > 0 { Reads::Yes } else { Reads::No }, costs }
+    }
+
+    /// The same for puts and gets.
+    pub(crate) fn rma_wire(&self, peer: PeerId) -> RmaWire {
+        let path = self.paths.get(peer);
+        let lane = path.map(|path| usize::from(path.lane.0));
+        let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
+        RmaWire {
+            mtu: path.map_or(0, |path| path.mtu()),
+            rdma: self.engine.rdma(peer),
+            order: if order == OrderKind::Ordered { Order::Kept } else { Order::None },
+            emulation: self.engine.emulation(),
+            costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
+        }
+    }
+
+    /// The tables for a peer's endpoint, made now if no endpoint like it has been.
+    pub(crate) fn tables(&mut self, peer: PeerId, limits: &Thresholds) -> Rc<Tables> {
+        let made = Made { messages: self.wire_caps(peer), rma: self.rma_wire(peer) };
+        if let Some((_, tables)) = self.selection.made.iter().find(|(with, _)| *with == made) {
+            return tables.clone();
+        }
+        // The header before the handshake is the longest: sizes chosen for it always fit.
+        let send = keys(made.messages, PeerCaps::default()).map(|key| Table::new(&key, limits));
+        let tables = Rc::new(Tables { send, rma: RmaTables::new(&made.rma, limits) });
+        self.selection.made.push((made, tables.clone()));
+        tables
+    }
+}

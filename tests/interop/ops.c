@@ -136,22 +136,37 @@ static ssize_t post_rma(struct op *op)
 	return op->verb == READ ? fi_readmsg(ep, &msg, op->flags) : fi_writemsg(ep, &msg, op->flags);
 }
 
+/* The elements at `base` in as many pieces as the operation has: one element each, and the rest in the last. */
+static void cut(const struct op *op, unsigned char *base, struct fi_ioc *all)
+{
+	size_t each = op->buf.len / op->count, done = 0;
+	for (size_t k = 0; k < op->n_near; k++) {
+		size_t n = k + 1 == op->n_near ? op->count - done : 1;
+		all[k] = (struct fi_ioc){ .addr = base + done * each, .count = n };
+		done += n;
+	}
+}
+
 static ssize_t post_atomic(struct op *op)
 {
-	size_t count = op->far[0].len;
-	struct fi_ioc ioc = { .addr = op->buf.base, .count = count };
-	struct fi_ioc result = { .addr = op->result.base, .count = count };
-	struct fi_ioc compare = { .addr = op->compare.base, .count = count };
+	struct fi_ioc ioc[MAX_PARTS], result[MAX_PARTS], compare[MAX_PARTS];
+	struct fi_rma_ioc rma[MAX_PARTS];
+	size_t n = op->n_near;
+	cut(op, op->buf.base, ioc);
+	cut(op, op->result.base, result);
+	cut(op, op->compare.base, compare);
+	for (size_t k = 0; k < op->n_far; k++)
+		rma[k] = (struct fi_rma_ioc){ .addr = op->far[k].addr, .key = op->far[k].key,
+					      .count = op->far[k].len / (op->buf.len / op->count) };
 	struct descs d = descs(&op->buf), rd = descs(&op->result), cd = descs(&op->compare);
-	struct fi_rma_ioc rma = { .addr = op->far[0].addr, .count = count, .key = op->far[0].key };
-	struct fi_msg_atomic msg = { .msg_iov = &ioc, .desc = d.of, .iov_count = 1, .addr = op->peer, .rma_iov = &rma,
-				     .rma_iov_count = 1, .datatype = op->datatype, .op = op->atomic,
+	struct fi_msg_atomic msg = { .msg_iov = ioc, .desc = d.of, .iov_count = n, .addr = op->peer, .rma_iov = rma,
+				     .rma_iov_count = op->n_far, .datatype = op->datatype, .op = op->atomic,
 				     .context = &op->context };
 	switch (op->verb) {
 	case FETCH:
-		return fi_fetch_atomicmsg(ep, &msg, &result, rd.of, 1, op->flags);
+		return fi_fetch_atomicmsg(ep, &msg, result, rd.of, n, op->flags);
 	case COMPARE:
-		return fi_compare_atomicmsg(ep, &msg, &compare, cd.of, 1, &result, rd.of, 1, op->flags);
+		return fi_compare_atomicmsg(ep, &msg, compare, cd.of, n, result, rd.of, n, op->flags);
 	default:
 		return fi_atomicmsg(ep, &msg, op->flags);
 	}

@@ -41,6 +41,7 @@ struct op {
 	struct buf buf, result, compare;
 	struct fi_rma_iov far[MAX_PARTS];
 	size_t n_far;
+	size_t count, n_near; /* of an atomic operation: elements, and pieces of ours */
 	enum fi_datatype datatype;
 	enum fi_op atomic;
 };

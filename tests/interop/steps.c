@@ -121,12 +121,19 @@ static void step_read(void)
 	start(op);
 }
 
-/* atomic|fetch|compare ID LEN op= type= count= addr= key= [cseed=]; LEN is count times the size of the type. */
+/* atomic|fetch|compare ID LEN op= type= count= addr= key= [cseed=] [near=]; LEN is count times the size of the type. Instead
+ * of addr= and key= far=; near= is the number of pieces of ours. */
 static void compute(enum verb verb)
 {
 	struct op *op = outgoing(verb);
 	set_far(op);
-	op->far[0].len = number("count", 1);
+	op->count = number("count", 1);
+	op->n_near = number("near", 1);
+	if (op->count == 0 || op->n_near == 0 || op->n_near > MAX_PARTS || op->n_near > op->count) {
+		release(op);
+		no("an atomic operation has elements, and up to four pieces");
+		return;
+	}
 	op->atomic = (enum fi_op)number("op", 0);
 	op->datatype = (enum fi_datatype)number("type", 0);
 	if (verb != ATOMIC) {

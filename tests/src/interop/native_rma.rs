@@ -2,8 +2,8 @@
 //! Used by `native`. Keeps buffers for ever: the process ends with its script.
 
 use ucp::{
-    Access, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, Piece, RemotePiece, RequestId, Rkey, RmaParams,
-    Started, Worker,
+    Access, AtomicIovParams, AtomicOp, AtomicParams, Datatype, Ep, Error, Mem, Piece, RemotePiece, RequestId,
+    Rkey, RmaParams, Started, Worker,
 };
 
 use super::lang::{Line, bytes, sum, values};
@@ -88,9 +88,9 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// `atomic|fetch|compare ID LEN op= type= count= seed= [cseed=] addr= key= [dc]`.
+    /// `atomic|fetch|compare ID LEN op= type= count= seed= [cseed=] addr= key= [dc] [near=]`, or `far=`.
     pub fn start(ep: &Ep, verb: &str, line: &Line) -> Result<Atomic, String> {
-        let (remote, rkey, _) = target(line)?.pop().ok_or("no target")?;
+        let far = target(line)?;
         let len = line.number_at(2).ok_or("no length")? as usize;
         let code = |key: &str| line.number(key).map(|n| n as u32).ok_or_else(|| format!("no {key}"));
         let op = AtomicOp::try_from(code("op")?).map_err(|e| e.to_string())?;
@@ -118,10 +118,46 @@ impl Atomic {
             sync: sync(line),
             done: None,
         };
-        // SAFETY: the buffers are as long as the elements (checked) and live as long as the process; nobody else has
-        // them until the operation's end.
-        let state = begun(unsafe { ep.atomic_raw(remote, &rkey, &params) });
+        let state = match far.as_slice() {
+            [] => return Err("no target".into()),
+            [(remote, rkey, 0)] => {
+                // SAFETY: the buffers are as long as the elements (checked) and live as long as the process; nobody else
+                // has them until the operation's end.
+                begun(unsafe { ep.atomic_raw(*remote, rkey, &params) })
+            }
+            _ => Self::start_list(ep, &far, &params, line.number("near").unwrap_or(1) as usize),
+        };
         Ok(Atomic { verb, result, state })
+    }
+
+    /// The same with lists: `near` pieces of ours, of one element each but the last.
+    fn start_list(
+        ep: &Ep,
+        far: &[(u64, Rkey, usize)],
+        of: &AtomicParams,
+        near: usize,
+    ) -> Result<RequestId, Result<(), Error>> {
+        let each = of.ty.size();
+        let cut = |at: *mut u8| -> Vec<Piece> {
+            let rest = of.count - near.clamp(1, of.count) + 1;
+            let lens = std::iter::repeat_n(1, of.count - rest).chain([rest]);
+            lens.enumerate().map(|(k, n)| Piece { addr: at.wrapping_add(k * each), len: n * each }).collect()
+        };
+        let compares = of.op as u32 >= AtomicOp::CompareSwap as u32;
+        let (operand, result) = (cut(of.operand.cast_mut()), cut(of.result));
+        let params = AtomicIovParams {
+            op: of.op,
+            ty: of.ty,
+            operand: if of.op == AtomicOp::Read { &[] } else { &operand },
+            compare: &if compares { cut(of.compare.cast_mut()) } else { Vec::new() },
+            result: (!of.result.is_null()).then_some(&result),
+            sync: of.sync,
+            done: None,
+        };
+        let remote: Vec<RemotePiece<'_>> =
+            far.iter().map(|(addr, rkey, len)| RemotePiece { addr: *addr, len: *len, rkey }).collect();
+        // SAFETY: as in `start`: the pieces are those buffers.
+        begun(unsafe { ep.atomic_iov_raw(&remote, &params) })
     }
 
     /// Its line, if it has ended.

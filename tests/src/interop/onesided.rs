@@ -12,6 +12,22 @@ use super::pair::{Fault, Pair, wrong};
 const MARGIN: usize = 32;
 /// Elements of an atomic operation on several.
 const SEVERAL: usize = 5;
+/// The pieces of memory at the target of one on lists: first element and number of elements of each. Not in the order in
+/// which they lie there.
+const FAR: [(usize, usize); 3] = [(3, 2), (2, 1), (0, 2)];
+/// Pieces at its initiator.
+const NEAR: usize = 2;
+/// Datatypes on which every operation is tried on lists too.
+const LISTED: [u64; 3] = [1, 7, 9];
+
+/// How the elements of an atomic operation lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elements {
+    /// Behind each other: so many.
+    Run(usize),
+    /// [`SEVERAL`], in lists at both ends.
+    Lists,
+}
 /// Numbers of the datatypes: integers of 8 to 64 bits, float, double, long double and their complex ones; and those for which
 /// there are no values here (128 bits, less than 32), which no libfabric has taken yet.
 const TYPES: std::ops::Range<u64> = 0..20;
@@ -78,7 +94,7 @@ pub fn one(pair: &mut Pair, cell: &Cell, len: usize, nth: usize) -> Result<usize
             write(pair, cell, &[Access { cq_data, ..Access::of(len) }])
         }
         // One sum of 64-bit integers.
-        _ => atomic(pair, cell, &[(if compares(cell) { 12 } else { 2 }, 7, 1)]),
+        _ => atomic(pair, cell, &[(if compares(cell) { 12 } else { 2 }, 7, Elements::Run(1))]),
     }
 }
 
@@ -250,7 +266,10 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
                 Ok(line) if ty >= WITHOUT_VALUES => {
                     return Err(wrong(Player::Libfabric, &format!("takes datatype {ty}"), &line));
                 }
-                Ok(_) => all.extend([1, SEVERAL].map(|count| (*op, ty, count))),
+                Ok(_) => {
+                    all.extend([1, SEVERAL].map(|count| (*op, ty, Elements::Run(count))));
+                    all.extend(LISTED.contains(&ty).then_some((*op, ty, Elements::Lists)));
+                }
                 Err(EndError::Refused { .. }) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -260,7 +279,7 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
 }
 
 /// These operations (number, datatype, elements), one after the other.
-fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usize, Fault> {
+fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<usize, Fault> {
     let (from, to) = (cell.sender, cell.sender.other());
     let (verb, dc) = match cell.what {
         What::Atomic(Atomic::Fetch) => ("fetch", ""),
@@ -268,13 +287,25 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usi
         What::Atomic(Atomic::ConfirmedWrite) => ("atomic", "dc"),
         _ => ("atomic", ""),
     };
-    for (op, ty, count) in all {
-        let len = count * [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32][*ty as usize];
+    for (op, ty, elements) in all {
+        let (count, listed) = match elements {
+            Elements::Run(count) => (count, ""),
+            Elements::Lists => (&SEVERAL, " on lists"),
+        };
+        let each = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32][*ty as usize];
+        let len = count * each;
         // The same operands at both ends: the operation's own numbers are the seed.
         let seed = op * 1000 + ty * 10 + *count as u64;
         let memory = memory(pair, to, len, &format!("seed={seed} type={ty}"))?;
         let (addr, key, id) = (memory.addr, memory.key, memory.name.clone());
-        let with = format!("op={op} type={ty} count={count} addr={addr:#x} key={key:#x} {dc}");
+        let place = match elements {
+            Elements::Run(_) => format!("addr={addr:#x} key={key:#x}"),
+            Elements::Lists => {
+                let piece = |(at, n)| format!("{:#x}:{}:{key:#x}", addr + (at * each) as u64, n * each);
+                format!("far={} near={NEAR}", FAR.map(piece).join(","))
+            }
+        };
+        let with = format!("op={op} type={ty} count={count} {place} {dc}");
         // One element equals its compare value; several are compared with others.
         let compare = if *count == 1 { seed } else { seed + 2 };
         pair.end(from).step(&format!("{verb} a{id} {len} seed={} cseed={compare} {with}", seed + 1))?;
@@ -282,7 +313,14 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usi
         if line.word(0) != Some("done") || line.value("guard") == Some("broken") {
             return Err(wrong(from, &format!("{verb} {with} failed"), &line));
         }
-        let old = format!("{:016x}", sum(&super::lang::values(len, *ty, seed)));
+        let old = super::lang::values(len, *ty, seed);
+        let old: Vec<u8> = match elements {
+            Elements::Run(_) => old,
+            Elements::Lists => {
+                FAR.iter().flat_map(|(at, n)| &old[at * each..(at + n) * each]).copied().collect()
+            }
+        };
+        let old = format!("{:016x}", sum(&old));
         if verb != "atomic" && line.value("sum") != Some(&old) {
             return Err(wrong(from, &format!("{verb} {with}: not the old value"), &line));
         }
@@ -291,7 +329,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, usize)]) -> Result<usi
             arrive(pair, cell)?;
         }
         let now = look(pair, to, &memory)?.word(1).unwrap_or("").to_owned();
-        let what = format!("{verb} op={op} type={ty} count={count}");
+        let what = format!("{verb} op={op} type={ty} count={count}{listed}");
         let before = pair.computed.entry(what.clone()).or_insert_with(|| now.clone()).clone();
         if before != now {
             let line = Line::new(format!("memory becomes {now}, at the other end {before}"));

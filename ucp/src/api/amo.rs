@@ -354,7 +354,7 @@ impl Ep {
 }
 
 impl Core {
-    fn atomic(
+    pub(super) fn atomic(
         &mut self,
         ep: &Ep,
         args: AtomicArgs,

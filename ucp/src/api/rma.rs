@@ -484,7 +484,7 @@ impl Core {
 }
 
 /// Pieces of a peer's memory for one operation, with the device's keys if it knows all of them and `direct` is wanted.
-fn pieces(remote: &[RemotePiece<'_>], need: Access, direct: bool) -> Result<(Iovs, bool), Error> {
+pub(super) fn pieces(remote: &[RemotePiece<'_>], need: Access, direct: bool) -> Result<(Iovs, bool), Error> {
     let direct = direct && remote.iter().all(|piece| piece.rkey.device().is_some());
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for piece in remote {

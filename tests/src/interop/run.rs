@@ -212,7 +212,8 @@ impl Plan {
     fn scene(&self, scene: &Scene, who: Player, mut pair: Pair, dir: &Path) -> Result<(), Fault> {
         (scene.play)(&mut pair, who)?;
         let met = pair.take_met();
-        let answers = (scene.answers)(pair.release()?);
+        let release = pair.release()?;
+        let (answers, never) = ((scene.answers)(release), (scene.never)(release));
         pair.quit()?;
         let captures = Captures::read(&self.efa_dump, dir)?;
         clean(&captures, &met).map_err(Fault::Wire)?;
@@ -221,6 +222,11 @@ impl Plan {
         for name in answers {
             if !met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
                 return Err(Fault::Wire(format!("no {name} from {}", who.name())));
+            }
+        }
+        for name in never {
+            if met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
+                return Err(Fault::Wire(format!("{name} from {}", who.name())));
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use super::pair::{Fault, Msg, Pair, check, wrong};
 
 mod crowd;
 mod memory;
+mod refused;
 mod zerocopy;
 
 /// What became of a situation.
@@ -30,6 +31,8 @@ pub struct Scene {
     pub exists: fn((u64, u64)) -> bool,
     /// Packets that the receiver must have sent, with this release of libfabric.
     pub answers: fn((u64, u64)) -> &'static [&'static str],
+    /// Packets that it must not have sent.
+    pub never: fn((u64, u64)) -> &'static [&'static str],
     /// Plays it.
     pub play: Script,
 }
@@ -38,7 +41,7 @@ impl Scene {
     /// Every situation.
     pub fn all() -> &'static [Scene] {
         const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
-            Scene { name, about, receivers: BOTH, exists: |_| true, answers: |_| &[], play }
+            Scene { name, about, receivers: BOTH, exists: |_| true, answers: |_| &[], never: |_| &[], play }
         }
         const ALL: &[Scene] = &[
             scene(
@@ -76,6 +79,16 @@ impl Scene {
             Scene {
                 receivers: &[Player::Ours],
                 ..scene("injected writes", "a copy is written, with and without data", memory::injected)
+            },
+            Scene {
+                receivers: &[Player::Ours],
+                // Releases from 2.6 on say 2.6 with and without PEER_ERROR: there the read's end is the proof.
+                never: |release| if release < (2, 6) { &["PEER_ERROR"] } else { &[] },
+                ..scene(
+                    "memory taken back",
+                    "a read of it is answered by PEER_ERROR if libfabric knows that, and by nothing else",
+                    refused::taken_back,
+                )
             },
             Scene {
                 receivers: &[Player::Libfabric],

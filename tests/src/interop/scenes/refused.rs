@@ -1,0 +1,58 @@
+//! Memory that is asked for when it has been taken back: the target refuses, and who asked hears of it or not. Played by
+//! `scenes`.
+
+use std::time::Duration;
+
+use crate::interop::end::Player;
+use crate::interop::pair::{Fault, Pair, wrong};
+
+/// The bit of the HANDSHAKE by which an end says that it knows PEER_ERROR: releases of libfabric after 2.6.0.
+const PEER_ERROR: u64 = 1 << 9;
+
+/// libfabric reads memory that was taken back. One that knows PEER_ERROR ends the read with an error; another must not
+/// be told, and waits. Messages go on either way.
+pub fn taken_back(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    let from = to.other();
+    pair.meet()?;
+    let hello = pair.msg(8);
+    pair.expected(from, &hello, 0)?;
+    let hello = pair.msg(8);
+    pair.expected(to, &hello, 0)?;
+    let line = pair.end(to).step("features")?;
+    let told = line.number_at(1).is_some_and(|word| word & PEER_ERROR != 0);
+    for (nth, len) in [100, 100_000].into_iter().enumerate() {
+        let mem = pair.end(to).step(&format!("mem m{nth} {len} seed=1"))?;
+        let (Some(addr), Some(key)) = (mem.number_at(1), mem.number_at(2)) else {
+            return Err(wrong(to, "no address and key", &mem));
+        };
+        pair.end(from).step(&format!("read b{nth} {len} addr={addr:#x} key={key:#x}"))?;
+        let line = pair.end(from).ended(&format!("b{nth}"))?;
+        if line.word(0) != Some("done") {
+            return Err(wrong(from, "the memory cannot be read while it is there", &line));
+        }
+        pair.end(to).step(&format!("forget m{nth}"))?;
+        pair.end(from).step(&format!("read r{nth} {len} addr={addr:#x} key={key:#x}"))?;
+        if told {
+            let line = pair.end(from).ended(&format!("r{nth}"))?;
+            if line.word(0) != Some("fail") {
+                return Err(wrong(from, "reads memory that is not there any more", &line));
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(200));
+            if pair.end(from).has_ended(&format!("r{nth}")) {
+                let line = pair.end(from).ended(&format!("r{nth}"))?;
+                return Err(wrong(from, "has heard of the refusal", &line));
+            }
+        }
+    }
+    for sender in [from, to] {
+        let msg = pair.msg(1000);
+        pair.expected(sender, &msg, 0)?;
+    }
+    // The target says what it has refused.
+    let said = pair.end(to).unasked();
+    match said.iter().find(|line| !line.text().contains("BadAccess")) {
+        None if said.len() == 2 => pair.part(),
+        odd => Err(Fault::Wire(format!("{} refusals, and {odd:?}", said.len()))),
+    }
+}

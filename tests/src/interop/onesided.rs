@@ -25,8 +25,20 @@ const LISTED: [u64; 3] = [1, 7, 9];
 enum Elements {
     /// Behind each other: so many.
     Run(usize),
-    /// [`SEVERAL`], in lists at both ends.
-    Lists,
+    /// [`SEVERAL`], in three pieces at the target and so many at the initiator.
+    Lists(usize),
+}
+
+/// Pieces at the initiator, if this cell has lists at all. From 1.18 on libfabric as target takes the operands of the first
+/// piece for every piece of a comparing atomic; as initiator it fills every piece of a result with its first bytes, up to
+/// 2.6.0.
+fn listed(cell: &Cell, release: (u64, u64)) -> Option<usize> {
+    let fetches = matches!(cell.what, What::Atomic(Atomic::Fetch | Atomic::Compare));
+    match cell.sender {
+        _ if release < (1, 18) => Some(NEAR),
+        Player::Ours => (!compares(cell)).then_some(NEAR),
+        Player::Libfabric => Some(if fetches { 1 } else { NEAR }),
+    }
 }
 /// Numbers of the datatypes: integers of 8 to 64 bits, float, double, long double and their complex ones; and those for which
 /// there are no values here (128 bits, less than 32), which no libfabric has taken yet.
@@ -259,6 +271,7 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
         What::Atomic(Atomic::Fetch) => ("fetch", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         _ => ("write", &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]),
     };
+    let near = listed(cell, pair.release()?);
     let mut all = Vec::new();
     for op in ops {
         for ty in TYPES {
@@ -268,7 +281,8 @@ fn atomics(pair: &mut Pair, cell: &Cell) -> Result<usize, Fault> {
                 }
                 Ok(_) => {
                     all.extend([1, SEVERAL].map(|count| (*op, ty, Elements::Run(count))));
-                    all.extend(LISTED.contains(&ty).then_some((*op, ty, Elements::Lists)));
+                    let near = near.filter(|_| LISTED.contains(&ty));
+                    all.extend(near.map(|near| (*op, ty, Elements::Lists(near))));
                 }
                 Err(EndError::Refused { .. }) => {}
                 Err(e) => return Err(e.into()),
@@ -290,7 +304,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
     for (op, ty, elements) in all {
         let (count, listed) = match elements {
             Elements::Run(count) => (count, ""),
-            Elements::Lists => (&SEVERAL, " on lists"),
+            Elements::Lists(_) => (&SEVERAL, " on lists"),
         };
         let each = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32][*ty as usize];
         let len = count * each;
@@ -300,9 +314,9 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         let (addr, key, id) = (memory.addr, memory.key, memory.name.clone());
         let place = match elements {
             Elements::Run(_) => format!("addr={addr:#x} key={key:#x}"),
-            Elements::Lists => {
+            Elements::Lists(near) => {
                 let piece = |(at, n)| format!("{:#x}:{}:{key:#x}", addr + (at * each) as u64, n * each);
-                format!("far={} near={NEAR}", FAR.map(piece).join(","))
+                format!("far={} near={near}", FAR.map(piece).join(","))
             }
         };
         let with = format!("op={op} type={ty} count={count} {place} {dc}");
@@ -316,7 +330,7 @@ fn atomic(pair: &mut Pair, cell: &Cell, all: &[(u64, u64, Elements)]) -> Result<
         let old = super::lang::values(len, *ty, seed);
         let old: Vec<u8> = match elements {
             Elements::Run(_) => old,
-            Elements::Lists => {
+            Elements::Lists(_) => {
                 FAR.iter().flat_map(|(at, n)| &old[at * each..(at + n) * each]).copied().collect()
             }
         };

@@ -1,7 +1,8 @@
 //! ucx-info: what this build is, how it is configured, which transports and devices it finds, and which protocol each
 //! message size takes and why; what the machine is like, and what it lacks. Letters and layout are those of `ucx_info`.
-//! Changes nothing; only `-s` measures, for a tenth of a second.
+//! Changes nothing but, with `--calibrate`, the file of measured costs; that and `-s` measure, for a tenth of a second at most.
 
+mod calibrate;
 mod config;
 mod devices;
 mod doctor;
@@ -17,8 +18,19 @@ use clap::{ArgGroup, Parser};
 use tools_common::settings;
 
 /// What can be asked for.
-const WHAT: [&str; 10] =
-    ["version", "build", "system", "types", "config", "devices", "context", "worker", "endpoint", "doctor"];
+const WHAT: [&str; 11] = [
+    "version",
+    "build",
+    "system",
+    "types",
+    "config",
+    "devices",
+    "context",
+    "worker",
+    "endpoint",
+    "doctor",
+    "calibrate",
+];
 
 /// Shows version, machine, configuration, devices and protocol choice; says what is missing or slow.
 #[derive(Parser)]
@@ -64,6 +76,10 @@ struct Args {
     /// What is missing or slow on this machine, and what to do; exit status 1 if something does not work
     #[arg(long)]
     doctor: bool,
+
+    /// Measure what copies, kernel and devices cost here, and keep it for contexts with UCX_CALIBRATE=y
+    #[arg(long)]
+    calibrate: bool,
 
     /// With -c: only NAME=value lines
     #[arg(long, requires = "config")]
@@ -114,7 +130,7 @@ fn refuse(text: &str, status: u8) -> ExitCode {
 fn first_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
-        return "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)".into();
+        return "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e, --doctor or --calibrate (see ucx-info -h)".into();
     }
     let line = text.lines().next().unwrap_or_default();
     format!("{} (see ucx-info -h)", line.strip_prefix("error: ").unwrap_or(line))
@@ -153,7 +169,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
             status = ExitCode::from(ILL);
         }
     }
-    if args.config || args.devices || args.context || args.worker || args.endpoint {
+    if args.config || args.devices || args.context || args.worker || args.endpoint || args.calibrate {
         let source = settings::load().map_err(|e| e.to_string())?;
         if args.config {
             let how = match (args.plain, args.comment) {
@@ -175,6 +191,10 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         if args.worker {
             let worker = workers::worker(&source)?;
             show("worker", worker.to_string(), json(&worker));
+        }
+        if args.calibrate {
+            let measured = calibrate::measure(&source)?;
+            show("calibration", measured.to_string(), json(&measured));
         }
         if args.endpoint {
             let found = protocols::find(&source)?;

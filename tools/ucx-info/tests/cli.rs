@@ -97,7 +97,8 @@ fn configuration_can_be_read_back() {
 
 #[test]
 fn what_is_wrong_is_one_line() {
-    let nothing = "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e or --doctor (see ucx-info -h)";
+    let nothing =
+        "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e, --doctor or --calibrate (see ucx-info -h)";
     bad("", &[], nothing);
     bad("--json", &[], nothing);
     bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");

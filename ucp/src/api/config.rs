@@ -33,6 +33,11 @@ ucs::config_table! {
         pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
         /// The same of a get.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
+        /// Whether protocols are chosen by what this machine was measured to cost, rather than by what transports say of
+        /// themselves: at the first context the costs are measured, which takes below 50 ms, and kept in UCX_CACHE_DIR.
+        pub calibrate: bool = "n", key "CALIBRATE";
+        /// Where measured costs are kept; empty: ucx in $XDG_CACHE_HOME, or in $HOME/.cache.
+        pub cache_dir: String = "", key "CACHE_DIR";
         /// Longest piece read at a time (libfabric: FI_EFA_INTER_READ_SEGMENT_SIZE).
         pub read_segment: usize = "1g", key "READ_SEGMENT", unit "bytes", range 1..=1073741824;
         /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes

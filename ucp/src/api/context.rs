@@ -1,6 +1,8 @@
 //! Contexts: configuration and the choice of transports, from which workers are made.
 //! Where a program starts. Opens nothing itself; a worker opens its own interfaces.
 
+use std::sync::Arc;
+
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
@@ -12,6 +14,7 @@ use crate::select::Thresholds;
 use crate::wire::{Features, RawAddr};
 
 use super::Worker;
+use super::calibrate::{self, Calibration};
 use super::config::{Config, choose, choose_beside};
 use super::core::Core;
 use super::report::Dump;
@@ -32,6 +35,8 @@ pub struct Context {
     chosen: Vec<TlResource>,
     /// Those for memory alone.
     beside: Vec<TlResource>,
+    /// What this machine was measured to cost, if that was asked for.
+    calibration: Option<Arc<Calibration>>,
 }
 
 impl Context {
@@ -47,7 +52,8 @@ impl Context {
         let found = uct::any::resources(&source)?;
         let chosen = choose(&found, &config)?;
         let beside = choose_beside(&found, &config);
-        Ok(Context { source, config, chosen, beside })
+        let calibration = calibrate::of(&config, chosen.iter().chain(&beside))?.map(Arc::new);
+        Ok(Context { source, config, chosen, beside, calibration })
     }
 
     /// The keys that this layer and the transports read, for `ucx-info -c` and for finding misspelt ones.
@@ -63,6 +69,11 @@ impl Context {
     /// The configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What this machine was measured to cost, with `UCX_CALIBRATE=y`.
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_deref()
     }
 
     /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
@@ -144,7 +155,7 @@ impl Context {
         let dump =
             Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
-        let selection = Selection::new(attrs);
+        let selection = Selection::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let core = Core::new(engine, lanes, batch, keepalive, (selection, dump));
         Ok(Worker::new(core, events, limits, self.config.spin))

@@ -14,6 +14,7 @@ use crate::select::{
     Costs, CqData, Key, Kind, Line, PeerCaps, Reads, RmaTables, RmaWire, Sync, Table, Thresholds, WireCaps,
 };
 
+use super::calibrate::Calibration;
 use super::core::Core;
 
 /// The tables of an endpoint.
@@ -39,9 +40,16 @@ pub(crate) struct Selection {
 
 impl Selection {
     /// For lanes with these attributes.
-    pub(crate) fn new<'a>(lanes: impl Iterator<Item = &'a IfaceAttr>) -> Self {
+    pub(crate) fn new<'a>(
+        lanes: impl Iterator<Item = &'a IfaceAttr>,
+        calibration: Option<&Calibration>,
+    ) -> Self {
         let machine = Machine::look();
-        Selection { costs: lanes.map(|attr| costs(attr, machine).sane()).collect(), made: Vec::new() }
+        let costs = lanes.map(|attr| {
+            let said = costs(attr, machine);
+            calibration.map_or(said, |measured| measured.correct(attr, said)).sane()
+        });
+        Selection { costs: costs.collect(), made: Vec::new() }
     }
 }
 

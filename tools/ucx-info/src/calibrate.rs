@@ -1,0 +1,153 @@
+//! `--calibrate`: measures what this machine's copies, the way between its processors, the kernel and its devices cost, keeps it
+//! where contexts with `UCX_CALIBRATE=y` look for it, and shows it beside what transports say of themselves.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use serde::Serialize;
+use ucp::select::Line;
+use ucp::{Calibration, Config};
+use ucs::config::{Source, Table as _};
+use uct::api::{Iface as _, Linear};
+
+/// What was measured.
+#[derive(Serialize)]
+pub struct Measured {
+    /// Copies of what caches hold, and of what they do not, bytes per second.
+    copy: f64,
+    copy_far: f64,
+    /// From one processor to another.
+    across: Option<Time>,
+    devices: Vec<Device>,
+    /// How long all of it took, ms.
+    took_ms: f64,
+    /// Where it is kept, or why not.
+    kept: Result<String, String>,
+}
+
+/// `fixed` ns, and `per_byte` ns for each byte.
+#[derive(Serialize, Clone, Copy)]
+struct Time {
+    fixed: f64,
+    per_byte: f64,
+}
+
+#[derive(Serialize)]
+struct Device {
+    transport: String,
+    device: String,
+    costs: Vec<Cost>,
+}
+
+/// One operation: as measured, and as the transport has it.
+#[derive(Serialize)]
+struct Cost {
+    name: &'static str,
+    measured: Option<Time>,
+    said: Time,
+}
+
+fn of_line(line: Line) -> Time {
+    Time { fixed: line.fixed, per_byte: line.per_byte }
+}
+
+fn said(line: Linear) -> Time {
+    Time { fixed: line.fixed, per_byte: line.per_byte }
+}
+
+/// Measures, and keeps it.
+pub fn measure(source: &Source) -> Result<Measured, String> {
+    let config = Config::load(source).map_err(|e| e.to_string())?;
+    let found = uct::any::resources(source).map_err(|e| e.to_string())?;
+    let begun = Instant::now();
+    let costs = Calibration::measure(&found);
+    let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let kept = costs.save(&config).map(|file| file.display().to_string()).map_err(|e| e.to_string());
+    let mut devices = Vec::new();
+    for d in &costs.devices {
+        let iface = uct::any::open(&d.tl, &d.dev, source).map_err(|e| e.to_string())?;
+        let attr = iface.attr();
+        let (fixed, per_byte) = attr.reg_cost;
+        let row = |name, measured: Option<Line>, said| Cost { name, measured: measured.map(of_line), said };
+        devices.push(Device {
+            transport: d.tl.clone(),
+            device: d.dev.clone(),
+            costs: vec![
+                row(
+                    "message, at either end",
+                    d.overhead.map(|ns| Line::new(ns, 0.0)),
+                    said_ns(attr.overhead),
+                ),
+                row("registration", d.register, Time { fixed, per_byte }),
+                row("put, memory of its own", d.put[0], said(attr.rma.put_own)),
+                row("put, other memory", d.put[1], said(attr.rma.put_other)),
+                row("get, memory of its own", d.get[0], said(attr.rma.get_own)),
+                row("get, other memory", d.get[1], said(attr.rma.get_other)),
+            ],
+        });
+    }
+    let per_second = |ns: f64| if ns > 0.0 { 1e9 / ns } else { f64::INFINITY };
+    Ok(Measured {
+        copy: per_second(costs.copy),
+        copy_far: per_second(costs.copy_far),
+        across: costs.across.map(of_line),
+        devices,
+        took_ms,
+        kept,
+    })
+}
+
+fn said_ns(fixed: f64) -> Time {
+    Time { fixed, per_byte: 0.0 }
+}
+
+impl std::fmt::Display for Time {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.0} nsec", self.fixed)?;
+        if self.per_byte > 0.0 { write!(f, " + {:.4} nsec/byte", self.per_byte) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Display for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = String::new();
+        writeln!(out, "# Measured in {:.1} ms", self.took_ms)?;
+        let mb = |per_second: f64| per_second / 1_048_576.0;
+        writeln!(out, "# Copies: {:.0} MB/sec in the cache, {:.0} beyond", mb(self.copy), mb(self.copy_far))?;
+        match self.across {
+            Some(time) => writeln!(out, "# Between processors: {time}")?,
+            None => writeln!(out, "# Between processors: there was only one at a time")?,
+        }
+        for d in &self.devices {
+            writeln!(out, "#\n# Transport: {}, device: {}", d.transport, d.device)?;
+            for cost in &d.costs {
+                let measured = cost.measured.map_or("not there".into(), |time| time.to_string());
+                writeln!(out, "# {:>23}: {measured} (its attributes: {})", cost.name, cost.said)?;
+            }
+        }
+        match &self.kept {
+            Ok(file) => writeln!(out, "#\n# Kept in {file}, for contexts with UCX_CALIBRATE=y")?,
+            Err(why) => writeln!(out, "#\n# Not kept: {why}")?,
+        }
+        f.write_str(&out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_measured_and_kept() {
+        let dir = std::env::temp_dir().join(format!("ucx-info-calibrate-{}", std::process::id()));
+        let source = Source::empty().with("UCX_CACHE_DIR", dir.to_str().unwrap());
+        let measured = measure(&source).unwrap();
+        assert!(measured.copy > 1e6 && measured.copy_far > 1e6);
+        let efa = measured.devices.iter().find(|d| d.transport == "efa").unwrap();
+        assert!(efa.costs.iter().any(|cost| cost.measured.is_some_and(|time| time.fixed > 0.0)));
+        let text = measured.to_string();
+        assert!(text.contains("Kept in ") && text.contains("put, other memory: "), "{text}");
+        assert!(Calibration::load(&Config::load(&source).unwrap()).is_ok());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,4 +1,4 @@
-//! The choice, worked out: a few limits and as many rows. `pick` is what an operation costs; [`Table::cheapest`] is where the
+//! The choice, worked out: a few limits and as many rows. `pick` is what an operation costs; `Table::cheapest` is where the
 //! limits come from.
 
 use arrayvec::ArrayVec;

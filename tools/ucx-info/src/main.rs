@@ -1,6 +1,6 @@
 //! ucx-info: what this build is, how it is configured, which transports and devices it finds, and which protocol each
 //! message size takes and why; what the machine is like, and what it lacks. Letters and layout are those of `ucx_info`.
-//! Changes nothing but, with `--calibrate`, the file of measured costs; that and `-s` measure, for a tenth of a second at most.
+//! Changes nothing but, with `--calibrate`, the file of measured costs; that and `-s` measure, for some tenths of a second at most.
 
 mod calibrate;
 mod config;

@@ -34,7 +34,7 @@ ucs::config_table! {
         /// The same of a get.
         pub min_rdma_get: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_GET", unit "bytes";
         /// Whether protocols are chosen by what this machine was measured to cost, rather than by what transports say of
-        /// themselves: at the first context the costs are measured, which takes below 50 ms, and kept in UCX_CACHE_DIR.
+        /// themselves: at the first context the costs are measured, which takes some tens of ms, and kept in UCX_CACHE_DIR.
         pub calibrate: bool = "n", key "CALIBRATE";
         /// Where measured costs are kept; empty: ucx in $XDG_CACHE_HOME, or in $HOME/.cache.
         pub cache_dir: String = "", key "CACHE_DIR";

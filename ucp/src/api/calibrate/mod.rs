@@ -55,7 +55,7 @@ pub struct DeviceCosts {
 }
 
 impl Calibration {
-    /// Measures, with what is there on this machine and `found` names. Takes some 50 ms at most.
+    /// Measures, with what is there on this machine and `found` names. Takes some tens of ms; more where processors are busy.
     pub fn measure<'a>(found: impl IntoIterator<Item = &'a TlResource>) -> Calibration {
         measure::all(found)
     }

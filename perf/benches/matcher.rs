@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use ucp::rdm::io::PeerId;
-use ucp::rdm::matching::{Arrived, Expected, Pattern};
+use ucp::rdm::matching::{Arrived, Expected, Pattern, Want};
 use ucs::coll::slots::SlotId;
 
 const FROM: PeerId = PeerId(3);
@@ -25,18 +25,26 @@ fn op(n: u64) -> SlotId {
     SlotId::from_raw(n as u32 + 1)
 }
 
+/// Receives numbered from 1 on, posted.
+fn all_posted(count: u64, pattern: fn(u64) -> Pattern) -> (Expected, Vec<Want>) {
+    let mut queue = Expected::new();
+    let mut wants: Vec<Want> = (1..=count).map(|n| Want::new(pattern(n))).collect();
+    (0..count as u32).for_each(|at| queue.push(&mut wants[..], at));
+    (queue, wants)
+}
+
 fn posted(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {
     let mut group = c.benchmark_group(format!("matcher/post_then_match_newest/{name}"));
     for len in LENGTHS {
-        let mut queue = Expected::new();
-        (1..len).for_each(|n| {
-            queue.push(pattern(n), op(n));
-        });
+        let (mut queue, mut wants) = all_posted(len - 1, pattern);
+        wants.push(Want::new(pattern(len)));
+        let newest = len as u32 - 1;
         group.bench_function(BenchmarkId::from_parameter(len), |b| {
             b.iter(|| {
-                queue.push(black_box(pattern(len)), op(len));
-                let found = queue.take(black_box(tag(len)), FROM);
-                assert_eq!(found, Some(op(len)));
+                wants[newest as usize] = Want::new(black_box(pattern(len)));
+                queue.push(&mut wants[..], newest);
+                let found = queue.take(&mut wants[..], black_box(tag(len)), FROM);
+                assert_eq!(found, Some(newest));
             });
         });
     }
@@ -68,11 +76,8 @@ fn matcher(c: &mut Criterion) {
     unexpected(c, "exact", exact, |n| n);
     unexpected(c, "wildcard", half, |n| n << 32 | 5);
     c.bench_function("matcher/match_nothing/1000_exact_posted", |b| {
-        let mut queue = Expected::new();
-        (1..=1000).for_each(|n| {
-            queue.push(exact(n), op(n));
-        });
-        b.iter(|| queue.take(black_box(1 << 40), FROM));
+        let (mut queue, mut wants) = all_posted(1000, exact);
+        b.iter(|| queue.take(&mut wants[..], black_box(1 << 40), FROM));
     });
 }
 

@@ -88,6 +88,62 @@ fn handlers_reply_and_messages_may_be_kept(tls: &str) {
     assert!(seen.iter().copied().eq(0..200));
 }
 
+/// Those that are handed over as they are, and those that take the long way: first ones, and some before the handler is
+/// there. One handler in five goes on with the next message before it ends.
+fn short_messages_come_in_order(tls: &str) {
+    let pair = Pair::on(tls);
+    let came = Rc::new(RefCell::new(Vec::new()));
+    let send = |n: u64| {
+        let data = vec![n as u8; (n % 40) as usize];
+        let header = n.to_le_bytes();
+        pair.ab.am_send(4, &header, data).detach();
+    };
+    (0..50).for_each(send);
+    pair.settle();
+    let (came_in, worker) = (came.clone(), pair.b.clone());
+    pair.b.set_am_handler(4, move |message| {
+        let n = u64::from_le_bytes(message.header().try_into().unwrap());
+        assert_eq!(message.data(), Some(&vec![n as u8; (n % 40) as usize][..]));
+        came_in.borrow_mut().push(n);
+        if n % 5 == 0 {
+            worker.progress();
+        }
+    });
+    for n in 50..1000 {
+        send(n);
+        if n % 64 == 0 {
+            pair.settle();
+        }
+    }
+    pair.until(|| came.borrow().len() == 1000);
+    assert!(came.borrow().iter().copied().eq(0..1000), "{:?}", came.borrow());
+    // It holds the worker.
+    pair.b.clear_am_handler(4);
+}
+
+/// The data of a message without a header is sent as it lies.
+fn bare_messages_arrive(tls: &str) {
+    let pair = Pair::on(tls);
+    let kept = keep(&pair.b, 7);
+    for len in [0, 1, 8, 2000, 8000, 100_000] {
+        let mut send = pair.ab.am_send(7, &[], vec![len as u8; len]);
+        if len > 8192 {
+            pair.until(|| kept.borrow().len() == 6);
+            let message = kept.borrow_mut().pop().unwrap();
+            assert_eq!((message.header(), message.data(), message.data_len()), (&[][..], None, len as u64));
+            let mut recv = message.recv(Vec::with_capacity(len));
+            pair.until(|| recv.is_done());
+            assert_eq!(recv.wait().1, vec![len as u8; len]);
+        }
+        pair.until(|| send.is_done());
+        assert_eq!(send.wait(), (Ok(()), vec![len as u8; len]));
+    }
+    pair.until(|| kept.borrow().len() == 5);
+    for (message, len) in kept.borrow().iter().zip([0, 1, 8, 2000, 8000]) {
+        assert_eq!((message.header(), message.data()), (&[][..], Some(&vec![len as u8; len][..])));
+    }
+}
+
 fn early_unhandled_and_unwanted(tls: &str) {
     let pair = Pair::on(tls);
     // Before the first handler of the worker: it waits.
@@ -222,7 +278,7 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
 macro_rules! on {
     ($($name:ident: $tls:literal),+) => {$(
         mod $name {
-            on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept early_unhandled_and_unwanted
+            on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order bare_messages_arrive early_unhandled_and_unwanted
                 callbacks_may_use_the_worker a_stream_has_no_borders a_failed_peer_ends_its_stream);
         }
     )+};

@@ -4,22 +4,18 @@
 //!
 //! | Message | How |
 //! |---|---|
-//! | header and data of up to 8 KiB | packed into one message, received into a buffer posted in advance |
+//! | header and data of up to 8 KiB | packed into one message; taken in as it is, if it is one packet in its turn, else into a buffer posted in advance |
 //! | up to 64 KiB, if asked for ([`AmProto::Eager`]) | packed into one message; the receiver makes room when it comes |
 //! | longer | the packed header announces it; the data, straight from its buffer, goes to whoever receives it |
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
-
 use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
-use crate::select::{Kind, Sync};
 use crate::wire::Class;
 
 use super::buf::Held;
@@ -35,11 +31,9 @@ pub const AM_MAX_HEADER: usize = 4096;
 /// Longest packed message, bytes: the receiver makes no room for more on a sender's word.
 const PACKED_MAX: usize = 64 << 10;
 /// Longest packed message that fits a buffer posted in advance, bytes.
-const POSTED_LEN: usize = 8 << 10;
+pub(super) const POSTED_LEN: usize = 8 << 10;
 /// Buffers posted in advance.
 const POSTED: usize = 32;
-/// Buffers kept for reuse.
-const SPARE: usize = 64;
 /// Bytes behind the header of a message that announces data: its length and its number.
 const NOTICE: usize = 16;
 
@@ -94,23 +88,8 @@ fn data_of(number: u64, from: PeerId) -> Match {
     Match { kind: RecvKind::Class { class: Class::AmData, tag: number, mask: EXACT }, from: Some(from) }
 }
 
-type Handler = Rc<dyn Fn(AmMessage)>;
-
-/// What a worker keeps for active messages. Nothing, until the first handler is set.
-#[derive(Default)]
-pub(crate) struct Ams {
-    on: Cell<bool>,
-    handlers: RefCell<HashMap<u16, Handler, FxBuildHasher>>,
-    /// Buffers posted, by place; `arg` of their callbacks points to the place.
-    posted: RefCell<Vec<Rc<Place>>>,
-    spare: RefCell<Vec<Box<[u8]>>>,
-    /// For packing.
-    packs: RefCell<Vec<Vec<u8>>>,
-    next_number: Cell<u64>,
-}
-
 /// A posted receive.
-struct Place {
+pub(super) struct Place {
     worker: WeakWorker,
     buf: Cell<Option<Box<[u8]>>>,
 }
@@ -206,34 +185,6 @@ impl std::fmt::Debug for AmMessage {
     }
 }
 
-impl Ams {
-    fn spare(&self, buf: Box<[u8]>) {
-        let mut spare = self.spare.borrow_mut();
-        if buf.len() == POSTED_LEN && spare.len() < SPARE {
-            spare.push(buf);
-        }
-    }
-
-    fn buffer(&self) -> Box<[u8]> {
-        self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; POSTED_LEN].into())
-    }
-
-    /// Header and data in one; the vector is to be given back.
-    fn pack(&self, pieces: [&[u8]; 2]) -> Vec<u8> {
-        let mut bytes = self.packs.borrow_mut().pop().unwrap_or_default();
-        bytes.clear();
-        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        bytes
-    }
-
-    fn give_back(&self, bytes: Vec<u8>) {
-        let mut packs = self.packs.borrow_mut();
-        if packs.len() < SPARE {
-            packs.push(bytes);
-        }
-    }
-}
-
 impl Worker {
     /// Calls `handler` from progress for each active message with this number that comes; it may start operations. The
     /// handler there was is replaced. Messages that come before the worker's first handler wait for it; later ones
@@ -310,6 +261,15 @@ impl Worker {
         match handler {
             Some(handler) => handler(message),
             None => tracing::debug!(peer = from.0, id = label.id, "active message without a handler dropped"),
+        }
+    }
+
+    /// Handles what was taken in. // HOT
+    #[inline]
+    pub(crate) fn handle_ams(&self) {
+        // Asked anew each time: a handler may call `progress`, which goes on with the next one.
+        while let Some((status, bytes)) = self.ams().next() {
+            self.deliver(status, bytes);
         }
     }
 
@@ -441,15 +401,13 @@ impl Ep {
             let error = Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER };
             return AmSend(Form::Ended(Some((Err(error), data))));
         }
+        if header.is_empty() && data.bytes().len() <= self.packed_max(how) {
+            return self.am_bare(id, data);
+        }
         let header_len = header.len() as u16;
         let both = header.len().saturating_add(data.bytes().len());
-        let most = match how {
-            AmProto::Auto => POSTED_LEN.min(self.table(Kind::Tagged, Sync::No).eager_max()),
-            AmProto::Eager => PACKED_MAX,
-            AmProto::Rendezvous => 0,
-        };
         let ams = self.worker().ams();
-        if both <= most {
+        if both <= self.packed_max(how) {
             let label = Label { id, header_len, kind: LabelKind::Packed };
             return AmSend(match self.am_packed(label.tag(both), ams.pack([header, data.bytes()])) {
                 Ok(None) => Form::Ended(Some((Ok(()), data))),
@@ -474,6 +432,30 @@ impl Ep {
             Err(error) => return AmSend(Form::Ended(Some((Err(error), data)))),
         }
         AmSend(Form::Lent(self.send_class(Class::AmData, number, data)))
+    }
+
+    /// Most bytes of header and data that travel in one message. // HOT
+    #[inline]
+    fn packed_max(&self, how: AmProto) -> usize {
+        match how {
+            AmProto::Auto => POSTED_LEN.min(self.eager_max()),
+            AmProto::Eager => PACKED_MAX,
+            AmProto::Rendezvous => 0,
+        }
+    }
+
+    /// Sends data without a header, which needs no packing. // HOT
+    fn am_bare<B: IoBuf>(&self, id: u16, data: B) -> AmSend<B> {
+        let held = Held::new(data);
+        let (at, len) = held.bytes();
+        let tag = Label { id, header_len: 0, kind: LabelKind::Packed }.tag(len);
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        AmSend(match unsafe { self.send_class_raw(Class::Am, tag, at, len) } {
+            Ok(Started::Done(())) => Form::Ended(Some((Ok(()), held.back()))),
+            Ok(Started::Running(id)) => Form::Lent(SendRequest::running(self.worker().clone(), id.0, held)),
+            Err(error) => Form::Ended(Some((Err(error), held.back()))),
+        })
     }
 
     /// Sends packed bytes; they come back if the send goes on, to be kept until its end.

@@ -11,13 +11,15 @@ use uct::api::Iface as _;
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::{Engine, Out, RecvStatus};
+use crate::rdm::{Engine, Kind, Out, RecvStatus};
 use crate::wire::RawAddr;
 
 use super::Error;
 use super::alive::Alive;
+use super::ams::Ams;
 use super::ep::EpState;
 use super::flush::Flush;
+use super::inlet::Inlet;
 use super::mem::{RemoteWrite, RemoteWrites};
 use super::multi::Multis;
 use super::report::{Dump, Report};
@@ -97,14 +99,36 @@ impl Core {
     /// The engine, and the wire to lend it.
     #[inline(always)]
     pub(crate) fn split(&mut self) -> (&mut Engine, Bound<'_>, &mut Requests) {
-        let bound =
-            Bound { lanes: &self.lanes, paths: &mut self.paths, regs: &mut self.regs, receiving: LaneIdx(0) };
+        let bound = Bound {
+            lanes: &self.lanes,
+            paths: &mut self.paths,
+            regs: &mut self.regs,
+            inlet: None,
+            receiving: LaneIdx(0),
+        };
         (&mut self.engine, bound, &mut self.reqs)
     }
 
     /// Takes in what the lanes have, and sends what waited. Answers the number of events. // HOT
     #[inline]
-    pub(crate) fn poll(&mut self) -> usize {
+    pub(crate) fn poll(&mut self, ams: &Ams) -> usize {
+        self.calls = self.calls.wrapping_add(1);
+        let calm = self.engine.is_calm() && self.flushes.is_empty() && self.streams.is_idle();
+        if !calm || self.calls.is_multiple_of(CLOCK_EVERY) {
+            return self.poll_all(ams);
+        }
+        let mut events = 0;
+        for at in 0..self.lanes.len() {
+            if !self.lanes[at].iface.is_quiet() {
+                events += self.poll_lane(at, self.now, ams);
+            }
+        }
+        if events == 0 || self.engine.is_calm() { events } else { events + self.resume(self.now) }
+    }
+
+    /// The same, when something waits or it is time to look at the clock.
+    #[inline(never)]
+    fn poll_all(&mut self, ams: &Ams) -> usize {
         let now = self.time();
         if self.engine.is_over_limit() && self.may_rest() {
             return 0;
@@ -112,12 +136,10 @@ impl Core {
         let mut events = 0;
         for at in 0..self.lanes.len() {
             if !self.lanes[at].iface.is_quiet() || self.engine.is_waiting_for_quiet() {
-                events += self.poll_lane(at, now);
+                events += self.poll_lane(at, now, ams);
             }
         }
-        let mut bound =
-            Bound { lanes: &self.lanes, paths: &mut self.paths, regs: &mut self.regs, receiving: LaneIdx(0) };
-        events += self.engine.resume(&mut bound, now);
+        events += self.resume(now);
         if !self.flushes.is_empty() {
             self.poll_flushes();
         }
@@ -125,6 +147,13 @@ impl Core {
             self.serve_streams();
         }
         events
+    }
+
+    /// Sends what waited, as far as there is room.
+    #[inline(never)]
+    fn resume(&mut self, now: Nanos) -> usize {
+        let (engine, mut wire, _) = self.split();
+        engine.resume(&mut wire, now)
     }
 
     /// Whether the lanes may be left alone: see [`Engine::may_rest`].
@@ -135,12 +164,13 @@ impl Core {
 
     /// Takes in what one lane has. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
-    fn poll_lane(&mut self, at: usize, now: Nanos) -> usize {
+    fn poll_lane(&mut self, at: usize, now: Nanos, ams: &Ams) -> usize {
         let lane = &self.lanes[at];
         let bound = Bound {
             lanes: &self.lanes,
             paths: &mut self.paths,
             regs: &mut self.regs,
+            inlet: Some(Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
             receiving: LaneIdx(at as u8),
         };
         let mut intake =
@@ -155,7 +185,6 @@ impl Core {
     /// The time, to within some progress calls: exact only while the engine waits for a deadline.
     #[inline]
     fn time(&mut self) -> Nanos {
-        self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.needs_time() {
             self.now = Monotonic.now();
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
@@ -166,6 +195,14 @@ impl Core {
             }
         }
         self.now
+    }
+
+    /// Whether no operation has ended, and no message come, that somebody is to be told of. // HOT
+    #[inline(always)]
+    pub(crate) fn has_nothing_to_tell(&self) -> bool {
+        let engine = &self.engine;
+        let quiet = !engine.has_outs() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
+        quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
     /// Somebody slept: the next progress reads the clock.

@@ -255,6 +255,12 @@ impl Ep {
         &self.state.tables.rma
     }
 
+    /// Longest tagged message that goes in one packet, bytes. // HOT
+    #[inline]
+    pub(crate) fn eager_max(&self) -> usize {
+        self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
+    }
+
     fn key(&self, kind: Kind, sync: Sync) -> Key {
         let core = self.worker.core();
         let features = core.engine.peer_info(self.state.peer).and_then(|view| view.features);

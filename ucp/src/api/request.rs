@@ -13,6 +13,7 @@ use crate::rdm::{OpId, RecvStatus};
 
 use super::Error;
 use super::ep::EpState;
+use super::stream::OF_STREAM;
 
 /// What an operation ended with. A send's status has no meaning.
 pub(crate) type Ended = Result<RecvStatus, Error>;
@@ -192,6 +193,22 @@ impl Requests {
                 }
             }
             Stage::Ended(_) | Stage::Idle => None,
+        }
+    }
+
+    /// Notes that the receive which the engine knows by `user` has ended well, if nobody is to be called at that; false
+    /// if somebody is, or if it is not one of these. // HOT
+    #[inline]
+    pub(crate) fn note_received(&mut self, user: u64, status: RecvStatus) -> bool {
+        if user & OF_STREAM != 0 {
+            return false;
+        }
+        match self.slots.get_mut(SlotId::from_raw(user as u32)) {
+            Some(slot @ Slot { stage: Stage::Running, notify: Notify::Nobody, .. }) => {
+                slot.stage = Stage::Ended(Ok(status));
+                true
+            }
+            _ => false,
         }
     }
 

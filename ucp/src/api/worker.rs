@@ -23,7 +23,7 @@ use crate::rdm::{Census, RdmStats};
 use crate::select::Thresholds;
 
 use super::address::Entry;
-use super::am::Ams;
+use super::ams::Ams;
 use super::core::Core;
 use super::op::FlushRequest;
 use super::{Address, Error, RequestId};
@@ -103,7 +103,20 @@ impl Worker {
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
         let mut core = self.core();
-        let mut events = core.poll();
+        let events = core.poll(self.ams());
+        let rests = core.has_nothing_to_tell();
+        drop(core);
+        // Those that were handed over came before whatever the engine has to tell.
+        self.handle_ams();
+        if rests { events } else { events + self.tell() }
+    }
+
+    /// Tells the ends of operations, and looks for active messages that have to be received. Answers how much there was.
+    #[inline(never)]
+    fn tell(&self) -> usize {
+        let mut core = self.core();
+        // An end is something that happened, also if nobody is called at it.
+        let mut events = usize::from(core.engine.has_outs());
         while let Some(act) = core.next_act() {
             drop(core);
             act.run();

@@ -6,11 +6,12 @@ use uct::api::{
     Refused as WireRefused, Sent,
 };
 
+use crate::api::Inlet;
 use crate::rdm::io::{
     Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
-use crate::rdm::{Piece, WireId};
-use crate::wire::{RawAddr, UserRecvQp};
+use crate::rdm::{Piece, RecvStatus, WireId};
+use crate::wire::{Class, RawAddr, UserRecvQp};
 
 use super::regs::{Regs, access};
 use super::rx::comp_of_settle;
@@ -73,6 +74,8 @@ pub(crate) struct Bound<'a> {
     pub lanes: &'a [Lane],
     pub paths: &'a mut Paths,
     pub regs: &'a mut Regs,
+    /// Where what comes is noted at once, while packets are taken in.
+    pub inlet: Option<Inlet<'a>>,
     /// The lane whose packet the engine is looking at.
     pub receiving: LaneIdx,
 }
@@ -117,6 +120,18 @@ impl Wire for Bound<'_> {
             Err(WireRefused::Failed(Error::Unsupported(_))) => Err(Refused::Fault(Fault::NO_RDMA)),
             Err(WireRefused::Failed(e)) => Err(refused(e)),
         }
+    }
+
+    // HOT
+    #[inline]
+    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
+        self.inlet.as_mut().is_some_and(|inlet| inlet.received(user, status))
+    }
+
+    // HOT
+    #[inline]
+    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        self.inlet.as_mut().is_some_and(|inlet| inlet.hand_over(class, from, tag, payload))
     }
 
     fn settle(&mut self, to: PeerId) -> Settled {

@@ -10,6 +10,7 @@ use super::io::{PeerId, Wire};
 use super::matching::{Arrived, Expected};
 use super::op::cover::Cover;
 use super::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
+use super::op::table::place;
 use super::op::{OpId, RecvBuf};
 use super::peer::{Ctl, Part, Was};
 use super::room::{Arrival, Kind, Row, Sync};
@@ -36,12 +37,12 @@ impl Engine {
         if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
             return Started::Failed(error);
         }
-        let expected = &mut self.queues[r.kind.kind() as usize].expected;
-        let posted = self.rx.insert_with(|id| {
-            let state = RxState::Posted(expected.push(pattern, id));
-            RxOp { state, ..RxOp::posted(r.buf, r.user, r.from, r.kind.kind()) }
-        });
-        posted.map_or(Started::Failed(OpError::NoResource), |id| Started::Pending(OpId(id)))
+        let kind = r.kind.kind();
+        let Ok(id) = self.rx.insert(RxOp::posted(r.buf, r.user, pattern, kind)) else {
+            return Started::Failed(OpError::NoResource);
+        };
+        self.queues[kind as usize].expected.push(&mut self.rx, place(id));
+        Started::Pending(OpId(id))
     }
 
     /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends
@@ -49,13 +50,13 @@ impl Engine {
     // [M5.8]
     pub fn cancel_recv(&mut self, op: OpId) -> bool {
         let Some(rx) = self.rx.get(op.0) else { return false };
-        let RxState::Posted(place) = rx.state else { return false };
+        let RxState::Posted = rx.state else { return false };
         if let Role::Multi(multi) = rx.role {
             self.close_multi(multi, Err(OpError::Cancelled));
             return true;
         }
         let (user, kind) = (rx.user, rx.kind);
-        self.queues[kind as usize].expected.remove(place);
+        self.queues[kind as usize].expected.remove(&mut self.rx, place(op.0));
         self.rx.remove(op.0);
         self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
         true
@@ -63,7 +64,7 @@ impl Engine {
 
     /// True while a receive waits for a message.
     pub fn is_posted(&self, op: OpId) -> bool {
-        self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted(_)))
+        self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
     }
 
     /// The oldest message that a receive with these arguments would get, if it has come.
@@ -129,7 +130,7 @@ impl Engine {
                 Err(error) => Started::Failed(error),
             };
         }
-        let op = RxOp { role, ..RxOp::posted(buf, user, None, kind) };
+        let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
         let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
         self.begin(rx, envelope, held.cover);
         if envelope.row.plain() == Row::LongCts {
@@ -156,7 +157,8 @@ impl Engine {
         if !self.multis.is_empty() {
             return self.take_among_multis(kind, rtm, from);
         }
-        self.queues[kind as usize].expected.take(rtm.tag.unwrap_or(0), from)
+        let at = self.queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
+        self.rx.id_at(at as usize)
     }
 
     /// Keeps the first packet of a message that no receive has matched.

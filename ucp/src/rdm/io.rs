@@ -5,9 +5,9 @@
 
 use bitflags::bitflags;
 
-use super::ask::WireId;
+use super::ask::{RecvStatus, WireId};
 use super::op::Piece;
-use crate::wire::{RawAddr, UserRecvQp};
+use crate::wire::{Class, RawAddr, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -226,6 +226,20 @@ pub trait Wire {
         _fill: F,
     ) -> Result<Posted, Refused> {
         Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
+    /// an [`Out`](super::Out), in its turn. // HOT
+    #[inline]
+    fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
+        false
+    }
+
+    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
+    /// True: it has been taken as it is, and needs none. // HOT
+    #[inline]
+    fn hand_over(&mut self, _class: Class, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
+        false
     }
 
     /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_unsent`). Only

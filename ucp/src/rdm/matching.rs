@@ -2,7 +2,7 @@
 //! each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns by walking.
 //! Knows names only; what they name is the rooms' business.
 
-use ucs::coll::list::{Link, Links, List, NIL};
+use ucs::coll::list::{Link, Links, List};
 use ucs::coll::slots::SlotId;
 use ucs::mem::pool::FreeList;
 
@@ -72,50 +72,77 @@ impl Buckets {
     }
 }
 
-/// A posted receive, or an unused place: then `link` chains it to the next unused one.
+/// What a posted receive wants, and its place among the others: part of the receive, so that one look finds both.
 #[derive(Clone, Copy, Debug)]
-struct Want {
+pub struct Want {
     tag: u64,
     mask: u64,
     /// Order of posting: the oldest wins.
     seq: u64,
     /// Only from this peer, or [`ANYBODY`].
     from: u32,
-    op: SlotId,
     link: Link,
-    next_free: u32,
 }
 
 /// No peer has this number: it is the end of the table's.
 const ANYBODY: u32 = u32::MAX;
 
 impl Want {
+    /// What a receive of this pattern wants; it is in no queue yet.
+    #[inline]
+    pub fn new(pattern: Pattern) -> Want {
+        let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
+        Want { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
+    }
+
+    /// The only peer whose messages it takes, if it is one.
+    #[inline]
+    pub fn only(&self) -> Option<PeerId> {
+        if self.from == ANYBODY { None } else { Some(PeerId(self.from)) }
+    }
+
     #[inline(always)]
     fn fits(&self, tag: u64, from: PeerId) -> bool {
         (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || self.from == from.0)
     }
 }
 
-/// The places, lent to a list.
-struct Wants<'a>(&'a mut [Want]);
+/// A store of posted receives, by index. [`Expected`] only asks for indices that were pushed.
+pub trait Wants {
+    /// What the receive at `at` wants.
+    fn want(&self, at: u32) -> &Want;
+    /// The same, to change its place.
+    fn want_mut(&mut self, at: u32) -> &mut Want;
+}
 
-impl Links for Wants<'_> {
+impl Wants for [Want] {
     #[inline(always)]
-    fn link(&self, at: u32) -> &Link {
-        &self.0[at as usize].link
+    fn want(&self, at: u32) -> &Want {
+        &self[at as usize]
     }
     #[inline(always)]
-    fn link_mut(&mut self, at: u32) -> &mut Link {
-        &mut self.0[at as usize].link
+    fn want_mut(&mut self, at: u32) -> &mut Want {
+        &mut self[at as usize]
     }
 }
 
-/// Posted receives of one kind.
+/// A store, as its lists see it.
+struct Chain<'a, S: ?Sized>(&'a mut S);
+
+impl<S: Wants + ?Sized> Links for Chain<'_, S> {
+    #[inline(always)]
+    fn link(&self, at: u32) -> &Link {
+        &self.0.want(at).link
+    }
+    #[inline(always)]
+    fn link_mut(&mut self, at: u32) -> &mut Link {
+        &mut self.0.want_mut(at).link
+    }
+}
+
+/// Posted receives of one kind, by their indices in a store.
 #[derive(Debug)]
 pub struct Expected {
-    wants: Vec<Want>,
-    /// First unused place.
-    free: u32,
     buckets: Buckets,
     exact: usize,
     wild: List,
@@ -125,116 +152,86 @@ pub struct Expected {
 impl Expected {
     /// None posted.
     pub fn new() -> Expected {
-        Expected {
-            wants: Vec::new(),
-            free: NIL,
-            buckets: Buckets::new(),
-            exact: 0,
-            wild: List::new(),
-            seq: 0,
-        }
+        Expected { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
     }
 
-    /// Appends a receive; answers its place, to remove it by. // HOT
+    /// Appends the receive at `at`, which is in no queue. // HOT
     #[inline]
-    pub fn push(&mut self, pattern: Pattern, op: SlotId) -> u32 {
-        if self.free == NIL {
-            self.grow();
-        }
-        if pattern.is_exact() && self.buckets.crowded(self.exact) {
-            self.rehash();
-        }
-        let at = self.free;
-        let wants = &mut Wants(&mut self.wants);
-        let want = &mut wants.0[at as usize];
-        self.free = want.next_free;
-        (want.tag, want.mask) = (pattern.tag, pattern.mask);
-        (want.seq, want.op) = (self.seq, op);
-        want.from = pattern.from.map_or(ANYBODY, |peer| peer.0);
+    pub fn push<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
+        let want = all.want_mut(at);
+        want.seq = self.seq;
         self.seq += 1;
-        if pattern.is_exact() {
-            self.exact += 1;
-            let bucket = self.buckets.of(pattern.tag);
-            self.buckets.lists[bucket].push_back(wants, at);
-        } else {
-            self.wild.push_back(wants, at);
+        let (tag, is_exact) = (want.tag, want.mask == EXACT);
+        if !is_exact {
+            return self.wild.push_back(&mut Chain(all), at);
         }
-        at
+        if self.buckets.crowded(self.exact) {
+            self.rehash(all);
+        }
+        self.exact += 1;
+        let bucket = self.buckets.of(tag);
+        self.buckets.lists[bucket].push_back(&mut Chain(all), at);
     }
 
     /// Takes out the oldest receive that fits a message. // HOT
-    #[inline]
-    pub fn take(&mut self, tag: u64, from: PeerId) -> Option<SlotId> {
-        let (at, op) = self.find(tag, from)?;
-        self.remove(at);
-        Some(op)
+    #[inline(always)]
+    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
+        if self.wild.is_empty() {
+            // Nearly always it is the first of the only list that it can be in.
+            let bucket = self.buckets.of(tag);
+            let list = self.buckets.lists.get_mut(bucket)?;
+            let chain = &mut Chain(all);
+            let at = list.iter(chain).find(|&at| chain.0.want(at).fits(tag, from))?;
+            list.remove(chain, at);
+            self.exact -= 1;
+            return Some(at);
+        }
+        let at = self.find(all, tag, from)?;
+        self.remove(all, at);
+        Some(at)
     }
 
-    /// The oldest receive that fits a message, and its place, left where it is. // HOT
-    #[inline]
-    pub fn find(&mut self, tag: u64, from: PeerId) -> Option<(u32, SlotId)> {
-        let wants = &Wants(&mut self.wants);
-        let fits = |&at: &u32| wants.0[at as usize].fits(tag, from);
+    /// The oldest receive that fits a message, left where it is.
+    pub fn find<S: Wants + ?Sized>(&self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
+        let chain = &Chain(all);
+        let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
         let exact = match self.exact {
             0 => None,
-            _ => self.buckets.lists[self.buckets.of(tag)].iter(wants).find(fits),
+            _ => self.buckets.lists[self.buckets.of(tag)].iter(chain).find(fits),
         };
-        let wild = if self.wild.is_empty() { None } else { self.wild.iter(wants).find(fits) };
-        let at = match (exact, wild) {
-            (Some(a), Some(b)) if wants.0[b as usize].seq < wants.0[a as usize].seq => b,
-            (Some(a), _) => a,
-            (None, b) => b?,
-        };
-        Some((at, wants.0[at as usize].op))
+        let wild = if self.wild.is_empty() { None } else { self.wild.iter(chain).find(fits) };
+        match (exact, wild) {
+            (Some(a), Some(b)) if chain.0.want(b).seq < chain.0.want(a).seq => Some(b),
+            (Some(a), _) => Some(a),
+            (None, b) => b,
+        }
     }
 
-    /// Takes out the receive at `at`, a place given by [`push`](Self::push) and not removed since.
+    /// Takes out the receive at `at`, which is in this queue.
     #[inline]
-    pub fn remove(&mut self, at: u32) {
-        let wants = &mut Wants(&mut self.wants);
-        let Want { tag, mask, .. } = wants.0[at as usize];
+    pub fn remove<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
+        let Want { tag, mask, .. } = *all.want(at);
         if mask == EXACT {
             let bucket = self.buckets.of(tag);
-            self.buckets.lists[bucket].remove(wants, at);
+            self.buckets.lists[bucket].remove(&mut Chain(all), at);
             self.exact -= 1;
         } else {
-            self.wild.remove(wants, at);
-        }
-        wants.0[at as usize].next_free = std::mem::replace(&mut self.free, at);
-    }
-
-    /// Adds unused places; there is none. Places stay below the number of receives there may be, far from [`NIL`].
-    #[cold]
-    fn grow(&mut self) {
-        let (from, len) = (self.wants.len(), (self.wants.len() * 2).max(64));
-        let blank = Want {
-            tag: 0,
-            mask: 0,
-            seq: 0,
-            from: ANYBODY,
-            op: SlotId::NONE,
-            link: Link::new(),
-            next_free: NIL,
-        };
-        self.wants.resize(len, blank);
-        for at in (from..len).rev() {
-            self.wants[at].next_free = std::mem::replace(&mut self.free, at as u32);
+            self.wild.remove(&mut Chain(all), at);
         }
     }
 
     #[cold]
-    fn rehash(&mut self) {
-        let wants = &mut Wants(&mut self.wants);
+    fn rehash<S: Wants + ?Sized>(&mut self, all: &mut S) {
         let mut exact = Vec::with_capacity(self.exact);
         for list in &mut self.buckets.lists {
-            exact.extend(std::iter::from_fn(|| list.pop_front(wants)));
+            exact.extend(std::iter::from_fn(|| list.pop_front(&mut Chain(all))));
         }
         // Within a bucket the order is that of posting; buckets merge and split, so restore it.
-        exact.sort_unstable_by_key(|&at| wants.0[at as usize].seq);
+        exact.sort_unstable_by_key(|&at| all.want(at).seq);
         self.buckets.grow();
         for at in exact {
-            let bucket = self.buckets.of(wants.0[at as usize].tag);
-            self.buckets.lists[bucket].push_back(wants, at);
+            let bucket = self.buckets.of(all.want(at).tag);
+            self.buckets.lists[bucket].push_back(&mut Chain(all), at);
         }
     }
 }

@@ -216,7 +216,7 @@ impl Engine {
     // [M10.6]
     #[inline]
     pub fn on_packet<W: Wire>(&mut self, w: &mut W, _now: Nanos, wire: WireId, from: Source, packet: &[u8]) {
-        if !self.take_short(wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
+        if !self.take_short(w, wire, from, packet) && !self.take_short_one(w, wire, from, packet) {
             self.on_any(w, wire, from, packet);
         }
     }
@@ -224,13 +224,13 @@ impl Engine {
     /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer that has
     /// been heard before, with a receive posted for it. False, and nothing has happened: it is not that. // HOT
     #[inline]
-    fn take_short(&mut self, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    fn take_short<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.ident.current(wire, from) else { return false };
         let sender = &self.peers[peer];
         let plain = sender.was & (Was::HEARD | Was::FAILED | Was::EARLY) == Was::HEARD;
         let known = hdr.connid.is_none_or(|connid| connid == sender.addr.connid);
-        plain && known && hdr.msg_id == sender.next_rx && eager::take(self, peer, &hdr, payload)
+        plain && known && hdr.msg_id == sender.next_rx && eager::take(self, w, peer, &hdr, payload)
     }
 
     /// Any packet, in any case. Out of line, so that the short way needs little stack.
@@ -365,6 +365,29 @@ impl Engine {
     #[inline]
     pub fn take_out(&mut self) -> Option<Out> {
         self.outs.pop_front()
+    }
+
+    /// Whether something is complete that nobody has taken out. // HOT
+    #[inline(always)]
+    pub fn has_outs(&self) -> bool {
+        !self.outs.is_empty()
+    }
+
+    /// Whether a message of this kind has come that no receive has matched. // HOT
+    #[inline(always)]
+    pub fn has_unexpected(&self, kind: Kind) -> bool {
+        !self.queues[kind as usize].arrived.is_empty()
+    }
+
+    /// Nothing waits for room, for a time, for a wire to be quiet, or for memory: all there is to do is to take packets
+    /// in. // HOT
+    #[inline(always)]
+    pub fn is_calm(&self) -> bool {
+        self.listed.is_empty()
+            && self.away.is_empty()
+            && self.fading.is_empty()
+            && self.unused.is_empty()
+            && !self.is_over_limit()
     }
 
     /// The next thing worth telling a person.

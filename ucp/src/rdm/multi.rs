@@ -9,7 +9,8 @@ use ucs::coll::slots::SlotId;
 use super::Engine;
 use super::ask::{OpError, Out, RecvArgs, Started};
 use super::io::{PeerId, Wire};
-use super::op::rx::{Role, RxOp, RxState};
+use super::op::rx::{Role, RxOp};
+use super::op::table::place;
 use super::op::{OpId, RecvBuf};
 use super::room::Kind;
 use crate::wire::rtm::{Rtm, RtmBody};
@@ -42,15 +43,12 @@ impl Engine {
         let multi =
             Multi { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
         let multi = self.multis.insert(multi).map_err(|_| OpError::NoResource)?;
-        let parent = RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, r.from, kind) };
+        let parent = RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, pattern, kind) };
         let Ok(id) = self.rx.insert(parent) else {
             self.multis.remove(multi);
             return Err(OpError::NoResource);
         };
-        let place = self.queues[kind as usize].expected.push(pattern, id);
-        if let Some(op) = self.rx.get_mut(id) {
-            op.state = RxState::Posted(place);
-        }
+        self.queues[kind as usize].expected.push(&mut self.rx, place(id));
         if let Some(multi) = self.multis.get_mut(multi) {
             multi.posted = Some(id);
         }
@@ -74,9 +72,11 @@ impl Engine {
 
     /// The receive that gets this message of this peer, where some receives are for many.
     pub(super) fn take_among_multis(&mut self, kind: Kind, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
-        let (place, id) = self.queues[kind as usize].expected.find(rtm.tag.unwrap_or(0), from)?;
+        let expected = &mut self.queues[kind as usize].expected;
+        let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
+        let id = self.rx.id_at(at as usize)?;
         let Some(&RxOp { role: Role::Multi(multi), user, .. }) = self.rx.get(id) else {
-            self.queues[kind as usize].expected.remove(place);
+            expected.remove(&mut self.rx, at);
             return Some(id);
         };
         if self.rx.is_full() {
@@ -84,7 +84,7 @@ impl Engine {
             return None;
         }
         let (buf, role) = self.part_of_multi(multi, msg_len(rtm))?;
-        self.rx.insert(RxOp { role, ..RxOp::posted(buf, user, None, kind) }).ok()
+        self.rx.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
     }
 
     /// Room for a message of `len` bytes; closes the receive if too little is left then.
@@ -106,8 +106,9 @@ impl Engine {
         let Some(multi) = self.multis.get_mut(id) else { return };
         let Some(posted) = multi.posted.take() else { return };
         multi.end = end;
-        if let Some(RxOp { state: RxState::Posted(place), .. }) = self.rx.remove(posted) {
-            self.queues[multi.kind as usize].expected.remove(place);
+        if self.rx.contains(posted) {
+            self.queues[multi.kind as usize].expected.remove(&mut self.rx, place(posted));
+            self.rx.remove(posted);
         }
         self.settle_multi(id);
     }

@@ -56,24 +56,37 @@ impl Engine {
     /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
     #[inline]
     pub fn send_class<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
-        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        if self.peers.get(to).is_none() {
+            return Started::Failed(OpError::Unknown);
+        }
+        if self.send_plain(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
+    }
+
+    /// Sends in one packet and in this call, if nothing speaks against it. // HOT
+    #[inline]
+    fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: &SendArgs) -> bool {
+        let peer = &self.peers[to];
         let plain = s.row == Row::Eager && s.sync == Sync::No;
         let taken = match class {
             Class::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
             _ => takes_classes(peer.features),
         };
-        if plain
+        plain
             && taken
             && !peer.was.intersects(Was::BLOCKED)
-            && let Some(Ok(())) = eager::start(self, w, to, class, &s)
-        {
-            return Started::Done(());
-        }
-        self.send_queued(w, to, class, s)
+            && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
     }
 
     #[inline(never)]
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
+        if self.peers[to].was.contains(Was::QUEUED) {
+            // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
+            // slower way for good.
+            self.drive(w, to);
+            if self.send_plain(w, to, class, &s) {
+                return Started::Done(());
+            }
+        }
         let peer = &mut self.peers[to];
         if let Some(fault) = peer.fault {
             return Started::Failed(OpError::Peer(to, fault));

@@ -6,6 +6,7 @@ use super::ask::{OpError, Out, PeerView, WireId};
 use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
 use super::op::rx::{Role, RxOp, RxState, Unexpected};
+use super::op::table::place;
 use super::peer::{Peer, Was};
 use super::room::{Kind, Row};
 use crate::wire::{Packet, RawAddr};
@@ -135,7 +136,7 @@ impl Engine {
     /// Whether a receive, or something that the peer has begun, needs it.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted(_) => op.only == Some(id),
+            RxState::Posted => op.want.only() == Some(id),
             RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
         };
         let is_broken = |held: &Unexpected| {
@@ -238,7 +239,7 @@ impl Engine {
         self.end_ones(w, id, error);
 
         let needs_it = |op: &RxOp| match op.state {
-            RxState::Posted(_) => which == Ends::All && op.only == Some(id),
+            RxState::Posted => which == Ends::All && op.want.only() == Some(id),
             RxState::Matched(inflow) => {
                 self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id && ends(i.envelope.row))
             }
@@ -254,11 +255,12 @@ impl Engine {
                 self.close_multi(multi, Err(error));
                 continue;
             }
-            let Some(op) = self.rx.remove(id) else { continue };
-            match op.state {
-                RxState::Posted(place) => self.queues[op.kind as usize].expected.remove(place),
+            let Some(&RxOp { state, kind, .. }) = self.rx.get(id) else { continue };
+            match state {
+                RxState::Posted => self.queues[kind as usize].expected.remove(&mut self.rx, place(id)),
                 RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
             }
+            let Some(op) = self.rx.remove(id) else { continue };
             self.rx_ended(&op, Err(error));
         }
 

@@ -83,7 +83,7 @@ impl List {
     }
 
     /// Appends element `at`, which must be in no list of this link.
-    #[inline]
+    #[inline(always)]
     pub fn push_back<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
         let link = links.link_mut(at);
         assert!(!link.linked, "element {at} is in a list already");
@@ -119,19 +119,23 @@ impl List {
     }
 
     /// Takes element `at` out, which must be in this list.
-    #[inline]
+    #[inline(always)]
     pub fn remove<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
         let Link { prev, next, linked } = std::mem::take(links.link_mut(at));
         assert!(linked, "element {at} is in no list");
-        match prev {
-            NIL => self.head = next,
-            prev => links.link_mut(prev).next = next,
-        }
-        match next {
-            NIL => self.tail = prev,
-            next => links.link_mut(next).prev = prev,
-        }
         self.len -= 1;
+        if self.head == at {
+            // What the second says of the first is not looked at any more.
+            self.head = next;
+        } else {
+            links.link_mut(prev).next = next;
+            if next != NIL {
+                links.link_mut(next).prev = prev;
+            }
+        }
+        if next == NIL {
+            self.tail = if self.head == NIL { NIL } else { prev };
+        }
     }
 
     /// The element after `at` in this list.

@@ -72,11 +72,15 @@ pub const LOWER_ODD: u8 = 4;
 /// for a live one only after exactly a multiple of 4095 reuses of that slot. A [`LOWER`] and an [`UPPER`] table never
 /// issue the same id, so that one id may name an element of either; each has half as many generations.
 pub struct Slots<T, const INDEX_BITS: u32 = 20, const HALF: u8 = WHOLE> {
-    chunks: Vec<Vec<Entry<T>>>,
+    chunks: Vec<Box<Chunk<T>>>,
+    /// First free slot; they are used again last first.
     free: u32,
     len: u32,
     limit: u32,
 }
+
+/// Of a fixed length, so that the low bits of an index need no check.
+type Chunk<T> = [Entry<T>; CHUNK];
 
 impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     const SPLIT_OK: () = {
@@ -115,7 +119,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     pub fn reserve_total(&mut self, n: usize) {
         let chunks = n.min(self.limit as usize).div_ceil(CHUNK);
         while self.chunks.len() < chunks {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+            self.add_chunk();
         }
     }
 
@@ -182,21 +186,27 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         id
     }
 
-    /// Adds one slot to the (empty) free list; false at the limit.
+    /// Makes further slots; there is no free one. False at the limit.
     #[cold]
     fn grow(&mut self) -> bool {
-        if self.len == self.limit {
-            return false;
+        if self.len < self.limit {
+            self.add_chunk();
         }
-        // The free list is empty, so every slot made so far is used: the next index is the count.
-        let index = self.len;
-        let chunk = index as usize / CHUNK;
-        if chunk == self.chunks.len() {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        self.free != NIL
+    }
+
+    /// Adds a chunk of slots, free as far as the limit goes, before those that are free already.
+    fn add_chunk(&mut self) {
+        let first = (self.chunks.len() * CHUNK) as u32;
+        let last = (first + CHUNK as u32).min(self.limit) - 1;
+        let next = |index| if index < last { index + 1 } else { self.free };
+        let free = |index| Entry { generation: Self::GENERATIONS.0, body: Body::Free { next: next(index) } };
+        let chunk: Box<[Entry<T>]> = (first..first + CHUNK as u32).map(free).collect();
+        match chunk.try_into() {
+            Ok(chunk) => self.chunks.push(chunk),
+            Err(_) => unreachable!("as many as a chunk has"),
         }
-        self.chunks[chunk].push(Entry { generation: Self::GENERATIONS.0, body: Body::Free { next: NIL } });
-        self.free = index;
-        true
+        self.free = first;
     }
 
     #[inline]
@@ -214,7 +224,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     // HOT
     pub fn get(&self, id: SlotId) -> Option<&T> {
         let index = Self::index_of(id);
-        match self.chunks.get(index / CHUNK)?.get(index % CHUNK)? {
+        match &self.chunks.get(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => Some(value),
             _ => None,
         }
@@ -225,9 +235,39 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     // HOT
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         let index = Self::index_of(id);
-        match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
+        match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => Some(value),
             _ => None,
+        }
+    }
+
+    /// The element in the slot of this number, whatever its id: for those who keep indices of elements they know to be
+    /// there.
+    #[inline]
+    // HOT
+    pub fn at(&self, index: usize) -> Option<&T> {
+        match &self.chunks.get(index / CHUNK)?[index % CHUNK].body {
+            Body::Full(value) => Some(value),
+            Body::Free { .. } => None,
+        }
+    }
+
+    /// The element in the slot of this number, to change.
+    #[inline]
+    // HOT
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK].body {
+            Body::Full(value) => Some(value),
+            Body::Free { .. } => None,
+        }
+    }
+
+    /// The id of the element in the slot of this number.
+    #[inline]
+    pub fn id_at(&self, index: usize) -> Option<SlotId> {
+        match &self.chunks.get(index / CHUNK)?[index % CHUNK] {
+            Entry { generation, body: Body::Full(_) } => Some(Self::id(index as u32, *generation)),
+            Entry { .. } => None,
         }
     }
 
@@ -242,7 +282,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     // HOT
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let index = Self::index_of(id);
-        let entry = self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)?;
+        let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
         if entry.generation != id.0 >> INDEX_BITS || matches!(entry.body, Body::Free { .. }) {
             return None;
         }
@@ -261,7 +301,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     // HOT
     pub fn discard(&mut self, id: SlotId) -> bool {
         let (index, free) = (Self::index_of(id), self.free);
-        match self.chunks.get_mut(index / CHUNK).and_then(|chunk| chunk.get_mut(index % CHUNK)) {
+        match self.chunks.get_mut(index / CHUNK).map(|chunk| &mut chunk[index % CHUNK]) {
             Some(entry) if entry.generation == id.0 >> INDEX_BITS && matches!(entry.body, Body::Full(_)) => {
                 entry.generation = Self::after(entry.generation);
                 entry.body = Body::Free { next: free };
@@ -273,13 +313,28 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         true
     }
 
+    /// Runs `f` on the element in the slot of this number and drops it where it is: what is only looked at once more
+    /// need not be moved out. Its id is stale from now on.
+    // HOT
+    #[inline]
+    pub fn end_at<R>(&mut self, index: usize, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
+        let Body::Full(value) = &mut entry.body else { return None };
+        let answer = f(value);
+        entry.generation = Self::after(entry.generation);
+        entry.body = Body::Free { next: self.free };
+        self.free = index as u32;
+        self.len -= 1;
+        Some(answer)
+    }
+
     /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one look-up for
     /// both. `None` if `id` is stale, or `f` has nothing.
     // HOT
     #[inline]
     pub fn renew_if<R>(&mut self, id: SlotId, f: impl FnOnce(&mut T) -> Option<R>) -> Option<(SlotId, R)> {
         let index = Self::index_of(id);
-        match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
+        match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
                 let answer = f(value)?;
                 *generation = Self::after(*generation);
@@ -295,7 +350,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     #[inline]
     pub fn renew(&mut self, id: SlotId) -> Option<(SlotId, &mut T)> {
         let index = Self::index_of(id);
-        match self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)? {
+        match &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK] {
             Entry { generation, body: Body::Full(value) } if *generation == id.0 >> INDEX_BITS => {
                 *generation = Self::after(*generation);
                 Some((Self::id(index as u32, *generation), value))
@@ -323,17 +378,21 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
 
     /// All elements in order of slot number.
     pub fn iter(&self) -> impl Iterator<Item = (SlotId, &T)> {
-        self.chunks.iter().flatten().enumerate().filter_map(|(index, entry)| match &entry.body {
-            Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
-            Body::Free { .. } => None,
-        })
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate().filter_map(
+            |(index, entry)| match &entry.body {
+                Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
+                Body::Free { .. } => None,
+            },
+        )
     }
 
     /// All elements in order of slot number, to change in place.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlotId, &mut T)> {
-        self.chunks.iter_mut().flatten().enumerate().filter_map(|(index, entry)| match &mut entry.body {
-            Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
-            Body::Free { .. } => None,
+        self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).enumerate().filter_map(|(index, entry)| {
+            match &mut entry.body {
+                Body::Full(value) => Some((Self::id(index as u32, entry.generation), value)),
+                Body::Free { .. } => None,
+            }
         })
     }
 }

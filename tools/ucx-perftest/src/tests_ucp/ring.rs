@@ -135,7 +135,7 @@ impl Ring {
         let message = loop {
             match self.worker.mprobe(what) {
                 Some(message) => break message,
-                None => wait.progress(&self.worker)?,
+                None => _ = wait.progress(&self.worker)?,
             }
         };
         let at = self.at(slot);
@@ -213,7 +213,8 @@ impl Ring {
                 let ended = loop {
                     match self.worker.test(id) {
                         Some(ended) => break ended,
-                        None => wait.progress(&self.worker)?,
+                        // What has not ended can only end when something happens.
+                        None => while !wait.progress(&self.worker)? {},
                     }
                 };
                 self.slots[slot] = Slot::Idle;
@@ -296,13 +297,20 @@ impl<'a> Waiter<'a> {
         Waiter { link, ep, patience, waiting: spec.waiting }
     }
 
-    /// One call of progress. HOT
+    /// One call of progress; whether anything happened. HOT
     #[inline(always)]
-    pub fn progress(&mut self, worker: &Worker) -> Result<(), Failure> {
+    pub fn progress(&mut self, worker: &Worker) -> Result<bool, Failure> {
         if worker.progress() > 0 {
             self.patience.renew();
-            return Ok(());
+            return Ok(true);
         }
+        self.idle(worker)?;
+        Ok(false)
+    }
+
+    /// Nothing has happened.
+    #[inline(always)]
+    fn idle(&mut self, worker: &Worker) -> Result<(), Failure> {
         if self.waiting == Waiting::Sleep {
             return self.sleep(worker);
         }

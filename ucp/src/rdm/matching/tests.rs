@@ -6,39 +6,46 @@ fn name(n: u32) -> SlotId {
     SlotId::from_raw(n)
 }
 
+/// Posts a receive at the end of the store; answers its index.
+fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern) -> u32 {
+    let at = wants.len() as u32;
+    wants.push(Want::new(pattern));
+    queue.push(&mut wants[..], at);
+    at
+}
+
 #[test]
 fn the_oldest_receive_wins_whichever_list_it_is_in() {
-    let mut queue = Expected::new();
+    let (mut queue, mut wants) = (Expected::new(), Vec::new());
     let exact = Pattern { tag: 5, mask: !0, from: None };
-    queue.push(exact, name(1));
-    queue.push(Pattern::ANY, name(2));
-    queue.push(exact, name(3));
-    assert_eq!(queue.take(5, PeerId(0)), Some(name(1)));
-    assert_eq!(queue.take(5, PeerId(0)), Some(name(2)));
-    assert_eq!(queue.take(6, PeerId(0)), None);
-    assert_eq!(queue.take(5, PeerId(0)), Some(name(3)));
-    assert_eq!(queue.take(5, PeerId(0)), None);
+    for pattern in [exact, Pattern::ANY, exact] {
+        post(&mut queue, &mut wants, pattern);
+    }
+    let mut take = |tag| queue.take(&mut wants[..], tag, PeerId(0));
+    assert_eq!([take(5), take(5), take(6), take(5), take(5)], [Some(0), Some(1), None, Some(2), None]);
 }
 
 #[test]
 fn a_source_filter_is_kept() {
-    let mut queue = Expected::new();
-    queue.push(Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) }, name(1));
-    queue.push(Pattern { tag: 0, mask: 0, from: Some(PeerId(2)) }, name(2));
-    assert_eq!(queue.take(5, PeerId(3)), None);
-    assert_eq!(queue.take(5, PeerId(2)), Some(name(2)));
-    assert_eq!(queue.take(5, PeerId(1)), Some(name(1)));
+    let (mut queue, mut wants) = (Expected::new(), Vec::new());
+    post(&mut queue, &mut wants, Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) });
+    assert_eq!(queue.take(&mut wants[..], 5, PeerId(3)), None);
+    post(&mut queue, &mut wants, Pattern { tag: 0, mask: 0, from: Some(PeerId(2)) });
+    assert_eq!((wants[0].only(), wants[1].only()), (Some(PeerId(1)), Some(PeerId(2))));
+    assert_eq!(queue.take(&mut wants[..], 5, PeerId(3)), None);
+    assert_eq!(queue.take(&mut wants[..], 5, PeerId(2)), Some(1));
+    assert_eq!(queue.take(&mut wants[..], 5, PeerId(1)), Some(0));
 }
 
 #[test]
 fn growing_keeps_the_order() {
-    let (mut expected, mut arrived) = (Expected::new(), Arrived::new());
+    let (mut expected, mut wants, mut arrived) = (Expected::new(), Vec::new(), Arrived::new());
     for n in 0..5000 {
-        expected.push(Pattern { tag: u64::from(n % 7), mask: !0, from: None }, name(n));
+        post(&mut expected, &mut wants, Pattern { tag: u64::from(n % 7), mask: !0, from: None });
         arrived.push(u64::from(n % 7), PeerId(n % 3), name(n));
     }
     for n in (0..5000).filter(|n| n % 7 == 3) {
-        assert_eq!(expected.take(3, PeerId(0)), Some(name(n)));
+        assert_eq!(expected.take(&mut wants[..], 3, PeerId(0)), Some(n));
         let exact = Pattern { tag: 3, mask: !0, from: None };
         assert_eq!(arrived.find(&exact), Some(name(n)));
         arrived.remove(n);
@@ -59,23 +66,21 @@ proptest! {
     fn expected_behaves_like_a_list(
         steps in prop::collection::vec((0u8..4, pattern(), 0u64..4, 0u32..2), 0..200)
     ) {
-        let mut queue = Expected::new();
-        let mut model: Vec<(Pattern, SlotId, u32)> = Vec::new();
+        let (mut queue, mut wants) = (Expected::new(), Vec::new());
+        let mut model: Vec<(Pattern, u32)> = Vec::new();
         for (n, (step, pattern, tag, from)) in steps.into_iter().enumerate() {
-            let op = name(n as u32 + 1);
+            let from = PeerId(from);
             match step {
-                0 | 1 => {
-                    let at = queue.push(pattern, op);
-                    model.push((pattern, op, at));
-                }
+                0 | 1 => model.push((pattern, post(&mut queue, &mut wants, pattern))),
                 2 => {
-                    let want = model.iter().position(|(p, _, _)| p.fits(tag, PeerId(from)));
+                    let want = model.iter().position(|(p, _)| p.fits(tag, from));
+                    prop_assert_eq!(queue.find(&mut wants[..], tag, from), want.map(|i| model[i].1));
                     let want = want.map(|i| model.remove(i).1);
-                    prop_assert_eq!(queue.take(tag, PeerId(from)), want);
+                    prop_assert_eq!(queue.take(&mut wants[..], tag, from), want);
                 }
                 _ if !model.is_empty() => {
-                    let (_, _, at) = model.remove(n % model.len());
-                    queue.remove(at);
+                    let (_, at) = model.remove(n % model.len());
+                    queue.remove(&mut wants[..], at);
                 }
                 _ => {}
             }

@@ -8,6 +8,7 @@ use super::cover::Cover;
 use crate::rdm::ask::{OpError, RecvStatus};
 use crate::rdm::hold::Held;
 use crate::rdm::io::PeerId;
+use crate::rdm::matching::{Pattern, Want};
 use crate::rdm::room::{Kind, Row};
 
 /// What a message says about itself in its first packet.
@@ -32,8 +33,8 @@ pub struct Envelope {
 /// How far a receive has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxState {
-    /// Not matched; its place in the queue of expected messages.
-    Posted(u32),
+    /// Not matched: in the queue of expected messages.
+    Posted,
     /// Matched by a message in several packets, which this [`Inflow`] follows.
     Matched(SlotId),
 }
@@ -56,10 +57,10 @@ pub struct RxOp {
     pub buf: RecvBuf,
     /// Returned with the completion.
     pub user: u64,
+    /// Which messages match, and its place in the queue while none has.
+    pub want: Want,
     /// How far it is.
     pub state: RxState,
-    /// Only messages of this peer match.
-    pub only: Option<PeerId>,
     /// Tagged or not.
     pub kind: Kind,
     /// Alone, or of a receive of many messages.
@@ -133,10 +134,15 @@ impl Parts {
 }
 
 impl RxOp {
-    /// A receive that has not matched; its place is set when it is queued.
+    /// A receive that has not matched, and is to be queued.
     #[inline]
-    pub fn posted(buf: RecvBuf, user: u64, only: Option<PeerId>, kind: Kind) -> RxOp {
-        RxOp { buf, user, state: RxState::Posted(0), only, kind, role: Role::Single }
+    pub fn posted(buf: RecvBuf, user: u64, pattern: Pattern, kind: Kind) -> RxOp {
+        RxOp { buf, user, want: Want::new(pattern), state: RxState::Posted, kind, role: Role::Single }
+    }
+
+    /// A receive of a message that is here, or has begun to come: no other will match.
+    pub fn begun(buf: RecvBuf, user: u64, kind: Kind) -> RxOp {
+        RxOp::posted(buf, user, Pattern::ANY, kind)
     }
 
     /// Names what follows the message, once matched.
@@ -144,7 +150,7 @@ impl RxOp {
     pub fn inflow(&self) -> Option<SlotId> {
         match self.state {
             RxState::Matched(inflow) => Some(inflow),
-            RxState::Posted(_) => None,
+            RxState::Posted => None,
         }
     }
 }

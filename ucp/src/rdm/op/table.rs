@@ -3,6 +3,9 @@
 
 use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 
+use super::rx::RxOp;
+use crate::rdm::matching::{Want, Wants};
+
 /// Names a pending send or receive. Sends and receives have separate tables: a send's id means nothing to
 /// `cancel_recv`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,3 +20,21 @@ pub type Sends<T> = Slots<T, 20, LOWER_EVEN>;
 
 /// Receives by id.
 pub type Receives<T> = Slots<T, 20, LOWER_ODD>;
+
+/// The number of a receive in its table: what the queues of posted ones name it by.
+#[inline(always)]
+pub fn place(receive: SlotId) -> u32 {
+    Receives::<()>::index_of(receive) as u32
+}
+
+/// Queues ask for receives that they have been given, and that leave the table only after the queue.
+impl Wants for Receives<RxOp> {
+    #[inline(always)]
+    fn want(&self, at: u32) -> &Want {
+        &self.at(at as usize).expect("a posted receive is in its table").want
+    }
+    #[inline(always)]
+    fn want_mut(&mut self, at: u32) -> &mut Want {
+        &mut self.at_mut(at as usize).expect("a posted receive is in its table").want
+    }
+}

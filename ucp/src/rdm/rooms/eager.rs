@@ -4,7 +4,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::{OpError, RecvStatus, SendArgs};
+use crate::rdm::ask::{OpError, Out, RecvStatus, SendArgs};
 use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
 use crate::rdm::op::SendBuf;
 use crate::rdm::op::cover::Cover;
@@ -155,31 +155,58 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     }
 }
 
-/// A short tagged message in its turn. False, and nothing has happened: no receive is posted
-/// for it, or there are receives of many messages, which want another look. // HOT
+/// A short tagged message in its turn: handed over as it is, if it is of a class that needs no receive, or received.
+/// False, and nothing has happened: no receive is posted for it, or there are receives of many messages, which want
+/// another look. // HOT
 // [M5.1] [M11.2]
 #[inline]
-pub(in crate::rdm) fn take(e: &mut Engine, from: PeerId, hdr: &Short, payload: &[u8]) -> bool {
+pub(in crate::rdm) fn take<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    from: PeerId,
+    hdr: &Short,
+    payload: &[u8],
+) -> bool {
+    let kind = Kind::of(Some(hdr.tag), hdr.class);
+    if hdr.class != Class::Message
+        && e.outs.is_empty()
+        && e.queues[kind as usize].arrived.is_empty()
+        && w.hand_over(hdr.class, from, hdr.tag, payload)
+    {
+        count_taken(e, from, hdr.msg_id, payload.len());
+        return true;
+    }
     if !e.multis.is_empty() {
         return false;
     }
-    let kind = Kind::of(Some(hdr.tag), hdr.class);
-    let Some(id) = e.queues[kind as usize].expected.take(hdr.tag, from) else { return false };
-    let Some(mut op) = e.rx.remove(id) else { return false };
-    op.buf.put(0, payload);
-    let (len, room) = (payload.len(), op.buf.len());
-    let result = match len <= room {
-        true => Ok(RecvStatus { len, tag: hdr.tag, from, cq_data: None }),
-        false => Err(OpError::Truncated { len: len as u64, room }),
-    };
-    e.rx_ended(&op, result);
-    e.peers[from].next_rx = hdr.msg_id.wrapping_add(1);
+    let Some(at) = e.queues[kind as usize].expected.take(&mut e.rx, hdr.tag, from) else { return false };
+    let ended = e.rx.end_at(at as usize, |op| {
+        op.buf.put(0, payload);
+        (op.buf.len(), op.user)
+    });
+    let Some((room, user)) = ended else { return false };
+    let len = payload.len();
+    let status = RecvStatus { len, tag: hdr.tag, from, cq_data: None };
+    // Who waits for nothing but the end finds it where he looks; others are told in turn.
+    if len > room {
+        e.stats.rare.truncated += 1;
+        let result = Err(OpError::Truncated { len: len as u64, room });
+        e.outs.push_back(Out::RecvDone { user, result });
+    } else if !w.received(user, status) {
+        e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
+    }
+    count_taken(e, from, hdr.msg_id, len);
+    true
+}
+
+/// Notes that the message whose turn it was has been taken. // HOT
+#[inline(always)]
+fn count_taken(e: &mut Engine, from: PeerId, msg_id: u32, len: usize) {
+    e.peers[from].next_rx = msg_id.wrapping_add(1);
     e.stats.rx_pkts[usize::from(PktType::EAGER_TAGRTM.0)] += 1;
     e.stats.count_received(Row::Eager, len);
     let of_peer = e.by_peer.of(from);
     (of_peer.rx_pkts, of_peer.rx_bytes) = (of_peer.rx_pkts + 1, of_peer.rx_bytes + len as u64);
-    e.stats.rare.truncated += u64::from(result.is_err());
-    true
 }
 
 #[inline]

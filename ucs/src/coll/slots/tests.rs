@@ -132,3 +132,22 @@ fn halves_never_issue_the_same_id() {
         upper.remove(b2).unwrap();
     }
 }
+
+#[test]
+fn an_element_is_ended_where_it_is() {
+    let mut slots: Slots<String> = Slots::new();
+    let a = slots.insert("a".into()).unwrap();
+    let b = slots.insert("b".into()).unwrap();
+    let at = Slots::<String>::index_of(b);
+    assert_eq!((slots.at(at).map(String::as_str), slots.id_at(at)), (Some("b"), Some(b)));
+    if let Some(b) = slots.at_mut(at) {
+        b.push('c');
+    }
+    assert_eq!(slots.end_at(at, std::mem::take), Some("bc".into()));
+    assert_eq!((slots.get(b), slots.at(at), slots.id_at(at), slots.len()), (None, None, None, 1));
+    assert_eq!(slots.end_at(at, |_| panic!("it has ended")), None::<()>);
+    assert_eq!(slots.end_at(900, |_| ()), None);
+    let c = slots.insert("c".into()).unwrap();
+    assert_eq!(Slots::<String>::index_of(c), at, "its slot is the next one used");
+    assert!(c != b && slots.contains(a));
+}

@@ -32,6 +32,15 @@ pub fn softefa() -> &'static Path {
     })
 }
 
+/// A folder below this program's target directory: where programs under test run, so that what they drop when they die
+/// (libfabric's backtraces, cores) does not lie among the sources.
+pub fn scratch() -> PathBuf {
+    let me = std::env::current_exe().unwrap();
+    let dir = me.ancestors().nth(3).unwrap().join("tmp").join("scratch");
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
 /// A process that is ended when the test ends.
 pub struct Running(pub Child);
 
@@ -51,6 +60,7 @@ pub fn start(options: &[&str], command: &[&str]) -> Running {
             run.env_remove(&name);
         }
     }
+    run.current_dir(scratch());
     run.arg("run").args(options).arg("--").args(command);
     Running(run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }

@@ -106,6 +106,25 @@ fn rooms_do_not_know_each_other() {
     }
 }
 
+/// What programs drop when they die or are measured is not source.
+#[test]
+fn nothing_dropped_is_kept() {
+    let git = std::process::Command::new("git").current_dir(root()).args(["ls-files"]).output();
+    let Some(out) = git.ok().filter(|out| out.status.success()) else {
+        return println!("skipped: not a git work tree");
+    };
+    let listed = String::from_utf8_lossy(&out.stdout);
+    assert!(listed.lines().any(|name| name == "tests/tests/arch.rs"), "{listed}");
+    let dropped = |name: &&str| {
+        let file = name.rsplit('/').next().unwrap_or(name);
+        let ends = [".btr", ".profraw", ".pcapng", ".orig", ".rej"].iter().any(|end| file.ends_with(end));
+        let numbered = |start| file.strip_prefix(start).is_some_and(|pid| pid.parse::<u32>().is_ok());
+        ends || ["core.", "vgcore.", "callgrind.out."].into_iter().any(numbered)
+    };
+    let found: Vec<&str> = listed.lines().filter(dropped).collect();
+    assert!(found.is_empty(), "dropped by a program, and committed: {found:?}");
+}
+
 /// Dependencies point down only: ucp -> uct -> ucs.
 #[test]
 fn dependencies_point_down() {

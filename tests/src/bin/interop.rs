@@ -99,7 +99,11 @@ fn run(args: &Args) -> Result<bool, String> {
     let programs = Programs {
         native: std::env::current_exe().map_err(|e| e.to_string())?,
         softefa: beside("softefa")?,
-        peer: args.peer.clone().map_or_else(|| compile(&dir), Ok)?,
+        peer: match &args.peer {
+            Some(peer) => std::fs::canonicalize(peer).map_err(|e| format!("{}: {e}", peer.display()))?,
+            None => compile(&dir)?,
+        },
+        scratch: dir.clone(),
     };
     let name = version(&programs)?;
     let plan = Plan {

@@ -83,6 +83,8 @@ pub struct Programs {
     pub softefa: PathBuf,
     /// The C program.
     pub peer: PathBuf,
+    /// Where it runs, and drops what it drops when it dies (backtraces).
+    pub scratch: PathBuf,
 }
 
 /// A process that plays one end.
@@ -103,7 +105,9 @@ impl End {
         };
         match who {
             Player::Ours => command.arg("play").env("UCX_TLS", "efa"),
-            Player::Libfabric => command.args(["run", "--"]).arg(&programs.peer),
+            Player::Libfabric => {
+                command.args(["run", "--"]).arg(&programs.peer).current_dir(&programs.scratch)
+            }
         };
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();

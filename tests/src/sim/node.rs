@@ -128,6 +128,8 @@ impl Node {
         // Real time must not show in a run.
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
+            // Nor where the allocator has put a buffer.
+            .with("UCX_RCACHE_ENABLE", "n")
             .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string())
             .with("UCX_WITHHOLD_FEATURES", &habit.withheld.bits().to_string());
         if let Some(rndv) = knobs.rndv {

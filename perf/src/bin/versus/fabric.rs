@@ -60,9 +60,10 @@ impl Drop for Libfabric {
     }
 }
 
-/// A program on the software device by `libsoftefa.so`.
+/// A program on the software device by `libsoftefa.so`; if it dies, its backtrace does not lie among the sources.
 fn on_softefa() -> Command {
     let mut cmd = Command::new(beside("softefa"));
+    cmd.current_dir(std::env::temp_dir());
     cmd.args(["run", "--"]).env("FI_EFA_ENABLE_SHM_TRANSFER", "0");
     cmd
 }

@@ -1,6 +1,6 @@
-//! Telling a cache of memory that pages went away: unmapped, moved or given back, by whomever, without patching code.
-//! The kernel tells it (userfaultfd): whoever unmaps watched pages waits until a thread of ours has read the notice, so
-//! that nobody can map anew at the address before the cache can know. Used by registration caches.
+//! Telling caches of memory that pages went away: unmapped, moved or given back, by whomever, without patching code.
+//! The kernel tells it (userfaultfd): whoever unmaps watched pages waits until a thread of ours has read the notice. One
+//! watch serves all caches of a process, since a page has one watcher only. Used by registration caches.
 //!
 //! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may unmap.
 
@@ -8,13 +8,16 @@ use crate::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use crate::mem::page::page_size;
+use crate::mem::{MapOpts, Mapping};
 use crate::sys::fd::EventFd;
+use crate::sys::thread::spawn_deaf;
 use rustix::event::{PollFd, PollFlags};
 
-/// `struct uffdio_api`, `uffdio_register`, `uffdio_range` and `uffd_msg` of linux/userfaultfd.h.
+/// `struct uffdio_api`, `uffdio_register`, `uffdio_writeprotect`, `uffdio_range` and `uffd_msg` of linux/userfaultfd.h.
 #[repr(C)]
 struct Api {
     api: u64,
@@ -31,6 +34,11 @@ struct Register {
     range: Range,
     mode: u64,
     ioctls: u64,
+}
+#[repr(C)]
+struct WriteProtect {
+    range: Range,
+    mode: u64,
 }
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -50,6 +58,8 @@ const FEATURE_REMAP: u64 = 1 << 2;
 const FEATURE_REMOVE: u64 = 1 << 3;
 const FEATURE_UNMAP: u64 = 1 << 6;
 const MODE_WP: u64 = 2;
+/// Takes protection away, which is never there, and wakes nobody.
+const WP_NOTHING: u64 = 2;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
@@ -59,30 +69,95 @@ const fn iowr(nr: u64, size: usize) -> u64 {
 }
 const UFFDIO_API: u64 = iowr(0x3f, size_of::<Api>());
 const UFFDIO_REGISTER: u64 = iowr(0, size_of::<Register>());
+const UFFDIO_WRITEPROTECT: u64 = iowr(6, size_of::<WriteProtect>());
 
-/// Notices not taken yet. `seq` is odd while a notice is being taken from the kernel.
-#[derive(Default, Debug)]
+/// Notices that are kept for caches that have not looked yet.
+const KEPT: usize = 1024;
+/// Bytes of the thread's stack.
+const STACK: usize = 64 << 10;
+
+/// Notices of this process. `seq` is odd while one is being taken from the kernel.
+#[derive(Debug)]
 struct Notices {
     seq: AtomicU64,
-    gone: Mutex<Vec<(usize, usize)>>,
+    log: Mutex<Log>,
 }
 
-/// Watches ranges of this process' memory. Dropped, it watches none.
+/// The last notices, by number. Of a fixed size: the thread that writes it must not ask an allocator whose lock somebody
+/// may hold who waits for this thread.
 #[derive(Debug)]
-pub struct Watch {
+struct Log {
+    gone: Box<[(usize, usize); KEPT]>,
+    /// How many there have been.
+    count: u64,
+}
+
+/// What caches of one process share.
+#[derive(Debug)]
+struct Shared {
     uffd: Arc<OwnedFd>,
     notices: Arc<Notices>,
     stop: Arc<EventFd>,
     reader: Option<JoinHandle<()>>,
+    /// A page that is watched and never goes, to ask the kernel by.
+    probe: Mapping,
+    /// A child of fork has no reader.
+    pid: u32,
 }
+
+/// Watches ranges of this process' memory. What it watches is watched until the last of them is dropped.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Shared>);
 
 /// Up to where a user of a [`Watch`] has taken notices.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Taken(u64);
+pub struct Taken {
+    seq: u64,
+    count: u64,
+}
 
 impl Watch {
-    /// Starts to listen, with a thread of its own. An error says why the system does not tell us.
+    /// Starts to listen, with a thread of its own for the whole process. An error says why the system does not tell us.
     pub fn open() -> Result<Watch, Errno> {
+        static THE: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+        let mut the = lock(&THE);
+        let here = std::process::id();
+        if let Some(shared) = the.upgrade().filter(|shared| shared.pid == here) {
+            return Ok(Watch(shared));
+        }
+        let shared = Arc::new(Shared::open(here)?);
+        *the = Arc::downgrade(&shared);
+        Ok(Watch(shared))
+    }
+
+    /// Watches `len` bytes at `at`, whole pages. An error: this kind of memory cannot be watched.
+    pub fn add(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        self.0.add(at, len)
+    }
+
+    /// Gives each range (first byte, bytes) that went away since `taken` to `each`: everything, if there were too many.
+    /// Nothing new costs one load. // HOT
+    #[inline]
+    pub fn take(&self, taken: &mut Taken, each: impl FnMut(usize, usize)) {
+        // SYNC(notice): a thread that has unmapped was let go after the count was made odd.
+        if self.0.notices.seq.load(Ordering::Acquire) != taken.seq {
+            self.0.notices.take(taken, each);
+        }
+    }
+
+    /// Whether no thread is just unmapping watched memory without having been let go: then [`Watch::take`] tells, from now
+    /// on, of all memory that a mapping made before this call may have replaced. One system call.
+    pub fn is_settled(&self) -> bool {
+        let range = Range { start: self.0.probe.as_ptr().addr() as u64, len: page_size() as u64 };
+        let mut nothing = WriteProtect { range, mode: WP_NOTHING };
+        // The kernel refuses (EAGAIN) from before the pages go until the one who unmaps goes on.
+        // SAFETY: the request takes this structure and changes no memory.
+        unsafe { libc::ioctl(self.0.uffd.as_raw_fd(), UFFDIO_WRITEPROTECT as _, &raw mut nothing) == 0 }
+    }
+}
+
+impl Shared {
+    fn open(pid: u32) -> Result<Shared, Errno> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: the system call takes flags and makes a descriptor.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -96,19 +171,22 @@ impl Watch {
         if unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_API as _, &raw mut api) } != 0 {
             return Err(Errno::last_os());
         }
+        let probe = Mapping::new(page_size(), MapOpts::default()).map_err(|_| Errno(libc::ENOMEM))?;
         let uffd = Arc::new(uffd);
-        let notices = Arc::new(Notices::default());
+        let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
+        let notices = Arc::new(Notices { seq: AtomicU64::new(0), log: Mutex::new(log) });
         let stop = Arc::new(EventFd::new()?);
         let reader = {
             let (uffd, notices, stop) = (uffd.clone(), notices.clone(), stop.clone());
-            let thread = std::thread::Builder::new().name("memory-watch".into());
-            thread.spawn(move || listen(&uffd, &notices, &stop)).map_err(Errno::from)?
+            spawn_deaf("memory-watch", STACK, move || listen(&uffd, &notices, &stop))?
         };
-        Ok(Watch { uffd, notices, stop, reader: Some(reader) })
+        let shared = Shared { uffd, notices, stop, reader: Some(reader), probe, pid };
+        let page = NonNull::new(shared.probe.as_ptr()).ok_or(Errno(libc::EFAULT))?;
+        shared.add(page, page_size())?;
+        Ok(shared)
     }
 
-    /// Watches `len` bytes at `at`, whole pages. An error: this kind of memory cannot be watched.
-    pub fn add(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
+    fn add(&self, at: NonNull<u8>, len: usize) -> Result<(), Errno> {
         let range = Range { start: at.addr().get() as u64, len: len as u64 };
         let mut register = Register { range, mode: MODE_WP, ioctls: 0 };
         // Write protection is registered for and never switched on: no access ever faults.
@@ -118,33 +196,14 @@ impl Watch {
             _ => Err(Errno::last_os()),
         }
     }
-
-    /// Gives each range (first byte, bytes) that went away since `taken` to `each`. Nothing new costs one load. // HOT
-    #[inline]
-    pub fn take(&self, taken: &mut Taken, each: impl FnMut(usize, usize)) {
-        // SYNC(notice): a thread that has unmapped was let go after the count was made odd.
-        if self.notices.seq.load(Ordering::Acquire) != taken.0 {
-            self.take_news(taken, each);
-        }
-    }
-
-    #[cold]
-    fn take_news(&self, taken: &mut Taken, mut each: impl FnMut(usize, usize)) {
-        loop {
-            let seq = self.notices.seq.load(Ordering::Acquire);
-            if seq.is_multiple_of(2) {
-                let gone = std::mem::take(&mut *lock(&self.notices.gone));
-                gone.into_iter().for_each(|(start, len)| each(start, len));
-                taken.0 = seq;
-                return;
-            }
-            std::thread::yield_now();
-        }
-    }
 }
 
-impl Drop for Watch {
+impl Drop for Shared {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // The thread is the parent's, and so is the event.
+            return;
+        }
         // It can only fail for want of the descriptor, which we hold.
         let _ = self.stop.signal();
         if let Some(reader) = self.reader.take() {
@@ -153,10 +212,50 @@ impl Drop for Watch {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+impl Notices {
+    #[cold]
+    fn take(&self, taken: &mut Taken, mut each: impl FnMut(usize, usize)) {
+        let seq = loop {
+            let seq = self.seq.load(Ordering::Acquire);
+            if seq.is_multiple_of(2) {
+                break seq;
+            }
+            std::thread::yield_now();
+        };
+        loop {
+            // Not held while `each` runs, which may unmap memory.
+            let gone = {
+                let log = lock(&self.log);
+                match log.count - taken.count {
+                    0 => break,
+                    n if n > KEPT as u64 => {
+                        taken.count = log.count;
+                        (0, usize::MAX)
+                    }
+                    _ => {
+                        taken.count += 1;
+                        log.gone[((taken.count - 1) % KEPT as u64) as usize]
+                    }
+                }
+            };
+            each(gone.0, gone.1);
+        }
+        taken.seq = seq;
+    }
+
+    fn tell(&self, start: u64, len: u64) {
+        let mut log = lock(&self.log);
+        let at = (log.count % KEPT as u64) as usize;
+        log.gone[at] = (start as usize, len as usize);
+        log.count += 1;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The thread. Asks no allocator.
 fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
     loop {
         let mut fds =
@@ -173,50 +272,18 @@ fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
         // SAFETY: the descriptor writes whole messages into the array, at most its size.
         let got = unsafe { libc::read(uffd.as_raw_fd(), msgs.as_mut_ptr().cast(), size_of_val(&msgs)) };
         let count = usize::try_from(got).unwrap_or(0) / size_of::<Msg>();
-        let mut gone = lock(&notices.gone);
-        for msg in &msgs[..count] {
-            match msg.event {
+        for Msg { event, arg, .. } in &msgs[..count] {
+            match *event {
                 // from, to, length
-                EVENT_REMAP => gone.push((msg.arg[0] as usize, msg.arg[2] as usize)),
+                EVENT_REMAP => notices.tell(arg[0], arg[2]),
                 // start, end
-                EVENT_REMOVE | EVENT_UNMAP => {
-                    gone.push((msg.arg[0] as usize, msg.arg[1].saturating_sub(msg.arg[0]) as usize));
-                }
+                EVENT_REMOVE | EVENT_UNMAP => notices.tell(arg[0], arg[1].saturating_sub(arg[0])),
                 _ => {}
             }
         }
-        drop(gone);
         notices.seq.fetch_add(1, Ordering::Release);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mem::{MapOpts, Mapping};
-
-    #[test]
-    fn unmapping_is_told_before_it_returns() {
-        // Kernels and containers may refuse it; then there is nothing to test.
-        let Ok(watch) = Watch::open() else { return };
-        let mut taken = Taken::default();
-        for _ in 0..50 {
-            let map = Mapping::new(1 << 16, MapOpts::default()).unwrap();
-            let at = NonNull::new(map.as_ptr()).unwrap();
-            if watch.add(at, map.len()).is_err() {
-                return;
-            }
-            // SAFETY: inside the mapping; watched memory is used as any other.
-            unsafe { at.as_ptr().write(1) };
-            watch.take(&mut taken, |_, _| panic!("nothing is gone yet"));
-            let len = map.len();
-            drop(map);
-            let mut gone = 0;
-            watch.take(&mut taken, |start, bytes| {
-                assert!(start >= at.addr().get() && start + bytes <= at.addr().get() + len);
-                gone += bytes;
-            });
-            assert_eq!(gone, len);
-        }
-    }
-}
+#[cfg(all(test, not(loom)))]
+mod tests;

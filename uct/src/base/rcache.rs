@@ -12,6 +12,9 @@ use ucs::Errno;
 use ucs::mem::page::page_size;
 use ucs::mem::watch::{Taken, Watch};
 
+/// Looks at memory that is just going away, before a registration is made for one use.
+const TRIES: u32 = 16;
+
 /// How much a cache may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -174,15 +177,38 @@ impl<D: Md> RegCache<D> {
         if let Some(mem) = self.adopted.borrow_mut().find(at, len, access) {
             return Ok(mem);
         }
-        let mut own = self.own.borrow_mut();
-        if let Some(mem) = own.find(at, len, access) {
-            own.stats.hits += 1;
+        let mut found = self.own.borrow_mut().find(at, len, access);
+        if found.is_some() {
+            if !self.is_settled() {
+                self.own.borrow_mut().stats.misses += 1;
+                // SAFETY: the caller's promise is the same.
+                return unsafe { self.md.register(addr.as_ptr(), len, access) }.map(Rc::new);
+            }
+            if self.catch_up() {
+                found = self.own.borrow_mut().find(at, len, access);
+            }
+        }
+        if let Some(mem) = found {
+            self.own.borrow_mut().stats.hits += 1;
             return Ok(mem);
         }
-        own.stats.misses += 1;
-        drop(own);
+        self.own.borrow_mut().stats.misses += 1;
         // SAFETY: the caller's promise is the same.
         unsafe { self.register(addr, len, access) }
+    }
+
+    /// Ends what [`RegCache::get`] gave, for good where nobody else has it: whoever was told its key must not use it.
+    pub fn revoke(&self, mem: Rc<D::Mem>) {
+        let old = {
+            let mut own = self.own.borrow_mut();
+            let start = mem.addr().addr();
+            match own.at.get(&start) {
+                Some(entry) if Rc::ptr_eq(&entry.mem, &mem) => own.remove(start),
+                _ => None,
+            }
+        };
+        // Deregistering calls the device: outside the borrow.
+        drop((old, mem));
     }
 
     /// # Safety
@@ -261,14 +287,33 @@ impl<D: Md> RegCache<D> {
         while self.evict_one() {}
     }
 
-    /// Takes in what the kernel has told since last time. // HOT
+    /// Takes in what the kernel has told since last time; whether it was anything. // HOT
     #[inline]
-    fn catch_up(&self) {
+    fn catch_up(&self) -> bool {
+        let mut news = false;
         if let Coherence::Kernel(watch) = &self.coherence {
             let mut taken = self.taken.get();
-            watch.take(&mut taken, |start, len| self.invalidate(start, len));
+            watch.take(&mut taken, |start, len| {
+                news = true;
+                self.invalidate(start, len);
+            });
             self.taken.set(taken);
         }
+        news
+    }
+
+    /// Whether the kernel has told of everything that a mapping in use by now may have replaced: another thread may have
+    /// mapped anew where one is about to be told that its memory is gone.
+    fn is_settled(&self) -> bool {
+        let Coherence::Kernel(watch) = &self.coherence else { return false };
+        // Who unmaps waits for a thread of ours; it is not worth waiting for long.
+        let wait = |n| {
+            if n > 0 {
+                std::thread::yield_now();
+            }
+            watch.is_settled()
+        };
+        (0..TRIES).any(wait)
     }
 
     fn make_room(&self, len: usize) {

@@ -6,6 +6,13 @@ use crate::loopback;
 use proptest::prelude::*;
 use ucs::mem::{MapOpts, Mapping};
 
+/// One at a time: memory that one test unmaps makes the others' caches careful.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 const RW: Access = Access::LOCAL_READ.union(Access::LOCAL_WRITE);
 
 fn cache(limits: Limits) -> Option<RegCache<loopback::Md>> {
@@ -31,6 +38,7 @@ fn get(cache: &RegCache<loopback::Md>, map: &Mapping, from: usize, len: usize) -
 
 #[test]
 fn the_same_buffer_is_registered_once_until_it_is_unmapped() {
+    let _alone = alone();
     let Some(cache) = cache(Limits::default()) else { return };
     let memory = map(4);
     let first = get(&cache, &memory, 100, 5000);
@@ -48,6 +56,7 @@ fn the_same_buffer_is_registered_once_until_it_is_unmapped() {
 
 #[test]
 fn bounds_hold_and_the_least_used_goes_first() {
+    let _alone = alone();
     let Some(cache) = cache(Limits { count: 3, bytes: 5 * page_size() }) else { return };
     let maps: Vec<_> = (0..4).map(|_| map(1)).collect();
     let held = get(&cache, &maps[0], 0, 1);
@@ -67,6 +76,7 @@ fn bounds_hold_and_the_least_used_goes_first() {
 
 #[test]
 fn explicit_handles_come_first_and_stay() {
+    let _alone = alone();
     let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
     let cache = RegCache::new(md.clone(), Limits { count: 0, bytes: 0 }, Coherence::Nobody(Errno(38)));
     let mem = Rc::new(md.alloc(&AllocReq::new(10_000, "explicit")).unwrap());
@@ -84,6 +94,7 @@ proptest! {
     /// Against the obvious rule: whatever is found covers what was asked for, and lies where nothing went away since.
     #[test]
     fn what_is_found_is_alive(steps in prop::collection::vec((0u8..4, 0usize..16, 1usize..5), 1..80)) {
+        let _alone = alone();
         let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
         let Coherence::Kernel(watch) = Coherence::open() else { return Ok(()) };
         let cache = RegCache::new(md, Limits { count: 6, bytes: 12 * page_size() }, Coherence::Kernel(watch));

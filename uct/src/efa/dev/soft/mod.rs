@@ -42,6 +42,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use ucs::mem::page::page_size;
 
 /// What a device did so far, besides going straight.
 #[derive(Debug, Default)]
@@ -238,8 +239,11 @@ impl<L: Link> Dev for Device<L> {
         }
         // A piece of memory that this device allocated is as reachable as the whole.
         let files = self.0.files.borrow();
-        let inside = files.iter().find(|(a, n, _)| start >= *a && start - a <= n.saturating_sub(len as u64));
-        let file = inside.filter(|(_, n, _)| len as u64 <= *n).map(|(a, _, fd)| (*fd, start - a));
+        // Whole pages: a cache of registrations registers those.
+        let room = |n: u64| n.next_multiple_of(page_size() as u64);
+        let inside =
+            files.iter().find(|(a, n, _)| start >= *a && start - a <= room(*n).saturating_sub(len as u64));
+        let file = inside.filter(|(_, n, _)| len as u64 <= room(*n)).map(|(a, _, fd)| (*fd, start - a));
         let access = access | Access::LOCAL_READ;
         self.insert(&Region { addr: start, len: len as u64, access, pd: pd.0, file }, None)
     }

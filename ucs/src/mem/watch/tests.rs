@@ -1,0 +1,106 @@
+//! The watch over memory of the test's own. Kernels and containers may refuse it; then there is nothing to test.
+
+use super::*;
+use std::collections::HashMap;
+
+fn map(bytes: usize) -> (Mapping, NonNull<u8>) {
+    let map = Mapping::new(bytes, MapOpts::default()).unwrap();
+    let at = NonNull::new(map.as_ptr()).unwrap();
+    (map, at)
+}
+
+/// Bytes gone of those that lie in a range: other tests of this process unmap watched memory too.
+fn gone(watch: &Watch, taken: &mut Taken, at: NonNull<u8>, len: usize) -> usize {
+    let (first, mut sum) = (at.addr().get(), 0);
+    watch.take(taken, |start, bytes| {
+        let end = start.saturating_add(bytes).min(first + len);
+        sum += end.saturating_sub(start.max(first));
+    });
+    sum
+}
+
+/// Until what was here before, another test's, has been told of.
+fn settle(watch: &Watch) {
+    while !watch.is_settled() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn unmapping_is_told_to_everybody_before_it_returns() {
+    let Ok(watch) = Watch::open() else { return };
+    let other = Watch::open().unwrap();
+    assert!(Arc::ptr_eq(&watch.0, &other.0), "a page has one watcher only");
+    let (mut taken, mut too) = (Taken::default(), Taken::default());
+    for _ in 0..50 {
+        let (map, at) = map(1 << 16);
+        settle(&watch);
+        gone(&watch, &mut taken, at, 1 << 16);
+        gone(&other, &mut too, at, 1 << 16);
+        if watch.add(at, map.len()).is_err() {
+            return;
+        }
+        other.add(at, map.len()).unwrap();
+        // SAFETY: inside the mapping; watched memory is used as any other.
+        unsafe { at.as_ptr().write(1) };
+        assert_eq!(gone(&watch, &mut taken, at, 1 << 16), 0, "nothing is gone yet");
+        let len = map.len();
+        drop(map);
+        // And perhaps what another test has had there since.
+        assert!(gone(&watch, &mut taken, at, len) >= len);
+        assert!(gone(&other, &mut too, at, len) >= len);
+    }
+}
+
+#[test]
+fn who_looks_seldom_is_told_that_everything_went() {
+    let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
+    let notices = Notices { seq: AtomicU64::new(2), log: Mutex::new(log) };
+    let mut taken = Taken::default();
+    let take = |taken: &mut Taken| {
+        let mut all = Vec::new();
+        notices.take(taken, |start, len| all.push((start, len)));
+        all
+    };
+    notices.tell(4096, 8192);
+    assert_eq!(take(&mut taken), [(4096, 8192)]);
+    (0..KEPT as u64).for_each(|n| notices.tell(n, 1));
+    assert_eq!(take(&mut taken).len(), KEPT);
+    (0..=KEPT as u64).for_each(|n| notices.tell(n, 1));
+    assert_eq!(take(&mut taken), [(0, usize::MAX)]);
+    assert_eq!(take(&mut taken), []);
+}
+
+/// Threads map, use and unmap; whoever sees a fresh mapping where an old one was, and finds the kernel settled, has been
+/// told of the old one's end.
+#[test]
+fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
+    let Ok(watch) = Watch::open() else { return };
+    let (probe, at) = map(page_size());
+    if watch.add(at, probe.len()).is_err() {
+        return;
+    }
+    const LEN: usize = 1 << 20;
+    // How many watched mappings there have been at an address.
+    let watched = Mutex::new(HashMap::<usize, usize>::new());
+    let turn = || {
+        let (mut taken, mut told) = (Taken::default(), HashMap::<usize, usize>::new());
+        for _ in 0..200 {
+            let (map, at) = map(LEN);
+            let sure = watch.is_settled();
+            watch.take(&mut taken, |start, _| *told.entry(start).or_default() += 1);
+            let first = at.addr().get();
+            let before = lock(&watched).get(&first).copied().unwrap_or(0);
+            let told = told.get(&first).copied().unwrap_or(0);
+            assert!(!sure || told >= before, "{before} mappings were here, and {told} ends were told");
+            watch.add(at, LEN).unwrap();
+            *lock(&watched).entry(first).or_default() += 1;
+            drop(map);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| {
+            scope.spawn(turn);
+        });
+    });
+}

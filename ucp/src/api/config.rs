@@ -67,6 +67,13 @@ ucs::config_table! {
         pub max_rma_rails: u8 = "4", key "MAX_RMA_RAILS", range 1..=4;
         /// Fewest bytes of a put or get that go over one of several NICs.
         pub min_rma_chunk: usize = "128k", key "MIN_RMA_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;
+        /// Whether registrations of the memory of long messages, puts and gets are kept for the next one: y, n, or try, where
+        /// registering costs something and the system tells when memory goes (userfaultfd).
+        pub rcache: crate::lane::Keep = "try", key "RCACHE_ENABLE";
+        /// Most registrations that are kept, on each transport.
+        pub rcache_regions: usize = "4096", key "RCACHE_MAX_REGIONS";
+        /// Most bytes in them, on each transport.
+        pub rcache_size: usize = "1g", key "RCACHE_MAX_SIZE", unit "bytes";
         /// Bits of the HANDSHAKE's feature word that are not announced, as by an older peer, so that peers take their
         /// fallbacks: for tests and for the search for faults.
         pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
+use uct::base::rcache::Limits;
 
-use crate::lane::{Beside, Iface, Lane, LaneIdx, rdma, together};
+use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, together};
 use crate::rdm::rma::Order;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience};
 use crate::select::Thresholds;
@@ -151,13 +152,22 @@ impl Context {
         if self.config.max_rndv_rails.max(self.config.max_rma_rails) > 1 {
             set_rails(&mut engine, &lanes);
         }
+        if self.config.rcache == Keep::Yes {
+            can_keep().map_err(|why| {
+                OpenError::Config(format!(
+                    "UCX_RCACHE_ENABLE=y: the system has no userfaultfd for us ({why})"
+                ))
+            })?;
+        }
         let events = event_set(&lanes);
         let dump =
             Dump::new(&self.config.stats_dest, &self.config.stats_trigger).map_err(OpenError::Config)?;
         let attrs = lanes.iter().map(|lane| lane.iface.attr());
         let selection = Selection::new(attrs, self.calibration.as_deref());
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
-        let core = Core::new(engine, lanes, batch, keepalive, (selection, dump));
+        let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
+        let regs = Regs::new(self.config.rcache, kept);
+        let core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump));
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }

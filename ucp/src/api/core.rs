@@ -68,7 +68,7 @@ impl Drop for Core {
 impl Core {
     pub(crate) fn new(
         engine: Engine,
-        lanes: Vec<Lane>,
+        (lanes, regs): (Vec<Lane>, Regs),
         batch: usize,
         keepalive: Duration,
         (selection, dump): (Selection, Option<Dump>),
@@ -79,7 +79,7 @@ impl Core {
             paths: Paths::default(),
             lanes,
             beside: None,
-            regs: Regs::default(),
+            regs,
             reqs: Requests::new(),
             eps: Vec::new(),
             flushes: Vec::new(),

@@ -21,6 +21,7 @@ use crate::lane::{Beside, connid};
 use crate::rdm::event::Event;
 use crate::rdm::{Census, RdmStats};
 use crate::select::Thresholds;
+use uct::base::rcache::CacheStats;
 
 use super::address::Entry;
 use super::ams::Ams;
@@ -283,6 +284,11 @@ impl Worker {
     /// Memory that is registered for messages under way.
     pub fn registrations(&self) -> usize {
         self.core().regs.len()
+    }
+
+    /// What the caches of registrations of all transports did, together, and what they hold.
+    pub fn registration_cache(&self) -> CacheStats {
+        self.core().regs.cache_stats()
     }
 
     /// Operations that are running, or have ended and not been picked up.

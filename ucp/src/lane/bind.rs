@@ -13,7 +13,7 @@ use crate::rdm::io::{
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{Class, RawAddr, UserRecvQp};
 
-use super::regs::{Regs, access};
+use super::regs::Regs;
 use super::rx::comp_of_settle;
 use super::{Ep, Lane, LaneIdx};
 
@@ -164,17 +164,17 @@ impl Wire for Bound<'_> {
 
     fn register(&mut self, wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
         let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(NoReg::Refused)?;
-        let md = self.lanes[lane].iface.md();
         // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
         // holds no reference to it while its operation lasts.
-        let mem = unsafe { md.register(piece.ptr(), piece.len(), access(for_what)) }.map_err(no_reg)?;
-        let key = md.word_key(&mem).map_err(no_reg)?;
-        let id = self.regs.insert(LaneIdx(lane as u8), mem).ok_or(NoReg::Full)?;
-        Ok(Reg { id, key })
+        unsafe { self.regs.register(self.lanes, LaneIdx(lane as u8), piece, for_what) }
     }
 
     fn release(&mut self, reg: Reg) {
         self.regs.remove(reg.id);
+    }
+
+    fn revoke(&mut self, reg: Reg) {
+        self.regs.revoke(reg.id);
     }
 
     fn read(
@@ -284,7 +284,7 @@ fn refused(e: Error) -> Refused {
 
 /// Why memory was not registered.
 #[cold]
-fn no_reg(e: Error) -> NoReg {
+pub(super) fn no_reg(e: Error) -> NoReg {
     match e {
         Error::Exhausted(_) | Error::NoMemory | Error::NoDescriptor => NoReg::Full,
         _ => NoReg::Refused,

@@ -18,7 +18,8 @@ use crate::rdm::WireId;
 pub(crate) use beside::{Beside, Reach};
 pub(crate) use bind::{Bound, Paths, fault_of};
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
-pub(crate) use regs::{Regs, rdma};
+pub use regs::Keep;
+pub(crate) use regs::{Regs, can_keep, rdma};
 pub(crate) use rx::{FlushEnd, Intake, comp_of_flush};
 pub(crate) use wireup::{Route, further, routes, together};
 
@@ -27,6 +28,8 @@ pub type Iface = uct::any::Iface;
 /// Its endpoints.
 pub(crate) type Ep = <Iface as uct::api::Iface>::Ep;
 
+/// Its memory domain.
+pub(crate) type Md = <Iface as uct::api::Iface>::Md;
 /// Its registered memory.
 pub(crate) type Mem = <<Iface as uct::api::Iface>::Md as uct::api::Md>::Mem;
 /// Its unpacked remote keys.

@@ -1,43 +1,218 @@
-//! Memory that the engine has registered on lanes, by the number it knows it by.
-//! Filled and emptied through `bind`, owned by the worker's core. Never registers by itself.
+//! Memory that the engine has registered on lanes, by the number it knows it by: for one operation, or out of a lane's
+//! cache of registrations, where the kernel tells when memory goes and registering costs something.
+//! Filled and emptied through `bind`, owned by the worker's core. Never keeps what peers may not reach any more.
+
+use std::ptr::NonNull;
+use std::rc::Rc;
 
 use ucs::coll::slots::{SlotId, Slots};
-use uct::api::{Access, Caps, Iface as _};
+use uct::api::{Access, Caps, Iface as _, Md as _};
+use uct::base::rcache::{CacheStats, Coherence, Limits, RegCache};
 
-use crate::rdm::io::{Rdma, Use};
+use crate::rdm::Piece;
+use crate::rdm::io::{NoReg, Rdma, Reg, Use};
 
-use super::{Iface, LaneIdx, Mem};
+use super::bind::no_reg;
+use super::{Iface, Lane, LaneIdx, Md, Mem};
+
+/// Whether registrations are kept for the next operation on the same memory (`UCX_RCACHE_ENABLE`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Keep {
+    /// Each operation registers for itself.
+    No,
+    /// Where registering costs more than looking, and the kernel tells when memory goes.
+    #[default]
+    Try,
+    /// On every lane; a worker that cannot is not made.
+    Yes,
+}
+
+impl std::fmt::Display for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Keep::No => "n",
+            Keep::Try => "try",
+            Keep::Yes => "y",
+        })
+    }
+}
+
+impl ucs::config::ConfigValue for Keep {
+    fn parse(text: &str) -> Option<Keep> {
+        if text.eq_ignore_ascii_case("try") {
+            return Some(Keep::Try);
+        }
+        bool::parse(text).map(|yes| if yes { Keep::Yes } else { Keep::No })
+    }
+
+    fn expected() -> String {
+        format!("try or {}", bool::expected())
+    }
+}
+
+/// What registering has to cost for a cache to be worth its look, nanoseconds: about what the system call takes that says
+/// whether memory is going just now.
+const WORTH: f64 = 1000.0;
+
+/// A registration in use.
+enum Held {
+    /// Of one operation.
+    Own(Mem),
+    /// The cache has it too, perhaps, and other operations.
+    Kept(Rc<Mem>),
+}
+
+/// The cache of a lane.
+enum Cache {
+    /// Nothing has been registered yet.
+    Unknown,
+    /// Not worth it, not wanted or not possible.
+    None,
+    Is(Box<RegCache<Md>>),
+}
 
 /// Registrations of a worker.
-#[derive(Default)]
 pub(crate) struct Regs {
-    all: Slots<(LaneIdx, Mem)>,
+    all: Slots<(LaneIdx, Held)>,
+    /// By lane.
+    caches: Vec<Cache>,
+    keep: Keep,
+    limits: Limits,
 }
 
 impl Regs {
-    /// Keeps one; `None` if there is no number left, and then it ends here.
-    pub(super) fn insert(&mut self, lane: LaneIdx, mem: Mem) -> Option<u32> {
-        self.all.insert((lane, mem)).ok().map(SlotId::raw)
+    /// None yet.
+    pub(crate) fn new(keep: Keep, limits: Limits) -> Regs {
+        Regs { all: Slots::default(), caches: Vec::new(), keep, limits }
+    }
+
+    /// Registers memory on a lane.
+    ///
+    /// # Safety
+    /// The piece stays valid until its registration is released; whoever uses the memory holds no reference to what the
+    /// device may write meanwhile.
+    pub(super) unsafe fn register(
+        &mut self,
+        lanes: &[Lane],
+        lane: LaneIdx,
+        piece: Piece,
+        for_what: Use,
+    ) -> Result<Reg, NoReg> {
+        let md = lanes[usize::from(lane.0)].iface.md();
+        let access = access(for_what);
+        let kept = match NonNull::new(piece.ptr()) {
+            // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
+            Some(at) if !for_what.contains(Use::ALONE) => {
+                // SAFETY: the caller's promise; the other bytes of its pages are as valid, and the device writes only where
+                // the engine tells it to.
+                self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, piece.len(), access) }.ok())
+            }
+            _ => None,
+        };
+        let held = match kept {
+            Some(mem) => Held::Kept(mem),
+            // SAFETY: the caller's promise is that of a registration.
+            None => Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?),
+        };
+        let key = md.word_key(held.mem()).map_err(no_reg)?;
+        let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
+        Ok(Reg { id, key })
+    }
+
+    fn cache(&mut self, lanes: &[Lane], lane: LaneIdx) -> Option<&RegCache<Md>> {
+        let at = usize::from(lane.0);
+        if self.caches.len() <= at {
+            self.caches.resize_with(lanes.len(), || Cache::Unknown);
+        }
+        if let Cache::Unknown = self.caches[at] {
+            self.caches[at] = self.new_cache(&lanes[at].iface);
+        }
+        match &self.caches[at] {
+            Cache::Is(cache) => Some(cache),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn new_cache(&self, iface: &Iface) -> Cache {
+        let worth = match self.keep {
+            Keep::No => false,
+            Keep::Try => iface.attr().reg_cost.0 > WORTH,
+            Keep::Yes => true,
+        };
+        if !worth {
+            return Cache::None;
+        }
+        match Coherence::open() {
+            Coherence::Nobody(why) => {
+                tracing::debug!(tl = iface.attr().tl, "registrations are not kept: no userfaultfd ({why})");
+                Cache::None
+            }
+            kernel => Cache::Is(Box::new(RegCache::new(iface.md().clone(), self.limits, kernel))),
+        }
     }
 
     /// The memory, and the lane that it is registered on.
     pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, &Mem)> {
-        self.all.get(SlotId::from_raw(id)).map(|(lane, mem)| (*lane, mem))
+        self.all.get(SlotId::from_raw(id)).map(|(lane, held)| (*lane, held.mem()))
     }
 
-    /// How many there are.
+    /// How many are in use.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Ends one.
+    /// What the caches of all lanes did, together.
+    pub(crate) fn cache_stats(&self) -> CacheStats {
+        let mut sum = CacheStats::default();
+        for cache in &self.caches {
+            let Cache::Is(cache) = cache else { continue };
+            let one = cache.stats();
+            sum.hits += one.hits;
+            sum.misses += one.misses;
+            sum.evicted += one.evicted;
+            sum.invalidated += one.invalidated;
+            sum.count += one.count;
+            sum.bytes += one.bytes;
+        }
+        sum
+    }
+
+    /// Ends one. It may be kept for the next operation.
     pub(super) fn remove(&mut self, id: u32) {
         self.all.remove(SlotId::from_raw(id));
+    }
+
+    /// Ends one whose key a peer may still use. Another operation on the same memory, if there is one, keeps it until its
+    /// own end.
+    pub(super) fn revoke(&mut self, id: u32) {
+        if let Some((lane, Held::Kept(mem))) = self.all.remove(SlotId::from_raw(id))
+            && let Some(Cache::Is(cache)) = self.caches.get(usize::from(lane.0))
+        {
+            cache.revoke(mem);
+        }
+    }
+}
+
+impl Held {
+    fn mem(&self) -> &Mem {
+        match self {
+            Held::Own(mem) => mem,
+            Held::Kept(mem) => mem,
+        }
+    }
+}
+
+/// Whether the kernel tells when memory goes; why not.
+pub(crate) fn can_keep() -> Result<(), ucs::Errno> {
+    match Coherence::open() {
+        Coherence::Kernel(_) => Ok(()),
+        Coherence::Nobody(why) => Err(why),
     }
 }
 
 /// The engine's use of memory in the words of the lanes.
-pub(super) fn access(for_what: Use) -> Access {
+fn access(for_what: Use) -> Access {
     let mut access = Access::LOCAL_READ;
     access.set(Access::LOCAL_WRITE, for_what.intersects(Use::LOCAL_WRITE | Use::REMOTE_WRITE));
     access.set(Access::REMOTE_READ, for_what.contains(Use::REMOTE_READ));

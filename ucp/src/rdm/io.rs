@@ -164,6 +164,8 @@ bitflags! {
         const REMOTE_READ = 2;
         /// Peers write it.
         const REMOTE_WRITE = 4;
+        /// It may be released while one of our reads still writes to it, which is to end that at once.
+        const ALONE = 8;
     }
 }
 
@@ -256,8 +258,14 @@ pub trait Wire {
         Err(NoReg::Refused)
     }
 
-    /// Ends a registration: from now on no device touches the memory.
+    /// Ends a registration, when none of our reads and writes uses it and no peer has a reason to: the wire may keep it for
+    /// the next one of the same memory, unless it was to be [`Use::ALONE`].
     fn release(&mut self, _reg: Reg) {}
+
+    /// Ends a registration whose key a peer may still use: from now on no device touches the memory by it.
+    fn revoke(&mut self, reg: Reg) {
+        self.release(reg);
+    }
 
     /// Reads as many bytes of a peer's memory as `to` has, which lies in `reg`, without the peer's code. At most
     /// [`Rdma::read`] bytes, at least one. [`Posted::Pending`]: `on_sent` tells the end. A fault in the answer is this

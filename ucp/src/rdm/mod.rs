@@ -124,6 +124,8 @@ pub struct Engine {
     due: Vec<Held>,
     /// Registrations of operations that have ended; kept for its memory.
     unused: Vec<Reg>,
+    /// The same of operations that failed.
+    revoked: Vec<Reg>,
     /// Old values of an atomic while it is computed; kept for its memory.
     old: Vec<u8>,
     stats: RdmStats,
@@ -171,6 +173,7 @@ impl Engine {
             outs: VecDeque::new(),
             due: Vec::new(),
             unused: Vec::new(),
+            revoked: Vec::new(),
             old: Vec::new(),
             stats: RdmStats::default(),
             by_peer: ByPeer::default(),

@@ -7,7 +7,7 @@ use ucs::time::Nanos;
 use super::Engine;
 use super::ask::{FirstContact, OpError, Out, SendArgs, Started};
 use super::flow;
-use super::io::{Fault, PeerId, Posted, Refused, TxToken, Wire};
+use super::io::{Fault, PeerId, Posted, Refused, Reg, TxToken, Wire};
 use super::onesided::is_ours;
 use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
@@ -154,7 +154,7 @@ impl Engine {
     /// steps were done. One branch when nothing waits. // HOT
     #[inline]
     pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
-        if !self.unused.is_empty() {
+        if !self.unused.is_empty() || !self.revoked.is_empty() {
             self.release_regs(w);
         }
         if self.listed.is_empty() && self.away.is_empty() {
@@ -498,7 +498,11 @@ impl Engine {
     /// A send is over. Its ids in queues are stale from now on.
     // [M7.3]
     pub(super) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
-        self.conceal(w, id);
+        match result {
+            Ok(()) => self.conceal(w, id, W::release),
+            // The peer has not said that it has read it all.
+            Err(_) => self.conceal(w, id, W::revoke),
+        }
         let Some(op) = self.tx.remove(id) else { return };
         self.peers[op.peer].outstanding -= 1;
         match &mut self.in_call {
@@ -507,12 +511,12 @@ impl Engine {
         }
     }
 
-    /// Ends the peer's right to read a message.
-    pub(super) fn conceal<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+    /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
+    pub(super) fn conceal<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
         let Some(op) = self.tx.get_mut(id) else { return };
         let Some(reg) = op.reg.take() else { return };
-        w.release(reg);
-        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| w.release(reg));
+        end(w, reg);
+        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
         if let Some(work) = &mut self.peers[op.peer].work {
             work.exposed -= 1;
         }

@@ -82,7 +82,10 @@ impl Engine {
         let Some((n, piece, into)) = self.read_to(reading) else { return self.settle_reading(w, id) };
         let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
         if reading.regs[n].is_none() && max > 0 {
-            reading.regs[n] = w.register(wire, piece, Use::LOCAL_WRITE).ok();
+            let of_peer = reading.to.is_some_and(is_one);
+            // Memory that the program may take back while it is read to.
+            let alone = if of_peer { Use::ALONE } else { Use::empty() };
+            reading.regs[n] = w.register(wire, piece, Use::LOCAL_WRITE | alone).ok();
         }
         let peer = &self.peers[to];
         // It can only wait until its memory has been read (libfabric before 1.20).

@@ -171,8 +171,10 @@ impl Engine {
     /// An operation is over. Its ids in queues are stale from now on.
     pub(in crate::rdm) fn finish_one(&mut self, id: SlotId, result: Result<(), OpError>) {
         let Some(one) = self.one.get_mut(id) else { return };
-        self.unused.extend(one.regs.iter_mut().filter_map(Option::take));
-        self.unused.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
+        // A peer that reads one of our writes has not said that it has read it all.
+        let ended = if result.is_ok() { &mut self.unused } else { &mut self.revoked };
+        ended.extend(one.regs.iter_mut().filter_map(Option::take));
+        ended.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
         let (ours, orphan, counted, told) = (one.is_ours(), one.orphan, one.counted, one.told);
         let (id_of_peer, user) = (one.peer, one.user);
         self.one.discard(id);
@@ -198,6 +200,7 @@ impl Engine {
     /// Releases what ended operations had registered. Before anybody is told of their end.
     pub(in crate::rdm) fn release_regs<W: Wire>(&mut self, w: &mut W) {
         self.unused.drain(..).for_each(|reg| w.release(reg));
+        self.revoked.drain(..).for_each(|reg| w.revoke(reg));
     }
 
     /// Everything under way with a peer, at either end, is over.

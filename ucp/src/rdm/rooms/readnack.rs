@@ -46,7 +46,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     op.state = TxState::Nacked;
     op.row = Row::LongCts.with(op.sync);
     e.stats.rare.nacks_received += 1;
-    e.conceal(w, id);
+    e.conceal(w, id, W::release);
     e.control(w, a.peer, Ctl::Again(id));
 }
 

@@ -1,0 +1,217 @@
+//! Registrations that are kept: the same buffer is registered once, memory that was unmapped never again, bounds hold,
+//! and nothing is left. On the software device of this process; `tests/run verbs` has the same by libibverbs.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::{Access, Close, Context, EXACT, IoBuf, IoBufMut};
+use ucs::config::Source;
+use ucs::mem::{MapOpts, Mapping};
+
+const LEN: usize = 256 << 10;
+
+/// One at a time: memory that one test unmaps makes the others' caches careful.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Memory of its own, which goes back to the system at its end.
+struct Buf(Mapping);
+
+impl Buf {
+    fn new() -> Buf {
+        Buf(Mapping::new(LEN, MapOpts::default()).unwrap())
+    }
+
+    fn of(seed: u64) -> Buf {
+        let mut buf = Buf::new();
+        buf.bytes_mut().copy_from_slice(&bytes(seed, LEN));
+        buf
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping has as many bytes and is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), LEN) }
+    }
+}
+
+// SAFETY: the mapping stays where it is until it is dropped.
+unsafe impl IoBuf for Buf {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has as many bytes, zeroed at first.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr(), LEN) }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Buf {
+    fn room(&mut self) -> (*mut u8, usize) {
+        (self.0.as_ptr(), LEN)
+    }
+
+    unsafe fn set_filled(&mut self, _len: usize) {}
+}
+
+/// A pair on software devices, whose messages of [`LEN`] are read; `None` where the system does not tell of memory that
+/// goes.
+fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
+    let device = std::env::var("UCX_NET_DEVICES").unwrap_or_else(|_| "softefa0".into());
+    let keys = [
+        ("UCX_TLS", "efa"),
+        ("UCX_NET_DEVICES", &device),
+        ("UCX_MIN_READ", "64k"),
+        ("UCX_RCACHE_ENABLE", "y"),
+    ];
+    let source =
+        keys.iter().chain(settings).fold(Source::empty(), |source, (key, value)| source.with(key, value));
+    let context = Context::configured(source).unwrap();
+    let open = || match context.worker() {
+        Ok(worker) => Some(worker),
+        Err(why) if why.to_string().contains("userfaultfd") => {
+            println!("not tested: {why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    };
+    Some(Pair::of(open()?, open()?))
+}
+
+/// One message; the buffers come back, and the bytes are those of `seed`.
+fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
+    from.bytes_mut().copy_from_slice(&bytes(seed, LEN));
+    let mut recv = pair.b.tag_recv(seed, EXACT, into);
+    let mut send = pair.ab.tag_send(seed, from);
+    pair.until(|| recv.is_done() && send.is_done());
+    let ((status, into), (sent, from)) = (recv.wait(), send.wait());
+    assert_eq!((status.map(|s| s.len), sent), (Ok(LEN), Ok(())));
+    assert!(into.bytes() == bytes(seed, LEN), "message {seed} has other bytes");
+    (from, into)
+}
+
+/// The peers have met, so that the next message is read.
+fn met(settings: &[(&str, &str)]) -> Option<Pair> {
+    let pair = pair(settings)?;
+    message(&pair, 1000, Buf::new(), Buf::new());
+    pair.settle();
+    Some(pair)
+}
+
+#[test]
+fn the_same_buffers_are_registered_once() {
+    let _alone = alone();
+    let Some(pair) = met(&[]) else { return };
+    let before = [pair.a.registration_cache(), pair.b.registration_cache()];
+    let (mut from, mut into) = (Buf::new(), Buf::new());
+    for n in 0..20 {
+        (from, into) = message(&pair, n, from, into);
+    }
+    pair.settle();
+    for (worker, before) in [&pair.a, &pair.b].into_iter().zip(before) {
+        let now = worker.registration_cache();
+        assert_eq!((now.misses - before.misses, now.hits - before.hits), (1, 19), "{now:?}");
+        assert_eq!(worker.registrations(), 0);
+    }
+    assert_eq!((pair.a.stats().rare.nacks_received, pair.b.stats().rare.reads >= 20), (0, true));
+}
+
+/// The other way round: each end maps anew where the old buffers were, and the bytes are the new ones.
+#[test]
+fn memory_that_was_unmapped_is_not_found() {
+    let _alone = alone();
+    let Some(pair) = met(&[]) else { return };
+    let (mut from, mut into) = message(&pair, 0, Buf::new(), Buf::new());
+    let mut same = 0;
+    for n in 1..40 {
+        let (old_from, old_into) = (from.0.as_ptr(), into.0.as_ptr());
+        let before = [pair.a.registration_cache(), pair.b.registration_cache()];
+        drop((from, into));
+        (into, from) = (Buf::new(), Buf::new());
+        same += u32::from(old_from == from.0.as_ptr() || old_into == into.0.as_ptr());
+        (from, into) = message(&pair, n, from, into);
+        for (worker, before) in [&pair.a, &pair.b].into_iter().zip(before) {
+            let now = worker.registration_cache();
+            assert_eq!((now.hits, now.misses), (before.hits, before.misses + 1), "{now:?}");
+            assert!(now.invalidated > before.invalidated, "{now:?}");
+        }
+    }
+    assert!(same > 0, "the system never gave the same address again: nothing was tested");
+}
+
+#[test]
+fn bounds_hold_and_nothing_is_left() {
+    let _alone = alone();
+    for (settings, most, bytes) in [
+        ([("UCX_RCACHE_MAX_REGIONS", "3")], 3, 3 * LEN),
+        ([("UCX_RCACHE_MAX_SIZE", "640k")], 2, 640 << 10),
+        ([("UCX_RCACHE_MAX_SIZE", "0")], 0, 0),
+    ] {
+        let Some(pair) = met(&settings) else { return };
+        let mut kept: Vec<(Buf, Buf)> = Vec::new();
+        for n in 0..8 {
+            kept.push(message(&pair, n, Buf::new(), Buf::new()));
+            for worker in [&pair.a, &pair.b] {
+                let now = worker.registration_cache();
+                assert!(now.count <= most && now.bytes <= bytes, "{settings:?}: {now:?}");
+            }
+        }
+        pair.settle();
+        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+        assert_eq!(pair.a.stats().rare.nacks_received, 0);
+        let evicted = pair.a.registration_cache().evicted;
+        assert_eq!(evicted > 0, most > 0, "{settings:?}");
+    }
+}
+
+/// A put from a buffer and a get into it: one registration, which the device may write by from then on.
+#[test]
+fn puts_and_gets_share_it() {
+    let _alone = alone();
+    let Some(pair) = met(&[]) else { return };
+    let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
+    let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
+    let before = pair.a.registration_cache();
+    let mut buf = Buf::of(7);
+    for n in 0..10 {
+        let mut put = pair.ab.put(buf, mem.addr(), &rkey);
+        pair.until(|| put.is_done());
+        let (result, back) = put.wait();
+        assert_eq!(result, Ok(()));
+        let mut flush = pair.ab.flush();
+        pair.until(|| flush.is_done());
+        let mut get = pair.ab.get(back, mem.addr(), &rkey);
+        pair.until(|| get.is_done());
+        let (result, back) = get.wait();
+        result.unwrap();
+        assert!(back.bytes() == bytes(7 + n, LEN), "get {n}");
+        buf = back;
+        buf.bytes_mut().copy_from_slice(&bytes(8 + n, LEN));
+    }
+    let now = pair.a.registration_cache();
+    assert_eq!((now.misses - before.misses, now.hits - before.hits), (2, 18), "{now:?}");
+}
+
+/// Who has not said that it has read a message loses its right to.
+#[test]
+fn a_failed_send_takes_its_key_back() {
+    let _alone = alone();
+    let Some(pair) = met(&[]) else { return };
+    let before = pair.a.registration_cache().count;
+    let mut send = pair.ab.tag_send(5, Buf::of(5));
+    pair.settle();
+    assert!(!send.is_done() && pair.a.census().exposed == 1, "nobody receives it");
+    let Pair { a, b, ab, .. } = pair;
+    let mut close = ab.close(Close::Force);
+    common::spin(&[&a, &b], &mut || send.is_done() && close.is_done());
+    let (result, _buf) = send.wait();
+    assert!(result.is_err());
+    assert_eq!((a.registrations(), a.registration_cache().count), (0, before));
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let source = Source::empty().with("UCX_TLS", "efa").with("UCX_RCACHE_ENABLE", "perhaps");
+    let why = Context::configured(source).unwrap_err().to_string();
+    assert!(why.contains("UCX_RCACHE_ENABLE") && why.contains("expected try or"), "{why}");
+}

@@ -40,7 +40,7 @@ pub struct Cli {
     pub procs: Option<u32>,
 
     /// Threads of each process: each has its own interface or worker and its own partner
-    #[arg(short = 'T', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(short = 'T', value_name = "COUNT", default_value_t = 1, value_parser = clap::builder::StringValueParser::new().try_map(|s| threads(&s)))]
     pub threads: u32,
 
     /// Loopback: one process that communicates with itself
@@ -95,12 +95,16 @@ pub struct Cli {
     #[arg(long, value_name = "FILE", requires = "plot")]
     pub with: Vec<std::path::PathBuf>,
 
+    /// Also print how the operations went: transport, device, protocol
+    #[arg(short = 'X')]
+    pub extra: bool,
+
     /// Print no banner
     #[arg(short)]
     pub quiet: bool,
 
     /// Version
-    #[arg(short = 'V', long, action = ArgAction::Version)]
+    #[arg(long, action = ArgAction::Version)]
     version: Option<bool>,
 
     /// The other side of --local: connects to its parent instead of waiting for a client.
@@ -131,11 +135,12 @@ pub struct TestArgs {
     #[arg(short, value_name = "DEVICE")]
     pub dev: Option<String>,
 
-    /// Data path: short, shortiov, bcopy, zcopy; default: the first that fits
-    #[arg(short = 'D', value_name = "LAYOUT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Layout::parse_name(&s)))]
-    pub layout: Option<Layout>,
+    /// Low level, data path: short, shortiov, bcopy, zcopy; default: the first that fits. High level: contig, iov, of
+    /// sender and, after a comma, receiver
+    #[arg(short = 'D', value_name = "LAYOUT[,LAYOUT]", value_parser = clap::builder::StringValueParser::new().try_map(|s| layouts(&s)))]
+    pub layout: Option<(Layout, Option<Layout>)>,
 
-    /// Message size [default: 8]; a,b: pieces of one message; from..to (or from:to): a sweep in powers of two
+    /// Message size [default: 8]; a,b: pieces of one message; size:count: so many; from..to: a sweep in powers of two
     #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)))]
     pub size: Option<Sizes>,
 
@@ -156,7 +161,7 @@ pub struct TestArgs {
     pub credits: Option<u32>,
 
     /// Check every byte, on both sides
-    #[arg(long)]
+    #[arg(short = 'V', long)]
     pub validate: bool,
 
     /// Do not progress the passive side of one-sided tests
@@ -171,9 +176,13 @@ pub struct TestArgs {
     #[arg(short = 'U')]
     pub unexpected: bool,
 
-    /// Endpoints that report a failed peer
+    /// Endpoints that report a failed peer; attached, a mode: -epeer, -enone
     #[arg(short = 'e')]
     pub peer_errors: bool,
+
+    /// The mode of `-eMODE`.
+    #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| errors(&s)))]
+    pub errors: Option<bool>,
 
     /// Who sends to whom: pairs, incast (all to the first), alltoall
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
@@ -199,6 +208,10 @@ pub struct TestArgs {
     #[arg(short = 'z')]
     pub registered: bool,
 
+    /// Copy the data in the handler of high-level active messages
+    #[arg(short = 'y')]
+    pub copies: bool,
+
     #[command(flatten)]
     pub later: Later,
 }
@@ -221,12 +234,14 @@ impl TestArgs {
             any_tag: self.any_tag || base.any_tag,
             unexpected: self.unexpected || base.unexpected,
             peer_errors: self.peer_errors || base.peer_errors,
+            errors: self.errors.or(base.errors),
             pattern: self.pattern.or(base.pattern),
             header: self.header.or(base.header),
             waiting: self.waiting.or(base.waiting),
             stride: self.stride.or(base.stride),
             lazy: self.lazy || base.lazy,
             registered: self.registered || base.registered,
+            copies: self.copies || base.copies,
             later: Later::default(),
         }
     }
@@ -250,7 +265,8 @@ impl TestArgs {
                 test,
                 tl: self.tl.clone(),
                 dev: self.dev.clone(),
-                layout: self.layout,
+                layout: self.layout.map(|(sender, _)| sender),
+                recv_layout: self.layout.and_then(|(_, receiver)| receiver),
                 pieces,
                 iters,
                 warmup: self.warmup.unwrap_or(10_000.min(iters / 10)),
@@ -260,13 +276,14 @@ impl TestArgs {
                 passive: if self.idle_passive { Passive::Idle } else { Passive::Progress },
                 tag_match: if self.any_tag { TagMatch::Any } else { TagMatch::Exact },
                 arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
-                peer_errors: self.peer_errors,
+                peer_errors: self.errors.unwrap_or(self.peer_errors),
                 pattern: self.pattern.unwrap_or(Pattern::Pairs),
                 am_header: self.header.unwrap_or(0),
                 waiting: self.waiting.unwrap_or(Waiting::Poll),
                 stride: self.stride.unwrap_or(0),
                 pages: if self.lazy { Pages::Lazy } else { Pages::Now },
                 memory: if self.registered { Memory::Registered } else { Memory::Plain },
+                copies: self.copies,
             };
             spec.check().map(|()| spec)
         };
@@ -279,6 +296,7 @@ impl Cli {
     pub fn read<T: Into<std::ffi::OsString> + Clone>(
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, Option<Failure>> {
+        let args = args.into_iter().map(|arg| attached(arg.into()));
         let cli = Cli::try_parse_from(args).map_err(|e| refusal(&e))?;
         if cli.procs.is_some() && !cli.local {
             let line = "--procs needs --local, or a launcher such as mpirun or srun";
@@ -298,7 +316,7 @@ pub fn read_test_args(words: &[String]) -> Result<TestArgs, Failure> {
     let command = TestArgs::augment_args(
         clap::Command::new("batch").no_binary_name(true).disable_help_flag(true).args_override_self(true),
     );
-    let matches = command.try_get_matches_from(words);
+    let matches = command.try_get_matches_from(words.iter().map(|word| attached(word.into())));
     matches
         .and_then(|m| TestArgs::from_arg_matches(&m))
         .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
@@ -323,6 +341,47 @@ fn refusal(e: &clap::Error) -> Option<Failure> {
         _ => format!("{first} (see ucx-perftest -h)"),
     };
     Some(Failure::Usage(line))
+}
+
+/// `-e` takes a word of its own only if it is attached (`-epeer`), as in `ucx_perftest`: what follows is not for it.
+fn attached(arg: std::ffi::OsString) -> std::ffi::OsString {
+    match arg.to_str().and_then(|arg| arg.strip_prefix("-e")).filter(|mode| !mode.is_empty()) {
+        Some(mode) => format!("--errors={mode}").into(),
+        None => arg,
+    }
+}
+
+/// The mode of `-e`: whether endpoints report failed peers.
+fn errors(mode: &str) -> Result<bool, String> {
+    match mode {
+        "peer" => Ok(true),
+        "none" => Ok(false),
+        "failover" => {
+            Err("-efailover: lanes that are lost are replaced in any case here (there are: none, peer)"
+                .into())
+        }
+        other => Err(format!("-e: mode '{other}' is unknown: one of none, peer")),
+    }
+}
+
+/// A number of threads; `N:BLOCKS` is for accelerators.
+fn threads(text: &str) -> Result<u32, String> {
+    if text.contains(':') {
+        return Err("blocks of threads are for accelerators, of which this program knows none".into());
+    }
+    match text.parse() {
+        Ok(count @ 1..=64) => Ok(count),
+        _ => Err(format!("{text} is not in 1..=64")),
+    }
+}
+
+/// One layout for sender and, unless there is another, receiver.
+fn layouts(text: &str) -> Result<(Layout, Option<Layout>), String> {
+    let Some((sender, receiver)) = text.split_once(',') else {
+        let both = Layout::parse_name(text)?;
+        return Ok((both, matches!(both, Layout::Contig | Layout::Iov).then_some(both)));
+    };
+    Ok((Layout::parse_name(sender)?, Some(Layout::parse_name(receiver)?)))
 }
 
 fn place(text: &str) -> Result<(u32, u32), String> {

@@ -84,6 +84,9 @@ fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failur
     if alone && cli.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1) {
         return launched(cli, source, report);
     }
+    if alone && cli.launcher != Some(0) && Slurm::is_alone_there() {
+        return Err(Failure::Usage(Slurm::HOW.into()));
+    }
     pin(cli)?;
     if cli.loopback {
         let plan = plan(cli)?;
@@ -96,6 +99,19 @@ fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failur
     match &cli.host {
         Some(host) => client(cli, host, source, report),
         None => server(cli, source, report),
+    }
+}
+
+/// `srun` without PMIx: it starts processes that know nothing of one another.
+struct Slurm;
+
+impl Slurm {
+    const HOW: &str =
+        "srun has started several of these without PMIx: srun --mpi=pmix, or -P 0 for a server of its own";
+
+    fn is_alone_there() -> bool {
+        let tasks = std::env::var("SLURM_STEP_NUM_TASKS").ok();
+        tasks.and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n > 1)
     }
 }
 

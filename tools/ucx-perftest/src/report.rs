@@ -144,6 +144,7 @@ pub struct Report {
     numeric: bool,
     only_final: bool,
     quiet: bool,
+    extra: bool,
     hist: bool,
     batch: Vec<String>,
     headed: bool,
@@ -168,6 +169,7 @@ impl Report {
             numeric: cli.numeric,
             only_final: cli.only_final,
             quiet: cli.quiet,
+            extra: cli.extra,
             hist: cli.hist,
             batch: cli.batch.iter().map(name).collect(),
             headed: false,
@@ -190,6 +192,7 @@ impl Report {
             numeric: false,
             only_final: true,
             quiet: true,
+            extra: false,
             hist: false,
             batch: Vec::new(),
             headed: false,
@@ -291,6 +294,10 @@ impl Report {
                     _ => self.columns(&first, &done.spec, done.reading),
                 });
                 hist::lines(&done.hist).iter().for_each(out::line);
+                if self.extra {
+                    let Path { transport, device, data_path } = &done.path;
+                    out::line(format!("Way:      {transport} {device} {data_path}"));
+                }
             }
             Format::Csv => {
                 let mut cells: Vec<String> =
@@ -412,14 +419,17 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
         Layer::Ucp => "protocol layer",
     };
     let layout = match (spec.layout, spec.test.layer()) {
-        (Some(layout), _) => layout.name(),
-        (None, Layer::Uct) => "(first that fits)",
-        (None, Layer::Ucp) => "(automatic)",
+        (Some(layout), _) => match spec.recv_layout.filter(|receiver| *receiver != layout) {
+            Some(receiver) => format!("{layout},{receiver}"),
+            None => layout.to_string(),
+        },
+        (None, Layer::Uct) => "(first that fits)".into(),
+        (None, Layer::Ucp) => "(automatic)".into(),
     };
     let mut rows = vec![
         ("API:", layer.to_owned()),
         ("Test:", spec.test.about().to_owned()),
-        ("Data layout:", layout.to_owned()),
+        ("Data layout:", layout),
         ("Send memory:", "host".to_owned()),
         ("Recv memory:", "host".to_owned()),
         ("Message size:", spec.size().to_string()),

@@ -9,6 +9,8 @@ use crate::fail::Failure;
 const MAX_MESSAGE: usize = 1 << 32;
 /// Most pieces of a message.
 const MAX_PIECES: usize = 64;
+/// Most pieces of a high-level one-sided operation.
+const MAX_RMA_PIECES: usize = 4;
 /// Largest window.
 const MAX_WINDOW: u32 = 1 << 16;
 
@@ -145,6 +147,8 @@ ucs::config_enum! {
         Zcopy = "zcopy",
         /// One piece (high level).
         Contig = "contig",
+        /// Several pieces (high level).
+        Iov = "iov",
     }
 }
 
@@ -152,11 +156,6 @@ impl Layout {
     /// The layout of that name.
     pub fn parse_name(name: &str) -> Result<Layout, String> {
         use ucs::config::ConfigValue;
-        if name == "iov" {
-            return Err(
-                "-D iov: high-level tests send and receive one piece each (contig); low-level ones have -D zcopy -s 16,48".into()
-            );
-        }
         Layout::parse(name).ok_or_else(|| format!("data layout '{name}' is unknown: {}", Layout::expected()))
     }
 }
@@ -266,8 +265,10 @@ pub struct Spec {
     pub tl: Option<String>,
     /// Device.
     pub dev: Option<String>,
-    /// Data path; `None`: the first that fits.
+    /// Data path; `None`: the first that fits. Of the sender, if the receiver has one of its own.
     pub layout: Option<Layout>,
+    /// Layout of received messages (high level).
+    pub recv_layout: Option<Layout>,
     /// Pieces of one message, bytes.
     pub pieces: Vec<usize>,
     /// Measured iterations.
@@ -300,6 +301,8 @@ pub struct Spec {
     pub pages: Pages,
     /// What messages of high-level tests are in.
     pub memory: Memory,
+    /// Whether handlers of active messages copy the data (`-y`).
+    pub copies: bool,
 }
 
 impl Spec {
@@ -368,20 +371,30 @@ impl Spec {
             return wrong(format!("-W {}: from 2 to {} messages", self.credits, 1 << 24));
         }
         match (self.test.layer(), self.layout) {
-            (Layer::Uct, Some(Layout::Contig)) => {
+            (Layer::Uct, Some(l @ (Layout::Contig | Layout::Iov))) => {
                 return wrong(format!(
-                    "-D contig is for high-level tests, {test} has: short, shortiov, bcopy, zcopy"
+                    "-D {l} is for high-level tests, {test} has: short, shortiov, bcopy, zcopy"
                 ));
             }
-            (Layer::Ucp, Some(l)) if l != Layout::Contig => {
-                return wrong(format!("-D {l} is for low-level tests, {test} has: contig"));
+            (Layer::Ucp, Some(l)) if !matches!(l, Layout::Contig | Layout::Iov) => {
+                return wrong(format!("-D {l} is for low-level tests, {test} has: contig, iov"));
             }
             _ => {}
         }
-        if self.test.layer() == Layer::Uct
-            && self.test.is_atomic()
-            && self.layout.is_some_and(|l| l != Layout::Short)
-        {
+        if let Some(l) = self.recv_layout {
+            let (low, one_sided) = (self.test.layer() == Layer::Uct, self.test.is_ucp_rma());
+            if low || one_sided && Some(l) != self.layout {
+                return wrong(format!("-D: {test} has one layout"));
+            }
+            if !matches!(l, Layout::Contig | Layout::Iov) {
+                return wrong(format!("-D {l} is for low-level tests, {test} receives: contig, iov"));
+            }
+        }
+        if self.copies && !matches!(self.test, Test::UcpAmLat | Test::UcpAmBw) {
+            return wrong(format!("-y is for ucp_am_lat and ucp_am_bw, not for {test}"));
+        }
+        let in_call = |l| l == Layout::Short || l == Layout::Contig;
+        if self.test.is_atomic() && self.layout.is_some_and(|l| !in_call(l)) {
             return wrong(format!("-D: {test} passes its word in the call (short)"));
         }
         if self.layout == Some(Layout::ShortIov)
@@ -389,13 +402,26 @@ impl Spec {
         {
             return wrong(format!("-D shortiov is for active messages, not for {test}"));
         }
-        if self.pieces.len() > 1 && !matches!(self.layout, Some(Layout::ShortIov | Layout::Zcopy)) {
-            return wrong("-s with several pieces needs -D shortiov or -D zcopy".into());
+        let iov = self.layout == Some(Layout::Iov) || self.recv_layout == Some(Layout::Iov);
+        if self.pieces.len() > 1 && !iov && !matches!(self.layout, Some(Layout::ShortIov | Layout::Zcopy)) {
+            return wrong(
+                "-s with several pieces needs -D shortiov, -D zcopy or, for high-level tests, -D iov".into(),
+            );
+        }
+        if iov && self.test.is_ucp_rma() {
+            if self.pieces.len() > MAX_RMA_PIECES {
+                return wrong(format!("-s: {test} takes up to {MAX_RMA_PIECES} pieces"));
+            }
+            if self.stride > 0 || self.pieces.contains(&0) {
+                return wrong(format!("-D iov: pieces of {test} lie side by side and are not empty"));
+            }
         }
         if self.stride > 0 {
             let longest = self.pieces.iter().copied().max().unwrap_or(0);
-            if self.layout != Some(Layout::Zcopy) {
-                return wrong("-i is for -D zcopy: other data are handed over side by side".into());
+            if self.layout != Some(Layout::Zcopy) && !iov {
+                return wrong(
+                    "-i is for -D zcopy and -D iov: other data are handed over side by side".into(),
+                );
             }
             if self.stride < longest {
                 return wrong(format!("-i {}: pieces of {longest} bytes would overlap", self.stride));
@@ -421,7 +447,7 @@ impl Spec {
     }
 
     fn check_pattern(&self) -> Result<(), Failure> {
-        const DONE: [Test; 9] = [
+        const DONE: [Test; 13] = [
             Test::AmBw,
             Test::AmMr,
             Test::PutBw,
@@ -431,6 +457,10 @@ impl Spec {
             Test::Fadd,
             Test::TagBw,
             Test::TagSyncBw,
+            Test::UcpPutBw,
+            Test::UcpGet,
+            Test::UcpAdd,
+            Test::UcpFadd,
         ];
         let (test, pattern) = (self.test.name(), self.pattern);
         if !DONE.contains(&self.test) {
@@ -446,7 +476,8 @@ impl Spec {
                 self.size()
             )));
         }
-        if matches!(self.layout, Some(Layout::ShortIov)) || self.pieces.len() > 1 {
+        let mut layouts = [self.layout, self.recv_layout].into_iter().flatten();
+        if layouts.any(|l| matches!(l, Layout::ShortIov | Layout::Iov)) || self.pieces.len() > 1 {
             return Err(Failure::Usage(format!("--pattern {pattern} has messages of one piece")));
         }
         Ok(())

@@ -32,6 +32,13 @@ fn names_that_mean_nothing() {
         "transport 'posix' has no device 'eth0' (there are: memory)",
     );
     bad("localhost -t tag_lat --frob", 129, "unexpected argument '--frob' found (see ucx-perftest -h)");
+    bad(
+        "-l -t tag_lat -T 2:4",
+        129,
+        "-T: blocks of threads are for accelerators, of which this program knows none",
+    );
+    bad("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
+    bad("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
     bad("-l -t tag_lat -T 2", 129, "-T and --pattern need more than the one process of -l");
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
@@ -176,7 +183,7 @@ fn a_client_of_another_version_or_of_another_kind() {
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
             format!(
-                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 2): run the same \
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 3): run the same \
                  version on both sides",
                 env!("CARGO_PKG_VERSION")
             ),
@@ -239,7 +246,7 @@ fn a_reader_that_goes_away_is_no_error_message() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let out = program()
-        .args("-l -x self -t am_lat -n 1000 -v -s 8:64".split(' '))
+        .args("-l -x self -t am_lat -n 1000 -v -s 8..64".split(' '))
         .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()

@@ -56,6 +56,12 @@ fn everybody_to_one_and_everybody_to_all() {
         "tag_bw -x posix",
         "tag_bw -x efa -s 200k -n 30",
         "tag_sync_bw -x posix -s 20k -O 3",
+        "ucp_put_bw -x posix",
+        "ucp_put_bw -x efa -s 20k",
+        "ucp_get -x posix -s 5000 -O 4",
+        "ucp_get -x efa",
+        "ucp_add -x posix",
+        "ucp_fadd -x efa -s 4",
     ];
     for test in tests {
         for (pattern, senders) in [("incast", 2), ("alltoall", 3)] {

@@ -52,6 +52,16 @@ fn what_is_wrong_is_said_under_a_launcher_too() {
 }
 
 #[test]
+fn srun_without_pmix_is_told_what_to_say() {
+    let vars = [("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_PROCID", "1")];
+    let ran = run_with("-t tag_lat", &vars);
+    assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
+    assert!(ran.err.contains("srun --mpi=pmix, or -P 0"), "{}", ran.err);
+    let ran = run_with("-l -x self -t am_lat -n 100", &vars);
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "what needs no launcher asks none");
+}
+
+#[test]
 fn a_launcher_that_does_not_answer() {
     let vars = [("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "nobody")];
     let ran = run_with("-t tag_lat", &vars);

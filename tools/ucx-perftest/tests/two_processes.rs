@@ -74,6 +74,10 @@ const TAG: &[&str] = &[
     "tag_sync_lat",
     "tag_sync_lat -s 100k -e",
     "tag_sync_bw -s 100",
+    "tag_lat -D iov -s 16,48,3000",
+    "tag_bw -D iov,contig -s 1k:16 -i 1500",
+    "tag_bw -D contig,iov -s 100,0,7",
+    "tag_bw -D iov -s 64k:16 -O 4",
 ];
 
 const ONE_SIDED: &[&str] = &[
@@ -88,6 +92,11 @@ const ONE_SIDED: &[&str] = &[
     "ucp_fadd -s 4",
     "ucp_swap",
     "ucp_cswap",
+    "ucp_put_lat -D iov -s 16,48,300",
+    "ucp_put_bw -D iov -s 9000,5",
+    "ucp_put_bw -D iov -s 20k:4 -O 4",
+    "ucp_get -D iov -s 10k:4",
+    "ucp_get -D iov -s 1,2,3,4",
 ];
 
 const MAIL: &[&str] = &[
@@ -101,6 +110,11 @@ const MAIL: &[&str] = &[
     "stream_lat -s 20k -E sleep",
     "stream_bw -s 100",
     "stream_bw -s 200k",
+    "ucp_am_lat -y -s 300",
+    "ucp_am_bw -y -s 20k",
+    "ucp_am_bw -D iov -s 100:5 -i 200",
+    "stream_lat -D iov -s 7,9",
+    "stream_bw -D contig,iov -s 3k:3",
 ];
 
 #[test]
@@ -203,6 +217,12 @@ fn a_server_and_its_client() {
     for line in box_of {
         assert!(ran.out.lines().any(|l| l == line), "{}", ran.out);
     }
+}
+
+#[test]
+fn the_way_is_told_when_asked_for() {
+    let text = good("--local -q -f -X -n 300 -x posix -t tag_lat");
+    assert!(text.lines().last().unwrap().starts_with("Way:      posix memory eager"), "{text}");
 }
 
 #[test]

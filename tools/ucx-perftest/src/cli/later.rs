@@ -25,6 +25,30 @@ pub struct Later {
     _wake: bool,
     #[arg(short = 'K', hide = true, value_name = "DEVICE", help = "start by MAD")]
     mad: Option<String>,
+    #[arg(short = 'a', hide = true, value_name = "DEVICE", help = "accelerator")]
+    accelerator: Option<String>,
+    #[arg(short = 'L', hide = true, value_name = "LEVEL", help = "cooperation of accelerator threads")]
+    cooperation: Option<String>,
+    #[arg(short = 'F', hide = true, value_name = "SIZE", help = "flow control of accelerator tests")]
+    device_flow: Option<String>,
+    #[arg(short = 'Y', hide = true, value_name = "MODE", help = "channels of accelerator tests")]
+    channels: Option<String>,
+    #[arg(
+        short = 'g',
+        long = "daemon-local",
+        hide = true,
+        value_name = "IP[:PORT]",
+        help = "offload daemon"
+    )]
+    daemon: Option<String>,
+    #[arg(
+        short = 'G',
+        long = "daemon-remote",
+        hide = true,
+        value_name = "IP[:PORT]",
+        help = "offload daemon"
+    )]
+    far_daemon: Option<String>,
 }
 
 /// Memory that `ucx_perftest` may know, by whose it is.
@@ -71,13 +95,20 @@ impl Later {
             }
             Some(other) => return Err(format!("-r: mode '{other}' is unknown (there is: recv)")),
         }
-        match self.mad {
-            None => Ok(()),
-            Some(_) => {
-                Err("-K: no InfiniBand management datagrams here: start by TCP (HOST), --local or a launcher"
-                    .into())
-            }
-        }
+        let accelerator = "this program was built without accelerators";
+        let none = [
+            (
+                &self.mad,
+                "-K: no InfiniBand management datagrams here: start by TCP (HOST), --local or a launcher",
+            ),
+            (&self.daemon, "-g: there is no daemon to give operations to"),
+            (&self.far_daemon, "-G: there is no daemon to give operations to"),
+            (&self.accelerator, &format!("-a: {accelerator}")),
+            (&self.cooperation, &format!("-L: {accelerator}")),
+            (&self.device_flow, &format!("-F: {accelerator}; -W is the flow control of am_bw")),
+            (&self.channels, &format!("-Y: {accelerator}")),
+        ];
+        none.iter().find(|(asked, _)| asked.is_some()).map_or(Ok(()), |(_, why)| Err((*why).into()))
     }
 }
 

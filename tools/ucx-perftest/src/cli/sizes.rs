@@ -12,14 +12,29 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Reads `8`, `64k`, `16,48`, `8..1m` or `8:1m`.
+    /// Reads `8`, `64k`, `16,48`, `1k:16` (sixteen pieces) or `8..1m`.
     pub fn parse(text: &str) -> Result<Sizes, String> {
-        match text.split_once("..").or_else(|| text.split_once(':')) {
+        match text.split_once("..") {
             Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
                 (from, to) if from <= to => Ok(Sizes::Sweep(from, to)),
                 _ => Err(format!("'{text}' is not a range of sizes (smallest..largest)")),
             },
-            None => text.split(',').map(parse_bytes).collect::<Result<_, _>>().map(Sizes::Pieces),
+            None => {
+                let some = text.split(',').map(Sizes::some).collect::<Result<Vec<_>, _>>()?;
+                Ok(Sizes::Pieces(some.concat()))
+            }
+        }
+    }
+
+    /// One piece, or several of one size.
+    fn some(text: &str) -> Result<Vec<usize>, String> {
+        let Some((size, count)) = text.split_once(':') else { return parse_bytes(text).map(|n| vec![n]) };
+        match count.parse::<usize>() {
+            // The check of a test says how many it takes.
+            Ok(count @ 1..=1024) => Ok(vec![parse_bytes(size)?; count]),
+            _ => Err(format!(
+                "'{text}' is not a size and how many pieces of it (1 to 1024), such as 1k:16; a sweep is {size}..{count}"
+            )),
         }
     }
 

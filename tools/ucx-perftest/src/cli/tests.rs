@@ -29,12 +29,31 @@ fn defaults_are_ucx_perftests() {
 fn sizes_are_pieces_or_sweeps() {
     assert_eq!(spec("-l -t am_bw -x self -D zcopy -s 16,48").pieces, [16, 48]);
     assert_eq!(spec("-l -t tag_bw -s 64k").size(), 65536);
-    let sweep = specs("-l -t tag_bw -s 6:40").unwrap();
+    let sweep = specs("-l -t tag_bw -s 6..40").unwrap();
     assert_eq!(sweep.iter().map(Spec::size).collect::<Vec<_>>(), [6, 8, 16, 32, 40]);
     assert_eq!(sweep[4].label.as_deref(), Some("40"));
-    assert_eq!(specs("-l -t tag_bw -s 0:2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(specs("-l -t tag_bw -s 8:8").unwrap().len(), 1);
-    assert_eq!(specs("-l -t tag_bw -s 8..4m").unwrap(), specs("-l -t tag_bw -s 8:4m").unwrap());
+    assert_eq!(specs("-l -t tag_bw -s 0..2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(specs("-l -t tag_bw -s 8..8").unwrap().len(), 1);
+    assert_eq!(spec("-l -t tag_bw -D iov -s 1k:3,7").pieces, [1024, 1024, 1024, 7]);
+}
+
+#[test]
+fn layouts_of_sender_and_receiver() {
+    let of = |line: &str| {
+        let spec = spec(line);
+        (spec.layout, spec.recv_layout)
+    };
+    assert_eq!(of("-l -t tag_bw"), (None, None));
+    assert_eq!(of("-l -t tag_bw -D iov"), (Some(Layout::Iov), Some(Layout::Iov)));
+    assert_eq!(of("-l -t tag_bw -D contig,iov"), (Some(Layout::Contig), Some(Layout::Iov)));
+    assert_eq!(of("-l -t am_bw -x self -D bcopy"), (Some(Layout::Bcopy), None));
+}
+
+#[test]
+fn modes_are_attached_to_e() {
+    assert!(spec("host -t tag_lat -e").peer_errors && spec("host -e -t tag_lat -epeer").peer_errors);
+    assert!(!spec("host -t tag_lat -enone").peer_errors && !spec("host -t tag_lat").peer_errors);
+    assert_eq!(read("-e host -t tag_lat").unwrap().host.as_deref(), Some("host"), "a host is no mode");
 }
 
 #[test]
@@ -47,13 +66,28 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ),
         ("-t am_lat -x posix -s 8q", "'8q' is not a size (a number of bytes, or with k, m, g such as 64k)"),
         ("-t tag_lat -s 8..", "'' is not a size"),
-        ("-t am_lat -x posix -s 9:8", "'9:8' is not a range of sizes (smallest..largest)"),
+        ("-t am_lat -x posix -s 9..8", "'9..8' is not a range of sizes (smallest..largest)"),
         ("-t am_lat", "am_lat needs -x (see `ucx-info -d` for transports and devices)"),
         ("-t fadd -x posix -s 16", "-s 16: fadd works on words of 4 or 8 bytes"),
         ("-t put_lat -x posix -s 0", "-s 0: put_lat needs at least 1 byte"),
-        ("-t tag_lat -D bcopy", "-D bcopy is for low-level tests, tag_lat has: contig"),
-        ("-t tag_lat -D iov", "-D iov: high-level tests send and receive one piece each (contig)"),
-        ("-t am_lat -x posix -D bcopy -i 64", "-i is for -D zcopy"),
+        ("-t tag_lat -D bcopy", "-D bcopy is for low-level tests, tag_lat has: contig, iov"),
+        (
+            "-t am_lat -x posix -D iov",
+            "-D iov is for high-level tests, am_lat has: short, shortiov, bcopy, zcopy",
+        ),
+        ("-t am_lat -x posix -D bcopy,bcopy", "-D: am_lat has one layout"),
+        ("-t tag_lat -D contig,zcopy", "-D zcopy is for low-level tests, tag_lat receives: contig, iov"),
+        ("-t ucp_put_bw -D iov,contig -s 8,8", "-D: ucp_put_bw has one layout"),
+        ("-t ucp_put_bw -D iov -s 8:5", "-s: ucp_put_bw takes up to 4 pieces"),
+        ("-t ucp_get -D iov -s 8,0", "-D iov: pieces of ucp_get lie side by side and are not empty"),
+        ("-t ucp_fadd -D iov", "-D: ucp_fadd passes its word in the call (short)"),
+        ("-t tag_lat -D iov -s 8:65", "-s: 1 to 64 pieces make a message, not 65"),
+        ("-t tag_lat -s 8:", "'8:' is not a size and how many pieces of it"),
+        ("-t tag_lat -y", "-y is for ucp_am_lat and ucp_am_bw, not for tag_lat"),
+        ("-t tag_lat -efailover", "-efailover: lanes that are lost are replaced in any case here"),
+        ("-t tag_lat -g 1.2.3.4", "-g: there is no daemon to give operations to"),
+        ("-t tag_lat -F 8", "-F: this program was built without accelerators"),
+        ("-t am_lat -x posix -D bcopy -i 64", "-i is for -D zcopy and -D iov"),
         ("-t am_lat -x posix -D zcopy -s 100,8 -i 64", "-i 64: pieces of 100 bytes would overlap"),
         ("-t tag_lat -B", "-B is for low-level tests, not for tag_lat"),
         ("-t stream_bw -z", "-z is for tag and one-sided high-level tests in pairs, not for stream_bw"),
@@ -62,7 +96,10 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -A signal", "-A signal: nothing here runs in signal handlers"),
         ("-t tag_lat -A poll", "-A: mode 'poll' is unknown"),
         ("localhost -t tag_lat -K mlx5_0:1", "-K: no InfiniBand management datagrams here"),
-        ("-t tag_lat -s 8,8", "-s with several pieces needs -D shortiov or -D zcopy"),
+        (
+            "-t tag_lat -s 8,8",
+            "-s with several pieces needs -D shortiov, -D zcopy or, for high-level tests, -D iov",
+        ),
         ("-l -t tag_lat -M multi", "-M multi: each thread has a worker or interface of its own here (-T)"),
         ("-t tag_lat -T 65", "-T: 65 is not in 1..=64"),
         ("-t tag_lat --procs 4", "--procs needs --local, or a launcher such as mpirun or srun"),
@@ -70,7 +107,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("--local -t tag_bw --pattern ring", "pattern 'ring' is unknown: one of pairs, incast, alltoall"),
         (
             "--local -t tag_lat --pattern incast",
-            "--pattern incast is not for tag_lat (it is for: am_bw, am_mr, put_bw, get, get_bw, add_mr, fadd, tag_bw, tag_sync_bw)",
+            "--pattern incast is not for tag_lat (it is for: am_bw, am_mr, put_bw, get, get_bw, add_mr, fadd, tag_bw, tag_sync_bw, ucp_put_bw, ucp_get, ucp_add, ucp_fadd)",
         ),
         (
             "--local -t am_bw -x posix -s 7 --pattern alltoall",

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use ucp::{AmMessage, AmSend, Ep, RecvRequest, Worker};
 
 use super::mail::{Running, Way, failed};
+use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern::{self, SEQ, Seen};
 use crate::spec::{Spec, Validate};
@@ -26,6 +27,8 @@ struct Inbox {
     checks: bool,
     header: usize,
     size: usize,
+    /// Where the data go, if handlers put them anywhere.
+    into: RefCell<Option<Scattered>>,
     seen: RefCell<Seen>,
     wrong: RefCell<Option<Failure>>,
 }
@@ -47,6 +50,7 @@ impl<'a> ActiveMessages<'a> {
             checks: spec.validate == Validate::Yes,
             header: spec.am_header,
             size: spec.size(),
+            into: RefCell::new(Scattered::of_receiver(spec)),
             seen: RefCell::new(Seen::new(0)),
             wrong: RefCell::new(None),
         });
@@ -73,7 +77,12 @@ impl Inbox {
 
     fn arrived(&self, data: &[u8]) {
         self.come.set(self.come.get() + 1);
-        if self.checks {
+        if let Some(into) = &mut *self.into.borrow_mut() {
+            into.scatter(data);
+            if let Some(back) = into.back(data.len()) {
+                self.check(&back);
+            }
+        } else if self.checks {
             self.check(data);
         }
     }

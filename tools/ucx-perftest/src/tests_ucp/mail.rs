@@ -1,11 +1,12 @@
 //! Active messages and streams: ping-pong, and a stream of messages with a window. The loops are the same; how a message is
 //! sent and how arrivals are counted is a [`Way`]'s. Run by `tests_ucp` on both sides.
 
-use tools_common::meter::Meter;
 use ucp::{Ep, Worker};
 
 use super::am::ActiveMessages;
+use super::pulse::Pulse;
 use super::ring::Waiter;
+use super::scattered::Scattered;
 use super::stream::Bytes;
 use crate::fail::Failure;
 use crate::link::Side;
@@ -45,9 +46,9 @@ pub struct Mail<'a> {
     /// Waits for it.
     pub wait: Waiter<'a>,
     /// Counts iterations.
-    pub meter: Meter,
-    /// Prints the figures so far.
-    pub show: &'a mut dyn FnMut(&mut Meter),
+    pub pulse: Pulse<'a>,
+    /// Where messages come from, if not from one piece.
+    pub from: Option<Scattered>,
 }
 
 /// A buffer that is here, or with the send that has it.
@@ -84,7 +85,7 @@ impl Mail<'_> {
         let expected = if !ping_pong && self.side == Side::Client { 1 } else { iters };
         way.expect(expected)?;
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         let window = if ping_pong { 1 } else { self.spec.window as usize };
         let mut slots = self.slots::<W>(window)?;
         match (ping_pong, self.side) {
@@ -93,7 +94,7 @@ impl Mail<'_> {
                 let mut seen = 0;
                 while seen < iters {
                     let come = self.until(way, seen + 1)?;
-                    (seen..come).for_each(|_| self.beat());
+                    (seen..come).for_each(|_| self.pulse.beat());
                     seen = come;
                 }
                 self.send(way, &mut slots, 0, 0)?;
@@ -105,7 +106,7 @@ impl Mail<'_> {
                         self.until(way, (seq + 1).saturating_sub(window as u64))?;
                     }
                     self.send(way, &mut slots, (seq % window as u64) as usize, seq)?;
-                    self.beat();
+                    self.pulse.beat();
                 }
                 self.until(way, expected)?;
             }
@@ -140,12 +141,12 @@ impl Mail<'_> {
         for seq in 0..iters {
             if first {
                 self.send(way, slots, 0, seq)?;
-                self.tick();
+                self.pulse.tick();
             }
             self.until(way, seq + 1)?;
             if !first {
                 self.send(way, slots, 0, seq)?;
-                self.tick();
+                self.pulse.tick();
             }
         }
         Ok(())
@@ -162,8 +163,13 @@ impl Mail<'_> {
     ) -> Result<(), Failure> {
         let slot = &mut slots[slot];
         let mut bytes = self.idle(slot)?;
-        if self.spec.validate == Validate::Yes {
-            pattern::fill(&mut bytes, seq);
+        match (self.spec.validate, &mut self.from) {
+            (Validate::Yes, Some(from)) => from.number(&mut bytes, seq),
+            (Validate::Yes, None) => pattern::fill(&mut bytes, seq),
+            (Validate::No, _) => {}
+        }
+        if let Some(from) = &self.from {
+            from.gather(&mut bytes);
         }
         *slot = Slot::Running(way.send(bytes));
         Ok(())
@@ -200,27 +206,6 @@ impl Mail<'_> {
 
     fn barrier(&mut self) -> Result<(), Failure> {
         self.wait.barrier(&self.worker)
-    }
-
-    #[inline(always)]
-    fn tick(&mut self) {
-        self.meter.tick();
-        if self.meter.due() {
-            self.show();
-        }
-    }
-
-    /// One iteration of a stream is over. HOT
-    #[inline(always)]
-    fn beat(&mut self) {
-        if self.meter.beat() && self.meter.due() {
-            self.show();
-        }
-    }
-
-    #[cold]
-    fn show(&mut self) {
-        (self.show)(&mut self.meter);
     }
 }
 

@@ -1,4 +1,4 @@
-//! One worker and many peers: tagged messages from everybody to the first, or to everybody else.
+//! One worker and many peers: tagged messages from everybody to the first, or to everybody else; one-sided operations likewise.
 //! Run by `tests_ucp` on every seat of a group. Sends and receives go on side by side: who waited for one of them only
 //! could wait for somebody who waits for the other.
 
@@ -7,6 +7,7 @@ use tools_common::meter::Meter;
 use ucp::select::Sync;
 use ucp::{EXACT, Ep, Match, Worker};
 
+use super::many_rma::{self, Memories};
 use super::ring::{Buffers, Ring};
 use super::{connect, open, tag_path};
 use crate::fail::Failure;
@@ -20,15 +21,23 @@ use ucs::config::Source;
 /// Tag of measured messages; the lower half says who sends.
 const MSG: u64 = 0x6d73_6700_0000_0000;
 
-struct Crowd<'a> {
-    spec: &'a Spec,
+/// Everything a seat has.
+pub struct Crowd<'a> {
+    /// What is measured.
+    pub spec: &'a Spec,
     link: &'a mut Link,
-    worker: Worker,
-    eps: Vec<Option<Ep>>,
-    targets: Vec<usize>,
-    sources: Vec<usize>,
-    meter: Meter,
+    /// The worker.
+    pub worker: Worker,
+    /// The ways to all seats, except this one.
+    pub eps: Vec<Option<Ep>>,
+    /// Seats that this one works on.
+    pub targets: Vec<usize>,
+    /// Seats that work on this one.
+    pub sources: Vec<usize>,
+    /// Counts iterations.
+    pub meter: Meter,
     patience: Patience,
+    memories: Option<Memories>,
 }
 
 /// Runs one test; answers what this seat did.
@@ -42,7 +51,14 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let connected: Result<Vec<Option<Ep>>, Failure> = all.iter().enumerate().map(one).collect();
     link.gather_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())))?;
     let eps = connected?;
-    let path = eps.iter().flatten().next().map(|ep| tag_path(spec, &worker, ep)).unwrap_or_default();
+    let mut path = eps.iter().flatten().next().map(|ep| tag_path(spec, &worker, ep)).unwrap_or_default();
+    let memories = match spec.test.is_ucp_rma() {
+        true => Some(many_rma::exchange(spec, &worker, &eps, link)?),
+        false => None,
+    };
+    if let Some(memories) = &memories {
+        path.data_path = memories.data_path(spec, &eps).into();
+    }
     let others = || (0..size).filter(|n| *n != me);
     let (targets, sources): (Vec<usize>, Vec<usize>) = match (spec.pattern, me) {
         (Pattern::Incast, 0) => (Vec::new(), others().collect()),
@@ -50,7 +66,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         _ => (others().collect(), others().collect()),
     };
     let (patience, meter) = (Patience::new(link), Meter::new());
-    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience };
+    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience, memories };
     if spec.warmup > 0 {
         crowd.measure(spec.warmup, me)?;
     }
@@ -62,7 +78,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
 }
 
 impl Crowd<'_> {
-    fn ring(&self) -> Result<Ring, Failure> {
+    /// Buffers for a window.
+    pub fn ring(&self) -> Result<Ring, Failure> {
         let buffers = match self.spec.validate {
             Validate::Yes => Buffers::Each,
             Validate::No => Buffers::One,
@@ -77,6 +94,11 @@ impl Crowd<'_> {
         let share = |targets: usize| (iters / targets.max(1) as u64).max(1);
         let each = share(self.targets.len());
         let from_each = share(if self.spec.pattern == Pattern::AllToAll { self.link.size() - 1 } else { 1 });
+        if let Some(memories) = self.memories.take() {
+            let done = self.one_sided(&memories, each, from_each, me);
+            self.memories = Some(memories);
+            return done;
+        }
         let (out, inward) = (each * self.targets.len() as u64, from_each * self.sources.len() as u64);
         let (mut sends, mut recvs) = (self.ring()?, self.ring()?);
         let window = self.spec.window as u64;
@@ -141,7 +163,7 @@ impl Crowd<'_> {
 
     /// HOT
     #[inline(always)]
-    fn progress(&mut self) -> Result<(), Failure> {
+    pub fn progress(&mut self) -> Result<(), Failure> {
         if self.worker.progress() > 0 {
             self.patience.renew();
             return Ok(());
@@ -160,7 +182,8 @@ impl Crowd<'_> {
         }
     }
 
-    fn barrier(&mut self) -> Result<(), Failure> {
+    /// Waits for all seats.
+    pub fn barrier(&mut self) -> Result<(), Failure> {
         let worker = &self.worker;
         Ok(self.link.barrier(|| worker.progress())?)
     }

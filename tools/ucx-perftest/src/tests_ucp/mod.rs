@@ -4,8 +4,11 @@
 mod am;
 mod mail;
 mod many;
+mod many_rma;
+mod pulse;
 mod ring;
 mod rma;
+mod scattered;
 mod stream;
 mod tag;
 
@@ -19,7 +22,9 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::report::{Done, Path, Report};
 use crate::spec::{Flow, Pattern, Spec, Test};
+use pulse::Pulse;
 use ring::Waiter;
+use scattered::Scattered;
 use tag::Tag;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
@@ -46,20 +51,23 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             report.progress(spec, scale(spec, reading));
         }
     };
-    let (wait, meter) = (Waiter::new(spec, link, &ep), Meter::new());
+    let (wait, pulse) = (Waiter::new(spec, link, &ep), Pulse::new(&mut show));
     if spec.test.is_mail() {
         let path = Path { data_path: mail_path(spec).into(), ..path };
-        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, meter, show: &mut show };
+        let from = Scattered::of_sender(spec);
+        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse, from };
         mail.run()?;
-        let (reading, hist) = (scale(spec, mail.meter.read(rank)), report.histogram(spec, &mail.meter));
+        let (reading, hist) =
+            (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
         return Ok(Done::new(spec, path, reading, hist));
     }
-    let mut tag = Tag { spec, side, worker, ep: &ep, wait, meter, show: &mut show };
+    let (from, into) = (Scattered::of_sender(spec), Scattered::of_receiver(spec));
+    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, from, into };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }
     tag.measure(spec.iters)?;
-    let (reading, hist) = (scale(spec, tag.meter.read(rank)), report.histogram(spec, &tag.meter));
+    let (reading, hist) = (scale(spec, tag.pulse.meter.read(rank)), report.histogram(spec, &tag.pulse.meter));
     let done = Done::new(spec, path, reading, hist);
     tag.wait.barrier(&tag.worker)?;
     Ok(done)
@@ -79,14 +87,15 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
             report.progress(spec, scale(spec, reading));
         }
     };
-    let (wait, meter, remote) = (Waiter::new(spec, link, ep), Meter::new(), rma::Remote { addr, rkey });
-    let (remote, target, show) = (&remote, &target, &mut show);
-    let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, meter, show };
+    let (wait, pulse, remote) =
+        (Waiter::new(spec, link, ep), Pulse::new(&mut show), rma::Remote { addr, rkey });
+    let (remote, target) = (&remote, &target);
+    let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, pulse };
     if spec.warmup > 0 {
         rma.measure(spec.warmup)?;
     }
     rma.measure(spec.iters)?;
-    let (reading, hist) = (scale(spec, rma.meter.read(rank)), report.histogram(spec, &rma.meter));
+    let (reading, hist) = (scale(spec, rma.pulse.meter.read(rank)), report.histogram(spec, &rma.pulse.meter));
     let done = Done::new(spec, path, reading, hist);
     rma.wait.barrier(&rma.worker)?;
     Ok(done)

@@ -8,10 +8,12 @@
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
-    Access, AtomicParams, Ep, Match, Mem, RequestId, Rkey, RmaParams, SendParams, Started, Woken, Worker,
+    Access, AtomicParams, Ep, Match, Mem, Piece, RemotePiece, RequestId, Rkey, RmaParams, SendParams,
+    Started, Woken, Worker,
 };
 
 use crate::fail::Failure;
@@ -38,6 +40,8 @@ pub struct Ring {
     /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
     stride: usize,
     slots: Vec<Slot>,
+    /// Lengths of the pieces that puts and gets hand over, if more than one; the rest unused.
+    pieces: ArrayVec<usize, 4>,
 }
 
 /// What a buffer is doing.
@@ -71,7 +75,15 @@ impl Ring {
             let start = NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot("-z: no memory".into()))?;
             let bufs = NonNull::slice_from_raw_parts(start, all);
             let slots = vec![Slot::Idle; slots];
-            return Ok(Ring { worker: worker.clone(), mem: Some(mem), bufs, size, stride, slots });
+            return Ok(Ring {
+                worker: worker.clone(),
+                mem: Some(mem),
+                bufs,
+                size,
+                stride,
+                slots,
+                pieces: ArrayVec::new(),
+            });
         }
         let mut bufs = Vec::new();
         bufs.try_reserve_exact(all).map_err(|_| {
@@ -79,7 +91,31 @@ impl Ring {
         })?;
         bufs.resize(all, 0);
         let bufs = NonNull::from(Box::leak(bufs.into_boxed_slice()));
-        Ok(Ring { worker: worker.clone(), mem: None, bufs, size, stride, slots: vec![Slot::Idle; slots] })
+        Ok(Ring {
+            worker: worker.clone(),
+            mem: None,
+            bufs,
+            size,
+            stride,
+            slots: vec![Slot::Idle; slots],
+            pieces: ArrayVec::new(),
+        })
+    }
+
+    /// From now on puts and gets hand their buffer over in pieces of these lengths, side by side.
+    pub fn cut(&mut self, pieces: &[usize]) {
+        debug_assert!(pieces.iter().sum::<usize>() == self.size);
+        self.pieces = pieces.iter().copied().take(4).collect();
+    }
+
+    fn cuts(&self, slot: usize) -> ArrayVec<Piece, 4> {
+        let mut addr = self.at(slot);
+        let cut = |len: &usize| {
+            let piece = Piece { addr, len: *len };
+            addr = addr.wrapping_add(*len);
+            piece
+        };
+        self.pieces.iter().map(cut).collect()
     }
 
     /// How many buffers.
@@ -149,6 +185,16 @@ impl Ring {
     pub fn put(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let at = self.at(slot);
+        if !self.pieces.is_empty() {
+            let there = [RemotePiece { addr: remote, len: self.size, rkey }];
+            // SAFETY: as in `send`; the pieces are the buffer.
+            let started = unsafe { ep.put_iov_raw(&self.cuts(slot), &there, &RmaParams::default()) };
+            self.slots[slot] = match started.map_err(failed)? {
+                Started::Done(()) => Slot::Ended(None),
+                Started::Running(id) => Slot::Running(id),
+            };
+            return Ok(());
+        }
         // SAFETY: as in `send`.
         let started = unsafe { ep.put_raw(at, self.size, remote, rkey, &RmaParams::default()) };
         self.slots[slot] = match started.map_err(failed)? {
@@ -163,6 +209,12 @@ impl Ring {
     pub fn get(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let at = self.at(slot);
+        if !self.pieces.is_empty() {
+            let there = [RemotePiece { addr: remote, len: self.size, rkey }];
+            // SAFETY: as in `recv`; the pieces are the buffer.
+            let started = unsafe { ep.get_iov_raw(&self.cuts(slot), &there, &RmaParams::default()) };
+            return self.begun(slot, started);
+        }
         // SAFETY: as in `recv`.
         let started = unsafe { ep.get_raw(at, self.size, remote, rkey, &RmaParams::default()) };
         self.begun(slot, started)

@@ -2,14 +2,14 @@
 //! Run by `tests_ucp` on both sides. The target is only touched by the other side's operations while a loop runs; a side
 //! that only waits makes progress, since it may be asked by packets.
 
-use tools_common::meter::Meter;
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
+use super::pulse::Pulse;
 use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
-use crate::spec::{Spec, Test, Validate};
+use crate::spec::{Layout, Spec, Test, Validate};
 
 /// The other side's memory.
 pub struct Remote {
@@ -36,9 +36,7 @@ pub struct Rma<'a> {
     /// Waits for the other side.
     pub wait: Waiter<'a>,
     /// Counts iterations.
-    pub meter: Meter,
-    /// Prints the figures so far.
-    pub show: &'a mut dyn FnMut(&mut Meter),
+    pub pulse: Pulse<'a>,
 }
 
 /// Memory for a test.
@@ -67,7 +65,8 @@ fn operation(test: Test) -> Option<AtomicOp> {
     }
 }
 
-fn word(spec: &Spec) -> Datatype {
+/// The type of the word of an atomic test.
+pub fn word(spec: &Spec) -> Datatype {
     if spec.size() == 4 { Datatype::Uint32 } else { Datatype::Uint64 }
 }
 
@@ -76,7 +75,7 @@ impl Rma<'_> {
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
         self.target.write(0, &[0; 8]);
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         match (self.spec.test, self.side) {
             (Test::UcpPutLat, _) => self.put_lat(iters)?,
             (Test::UcpPutBw, _) if self.validates() => self.put_checked(iters)?,
@@ -104,31 +103,13 @@ impl Rma<'_> {
         self.wait.barrier(&self.worker)
     }
 
-    #[inline(always)]
-    fn tick(&mut self) {
-        self.meter.tick();
-        if self.meter.due() {
-            self.show();
-        }
-    }
-
-    /// One iteration of a stream is over. HOT
-    #[inline(always)]
-    fn beat(&mut self) {
-        if self.meter.beat() && self.meter.due() {
-            self.show();
-        }
-    }
-
-    #[cold]
-    fn show(&mut self) {
-        (self.show)(&mut self.meter);
-    }
-
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
         let buffers = if self.validates() { Buffers::Each } else { Buffers::One };
         let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        if self.spec.layout == Some(Layout::Iov) && self.spec.pieces.len() > 1 {
+            ring.cut(&self.spec.pieces);
+        }
         Ok(ring)
     }
 
@@ -139,7 +120,7 @@ impl Rma<'_> {
         let mut got = vec![0; size];
         self.target.write(0, &got);
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         for seq in 0..iters {
             // Never what is there from the put before.
             let flag = (seq % 255) as u8 + 1;
@@ -154,7 +135,7 @@ impl Rma<'_> {
             let last = bytes[size - 1];
             if first {
                 out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
-                self.tick();
+                self.pulse.tick();
             }
             let tail = &mut got[size - 1..];
             loop {
@@ -169,7 +150,7 @@ impl Rma<'_> {
             }
             if !first {
                 out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
-                self.tick();
+                self.pulse.tick();
             }
         }
         out.drain(&mut self.wait)?;
@@ -195,13 +176,13 @@ impl Rma<'_> {
     fn put_bw(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         let mut out = self.ring(window)?;
-        self.meter.start();
+        self.pulse.start();
         let mut slot = 0;
         for _ in 0..iters {
             out.wait(slot, &mut self.wait)?;
             out.put(slot, self.ep, self.remote.addr, &self.remote.rkey)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.beat();
+            self.pulse.beat();
         }
         out.drain(&mut self.wait)?;
         self.flush()
@@ -219,7 +200,7 @@ impl Rma<'_> {
                     pattern::fill(out.bytes(i as usize), seq + i);
                     let to = self.remote.addr + i * size as u64;
                     out.put(i as usize, self.ep, to, &self.remote.rkey)?;
-                    self.beat();
+                    self.pulse.beat();
                 }
                 out.drain(&mut self.wait)?;
                 self.flush()?;
@@ -251,7 +232,7 @@ impl Rma<'_> {
         }
         let window = self.spec.window as usize;
         let mut into = self.ring(window)?;
-        self.meter.start();
+        self.pulse.start();
         let mut slot = 0;
         for seq in 0..iters + window as u64 {
             let ended = into.wait(slot, &mut self.wait)?;
@@ -264,7 +245,7 @@ impl Rma<'_> {
                 if window == 1 && !self.validates() {
                     into.wait(slot, &mut self.wait)?;
                 }
-                self.beat();
+                self.pulse.beat();
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
         }
@@ -277,7 +258,7 @@ impl Rma<'_> {
         let window = self.spec.window as usize;
         let mut into = self.ring(window)?;
         let Some(op) = operation(self.spec.test) else { return Ok(()) };
-        self.meter.start();
+        self.pulse.start();
         let mut slot = 0;
         for seq in 0..iters {
             into.wait(slot, &mut self.wait)?;
@@ -308,7 +289,7 @@ impl Rma<'_> {
                 into.wait(slot, &mut self.wait)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.beat();
+            self.pulse.beat();
         }
         into.drain(&mut self.wait)?;
         self.flush()

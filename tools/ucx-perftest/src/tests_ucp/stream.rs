@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use ucp::{Ep, RecvRequest, SendRequest};
 
 use super::mail::{Running, Way, failed};
+use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern;
 use crate::spec::{Flow, Spec, Validate};
@@ -16,6 +17,7 @@ pub struct Bytes<'a> {
     size: usize,
     window: u64,
     checks: bool,
+    into: Option<Scattered>,
     posted: VecDeque<RecvRequest<Vec<u8>>>,
     /// Receives that are not posted yet, of those expected.
     left: u64,
@@ -27,7 +29,8 @@ impl<'a> Bytes<'a> {
     pub fn new(spec: &Spec, ep: &'a Ep) -> Self {
         let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window.into() };
         let checks = spec.validate == Validate::Yes;
-        Bytes { ep, size: spec.size(), window, checks, posted: VecDeque::new(), left: 0, come: 0 }
+        let into = Scattered::of_receiver(spec);
+        Bytes { ep, size: spec.size(), window, checks, into, posted: VecDeque::new(), left: 0, come: 0 }
     }
 
     #[inline(always)]
@@ -59,8 +62,14 @@ impl Way for Bytes<'_> {
             let Some(front) = self.posted.pop_front() else { break };
             let (status, mut room) = front.wait();
             status.map_err(failed)?;
+            let mut back = None;
+            if let Some(into) = &mut self.into {
+                into.scatter(&room);
+                back = into.back(room.len());
+            }
             if self.checks {
-                pattern::check(&room, self.come, self.size).map_err(Failure::Corrupt)?;
+                pattern::check(back.as_ref().unwrap_or(&room), self.come, self.size)
+                    .map_err(Failure::Corrupt)?;
             }
             self.come += 1;
             if self.left > 0 {

@@ -1,12 +1,13 @@
 //! Tag matching: ping-pong, and a stream with a window on both sides.
 //! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
 
-use tools_common::meter::Meter;
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
 
+use super::pulse::Pulse;
 use super::ring::{Buffers, Ring, Waiter};
+use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
@@ -30,9 +31,11 @@ pub struct Tag<'a> {
     /// Waits for it.
     pub wait: Waiter<'a>,
     /// Counts iterations.
-    pub meter: Meter,
-    /// Prints the figures so far.
-    pub show: &'a mut dyn FnMut(&mut Meter),
+    pub pulse: Pulse<'a>,
+    /// Where messages come from, if not from one piece.
+    pub from: Option<Scattered>,
+    /// Where they go to, likewise.
+    pub into: Option<Scattered>,
 }
 
 impl Tag<'_> {
@@ -43,7 +46,7 @@ impl Tag<'_> {
             _ => Sync::No,
         };
         self.wait.barrier(&self.worker)?;
-        self.meter.start();
+        self.pulse.start();
         match (self.spec.test, self.side) {
             (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(iters, sync),
             (_, Side::Client) => self.send_all(iters, sync),
@@ -57,30 +60,39 @@ impl Tag<'_> {
     }
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let buffers = match self.spec.validate {
-            Validate::Yes => Buffers::Each,
-            Validate::No => Buffers::One,
-        };
+        let looked_at = self.spec.validate == Validate::Yes || self.from.is_some() || self.into.is_some();
+        let buffers = if looked_at { Buffers::Each } else { Buffers::One };
         let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
 
     #[inline(always)]
-    fn number(&self, ring: &mut Ring, slot: usize, seq: u64) {
-        if self.spec.validate == Validate::Yes {
-            pattern::fill(ring.bytes(slot), seq);
+    fn number(&mut self, ring: &mut Ring, slot: usize, seq: u64) {
+        match (self.spec.validate, &mut self.from) {
+            (Validate::Yes, Some(from)) => from.number(ring.bytes(slot), seq),
+            (Validate::Yes, None) => pattern::fill(ring.bytes(slot), seq),
+            (Validate::No, _) => {}
+        }
+        if let Some(from) = &self.from {
+            from.gather(ring.bytes(slot));
         }
     }
 
     #[inline(always)]
     fn check(
-        &self,
+        &mut self,
         ring: &mut Ring,
         slot: usize,
         status: Option<RecvStatus>,
         seq: u64,
     ) -> Result<(), Failure> {
+        if let Some(into) = &mut self.into {
+            into.scatter(ring.bytes(slot));
+            if let Some(back) = into.back(self.spec.size()) {
+                ring.bytes(slot).copy_from_slice(&back);
+            }
+        }
         if self.spec.validate == Validate::No {
             return Ok(());
         }
@@ -105,27 +117,6 @@ impl Tag<'_> {
         }
     }
 
-    #[inline(always)]
-    fn tick(&mut self) {
-        self.meter.tick();
-        if self.meter.due() {
-            self.show();
-        }
-    }
-
-    /// One iteration of a stream is over. HOT
-    #[inline(always)]
-    fn beat(&mut self) {
-        if self.meter.beat() && self.meter.due() {
-            self.show();
-        }
-    }
-
-    #[cold]
-    fn show(&mut self) {
-        (self.show)(&mut self.meter);
-    }
-
     fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let (mut out, mut inward) = (self.ring(1)?, self.ring(1)?);
         let first = self.side != Side::Server;
@@ -134,7 +125,7 @@ impl Tag<'_> {
             if first {
                 self.number(&mut out, 0, seq);
                 out.send(0, self.ep, MSG, sync)?;
-                self.tick();
+                self.pulse.tick();
             }
             self.post(&mut inward, 0)?;
             let status = inward.wait(0, &mut self.wait)?;
@@ -142,7 +133,7 @@ impl Tag<'_> {
             if !first {
                 self.number(&mut out, 0, seq);
                 out.send(0, self.ep, MSG, sync)?;
-                self.tick();
+                self.pulse.tick();
             }
             out.wait(0, &mut self.wait)?;
         }
@@ -160,7 +151,7 @@ impl Tag<'_> {
             self.number(&mut out, slot, seq);
             out.send(slot, self.ep, MSG, sync)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.beat();
+            self.pulse.beat();
         }
         out.drain(&mut self.wait)?;
         // Sent is not received: the rate counts what has been.
@@ -187,7 +178,7 @@ impl Tag<'_> {
                 self.post(&mut inward, slot)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.beat();
+            self.pulse.beat();
         }
         ack.send(0, self.ep, ACK, Sync::No)?;
         ack.drain(&mut self.wait)
@@ -213,7 +204,7 @@ impl Tag<'_> {
                 if self.spec.arrival == Arrival::Unexpected {
                     self.post(&mut inward, slot)?;
                 }
-                self.beat();
+                self.pulse.beat();
             }
             slot = if slot + 1 == out.len() { 0 } else { slot + 1 };
         }

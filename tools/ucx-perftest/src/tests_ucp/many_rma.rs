@@ -1,0 +1,174 @@
+//! One worker and many peers: puts, gets and atomics in everybody's memory, or in the first's.
+//! Run by `many` on every seat of a group. Who has nothing to do, or nothing left, makes progress: others may need it.
+
+use tools_common::boot::Blob;
+use ucp::{AtomicOp, AtomicParams, Ep, Mem, Rkey, Worker};
+
+use super::many::Crowd;
+use super::ring::Ring;
+use super::rma;
+use crate::fail::Failure;
+use crate::link::Link;
+use crate::pattern;
+use crate::spec::{Spec, Test, Validate};
+
+/// Memory of this seat, and the others'.
+pub struct Memories {
+    mine: Mem,
+    far: Vec<Option<(u64, Rkey)>>,
+}
+
+/// Number of a seat's operation, for the bytes it carries.
+fn number(seat: usize, seq: u64) -> u64 {
+    (seat as u64) << 40 | seq
+}
+
+/// Allocates memory, and exchanges keys with all.
+pub fn exchange(
+    spec: &Spec,
+    worker: &Worker,
+    eps: &[Option<Ep>],
+    link: &mut Link,
+) -> Result<Memories, Failure> {
+    let len = spec.size().saturating_mul(eps.len()).max(64);
+    let got = worker.mem_alloc(len, ucp::Access::all());
+    let got = got.map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of memory for peers: {e}")));
+    let mine = got.as_ref().map(|mem| (mem.addr(), Blob(mem.pack_rkey())));
+    let all = link.gather_result(mine.map_err(|e| Failure::Cannot(e.to_string())))?;
+    let unpack = |(ep, (addr, packed)): (&Option<Ep>, &(u64, Blob))| {
+        let unpack = |ep: &Ep| ep.unpack_rkey(&packed.0).map(|rkey| (*addr, rkey));
+        ep.as_ref().map(unpack).transpose().map_err(|e| Failure::Run(e.to_string()))
+    };
+    let far = eps.iter().zip(&all).map(unpack).collect::<Result<_, _>>()?;
+    Ok(Memories { mine: got?, far })
+}
+
+impl Memories {
+    /// How operations on some other seat's memory go.
+    pub fn data_path(&self, spec: &Spec, eps: &[Option<Ep>]) -> &'static str {
+        let mut both = eps.iter().zip(&self.far).filter_map(|(ep, far)| ep.as_ref().zip(far.as_ref()));
+        both.next().map_or("", |(ep, (_, rkey))| rma::data_path(spec, ep, rkey))
+    }
+}
+
+impl Crowd<'_> {
+    /// One pass: `each` operations on every target.
+    pub fn one_sided(
+        &mut self,
+        memories: &Memories,
+        each: u64,
+        from_each: u64,
+        me: usize,
+    ) -> Result<(), Failure> {
+        let (size, checks) = (self.spec.size(), self.spec.validate == Validate::Yes);
+        let mut ring = self.ring()?;
+        memories.mine.write(0, &[0; 8]);
+        if checks && self.spec.test == Test::UcpGet {
+            let mut bytes = vec![0; size];
+            pattern::fill(&mut bytes, number(me, 0));
+            memories.mine.write(0, &bytes);
+        }
+        self.barrier()?;
+        self.meter.start();
+        let (out, window) = (each * self.targets.len() as u64, self.spec.window as u64);
+        for n in 0..out {
+            let (slot, seq) = ((n % window) as usize, n / self.targets.len() as u64);
+            let to = self.targets[(n % self.targets.len() as u64) as usize];
+            self.idle(&mut ring, slot)?;
+            self.operation(memories, &mut ring, (slot, to), number(me, seq), me)?;
+            if checks {
+                // What follows goes to the same place, and wires may change the order.
+                self.idle(&mut ring, slot)?;
+                self.flush()?;
+                if self.spec.test == Test::UcpGet {
+                    pattern::check(ring.bytes(slot), number(to, 0), size).map_err(Failure::Corrupt)?;
+                    ring.bytes(slot).fill(0);
+                }
+            }
+            let _ = self.meter.beat();
+        }
+        (0..ring.len()).try_for_each(|slot| self.idle(&mut ring, slot))?;
+        self.flush()?;
+        if checks {
+            self.barrier()?;
+            self.found(memories, from_each, me)?;
+        }
+        Ok(())
+    }
+
+    /// HOT
+    #[inline(always)]
+    fn operation(
+        &self,
+        memories: &Memories,
+        ring: &mut Ring,
+        (slot, to): (usize, usize),
+        number: u64,
+        me: usize,
+    ) -> Result<(), Failure> {
+        let (Some(ep), Some((addr, rkey))) = (&self.eps[to], &memories.far[to]) else {
+            return Err(Failure::Run("a seat without a way".into()));
+        };
+        match self.spec.test {
+            Test::UcpPutBw => {
+                if self.spec.validate == Validate::Yes {
+                    pattern::fill(ring.bytes(slot), number);
+                }
+                ring.put(slot, ep, addr + (me * self.spec.size()) as u64, rkey)
+            }
+            Test::UcpGet => ring.get(slot, ep, *addr, rkey),
+            test => {
+                let one = 1u64.to_le_bytes();
+                let params = AtomicParams {
+                    op: AtomicOp::Sum,
+                    ty: rma::word(self.spec),
+                    count: 1,
+                    operand: one.as_ptr(),
+                    compare: std::ptr::null(),
+                    result: std::ptr::null_mut(),
+                    sync: ucp::select::Sync::No,
+                    done: None,
+                };
+                ring.atomic(slot, ep, *addr, rkey, params, test == Test::UcpFadd)
+            }
+        }
+    }
+
+    /// What the others left here is what they should have.
+    fn found(&self, memories: &Memories, from_each: u64, me: usize) -> Result<(), Failure> {
+        let size = self.spec.size();
+        match self.spec.test {
+            Test::UcpPutBw => self.sources.iter().try_for_each(|from| {
+                let mut got = vec![0; size];
+                memories.mine.read(from * size, &mut got);
+                pattern::check(&got, number(*from, from_each - 1), size)
+                    .map_err(|why| Failure::Corrupt(format!("from seat {from}: {why}")))
+            }),
+            Test::UcpAdd | Test::UcpFadd => {
+                let mut word = [0; 8];
+                memories.mine.read(0, &mut word[..size]);
+                let (word, want) = (u64::from_le_bytes(word), from_each * self.sources.len() as u64);
+                let same = word == want;
+                same.then_some(()).ok_or_else(|| {
+                    Failure::Corrupt(format!("the word of seat {me} is {word} instead of {want}"))
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn idle(&mut self, ring: &mut Ring, slot: usize) -> Result<(), Failure> {
+        while !ring.is_idle(slot)? {
+            self.progress()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let mut flush = self.worker.flush();
+        while !flush.is_done() {
+            self.progress()?;
+        }
+        flush.wait().map_err(|e| Failure::Run(format!("flush failed: {e}")))
+    }
+}

@@ -1,0 +1,100 @@
+//! Memory of a message in several pieces (`-D iov`), and the copy that `-y` asks for. This library sends and receives one
+//! piece a message; a program whose data lie in several gathers and scatters them, so the tests do, and it is measured.
+//! Used by `tag` and `mail`; one-sided operations take pieces themselves.
+
+use crate::pattern;
+use crate::spec::{Layout, Spec, Validate};
+
+/// The pieces of one message, and the memory they lie in.
+pub struct Scattered {
+    spots: Vec<(usize, usize)>,
+    area: Vec<u8>,
+    checks: bool,
+}
+
+impl Scattered {
+    /// The sender's, if it has several pieces.
+    pub fn of_sender(spec: &Spec) -> Option<Scattered> {
+        (spec.layout == Some(Layout::Iov)).then(|| Scattered::new(spec))
+    }
+
+    /// The receiver's; with `-y` in any case.
+    pub fn of_receiver(spec: &Spec) -> Option<Scattered> {
+        (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec))
+    }
+
+    fn new(spec: &Spec) -> Scattered {
+        let checks = spec.validate == Validate::Yes;
+        Scattered { spots: spec.spots().collect(), area: vec![0; spec.span()], checks }
+    }
+
+    /// Writes message number `seq` into the pieces.
+    pub fn number(&mut self, message: &mut [u8], seq: u64) {
+        pattern::fill(message, seq);
+        self.scatter(message);
+        message.fill(0xee);
+    }
+
+    /// Copies the pieces to one. HOT
+    #[inline(always)]
+    pub fn gather(&self, message: &mut [u8]) {
+        let mut at = 0;
+        for &(from, len) in &self.spots {
+            message[at..at + len].copy_from_slice(&self.area[from..from + len]);
+            at += len;
+        }
+    }
+
+    /// Copies a message to the pieces: as much of it as there is. HOT
+    #[inline(always)]
+    pub fn scatter(&mut self, message: &[u8]) {
+        let mut rest = message;
+        for &(to, len) in &self.spots {
+            let (piece, after) = rest.split_at(len.min(rest.len()));
+            self.area[to..to + piece.len()].copy_from_slice(piece);
+            rest = after;
+        }
+    }
+
+    /// What has come, as the pieces have it, if bytes are checked: a shorter message keeps its length.
+    pub fn back(&self, len: usize) -> Option<Vec<u8>> {
+        self.checks.then(|| {
+            let mut message = vec![0; self.spots.iter().map(|(_, len)| len).sum()];
+            self.gather(&mut message);
+            message.truncate(len);
+            message
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_was_scattered_is_gathered(
+            lens in prop::collection::vec(0usize..40, 1..8),
+            gap in 0usize..9,
+            cut in 0usize..9,
+            byte in any::<u8>(),
+        ) {
+            let mut next = 0;
+            let spots: Vec<(usize, usize)> = lens.iter().map(|len| {
+                let at = next;
+                next += len + gap;
+                (at, *len)
+            }).collect();
+            let mut pieces = Scattered { spots, area: vec![0xaa; next], checks: true };
+            let size = lens.iter().sum::<usize>();
+            let message: Vec<u8> = (0..size).map(|n| byte.wrapping_add(n as u8)).collect();
+            pieces.scatter(&message);
+            prop_assert_eq!(pieces.back(size).unwrap(), message.clone());
+            let short = &message[..size.saturating_sub(cut)];
+            pieces.area.fill(0);
+            pieces.scatter(short);
+            prop_assert_eq!(pieces.back(short.len()).unwrap(), short);
+        }
+    }
+}

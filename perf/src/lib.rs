@@ -1,5 +1,6 @@
-//! Benches and side-by-side measurements, and what they share: figures as they are saved and shown, and the pair of
-//! engines that benches and counters drive.
+//! Benches and side-by-side measurements, and what they share: figures as they are saved and shown, the
+//! second process of a measuring program, and the pair of engines that benches and counters drive.
 
 pub mod figure;
+pub mod other;
 pub mod pair;

@@ -8,11 +8,10 @@
 //! Transports of ucp are those of `UCX_TLS`.
 
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::ExitCode;
 use std::time::Instant;
 
+use perf::other::{Failure, Other, pin, which};
 use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, EpTag, Error, Iface as _, Sink};
@@ -25,8 +24,6 @@ const SIZE: usize = 8;
 const WINDOW: usize = 64;
 /// Calls without anything to do.
 const IDLE: u32 = 5_000_000;
-
-type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,20 +38,18 @@ fn main() -> ExitCode {
 
 fn run(args: &[String]) -> Result<(), Failure> {
     let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE";
+    let (args, second) = which(args);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (words, second) = match words.as_slice() {
-        [words @ .., "second"] => (words, true),
-        words => (words, false),
-    };
+    let words = words.as_slice();
     let (server, client) = match words {
         [.., server, client] => (*server, *client),
         _ => return Err(usage.into()),
     };
     let other = if second {
         pin(server)?;
-        Other::parent()
+        Other::first()
     } else {
-        let child = Other::child(args)?;
+        let child = Other::second(args)?;
         pin(client)?;
         child
     };
@@ -76,81 +71,11 @@ fn count(text: &str, most: usize) -> Result<usize, Failure> {
         .ok_or_else(|| format!("from 1 to {most} endpoints").into())
 }
 
-fn pin(core: &str) -> Result<(), Failure> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core.parse()?);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("core {core}: {e}").into())
-}
-
 /// Memory in use, bytes.
 fn rss() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: f64 = text.split(' ').nth(1).ok_or("statm has no second number")?.parse()?;
     Ok(pages * rustix::param::page_size() as f64)
-}
-
-/// The other process: lines of hexadecimal to it and from it.
-struct Other {
-    input: Box<dyn BufRead>,
-    output: Box<dyn Write>,
-    child: Option<Child>,
-}
-
-impl Other {
-    fn parent() -> Other {
-        let (input, output) = (BufReader::new(std::io::stdin()), std::io::stdout());
-        Other { input: Box::new(input), output: Box::new(output), child: None }
-    }
-
-    fn child(args: &[String]) -> Result<Other, Failure> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(args)
-            .arg("second")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let (Some(output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("no pipes".into());
-        };
-        Ok(Other { input: Box::new(BufReader::new(input)), output: Box::new(output), child: Some(child) })
-    }
-
-    fn tell(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-        writeln!(self.output, "{text}")?;
-        Ok(self.output.flush()?)
-    }
-
-    fn hear(&mut self) -> Result<Vec<u8>, Failure> {
-        let mut text = String::new();
-        if self.input.read_line(&mut text)? == 0 {
-            return Err("the other process is gone".into());
-        }
-        let pairs = text.trim().as_bytes().chunks_exact(2);
-        Ok(pairs
-            .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16))
-            .collect::<Result<_, _>>()?)
-    }
-
-    /// For a loop that progresses until the first process has what it wants.
-    fn told(mut self) -> Receiver<()> {
-        let (tell, told) = channel();
-        std::thread::spawn(move || {
-            let _ = std::io::stdin().read_line(&mut String::new());
-            let _ = tell.send(());
-        });
-        let _ = self.output.flush();
-        told
-    }
-
-    /// Lets the second process end.
-    fn done(mut self) -> Result<(), Failure> {
-        self.tell(&[])?;
-        match self.child.as_mut().map(Child::wait).transpose()? {
-            Some(status) if !status.success() => Err(format!("the other process: {status}").into()),
-            _ => Ok(()),
-        }
-    }
 }
 
 fn workers(count: usize) -> Result<Vec<Worker>, Failure> {

@@ -13,7 +13,7 @@ const ACK: u64 = 0x6163_6b00;
 /// Operations until their ends are waited for: `WINDOW` of `bench.c`, and fewer of long ones.
 const WINDOW: usize = 64;
 
-pub type Failure = Box<dyn std::error::Error>;
+pub use perf::other::Failure;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]

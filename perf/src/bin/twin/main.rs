@@ -6,11 +6,11 @@
 
 mod loops;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
-use loops::{Failure, MSG, Remote, Runner, Side, Test};
+use loops::{MSG, Remote, Runner, Side, Test};
+use perf::other::{Failure, Other, pin, which};
 use ucp::{Address, Context, EXACT, EpParams, Mem};
 
 fn main() -> ExitCode {
@@ -37,31 +37,23 @@ fn run(args: &[String]) -> Result<(), Failure> {
             _ => Err(usage.into()),
         };
     }
-    let [test, size, iters, server, client, rest @ ..] = args else { return Err(usage.into()) };
+    let (args, is_second) = which(args);
+    let [test, size, iters, server, client] = args else { return Err(usage.into()) };
     let test = Test::parse(test).ok_or(usage)?;
     let (size, iters) = (size.parse()?, iters.parse()?);
-    if rest.is_empty() { first(args, test, size, iters, client) } else { second(test, size, iters, server) }
+    if is_second { second(test, size, iters, server) } else { first(args, test, size, iters, client) }
 }
 
 /// The side that measures; starts the other.
 fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(args)
-        .arg("second")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let (Some(mut output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err("no pipes".into());
-    };
+    let mut other = Other::second(args)?;
     pin(core)?;
-    let (mut runner, _mem) = meet(test, size, Side::First, &mut BufReader::new(input), &mut output)?;
+    let (mut runner, _mem) = meet(test, size, Side::First, &mut other)?;
     runner.pass(warm_up(iters))?;
     let start = Instant::now();
     runner.pass(iters)?;
     let took = start.elapsed().as_secs_f64();
-    writeln!(output, "done")?;
-    child.wait()?;
+    other.done()?;
     let (n, bytes) = (iters as f64, size as f64);
     // Of a ping-pong half a round trip.
     let each = if test == Test::TagLat { took / n / 2.0 } else { took / n };
@@ -76,14 +68,13 @@ fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> 
 
 fn second(test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
     pin(core)?;
-    let (input, mut output) = (std::io::stdin(), std::io::stdout());
-    let (mut runner, _mem) = meet(test, size, Side::Second, &mut input.lock(), &mut output)?;
+    let mut other = Other::first();
+    let (mut runner, _mem) = meet(test, size, Side::Second, &mut other)?;
     runner.pass(warm_up(iters))?;
     runner.pass(iters)?;
     // Until nobody needs an answer any more.
-    let (done, wait) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(std::io::stdin().lines().next().is_some()));
-    while wait.try_recv().is_err() {
+    let told = other.told();
+    while told.try_recv().is_err() {
         runner.worker.progress();
     }
     Ok(())
@@ -117,38 +108,15 @@ fn on_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
     Runner::new(test, size, Side::First, worker, ep, remote).one_sided(iters)
 }
 
-fn pin(core: &str) -> Result<(), Failure> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core.parse()?);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("core {core}: {e}").into())
-}
-
-/// Exchanges addresses and memory by lines of hexadecimal.
-fn meet(
-    test: Test,
-    size: usize,
-    side: Side,
-    input: &mut impl BufRead,
-    output: &mut impl Write,
-) -> Result<(Runner, Mem), Failure> {
+/// Exchanges addresses and memory.
+fn meet(test: Test, size: usize, side: Side, other: &mut Other) -> Result<(Runner, Mem), Failure> {
     let worker = Context::new()?.worker()?;
     let mem = loops::offer(&worker, size)?;
-    let mine = [worker.address().pack(), mem.pack_rkey(), mem.addr().to_le_bytes().to_vec()];
-    for bytes in mine {
-        let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-        writeln!(output, "{text}")?;
-    }
-    output.flush()?;
-    let mut line = || -> Result<Vec<u8>, Failure> {
-        let mut text = String::new();
-        input.read_line(&mut text)?;
-        let pairs = text.trim().as_bytes().chunks_exact(2);
-        Ok(pairs
-            .map(|pair| u8::from_str_radix(&String::from_utf8_lossy(pair), 16))
-            .collect::<Result<_, _>>()?)
-    };
-    let ep = worker.connect(&Address::unpack(&line()?)?, EpParams::default())?;
-    let rkey = ep.unpack_rkey(&line()?)?;
-    let addr = u64::from_le_bytes(line()?.try_into().map_err(|_| "not an address")?);
+    other.tell(&worker.address().pack())?;
+    other.tell(&mem.pack_rkey())?;
+    other.tell(&mem.addr().to_le_bytes())?;
+    let ep = worker.connect(&Address::unpack(&other.hear()?)?, EpParams::default())?;
+    let rkey = ep.unpack_rkey(&other.hear()?)?;
+    let addr = u64::from_le_bytes(other.hear()?.try_into().map_err(|_| "not an address")?);
     Ok((Runner::new(test, size, side, worker, ep, Remote { rkey, addr }), mem))
 }

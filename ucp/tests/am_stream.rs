@@ -260,6 +260,38 @@ fn a_stream_has_no_borders(tls: &str) {
     assert_eq!((pair.a.requests(), pair.b.requests() > 0), (0, true), "buffers stay posted");
 }
 
+/// Bytes in memory of the library's: what each send brought, in order; what waits has the first right to them.
+fn a_stream_can_be_taken(tls: &str) {
+    let pair = Pair::on(tls);
+    assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
+    for (n, len) in [1, 3000, 20_000, 200_000, 1_000_000, 5].into_iter().enumerate() {
+        let sent = bytes(n as u64, len);
+        let mut send = pair.ab.stream_send(sent.clone());
+        let mut got = Vec::new();
+        pair.until(|| {
+            if let Some(data) = pair.ba.stream_recv_data().unwrap() {
+                assert!(!data.is_empty());
+                got.extend_from_slice(&data);
+            }
+            got.len() == len && send.is_done()
+        });
+        assert!(got == sent, "{len} bytes");
+    }
+    // The rest of what a receive has left, and nothing while one waits.
+    pair.ab.stream_send("abcdef").detach();
+    let mut four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
+    pair.until(|| four.is_done());
+    assert_eq!(&four.wait().1[..], b"abcd");
+    assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), Some(&b"ef"[..]));
+    let mut waits = pair.ba.stream_recv(vec![0; 4].into_boxed_slice());
+    pair.ab.stream_send("gh").detach();
+    pair.until(|| {
+        assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
+        waits.is_done()
+    });
+    assert_eq!(&waits.wait().1[..2], b"gh");
+}
+
 fn a_failed_peer_ends_its_stream(tls: &str) {
     let pair = Pair::on(tls);
     pair.ab.stream_send("last words").detach();
@@ -279,7 +311,7 @@ macro_rules! on {
     ($($name:ident: $tls:literal),+) => {$(
         mod $name {
             on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order bare_messages_arrive early_unhandled_and_unwanted
-                callbacks_may_use_the_worker a_stream_has_no_borders a_failed_peer_ends_its_stream);
+                callbacks_may_use_the_worker a_stream_has_no_borders a_stream_can_be_taken a_failed_peer_ends_its_stream);
         }
     )+};
     (@ $tls:literal: $($test:ident)+) => {$(

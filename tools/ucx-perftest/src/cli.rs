@@ -12,7 +12,7 @@ mod sizes;
 
 use crate::fail::Failure;
 use crate::spec::{
-    Arrival, Layer, Layout, Memory, Pages, Passive, Pattern, Spec, TagMatch, Test, Validate, Waiting,
+    Arrival, Layer, Layout, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Test, Validate, Waiting,
 };
 
 pub use later::Later;
@@ -208,6 +208,10 @@ pub struct TestArgs {
     #[arg(short = 'z')]
     pub registered: bool,
 
+    /// How stream tests receive: recv, recv_data (in memory of the library's) [default: recv]
+    #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
+    pub receive: Option<Receive>,
+
     /// Copy the data in the handler of high-level active messages
     #[arg(short = 'y')]
     pub copies: bool,
@@ -242,6 +246,7 @@ impl TestArgs {
             lazy: self.lazy || base.lazy,
             registered: self.registered || base.registered,
             copies: self.copies || base.copies,
+            receive: self.receive.or(base.receive),
             later: Later::default(),
         }
     }
@@ -284,6 +289,7 @@ impl TestArgs {
                 pages: if self.lazy { Pages::Lazy } else { Pages::Now },
                 memory: if self.registered { Memory::Registered } else { Memory::Plain },
                 copies: self.copies,
+                receive: self.receive.unwrap_or(Receive::Recv),
             };
             spec.check().map(|()| spec)
         };
@@ -317,9 +323,11 @@ pub fn read_test_args(words: &[String]) -> Result<TestArgs, Failure> {
         clap::Command::new("batch").no_binary_name(true).disable_help_flag(true).args_override_self(true),
     );
     let matches = command.try_get_matches_from(words.iter().map(|word| attached(word.into())));
-    matches
+    let args = matches
         .and_then(|m| TestArgs::from_arg_matches(&m))
-        .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
+        .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))?;
+    args.later.check().map_err(Failure::Usage)?;
+    Ok(args)
 }
 
 /// A clap error as one line; `None` if it was a request for help, which is printed.

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod words;
+
 use crate::fail::Failure;
+pub use words::{Layout, Pattern, Receive, Waiting};
 
 /// Longest message, bytes; larger ones are a typing error or a hostile peer.
 const MAX_MESSAGE: usize = 1 << 32;
@@ -133,33 +136,6 @@ impl Test {
     }
 }
 
-ucs::config_enum! {
-    /// How data are handed to a transport.
-    #[derive(Serialize, Deserialize)]
-    pub enum Layout {
-        /// In the call.
-        Short = "short",
-        /// Several pieces in the call.
-        ShortIov = "shortiov",
-        /// Through the transport's buffer.
-        Bcopy = "bcopy",
-        /// From where they are.
-        Zcopy = "zcopy",
-        /// One piece (high level).
-        Contig = "contig",
-        /// Several pieces (high level).
-        Iov = "iov",
-    }
-}
-
-impl Layout {
-    /// The layout of that name.
-    pub fn parse_name(name: &str) -> Result<Layout, String> {
-        use ucs::config::ConfigValue;
-        Layout::parse(name).ok_or_else(|| format!("data layout '{name}' is unknown: {}", Layout::expected()))
-    }
-}
-
 /// Whether a side acts on its interface while only the other one works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Passive {
@@ -185,46 +161,6 @@ pub enum Arrival {
     Expected,
     /// No: the message is probed for first (`-U`).
     Unexpected,
-}
-
-ucs::config_enum! {
-    /// What a side does while it waits.
-    #[derive(Serialize, Deserialize)]
-    pub enum Waiting {
-        /// It polls.
-        Poll = "poll",
-        /// It sleeps until something happens.
-        Sleep = "sleep",
-    }
-}
-
-impl Waiting {
-    /// The mode of that name.
-    pub fn parse_name(name: &str) -> Result<Waiting, String> {
-        use ucs::config::ConfigValue;
-        Waiting::parse(name).ok_or_else(|| format!("wait mode '{name}' is unknown: {}", Waiting::expected()))
-    }
-}
-
-ucs::config_enum! {
-    /// Who sends to whom.
-    #[derive(Serialize, Deserialize)]
-    pub enum Pattern {
-        /// Two by two: the second half of the sides, each to its partner in the first.
-        Pairs = "pairs",
-        /// Everybody to the first.
-        Incast = "incast",
-        /// Everybody to everybody else.
-        AllToAll = "alltoall",
-    }
-}
-
-impl Pattern {
-    /// The pattern of that name.
-    pub fn parse_name(name: &str) -> Result<Pattern, String> {
-        use ucs::config::ConfigValue;
-        Pattern::parse(name).ok_or_else(|| format!("pattern '{name}' is unknown: {}", Pattern::expected()))
-    }
 }
 
 /// Whether every byte is checked.
@@ -303,6 +239,8 @@ pub struct Spec {
     pub memory: Memory,
     /// Whether handlers of active messages copy the data (`-y`).
     pub copies: bool,
+    /// How streams are received.
+    pub receive: Receive,
 }
 
 impl Spec {
@@ -389,6 +327,9 @@ impl Spec {
             if !matches!(l, Layout::Contig | Layout::Iov) {
                 return wrong(format!("-D {l} is for low-level tests, {test} receives: contig, iov"));
             }
+        }
+        if self.receive == Receive::Data && !matches!(self.test, Test::StreamLat | Test::StreamBw) {
+            return wrong(format!("-r is for stream_lat and stream_bw, not for {test}"));
         }
         if self.copies && !matches!(self.test, Test::UcpAmLat | Test::UcpAmBw) {
             return wrong(format!("-y is for ucp_am_lat and ucp_am_bw, not for {test}"));

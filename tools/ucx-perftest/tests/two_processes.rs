@@ -115,6 +115,9 @@ const MAIL: &[&str] = &[
     "ucp_am_bw -D iov -s 100:5 -i 200",
     "stream_lat -D iov -s 7,9",
     "stream_bw -D contig,iov -s 3k:3",
+    "stream_lat -r recv_data -s 300",
+    "stream_bw -r recv_data -s 20k",
+    "stream_bw -r recv_data -s 5",
 ];
 
 #[test]

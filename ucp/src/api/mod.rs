@@ -52,5 +52,6 @@ pub use request::{Callback, RequestId};
 pub use rkey::{Rkey, RkeyError};
 pub use rma::{Means, Piece, RemotePiece, RmaParams};
 pub use scope::{Borrowed, Scope};
+pub use stream::StreamData;
 pub(crate) use worker::process;
 pub use worker::{Woken, Worker};

@@ -47,6 +47,26 @@ impl Waiter {
     }
 }
 
+/// Bytes of a peer's stream, in memory of the library's: what one send brought, or the rest of it.
+pub struct StreamData {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl std::ops::Deref for StreamData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+impl std::fmt::Debug for StreamData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StreamData({} bytes)", self.len())
+    }
+}
+
 /// A message of the stream that is being received.
 enum Pull {
     /// Into the first waiter's buffer: so many bytes.
@@ -257,6 +277,50 @@ impl Core {
         }
     }
 
+    /// Takes what the next message of a stream has, or starts to receive it into memory of ours.
+    fn take_of_stream(&mut self, peer: PeerId) -> Result<Option<StreamData>, Error> {
+        self.engine.count_on(peer);
+        let stream = self.streams.from.entry(peer).or_default();
+        if stream.pull.is_none() && stream.waiters.is_empty() && stream.left.is_empty() && !stream.broken {
+            self.pull_of_stream(peer);
+        }
+        let stream = self.streams.from.entry(peer).or_default();
+        if stream.pull.is_some() || !stream.waiters.is_empty() {
+            return Ok(None);
+        }
+        if stream.at < stream.left.len() {
+            let (bytes, at) = (std::mem::take(&mut stream.left), std::mem::take(&mut stream.at));
+            return Ok(Some(StreamData { bytes, at }));
+        }
+        let failed = stream.failed;
+        failed.or_else(|| self.engine.silenced(peer).map(Error::from)).map_or(Ok(None), Err)
+    }
+
+    /// Receives the next message of a stream, if there is one, into memory of ours.
+    fn pull_of_stream(&mut self, peer: PeerId) {
+        let Some(found) = self.engine.probe(KIND, Some(peer), Take::Yes) else { return };
+        let Some(stream) = self.streams.from.get_mut(&peer) else { return };
+        let len = usize::try_from(found.len).unwrap_or(usize::MAX);
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(len).is_err() {
+            stream.failed = Some(Error::Exhausted);
+            return;
+        }
+        let to = bytes.as_mut_ptr();
+        stream.pull = Some(Pull::Own(bytes, len));
+        // SAFETY: `len` bytes at `to` belong to the vector in `pull`, which is not touched before the receive has ended.
+        let buf = unsafe { RecvBuf::new(to, len) };
+        let (engine, mut wire, _) = self.split();
+        let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0)) {
+            Started::Done(_) => Ok(()),
+            Started::Failed(error) => Err(error),
+            Started::Pending(_) => return,
+        };
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            stream.pulled(result);
+        }
+    }
+
     /// The receive of a stream's message has ended.
     #[cold]
     pub(crate) fn stream_pulled(&mut self, user: u64, result: Result<RecvStatus, OpError>) {
@@ -298,6 +362,12 @@ impl Ep {
     /// Receives from the peer's stream until the buffer is full.
     pub fn stream_recv_full<B: IoBufMut>(&self, buf: B) -> RecvRequest<B> {
         self.stream_recv_until(buf, Until::Full)
+    }
+
+    /// Takes bytes of the peer's stream as they have come, in memory of the library's: what the next send brought. `None`:
+    /// nothing has come yet, or receives that were started before wait for it; progress brings more.
+    pub fn stream_recv_data(&self) -> Result<Option<StreamData>, Error> {
+        self.worker().core().take_of_stream(self.peer())
     }
 
     fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: Until) -> RecvRequest<B> {

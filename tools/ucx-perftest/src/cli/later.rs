@@ -18,8 +18,6 @@ pub struct Later {
     asynchronous: Option<String>,
     #[arg(short = 'M', hide = true, value_name = "LEVEL", help = "thread support level: single")]
     thread_level: Option<String>,
-    #[arg(short = 'r', hide = true, value_name = "MODE", help = "receive mode of stream tests: recv")]
-    receive: Option<String>,
     /// Every worker can wake.
     #[arg(short = 'I', hide = true, help = "wake-up feature")]
     _wake: bool,
@@ -85,15 +83,6 @@ impl Later {
                 ));
             }
             Some(other) => return Err(format!("-M: level '{other}' is unknown (there is: single)")),
-        }
-        match self.receive.as_deref() {
-            None | Some("recv") => {}
-            Some("recv_data") => {
-                return Err(
-                    "-r recv_data: streams are received into memory of the program's own: recv".into()
-                );
-            }
-            Some(other) => return Err(format!("-r: mode '{other}' is unknown (there is: recv)")),
         }
         let accelerator = "this program was built without accelerators";
         let none = [

@@ -119,10 +119,8 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t stream_bw -s 0", "-s 0: stream_bw needs at least 1 byte"),
         ("-t tag_lat -E doze", "wait mode 'doze' is unknown: one of poll, sleep"),
         ("-l -x self -t am_lat -E sleep", "-E sleep is for high-level tests, not for am_lat"),
-        (
-            "-t stream_bw -r recv_data",
-            "-r recv_data: streams are received into memory of the program's own: recv",
-        ),
+        ("-t tag_lat -r recv_data", "-r is for stream_lat and stream_bw, not for tag_lat"),
+        ("-t stream_bw -r nothing", "receive mode 'nothing' is unknown: one of recv, recv_data"),
         ("-t tag_lat -n 0", "-n: at least 1 iteration"),
         ("-t tag_lat -n many", "'many' is not a count"),
         ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
@@ -152,6 +150,8 @@ fn a_batch_line_goes_over_the_command_line() {
         read_test_args(&words("-t am_bw -s 64 --validate")).unwrap().over(&base).specs(Some("a")).unwrap();
     assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
     assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
+    let text = read_test_args(&words("-t tag_lat -M multi")).unwrap_err().to_string();
+    assert!(text.contains("-M multi: each thread"), "{text}");
     let text = read_test_args(&words("-p 3")).unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-p'"), "{text}");
 }

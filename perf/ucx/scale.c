@@ -242,15 +242,17 @@ static void peers(int first, size_t count)
 	for (size_t i = 0; i < count; i++)
 		eps[i] = connect_to(workers[0], addresses[i]);
 	double create = (now() - start) / (double)count;
+	start = now();
 	for (size_t i = 0; i < count; i++)
 		finish(post_send(eps[i], out, MSG), 1);
+	double message = create + (now() - start) / (double)count;
 	double each = (rss() - before) / (double)count;
 	start = now();
 	for (size_t i = 0; i < count; i++)
 		again[i] = connect_to(workers[0], addresses[i]);
 	double more = (now() - start) / (double)count;
-	printf("{\"create_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
-	       "\"idle_ns\":%.3f}\n", create * 1e6, more * 1e6, each, len, idle(IDLE));
+	printf("{\"create_us\":%.3f,\"first_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
+	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, idle(IDLE));
 }
 
 /* ---- uct ---- */
@@ -258,6 +260,7 @@ static void peers(int first, size_t count)
 static uct_md_h md;
 static uct_worker_h uct_worker;
 static uct_iface_h ifaces[MOST];
+static uct_ep_h uct_eps[MOST];
 
 static uct_component_h component(const char *name)
 {
@@ -294,13 +297,14 @@ static void open_uct(size_t count)
 	}
 }
 
-static void uct_connect_to(void *device, void *iface)
+static uct_ep_h uct_connect_to(void *device, void *iface)
 {
 	uct_ep_params_t params = { .field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
 						 UCT_EP_PARAM_FIELD_IFACE_ADDR,
 				   .iface = ifaces[0], .dev_addr = device, .iface_addr = iface };
 	uct_ep_h ep;
 	must(uct_ep_create(&params, &ep), "uct_ep_create");
+	return ep;
 }
 
 static double uct_idle(uint64_t iters)
@@ -335,15 +339,19 @@ static void uct_peers(int first, size_t count)
 	hear(theirs, count * len);
 	double before = rss(), start = now();
 	for (size_t i = 0; i < count; i++)
-		uct_connect_to(theirs + i * len, theirs + i * len + dev_len);
+		uct_eps[i] = uct_connect_to(theirs + i * len, theirs + i * len + dev_len);
 	double create = (now() - start) / (double)count;
+	start = now();
+	for (size_t i = 0; i < count; i++)
+		must(uct_ep_am_short(uct_eps[i], 0, MSG, NULL, 0), "uct_ep_am_short");
+	double message = create + (now() - start) / (double)count;
 	double each = (rss() - before) / (double)count;
 	start = now();
 	for (size_t i = 0; i < count; i++)
 		uct_connect_to(theirs + i * len, theirs + i * len + dev_len);
 	double more = (now() - start) / (double)count;
-	printf("{\"create_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
-	       "\"idle_ns\":%.3f}\n", create * 1e6, more * 1e6, each, len, uct_idle(IDLE));
+	printf("{\"create_us\":%.3f,\"first_us\":%.3f,\"again_us\":%.3f,\"rss_bytes\":%.0f,\"address_bytes\":%zu,"
+	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, uct_idle(IDLE));
 }
 
 int main(int argc, char **argv)

@@ -153,6 +153,8 @@ fn killed_at_any_moment() {
         let (device, iface): (Vec<u8>, Vec<u8>) = victim.hear(PATIENCE).unwrap();
         victims.push(socket_of(&iface));
         let eps: Vec<_> = (0..3).map(|_| posix.connect(&device, &iface).unwrap()).collect();
+        // Who has neither sent nor asked is not told.
+        eps[0].ensure_connected().unwrap();
         (0..3).for_each(|n| eps[n].set_tag(EpTag(10 + n as u64)));
         victim.say(&place(&posix)).unwrap();
         let mut seen = Seen::default();
@@ -182,7 +184,9 @@ fn killed_at_any_moment() {
             assert_eq!(send_some(ep, 1), Err(Error::PeerDead));
             assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
         }
-        assert_eq!(posix.connect(&device, &iface).err(), Some(ConnectError::Gone));
+        let late = posix.connect(&device, &iface).unwrap();
+        assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
+        assert_eq!(send_some(&late, 1), Err(Error::PeerDead));
         // The survivor's own socket, once the porter is through.
         while !at.is_empty() && dir.files() > 1 {
             assert!(start.elapsed() < TOLD_WITHIN, "round {round}: a socket is left");
@@ -221,6 +225,7 @@ fn what_was_sent_arrives() {
     partner.say(&place(&posix)).unwrap();
     let (device, iface): (Vec<u8>, Vec<u8>) = partner.hear(PATIENCE).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
+    ep.ensure_connected().unwrap();
     partner.say(&()).unwrap();
     assert!(partner.ended_well());
     // Long enough for the porter to know. Nobody says so while there is something to read.

@@ -49,7 +49,9 @@ fn open() -> Iface {
 }
 
 fn connect(iface: &Iface, to: &Where) -> uct::posix::Ep {
-    iface.connect(&to.0, &to.1).unwrap()
+    let ep = iface.connect(&to.0, &to.1).unwrap();
+    ep.ensure_connected().unwrap();
+    ep
 }
 
 fn place(iface: &Iface) -> Where {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use perf::other::{Failure, Other, pin, which};
 use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
 use ucs::config::{Source, Table as _};
-use uct::api::{Am, EpTag, Error, Iface as _, Sink};
+use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Sink};
 use uct::posix;
 
 const MSG: u64 = 0x6d73_6700;
@@ -183,20 +183,21 @@ fn peers(mut other: Other, count: usize) -> Result<(), Failure> {
     };
     let before = rss()?;
     let (create, eps) = connect_all()?;
+    let start = Instant::now();
     for ep in &eps {
         ep.tag_send_blocking(MSG, &[0; SIZE])?;
     }
+    let first = create + start.elapsed().as_secs_f64() / count as f64;
     let each = (rss()? - before) / count as f64;
     let (again, _more) = connect_all()?;
-    print(create, again, each, addresses[0].len(), idle(|| worker.progress()));
+    print([create, first, again], each, addresses[0].len(), idle(|| worker.progress()));
     other.done()
 }
 
-fn print(create: f64, again: f64, rss: f64, address: usize, idle: f64) {
+fn print(times: [f64; 3], rss: f64, address: usize, idle: f64) {
+    let [create, first, again] = times.map(|seconds| seconds * 1e6);
     println!(
-        "{{\"create_us\":{:.3},\"again_us\":{:.3},\"rss_bytes\":{rss:.0},\"address_bytes\":{address},\"idle_ns\":{idle:.3}}}",
-        create * 1e6,
-        again * 1e6
+        "{{\"create_us\":{create:.3},\"first_us\":{first:.3},\"again_us\":{again:.3},\"rss_bytes\":{rss:.0},\"address_bytes\":{address},\"idle_ns\":{idle:.3}}}"
     );
 }
 
@@ -251,11 +252,16 @@ fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
         Ok((start.elapsed().as_secs_f64() / count as f64, eps))
     };
     let before = rss()?;
-    let (create, _eps) = connect_all()?;
+    let (create, eps) = connect_all()?;
+    let start = Instant::now();
+    for ep in &eps {
+        ep.am_short(0, MSG, &[]).map_err(|refused| format!("first message: {refused:?}"))?;
+    }
+    let first = create + start.elapsed().as_secs_f64() / count as f64;
     let each = (rss()? - before) / count as f64;
     let (again, _more) = connect_all()?;
     let mut sink = Nothing;
     let address = addresses[0].0.len() + addresses[0].1.len();
-    print(create, again, each, address, idle(|| iface.poll(16, &mut sink)));
+    print([create, first, again], each, address, idle(|| iface.poll(16, &mut sink)));
     other.done()
 }

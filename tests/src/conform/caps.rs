@@ -116,6 +116,29 @@ pub fn bad_addresses_are_refused<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.a.connect(&device, &longer).err(), Some(ConnectError::Malformed));
 }
 
+/// Whoever is not there is told of: as the endpoint is made, or, where that asks nobody, by what asks first.
+pub fn nobody_is_an_error<I: Iface>(p: &Pair<I>) {
+    let mut nobody = p.b.iface_addr();
+    // In every address a byte of who, not of what form.
+    let byte = nobody.len().min(10) - 1;
+    nobody[byte] ^= 0x5a;
+    let told = |e: &Error| matches!(e, Error::PeerDead | Error::Unreachable);
+    match p.a.connect(&p.b.device_addr(), &nobody) {
+        Err(why) => assert_ne!(why, ConnectError::Malformed),
+        Ok(ep) => {
+            let asked = ep.ensure_connected();
+            // A wire that knows no connections has nobody to ask: what is sent is lost, or ends with an error.
+            if asked.is_err() {
+                assert_eq!(asked, Err(ConnectError::Gone));
+                let sent = ep.am_packet(2, |_| unreachable!("there is nowhere to write"));
+                assert!(matches!(&sent, Err(Refused::Failed(e)) if told(e)), "{sent:?}");
+                let checked = ep.check(Comp::None);
+                assert!(matches!(&checked, Err(Refused::Failed(e)) if told(e)), "{checked:?}");
+            }
+        }
+    }
+}
+
 /// Tags are the user's.
 pub fn tags_stick<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.ab.tag(), EpTag(0));

@@ -208,7 +208,7 @@ macro_rules! conform_suite {
             #[allow(unused_imports, reason = "what the expression needs")]
             use super::*;
             $crate::conform_suite!(@cases $make;
-                caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused
+                caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused caps::nobody_is_an_error
                 caps::tags_stick caps::endpoints_join
                 am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::packet_brings_its_id
                 am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept

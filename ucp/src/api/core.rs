@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Monotonic, Nanos};
-use uct::api::Iface as _;
+use uct::api::{Ep as _, Iface as _};
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
 use crate::rdm::io::{Fault, PeerId};
@@ -29,6 +29,15 @@ use super::tables::Selection;
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
+
+/// When a new peer is asked whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// As its endpoint is made: there is another way to take instead.
+    Now,
+    /// With the first message.
+    Later,
+}
 
 /// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone.
 pub(crate) struct Core {
@@ -285,9 +294,13 @@ impl Core {
     pub(crate) fn add_peer(
         &mut self,
         route: &crate::lane::Route<'_>,
+        ask: Ask,
     ) -> Result<PeerId, uct::api::ConnectError> {
         let lane = &self.lanes[usize::from(route.lane.0)];
         let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
+        if ask == Ask::Now {
+            ep.ensure_connected()?;
+        }
         let addr = RawAddr::from_bytes(&route.raw);
         let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));
         if self.paths.get(peer).is_none() {

@@ -15,7 +15,7 @@ use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, explain};
 
 use super::buf::Held;
-use super::core::Core;
+use super::core::{Ask, Core};
 use super::op::{FlushRequest, SendRequest};
 use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
@@ -88,7 +88,7 @@ pub(crate) struct EpState {
     /// Every lane that leads to it, cheapest first.
     lanes: ArrayVec<LaneIdx, MAX_LANES>,
     /// The way to memory of the peer's that is not mapped here, if it is a process of this host.
-    reach: Option<Reach>,
+    reach: Reach,
     /// Further lanes of the peer, for long transfers.
     rails: Rails,
     /// Protocol by size.
@@ -139,7 +139,7 @@ impl Worker {
         let mut lanes = ArrayVec::new();
         for route in &routes {
             if peer.is_none() {
-                match core.add_peer(route) {
+                match core.add_peer(route, if routes.len() > 1 { Ask::Now } else { Ask::Later }) {
                     Ok(id) => {
                         rails = core.add_rails(id, route, address);
                         peer = Some(id);
@@ -156,9 +156,9 @@ impl Worker {
             }
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
-        let reach = lanes
-            .first()
-            .and_then(|at| core.beside.as_ref()?.connect(&core.lanes[usize::from(at.0)].iface, address));
+        let reach = lanes.first().zip(core.beside.as_ref()).map_or_else(Reach::none, |(at, beside)| {
+            beside.reach(&core.lanes[usize::from(at.0)].iface, address)
+        });
         Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
     }
 
@@ -169,14 +169,14 @@ impl Worker {
         core.paths.get(peer)?;
         let lane = core.lanes.iter().position(|lane| lane.wire == view.wire)?;
         let lanes = ArrayVec::from_iter([LaneIdx(lane as u8)]);
-        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), None), EpParams::default()))
+        Some(self.make_ep(&mut core, peer, (lanes, Rails::new(), Reach::none()), EpParams::default()))
     }
 
     fn make_ep(
         &self,
         core: &mut Core,
         peer: PeerId,
-        (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Option<Reach>),
+        (lanes, rails, reach): (ArrayVec<LaneIdx, MAX_LANES>, Rails, Reach),
         params: EpParams,
     ) -> Ep {
         let tables = core.tables(peer, self.limits());
@@ -189,7 +189,9 @@ impl Worker {
             refusal: Cell::new(None),
             errors: RefCell::new(params.errors),
         });
-        core.eps.retain(|ep| ep.strong_count() > 0);
+        if core.eps.len() == core.eps.capacity() {
+            core.eps.retain(|ep| ep.strong_count() > 0);
+        }
         core.eps.push(Rc::downgrade(&state));
         Ep { worker: self.clone(), state }
     }
@@ -207,8 +209,8 @@ impl Ep {
     }
 
     /// The way to the peer's memory by the kernel.
-    pub(crate) fn reach(&self) -> Option<&Reach> {
-        self.state.reach.as_ref()
+    pub(crate) fn reach(&self, core: &Core) -> Option<(&crate::lane::Ep, u32)> {
+        self.state.reach.get(core.beside.as_ref())
     }
 
     /// The peer's further lanes.

@@ -10,7 +10,7 @@ use crate::rdm::{MAX_RAILS, RailKeys};
 use crate::select::Spread;
 use crate::wire::RawAddr;
 
-use super::core::Core;
+use super::core::{Ask, Core};
 use super::rkey::Parts;
 use super::{Address, Ep};
 
@@ -54,7 +54,7 @@ impl Core {
     pub(crate) fn add_rails(&mut self, peer: PeerId, main: &Route<'_>, address: &Address) -> Rails {
         let mut rails = Rails::new();
         for route in further(&self.lanes, main, address).into_iter().take(rails.capacity()) {
-            match self.add_peer(&route) {
+            match self.add_peer(&route, Ask::Now) {
                 Ok(rail) => rails.push(rail),
                 Err(why) => {
                     let device = &self.lanes[usize::from(route.lane.0)].iface.attr().dev;

@@ -150,8 +150,9 @@ impl Ep {
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
         let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
-        let beside = self.reach().filter(|_| lane.is_none()).and_then(|reach| {
-            let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == reach.connid)?;
+        let beside = if lane.is_none() { self.reach(&core) } else { None };
+        let beside = beside.and_then(|(_, connid)| {
+            let (_, key, _) = parts.lanes.iter().find(|(id, ..)| *id == connid)?;
             core.beside.as_ref()?.unpack(key)
         });
         let rails = match device {

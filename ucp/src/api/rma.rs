@@ -90,7 +90,7 @@ impl Ep {
         let rdma = core.engine.rdma(self.peer());
         if self.mapped(&core, rkey) {
             Means::Mapped
-        } else if self.reach().is_some() && rkey.beside.is_some() {
+        } else if rkey.beside.is_some() && self.reach(&core).is_some() {
             Means::Copied
         } else if rkey.device().is_some() && rdma.read > 0 && rdma.write > 0 {
             Means::Rdma
@@ -165,8 +165,8 @@ impl Ep {
     #[inline]
     fn by_call<'a>(&'a self, core: &Core, rkey: &'a Rkey) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.beside.as_ref()?;
-        let reach = self.reach().filter(|_| core.engine.may_pass(self.peer()))?;
-        Some((&reach.ep, key))
+        let (ep, _) = self.reach(core).filter(|_| core.engine.may_pass(self.peer()))?;
+        Some((ep, key))
     }
 
     /// Writes `len` bytes at `buf` to the peer's memory at `remote`. // HOT

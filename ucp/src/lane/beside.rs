@@ -2,6 +2,8 @@
 //! peer's process that is not mapped here, copied by the kernel, so that the peer need not make progress. Opened by
 //! `api::context`, used within `put` and `get`. Never polled: nothing it does is under way when a call returns.
 
+use std::cell::OnceCell;
+
 use arrayvec::ArrayVec;
 use ucs::config::Source;
 use uct::api::{DevKind, Iface as _, Md as _, TlResource};
@@ -17,12 +19,29 @@ pub(crate) struct Beside {
     connid: u32,
 }
 
-/// The way to one peer's memory.
+/// The way to one peer's memory, made when it is first wanted.
 pub(crate) struct Reach {
-    /// The endpoint.
-    pub ep: Ep,
-    /// The peer's name for its keys.
-    pub connid: u32,
+    /// Where the peer is. `None` if that is no other process of this host, or has no such transport.
+    to: Option<Box<Entry>>,
+    /// `None` once it has turned out that it does not let us in.
+    ep: OnceCell<Option<Ep>>,
+}
+
+impl Reach {
+    /// No way.
+    pub(crate) fn none() -> Reach {
+        Reach { to: None, ep: OnceCell::new() }
+    }
+
+    /// The endpoint and the peer's name for its keys. The first call asks the system.
+    pub(crate) fn get(&self, beside: Option<&Beside>) -> Option<(&Ep, u32)> {
+        let to = self.to.as_ref()?;
+        let ep = match self.ep.get() {
+            Some(ep) => ep,
+            None => self.ep.get_or_init(|| beside?.connect(to)),
+        };
+        Some((ep.as_ref()?, to.connid))
+    }
 }
 
 impl Beside {
@@ -47,14 +66,18 @@ impl Beside {
 
     /// A way to the memory of the worker at `address`, if it is in another process that lets us in. `lane` is the lane to
     /// it: only beside one of this host is this any better.
-    pub(crate) fn connect(&self, lane: &Iface, address: &Address) -> Option<Reach> {
+    pub(crate) fn reach(&self, lane: &Iface, address: &Address) -> Reach {
         if lane.attr().kind != DevKind::Shm || address.process == process() {
-            return None;
+            return Reach::none();
         }
-        let entry = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl)?;
-        let ep = self.iface.connect(&entry.device, &entry.iface);
-        let ep = ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()?;
-        Some(Reach { ep, connid: entry.connid })
+        let to = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);
+        Reach { to: to.cloned().map(Box::new), ep: OnceCell::new() }
+    }
+
+    #[cold]
+    fn connect(&self, to: &Entry) -> Option<Ep> {
+        let ep = self.iface.connect(&to.device, &to.iface);
+        ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
     }
 
     /// Lets peers reach memory.

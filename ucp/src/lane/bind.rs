@@ -145,7 +145,9 @@ impl Wire for Bound<'_> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
-        let ep = lane.iface.connect(&device, &iface).map_err(|e| {
+        let ep = lane.iface.connect(&device, &iface);
+        // An answer is owed at once: who cannot have it is to be known now.
+        let ep = ep.and_then(|ep| ep.ensure_connected().map(|()| ep)).map_err(|e| {
             tracing::warn!(
                 tl = lane.iface.attr().tl,
                 node = from.node,

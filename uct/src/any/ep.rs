@@ -245,6 +245,10 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.pending_purge(each_op))
     }
 
+    fn ensure_connected(&self) -> Result<(), ConnectError> {
+        each!(self, Ep(ep) => ep.ensure_connected())
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         each!(self, Ep(ep) => ep.check(comp))
     }

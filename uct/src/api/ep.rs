@@ -310,6 +310,12 @@ pub trait Ep {
     /// Takes all waiting operations off the queue and hands each to `each`.
     fn pending_purge(&self, _each: &mut dyn FnMut(Pending)) {}
 
+    /// Does now what [`connect`](super::Iface::connect) may have put off until the first message. For who wants to know
+    /// before it sends whether the peer can be reached, or wants no slow first message.
+    fn ensure_connected(&self) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
     /// Asks whether the peer is alive; completes with [`Error::PeerDead`] if not.
     fn check(&self, _comp: Comp) -> Outcome {
         unsupported!(Check)

@@ -5,8 +5,8 @@ use super::iface::Shared;
 use super::mem::{Mem, Rkey, behind_the_gate};
 use crate::any;
 use crate::api::{
-    AtomicOp, BareQp, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused, RemoteIov, Retry, Sent,
-    Word,
+    AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused, RemoteIov,
+    Retry, Sent, Word,
 };
 use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
@@ -321,6 +321,12 @@ impl Ep {
         let _inside = self.shared.enter()?;
         self.ep.pending_purge(each);
         Ok(())
+    }
+
+    /// See [`crate::api::Ep::ensure_connected`]; the gate is held meanwhile.
+    pub fn ensure_connected(&self) -> Result<(), ConnectError> {
+        let _inside = self.shared.enter()?;
+        self.ep.ensure_connected()
     }
 
     /// See [`crate::api::Ep::check`].

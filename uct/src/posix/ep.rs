@@ -2,11 +2,12 @@
 //! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
 
 use super::iface::Inner;
-use super::peer::{EpIdx, Peer};
+use super::peer::{EpIdx, Link, Peer};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Word,
+    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent,
+    Word,
 };
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
@@ -30,9 +31,28 @@ impl Ep {
         Ep { idx: peer.enter(), peer, own, queue }
     }
 
-    #[cfg(test)]
-    pub(super) fn peer(&self) -> &Peer {
-        &self.peer
+    /// The peer's segment; the first call attaches it. // HOT
+    #[inline(always)]
+    pub(super) fn link(&self) -> Result<&Link, Error> {
+        match self.peer.link() {
+            Some(link) => Ok(link),
+            None => self.attach().map_err(as_error),
+        }
+    }
+
+    #[cold]
+    fn attach(&self) -> Result<&Link, ConnectError> {
+        self.own.attach(&self.peer)
+    }
+}
+
+/// Why the peer could not be attached, as the answer of an operation.
+#[cold]
+fn as_error(why: ConnectError) -> Error {
+    match why {
+        ConnectError::Gone => Error::PeerDead,
+        ConnectError::Op(e) => e,
+        _ => Error::Unreachable,
     }
 }
 
@@ -59,7 +79,7 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len(), MAX_SHORT - 8)?;
-        self.peer.send_inline(1 + 8 + payload.len(), |packet| {
+        self.link()?.send_inline(1 + 8 + payload.len(), |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let header = header.to_le();
@@ -76,7 +96,7 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = iov.iter().map(|piece| piece.len()).sum();
         check::fits(len, MAX_SHORT)?;
-        self.peer.send_inline(1 + len, |packet| {
+        self.link()?.send_inline(1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let mut at = packet.wrapping_add(1);
@@ -92,20 +112,28 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        check::fits(max, self.peer.max_packet())?;
-        self.peer.send_packed(max, pack)
+        let link = self.link()?;
+        check::fits(max, link.max_packet())?;
+        link.send_packed(max, pack)
     }
 
     fn max_bcopy(&self) -> usize {
-        self.peer.max_packet() - 1
+        let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.usual_packet());
+        // Only the segment itself says it if the name does not. If there is none, sending says why.
+        known.or_else(|| self.link().ok().map(Link::max_packet)).unwrap_or(self.own.attr.am.max_bcopy + 1) - 1
+    }
+
+    fn ensure_connected(&self) -> Result<(), ConnectError> {
+        self.attach().map(drop)
     }
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], _comp: Comp) -> Outcome {
-        let max = self.max_bcopy();
+        let link = self.link()?;
+        let max = link.max_packet() - 1;
         let len = iov::checked_len(iov, direct::MAX_IOV, max)?;
         check::fits(header.len().saturating_add(len), max)?;
         let packet_len = 1 + header.len() + len;
-        self.peer.send_packed(packet_len, |packet| {
+        link.send_packed(packet_len, |packet| {
             let (head, body) = packet.split_at_mut(1 + header.len());
             head[0] = id;
             head[1..].copy_from_slice(header);
@@ -216,7 +244,8 @@ impl api::Ep for Ep {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        if self.own.pending.is_empty(self.queue) && self.peer.has_room() {
+        // A peer that cannot be attached has room for the call that says so.
+        if self.own.pending.is_empty(self.queue) && self.link().map_or(true, Link::has_room) {
             return Ok(PendingQueued::Busy);
         }
         self.own.pending.add(self.queue, op);
@@ -229,7 +258,7 @@ impl api::Ep for Ep {
 
     fn check(&self, _comp: Comp) -> Outcome {
         // A dead peer is not told of before what it has sent is read.
-        if self.peer.is_alive() || self.own.has_unread() {
+        if self.own.is_alive(&self.peer) || self.own.has_unread() {
             Ok(Sent::Done)
         } else {
             Err(Error::PeerDead.into())

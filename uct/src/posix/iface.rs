@@ -2,7 +2,7 @@
 //! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
 
 use super::addr;
-use super::peer::Peer;
+use super::peer::{Link, Peer};
 use super::porter::{Name, Place, Porter};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
@@ -91,7 +91,7 @@ impl Iface {
         self.inner.rx.stats()
     }
 
-    /// The peer behind an address, attached at first use.
+    /// The peer behind an address: attached later, by what needs it first.
     fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
         let inner = &self.inner;
         let own = inner.rx.export();
@@ -101,8 +101,10 @@ impl Iface {
         if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_buried()) {
             return Ok(peer);
         }
-        let peer = Rc::new(Peer::attach(own, name, inner.rx.alarm())?);
-        peers.retain(|_, peer| peer.strong_count() > 0);
+        let peer = Rc::new(Peer::new(name));
+        if peers.len() == peers.capacity() {
+            peers.retain(|_, peer| peer.strong_count() > 0);
+        }
         peers.insert(name, Rc::downgrade(&peer));
         Ok(peer)
     }
@@ -148,6 +150,16 @@ impl Inner {
             return events + self.pending.dispatch(max.saturating_sub(events), Room::PerEp);
         }
         events
+    }
+
+    /// A peer's segment, attached if it is not yet.
+    pub(super) fn attach<'a>(&self, peer: &'a Peer) -> Result<&'a Link, ConnectError> {
+        peer.attach(self.rx.export(), self.rx.alarm())
+    }
+
+    /// Whether a peer can still read.
+    pub(super) fn is_alive(&self, peer: &Peer) -> bool {
+        peer.is_alive(self.rx.export().porter())
     }
 
     /// Whether messages wait to be read, or are being written.

@@ -1,11 +1,12 @@
-//! The writing side: a peer's segment as this interface has attached it, shared by all endpoints to that peer.
-//! Called by `ep.rs`. Never blocks: a full FIFO is an answer, and whether the peer still lives is only asked then.
+//! The writing side: a peer as this interface knows it, shared by all endpoints to that peer. Its segment is attached at
+//! the first packet, and written from then on. Called by `ep.rs`. A full FIFO is an answer, and whether the peer still lives
+//! is only asked then; but for attaching, nothing blocks.
 
 use super::fifo;
 use super::porter::{Alarm, Death, Export, Name, Porter, ProcKey};
-use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment};
+use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use crate::api::{ConnectError, EpTag, Error, Outcome, Refused};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
@@ -14,8 +15,19 @@ use ucs::sys::EventFd;
 /// Calls that find the FIFO full between two looks at the peer's process.
 const LOOK_EVERY: u32 = 4096;
 
-/// An attached peer.
+/// A peer that some endpoint leads to.
 pub struct Peer {
+    name: Name,
+    link: OnceCell<Link>,
+    /// It was gone when it was to be attached.
+    gone: Cell<bool>,
+    mourned: Cell<bool>,
+    /// Endpoints to it, by number.
+    eps: RefCell<Eps>,
+}
+
+/// An attached peer.
+pub struct Link {
     seg: Segment,
     /// The ticket after our last one: ours too, unless somebody else has been here.
     after: Cell<u64>,
@@ -27,11 +39,8 @@ pub struct Peer {
     own: Name,
     death: Arc<Death>,
     dead: Cell<bool>,
-    mourned: Cell<bool>,
     full: Cell<u32>,
     wake: EventFd,
-    /// Endpoints to it, by number.
-    eps: RefCell<Eps>,
 }
 
 #[derive(Default)]
@@ -47,28 +56,125 @@ pub struct EpIdx(u32);
 /// A ticket of ours and its cell. Dropped unpublished (a closure panicked), it is published as an empty packet, which
 /// the reader skips: nobody waits for it.
 struct Claim<'a> {
-    peer: &'a Peer,
+    link: &'a Link,
     ticket: u64,
     cell: CellRef<'a>,
     published: bool,
 }
 
 impl Peer {
-    /// Attaches the segment behind an address and takes a writer's line in it.
-    pub fn attach(own: &Export, name: Name, alarm: &Arc<Alarm>) -> Result<Self, ConnectError> {
+    /// The peer of an address. Asks nobody.
+    pub fn new(name: Name) -> Peer {
+        let (link, gone, mourned) = (OnceCell::new(), Cell::new(false), Cell::new(false));
+        Peer { name, link, gone, mourned, eps: RefCell::default() }
+    }
+
+    /// Its segment, if it is attached. // HOT
+    #[inline(always)]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.get()
+    }
+
+    /// Its segment, attached if it is not yet: some system calls, and waiting for the peer's porter. `alarm` is raised
+    /// when the peer dies from then on. What may pass (no descriptor left) is tried again by the next call.
+    #[cold]
+    pub fn attach(&self, own: &Export, alarm: &Arc<Alarm>) -> Result<&Link, ConnectError> {
+        if let Some(link) = self.link.get() {
+            return Ok(link);
+        }
+        if self.gone.get() {
+            return Err(ConnectError::Gone);
+        }
+        match Link::attach(own, self.name, alarm) {
+            Ok(link) => Ok(self.link.get_or_init(|| link)),
+            Err(why) => {
+                self.gone.set(why == ConnectError::Gone);
+                Err(why)
+            }
+        }
+    }
+
+    /// Longest packet it takes, id byte included, as far as its name says.
+    pub fn usual_packet(&self) -> Option<usize> {
+        self.name.is_usual().then_some(USUAL_SLOT)
+    }
+
+    /// Whether it can still read: asks its process if it is not attached.
+    pub fn is_alive(&self, porter: &Porter) -> bool {
+        match self.link.get() {
+            Some(link) => link.is_alive(),
+            None => !self.gone.get() && porter.is_alive(self.name.owner()),
+        }
+    }
+
+    /// Whether it is known without asking that nothing will be read any more. No system call.
+    pub fn is_buried(&self) -> bool {
+        self.gone.get() || self.link.get().is_some_and(Link::is_buried)
+    }
+
+    /// Whether its process has died, as far as the porter knows. True once: its endpoints are to be told.
+    pub fn is_to_mourn(&self) -> bool {
+        let Some(link) = self.link.get() else { return false };
+        if !link.death.is_dead() || self.mourned.replace(true) {
+            return false;
+        }
+        link.bury();
+        true
+    }
+
+    /// Enters an endpoint.
+    pub fn enter(&self) -> EpIdx {
+        let mut eps = self.eps.borrow_mut();
+        let tag = Some(EpTag::default());
+        if let Some(idx) = eps.free.pop() {
+            eps.tags[idx as usize] = tag;
+            return EpIdx(idx);
+        }
+        eps.tags.push(tag);
+        EpIdx(eps.tags.len() as u32 - 1)
+    }
+
+    /// Strikes an endpoint out.
+    pub fn leave(&self, idx: EpIdx) {
+        let mut eps = self.eps.borrow_mut();
+        eps.tags[idx.0 as usize] = None;
+        eps.free.push(idx.0);
+    }
+
+    /// An endpoint's tag.
+    pub fn tag(&self, idx: EpIdx) -> EpTag {
+        self.eps.borrow().tags[idx.0 as usize].unwrap_or_default()
+    }
+
+    /// Changes an endpoint's tag.
+    pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
+        self.eps.borrow_mut().tags[idx.0 as usize] = Some(tag);
+    }
+
+    /// The tags of its endpoints.
+    pub fn tags(&self) -> Vec<EpTag> {
+        self.eps.borrow().tags.iter().copied().flatten().collect()
+    }
+}
+
+impl Link {
+    fn attach(own: &Export, name: Name, alarm: &Arc<Alarm>) -> Result<Link, ConnectError> {
         let porter = own.porter();
         let fetched = porter.fetch(name)?;
         let wake = fetched.wake.ok_or(ConnectError::Malformed)?;
         let mut seg = Segment::attach(fetched.mem, name)?;
+        let shape = seg.shape();
+        if name.is_usual() && shape.slot_len as usize != USUAL_SLOT {
+            return Err(ConnectError::Malformed);
+        }
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.look() {
             return Err(ConnectError::Gone);
         }
         seg.take(take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
         // A dead owner of the line may have left one.
         seg.mine().intent.store(fifo::NO_TICKET, Ordering::Release);
-        let shape = seg.shape();
         fetched.death.tell(alarm);
-        Ok(Peer {
+        Ok(Link {
             seg,
             after: Cell::new(0),
             cells: Cell::new(u64::from(shape.cells)),
@@ -77,10 +183,8 @@ impl Peer {
             own: own.name(),
             death: fetched.death,
             dead: Cell::new(false),
-            mourned: Cell::new(false),
             full: Cell::new(0),
             wake,
-            eps: RefCell::default(),
         })
     }
 
@@ -143,7 +247,7 @@ impl Peer {
         match fifo::claim(head, self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
                 self.after.set(ticket.wrapping_add(1));
-                Ok(Claim { peer: self, ticket, cell: self.seg.cell(ticket), published: false })
+                Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })
             }
             None => Err(self.refuse()),
         }
@@ -172,15 +276,14 @@ impl Peer {
     }
 
     /// Whether the peer can still read: its interface is open and its process runs.
-    pub fn is_alive(&self) -> bool {
+    fn is_alive(&self) -> bool {
         if !self.dead.get() && (fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.death.look()) {
             self.bury();
         }
         !self.dead.get()
     }
 
-    /// Whether it is known without asking that nothing will be read any more. No system call.
-    pub fn is_buried(&self) -> bool {
+    fn is_buried(&self) -> bool {
         self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.death.is_dead()
     }
 
@@ -188,49 +291,6 @@ impl Peer {
     fn bury(&self) {
         self.cells.set(0);
         self.dead.set(true);
-    }
-
-    /// Whether its process has died, as far as the porter knows. True once: its endpoints are to be told.
-    pub fn is_to_mourn(&self) -> bool {
-        if !self.death.is_dead() || self.mourned.replace(true) {
-            return false;
-        }
-        self.bury();
-        true
-    }
-
-    /// Enters an endpoint.
-    pub fn enter(&self) -> EpIdx {
-        let mut eps = self.eps.borrow_mut();
-        let tag = Some(EpTag::default());
-        if let Some(idx) = eps.free.pop() {
-            eps.tags[idx as usize] = tag;
-            return EpIdx(idx);
-        }
-        eps.tags.push(tag);
-        EpIdx(eps.tags.len() as u32 - 1)
-    }
-
-    /// Strikes an endpoint out.
-    pub fn leave(&self, idx: EpIdx) {
-        let mut eps = self.eps.borrow_mut();
-        eps.tags[idx.0 as usize] = None;
-        eps.free.push(idx.0);
-    }
-
-    /// An endpoint's tag.
-    pub fn tag(&self, idx: EpIdx) -> EpTag {
-        self.eps.borrow().tags[idx.0 as usize].unwrap_or_default()
-    }
-
-    /// Changes an endpoint's tag.
-    pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
-        self.eps.borrow_mut().tags[idx.0 as usize] = Some(tag);
-    }
-
-    /// The tags of its endpoints.
-    pub fn tags(&self) -> Vec<EpTag> {
-        self.eps.borrow().tags.iter().copied().flatten().collect()
     }
 
     /// The reader raised a flag that we saw after publishing.
@@ -261,18 +321,18 @@ impl Claim<'_> {
     #[inline(always)]
     fn slot(&self) -> Result<*mut u8, Refused> {
         // SYNC(tail) ordered this behind the reader's last change of the binding.
-        let n = self.peer.seg.slot_of(self.ticket as u32).load(Ordering::Relaxed);
-        self.peer.seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
+        let n = self.link.seg.slot_of(self.ticket as u32).load(Ordering::Relaxed);
+        self.link.seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
     }
 
     #[inline(always)]
     fn publish(mut self, about: u32) {
         self.published = true;
-        self.cell.source().store(self.peer.own.0, Ordering::Relaxed);
+        self.cell.source().store(self.link.own.0, Ordering::Relaxed);
         fifo::publish(self.cell.word(), self.ticket, about);
-        let flags = fifo::flags(self.peer.seg.state());
+        let flags = fifo::flags(self.link.seg.state());
         if flags != 0 {
-            self.peer.notice(flags);
+            self.link.notice(flags);
         }
     }
 }
@@ -286,7 +346,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-impl Drop for Peer {
+impl Drop for Link {
     fn drop(&mut self) {
         let line = self.seg.mine();
         line.intent.store(fifo::NO_TICKET, Ordering::Release);

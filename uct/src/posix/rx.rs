@@ -3,7 +3,7 @@
 
 use super::fifo;
 use super::porter::{Alarm, Export, Porter, ProcKey};
-use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape};
+use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Keep, Kept, Sink, Source};
 use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
@@ -80,7 +80,11 @@ struct Delivery<'a> {
 impl Rx {
     /// Makes the segment.
     pub fn create(shape: Shape, porter: &Arc<Porter>) -> Result<Self, MemError> {
-        let name = porter.new_name();
+        let name = if shape.slot_len as usize == USUAL_SLOT {
+            porter.new_name()
+        } else {
+            porter.new_name().unusual()
+        };
         let seg = Segment::create(shape, name)?;
         let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
         let wake = Arc::new(wake);

@@ -23,10 +23,13 @@ use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 
 /// Longest packet (id byte included) that travels inside its cell.
 pub const INLINE: usize = 112;
+/// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`. Part of what
+/// addresses mean, so another value is another [`VERSION`].
+pub const USUAL_SLOT: usize = 8448;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
@@ -176,6 +179,11 @@ impl Segment {
     pub fn attach(fd: OwnedFd, name: Name) -> Result<Self, ConnectError> {
         let map = SharedMap::from(SharedMem::from_fd(fd, WRITERS).map_err(connect_error)?);
         let base = map.as_ptr();
+        // A page first touched by a write is mapped alone; a read maps the sixteen around it, which would then count as
+        // ours for every peer. An exchange counts as a write, also of a value for itself.
+        // SAFETY: `state` lies below WRITERS, the least length, aligned; other processes touch it by atomics only.
+        let state = unsafe { &*base.wrapping_add(offset_of!(Header, state)).cast::<AtomicU32>() };
+        let _ = state.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         // SAFETY: a header lies inside the mapping (from_fd checked its length), aligned; `offset` is one of a
         // 32-bit field. Volatile: read once; the peer may change it any time, so decisions are made on the copy.
         let short = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
@@ -198,7 +206,10 @@ impl Segment {
             writers: short(offset_of!(Header, writers)),
         };
         let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
-        Ok(Segment { shape, parts, base, mine: WRITERS, mem: Hold::Peer(map) })
+        let seg = Segment { shape, parts, base, mine: WRITERS, mem: Hold::Peer(map) };
+        // The same for the page of the first cells.
+        let _ = seg.slot_of(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(seg)
     }
 
     /// The sizes.

@@ -1,7 +1,7 @@
 //! What only `posix` promises; the rest is in the conformance suite.
 
 use super::{Config, Ep, Iface};
-use crate::api::{ConnectError, Ep as _, Error, Events, Iface as _, Refused, Sent};
+use crate::api::{ConnectError, Ep as _, Error, Events, Iface as _, PendingQueued, Refused, Sent};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ucs::config::{Source, Table};
@@ -60,7 +60,47 @@ fn a_closed_interface_fails_its_senders() {
     assert_eq!(ep.check(Default::default()), Err(Refused::Failed(Error::PeerDead)));
     let refused = (0..1000).find_map(|_| ep.am_short(1, 0, &[]).err());
     assert_eq!(refused, Some(Refused::Failed(Error::PeerDead)));
-    assert_eq!(writer.connect(&device, &addr).err(), Some(ConnectError::Gone));
+    let late = writer.connect(&device, &addr).unwrap();
+    assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
+}
+
+/// Nobody is asked before the first message; what connecting would have said, the first operation says.
+#[test]
+fn connecting_asks_nobody_and_the_first_message_does() {
+    let (reader, _) = pair();
+    let got = collect(&reader, 1);
+    let writer = open(&Source::empty());
+    let (device, addr) = (reader.device_addr(), reader.iface_addr());
+    let ep = writer.connect(&device, &addr).unwrap();
+    let taken = || reader.segment().writer(0).who.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    assert_eq!((ep.max_bcopy(), ep.check(Default::default())), (8447, Ok(Sent::Done)));
+    assert!(!taken(), "neither the limit nor the check needs the peer's memory");
+    assert_eq!(ep.am_short(1, 7, &[]), Ok(Sent::Done));
+    assert!(taken());
+    assert_eq!((reader.progress(9), got.borrow().len()), (1, 1));
+    drop(ep);
+    let late: Vec<_> = (0..3).map(|_| writer.connect(&device, &addr).unwrap()).collect();
+    drop(reader);
+    let dead = Refused::Failed(Error::PeerDead);
+    for _ in 0..2 {
+        assert_eq!(late[0].am_short(1, 0, &[]), Err(dead));
+        assert_eq!(late[1].am_packet(4000, |_| unreachable!("nothing to write to")), Err(dead));
+    }
+    assert_eq!(late[1].check(Default::default()), Err(dead));
+    assert!(matches!(late[2].pending_add(Box::new(|| unreachable!())), Ok(PendingQueued::Busy)));
+}
+
+#[test]
+fn a_name_says_whether_slots_have_the_usual_length() {
+    let writer = open(&Source::empty());
+    for (size, usual) in [("8448", true), ("4096", false), ("65536", false)] {
+        let reader = open(&Source::empty().with("UCX_POSIX_SEG_SIZE", size));
+        let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+        assert_eq!((ep.max_bcopy() + 1).to_string(), size);
+        let asked = reader.segment().writer(0).who.load(std::sync::atomic::Ordering::Relaxed) != 0;
+        assert_eq!(asked, !usual);
+    }
+    assert_eq!(Config::load(&Source::empty()).unwrap().seg_size as usize, super::seg::USUAL_SLOT);
 }
 
 #[test]
@@ -102,9 +142,12 @@ fn lines_of_writers_are_bounded_and_come_back() {
     let (one, two) = (open(&Source::empty()), open(&Source::empty()));
     let ep = one.connect(&device, &addr).unwrap();
     let again = one.connect(&device, &addr).unwrap();
-    assert!(matches!(two.connect(&device, &addr).err(), Some(ConnectError::Op(Error::Exhausted(_)))));
+    assert_eq!((ep.ensure_connected(), again.ensure_connected()), (Ok(()), Ok(())));
+    let other = two.connect(&device, &addr).unwrap();
+    assert!(matches!(other.ensure_connected(), Err(ConnectError::Op(Error::Exhausted(_)))));
+    assert!(matches!(other.am_short(1, 0, &[]), Err(Refused::Failed(Error::Exhausted(_)))));
     drop((ep, again));
-    assert!(two.connect(&device, &addr).is_ok());
+    assert_eq!(other.ensure_connected(), Ok(()), "asked again, since it may pass");
 }
 
 /// The words of a segment that its owner writes are the owner's claims.
@@ -123,7 +166,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
                 (0..64).for_each(|cell| seg.slot_of(cell).store(slot, Relaxed));
                 let _ = ep.am_short(1, n, &[]);
                 let _ = ep.am_packet(4000, |room| room.len());
-                ep.peer().has_room();
+                ep.link().unwrap().has_room();
             }
         }
     }
@@ -133,7 +176,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
 fn a_live_holder_is_waited_for() {
     let (iface, ep) = pair();
     let got = collect(&iface, 1);
-    ep.peer().abandon();
+    ep.link().unwrap().abandon();
     let other = open(&Source::empty());
     let other_ep = other.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
     assert_eq!(other_ep.am_short(1, 0, &[]), Ok(Sent::Done));

@@ -231,6 +231,10 @@ impl<I: Iface> Ep for PairedEp<I> {
         }
     }
 
+    fn ensure_connected(&self) -> Result<(), ConnectError> {
+        self.joined()?.ensure_connected()
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         self.joined()?.check(comp)
     }

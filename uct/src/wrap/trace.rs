@@ -252,6 +252,10 @@ impl<E: Ep> Ep for TracedEp<E> {
         self.inner.pending_purge(each);
     }
 
+    fn ensure_connected(&self) -> Result<(), ConnectError> {
+        self.inner.ensure_connected()
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         self.inner.check(comp)
     }

@@ -12,6 +12,8 @@ pub enum Metric {
     Bandwidth,
     /// Making an endpoint, microseconds.
     Create,
+    /// The same and a first message over it, microseconds.
+    First,
     /// Making one more to the same peer, microseconds.
     Again,
     /// Resident memory of an endpoint, bytes.
@@ -27,7 +29,7 @@ pub enum Metric {
 impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::Create | Metric::Again => "µs",
+            Metric::Latency | Metric::Create | Metric::First | Metric::Again => "µs",
             Metric::Rate => "M messages/s",
             Metric::Bandwidth => "MB/s",
             Metric::Rss | Metric::Address => "bytes",
@@ -51,6 +53,7 @@ impl Metric {
             Metric::Rate => &value["msg_rate"],
             Metric::Bandwidth => &value["bandwidth_mbs"],
             Metric::Create => &value["create_us"],
+            Metric::First => &value["first_us"],
             Metric::Again => &value["again_us"],
             Metric::Rss => &value["rss_bytes"],
             Metric::Address => &value["address_bytes"],
@@ -209,11 +212,13 @@ pub const SCALE_ROWS: &[Row] = &[
     row(Scale, "tag rate 8 B, 64 endpoints", "rate", 64, 2_000_000, Rate),
     row(Scale, "uct posix: idle progress, 64 endpoints", "uct_peers", 64, 0, Idle),
     row(Scale, "uct posix: endpoint to a new peer", "uct_peers", 64, 0, Create),
+    row(Scale, "uct posix: endpoint and first message", "uct_peers", 64, 0, First),
     row(Scale, "uct posix: another to the same", "uct_peers", 64, 0, Again),
     row(Scale, "uct posix: memory of an endpoint", "uct_peers", 64, 0, Rss),
     row(Scale, "uct posix: device and iface address", "uct_peers", 64, 0, Address),
     row(Scale, "ucp: idle progress, 64 endpoints", "peers", 64, 0, Idle),
     row(Scale, "ucp: endpoint to a new peer", "peers", 64, 0, Create),
+    row(Scale, "ucp: endpoint and first message", "peers", 64, 0, First),
     row(Scale, "ucp: another to the same", "peers", 64, 0, Again),
     row(Scale, "ucp: memory of an endpoint", "peers", 64, 0, Rss),
     row(Scale, "ucp: worker address", "peers", 64, 0, Address),

@@ -33,8 +33,9 @@ use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
 use ucs::sys::{EventFd, PidFd, thread};
 
-/// Bits of an export's number in a [`Name`].
-const EXPORT_BITS: u32 = 24;
+/// Bits of an export's number in a [`Name`], and the one above them: [`Name::is_usual`].
+const EXPORT_BITS: u32 = 23;
+const UNUSUAL: u64 = 1 << EXPORT_BITS;
 /// Stack of the thread, bytes. It holds no buffers.
 const STACK: usize = 128 << 10;
 
@@ -44,12 +45,22 @@ pub struct Name(pub u64);
 
 impl Name {
     fn new(owner: ProcKey, export: u64) -> Name {
-        Name(owner.0 << EXPORT_BITS | export & ((1 << EXPORT_BITS) - 1))
+        Name(owner.0 << (EXPORT_BITS + 1) | export & (UNUSUAL - 1))
+    }
+
+    /// The name of an interface with slots of another length than [`USUAL_SLOT`](super::seg::USUAL_SLOT).
+    pub fn unusual(self) -> Name {
+        Name(self.0 | UNUSUAL)
+    }
+
+    /// Whether the slots of an interface called so have the usual length.
+    pub fn is_usual(self) -> bool {
+        self.0 & UNUSUAL == 0
     }
 
     /// The process.
     pub fn owner(self) -> ProcKey {
-        ProcKey(self.0 >> EXPORT_BITS)
+        ProcKey(self.0 >> (EXPORT_BITS + 1))
     }
 }
 
@@ -145,8 +156,8 @@ impl Porter {
         let exports = lock(&self.shared.exports);
         loop {
             let name = Name::new(self.key, self.next.fetch_add(1, Ordering::Relaxed));
-            // The numbers come round after 16 million.
-            if !exports.contains_key(&name.0) {
+            // The numbers come round after 8 million.
+            if !exports.contains_key(&name.0) && !exports.contains_key(&name.unusual().0) {
                 return name;
             }
         }

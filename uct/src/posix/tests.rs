@@ -55,6 +55,7 @@ fn a_closed_interface_fails_its_senders() {
     let writer = open(&Source::empty());
     let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
     let (device, addr) = (reader.device_addr(), reader.iface_addr());
+    assert_eq!(ep.ensure_connected(), Ok(()));
     assert_eq!(ep.check(Default::default()), Ok(Sent::Done));
     drop(reader);
     assert_eq!(ep.check(Default::default()), Err(Refused::Failed(Error::PeerDead)));

@@ -255,7 +255,7 @@ fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
     let (create, eps) = connect_all()?;
     let start = Instant::now();
     for ep in &eps {
-        ep.am_short(0, MSG, &[]).map_err(|refused| format!("first message: {refused:?}"))?;
+        ep.am_short(0, MSG, &[]).map(drop).map_err(|refused| format!("first message: {refused:?}"))?;
     }
     let first = create + start.elapsed().as_secs_f64() / count as f64;
     let each = (rss()? - before) / count as f64;

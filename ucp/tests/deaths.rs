@@ -20,57 +20,26 @@ const LEN: usize = 20_000;
 /// More than any operation here takes.
 const ROUNDS: usize = 20_000;
 
-/// Every way in which two workers do something together, by the protocol that it takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
-    Eager,
-    EagerSync,
-    Medium,
-    MediumSync,
-    LongCts,
-    LongCtsSync,
-    LongRead,
-    RuntRead,
-    Am,
-    AmRendezvous,
-    Stream,
-    PutEager,
-    PutLongCts,
-    PutLongRead,
-    PutDirect,
-    GetShort,
-    GetLongCts,
-    GetDirect,
-    AtomicPost,
-    AtomicFetch,
-    AtomicCompare,
+/// Names each way once: the type, and the list of all.
+macro_rules! ways {
+    ($($way:ident)*) => {
+        /// Every way in which two workers do something together, by the protocol that it takes.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        enum How {
+            $($way),*
+        }
+
+        const ALL: &[How] = &[$(How::$way),*];
+    };
+}
+
+ways! {
+    Eager EagerSync Medium MediumSync LongCts LongCtsSync LongRead RuntRead
+    Am AmRendezvous Stream PutEager PutLongCts PutLongRead PutDirect
+    GetShort GetLongCts GetDirect AtomicPost AtomicFetch AtomicCompare
 }
 
 use How::*;
-
-const ALL: [How; 21] = [
-    Eager,
-    EagerSync,
-    Medium,
-    MediumSync,
-    LongCts,
-    LongCtsSync,
-    LongRead,
-    RuntRead,
-    Am,
-    AmRendezvous,
-    Stream,
-    PutEager,
-    PutLongCts,
-    PutLongRead,
-    PutDirect,
-    GetShort,
-    GetLongCts,
-    GetDirect,
-    AtomicPost,
-    AtomicFetch,
-    AtomicCompare,
-];
 
 impl How {
     fn settings(self) -> Source {
@@ -316,7 +285,7 @@ fn death(how: How, victim: usize, k: u64) -> Vec<Result<(), Error>> {
 /// Prints, for each protocol and survivor, after how many packets of all a death does no harm any more.
 #[test]
 fn the_peer_dies_after_each_packet() {
-    for how in ALL {
+    for &how in ALL {
         let total = deliveries(how);
         let mut first_well = [None; 2];
         for victim in [0, 1] {
@@ -346,7 +315,7 @@ fn the_peer_dies_after_each_packet() {
 /// By force: everything ends, at the one who closes, whatever the other does. With time: everything arrives.
 #[test]
 fn an_endpoint_is_closed_after_each_packet() {
-    for how in ALL {
+    for &how in ALL {
         for k in 0..=deliveries(how) {
             for force in [true, false] {
                 let mut rig = Rig::new(how, 1000);
@@ -387,7 +356,7 @@ fn an_endpoint_is_closed_after_each_packet() {
 /// A device with no memory region to spare, and one that refuses every registration: all goes by packets.
 #[test]
 fn without_memory_regions_everything_goes_by_packets() {
-    for how in ALL {
+    for &how in ALL {
         for refused in [false, true] {
             // Two for the interface, one for the memory that is offered.
             let rig = Rig::new(how, if refused { 1000 } else { 3 });

@@ -318,6 +318,23 @@ fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
 }
 
 #[test]
+fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let context = Context::configured(Source::empty()).unwrap();
+    let mut dice = Dice(3);
+    let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
+    let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let mut flush = ep.flush_within(std::time::Duration::from_millis(5));
+    let mut close = ep.close(Close::Flush(std::time::Duration::from_secs(600)));
+    common::spin(&[&a], &mut || flush.is_done());
+    assert_eq!(flush.wait(), Err(Error::TimedOut));
+    let mut recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
+    common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done() && close.is_done());
+    assert_eq!((send.wait().0, close.wait()), (Ok(()), Ok(())));
+}
+
+#[test]
 fn closing_takes_no_longer_than_allowed() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
     let context = Context::configured(Source::empty()).unwrap();

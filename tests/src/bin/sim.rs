@@ -30,7 +30,7 @@ struct Args {
     /// Print every event.
     #[arg(long, short)]
     verbose: bool,
-    /// Print how many seeds brought each packet type to a receiver; fail if one never came.
+    /// Print how many seeds brought each packet type to a receiver, and each fault; fail if one never came.
     #[arg(long)]
     coverage: bool,
     /// Print one JSON object at the end.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     report(&args, seeds.end - seeds.start, &sum, &failed, start.elapsed().as_secs_f64());
     let missing = sum.coverage.missing();
     if args.coverage && !missing.is_empty() {
-        eprintln!("sim: packet types that never came: {}", missing.join(", "));
+        eprintln!("sim: packet types and faults that never came: {}", missing.join(", "));
     }
     match failed.is_empty() && (missing.is_empty() || !args.coverage) {
         true => ExitCode::SUCCESS,
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 }
 
 fn add(sum: &mut Outcome, one: &Outcome) {
-    sum.coverage.add_run(&one.coverage);
+    sum.coverage.add_run(one);
     sum.digest = suites::pattern::mix(sum.digest ^ one.digest);
     sum.steps += one.steps;
     sum.messages += one.messages;
@@ -94,6 +94,11 @@ fn add(sum: &mut Outcome, one: &Outcome) {
     sum.nacked += one.nacked;
     sum.bereaved += one.bereaved;
     sum.died += one.died;
+    sum.severed += one.severed;
+    sum.forced += one.forced;
+    sum.timed_out += one.timed_out;
+    sum.not_ready += one.not_ready;
+    sum.told += one.told;
 }
 
 fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) {
@@ -133,8 +138,8 @@ fn report(args: &Args, seeds: u64, sum: &Outcome, failed: &[u64], seconds: f64) 
         sum.discarded
     );
     println!(
-        "  sent after a READ_NACK {}, workers died {}, operations ended by that {}",
-        sum.nacked, sum.died, sum.bereaved
+        "  sent after a READ_NACK {}, workers died {}, endpoints closed by force {}, pairs that lost each other {}, operations ended by that {}",
+        sum.nacked, sum.died, sum.forced, sum.severed, sum.bereaved
     );
     if args.coverage {
         print!("{}", sum.coverage);

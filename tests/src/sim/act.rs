@@ -6,6 +6,7 @@ use super::ledger::{End, Fate, Step, Want};
 use super::node::{Flushing, Receiving, Sending, Taken};
 use super::world::World;
 use crate::pattern::Pattern;
+use std::time::Duration;
 use ucp::select::{Kind, Sync};
 use ucp::{Close, EpParams, Match, SendParams, Worker};
 
@@ -17,7 +18,7 @@ const MASKS: [u64; 3] = [0, u64::MAX << USER_SHIFT, u64::MAX << SENDER_SHIFT];
 /// Shortest message or room that can be told by its first word, bytes.
 const WORD: usize = 8;
 /// More than any run takes: time is not what closes.
-const LONG: std::time::Duration = std::time::Duration::from_secs(1 << 30);
+const LONG: Duration = Duration::from_secs(1 << 30);
 /// Receives a worker has open at a time.
 const MAX_OPEN: usize = 24;
 
@@ -72,7 +73,8 @@ impl World {
                 self.settle_shore(n)
             }
             _ => {
-                let ns = self.dice.below(20_000);
+                let most = *self.dice.pick(&[20_000, 20_000, 200_000, 5_000_000]);
+                let ns = self.dice.below(most);
                 self.fabric.advance(ns);
                 Ok(())
             }
@@ -85,7 +87,7 @@ impl World {
             return Ok(true);
         }
         let ep = self.nodes[from].worker.connect(&self.nodes[to].address, EpParams::default());
-        if ep.is_err() && self.is_dead(to) {
+        if ep.is_err() && self.is_lost(from, to) {
             return Ok(false);
         }
         let ep = ep.map_err(|e| self.fail(format!("worker {from} cannot connect to {to}: {e}")))?;
@@ -358,13 +360,17 @@ impl World {
     fn flush(&mut self, n: usize) -> Result<(), Failed> {
         let to = self.dice.below(self.nodes.len() as u64) as usize;
         let one = self.nodes[n].eps[to].is_some() && self.dice.percent(70);
+        let limited = self.dice.percent(20);
+        let limit = Duration::from_nanos(self.dice.below(100_000));
         let (lent, cells) = self.covered(n, one.then_some(to));
         let node = &mut self.nodes[n];
         let (of, request) = match &node.eps[to] {
+            Some(ep) if one && limited => (Some(to), ep.flush_within(limit)),
             Some(ep) if one => (Some(to), ep.flush()),
+            _ if limited => (None, node.worker.flush_within(limit)),
             _ => (None, Worker::flush(&node.worker)),
         };
-        node.flushes.push(Flushing { of, lent, cells, request });
+        node.flushes.push(Flushing { of, limited, lent, cells, request });
         self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({of:?})", self.step));
         Ok(())
     }
@@ -372,7 +378,11 @@ impl World {
     /// Closes an endpoint, or just drops it; the next operation makes another.
     fn close(&mut self, n: usize) -> Result<(), Failed> {
         let to = self.any_worker();
-        let (closes, (lent, cells)) = (self.dice.percent(80), self.covered(n, Some(to)));
+        let (closes, force) = (self.dice.percent(80), self.dice.percent(self.knobs.force));
+        if closes && force && self.dice.percent(50) {
+            return self.give_up(n, to);
+        }
+        let (lent, cells) = self.covered(n, Some(to));
         let node = &mut self.nodes[n];
         let Some(ep) = node.eps[to].take() else {
             node.shore.uncover(lent);
@@ -380,8 +390,12 @@ impl World {
         };
         match closes {
             true => {
-                let request = ep.close(Close::Flush(LONG));
-                node.flushes.push(Flushing { of: Some(to), lent, cells, request });
+                let within = if force { Duration::from_nanos(self.dice.below(50_000)) } else { LONG };
+                if force {
+                    node.giving_up.insert(to);
+                }
+                let request = ep.close(Close::Flush(within));
+                node.flushes.push(Flushing { of: Some(to), limited: force, lent, cells, request });
             }
             false => node.shore.uncover(lent),
         }

@@ -121,7 +121,7 @@ impl World {
         match end {
             Ok(()) if got == want && !refused => Ok(()),
             Err(Error::Unsupported) if refused => Ok(()),
-            Err(_) if self.is_dead(to) => Ok(()),
+            _ if self.is_lost(n, to) => Ok(()),
             _ => Err(self.fail(format!(
                 "worker {n}: an atomic at {to} ended {end:?} with {got:x?}, not {want:x?} (refused {refused})"
             ))),

@@ -102,9 +102,9 @@ impl World {
                     // Of no bytes nothing is sent that could be refused.
                     let refuses = refuses && len > 0;
                     let right = match send.wait().0 {
-                        Ok(()) => !refuses || self.is_dead(other),
+                        Ok(()) => !refuses || self.is_lost(n, other),
                         Err(Error::Unsupported) => refuses,
-                        Err(_) => self.is_dead(other),
+                        Err(_) => self.is_lost(n, other),
                     };
                     if !right {
                         return Err(self.fail(format!("worker {n}: a stream to {other} failed")));
@@ -125,9 +125,13 @@ impl World {
     fn drawn(&mut self, from: usize, n: usize, request: RecvRequest<Box<[u8]>>) -> Result<(), Failed> {
         let (end, buf) = request.wait();
         let all = self.bytes_of((from, n));
-        let dead = self.is_dead(from);
+        let lost = self.is_lost(n, from);
         let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
         let at = brook.got;
+        self.trace.tell(
+            &[42, n as u64, from as u64, at as u64, u64::from(end.is_ok())],
+            format_args!("{}: {n} drew from {from} at {at}: {end:?}", self.step),
+        );
         match end {
             Ok(status) if status.len > 0 && at + status.len <= brook.sent => {
                 brook.got += status.len;
@@ -137,7 +141,7 @@ impl World {
                 Ok(())
             }
             Err(Error::Cancelled) => Ok(()),
-            Err(_) if dead => {
+            Err(_) if lost => {
                 brook.over = true;
                 Ok(())
             }
@@ -156,16 +160,16 @@ impl World {
             if self.is_dead(n) || !self.connect(n, from)? {
                 continue;
             }
-            let dead = self.is_dead(from);
+            let lost = self.is_lost(n, from);
             let Some(brook) = self.brooks.get_mut(&(from, n)) else { continue };
             let left = brook.sent - brook.got;
-            // Of the dead as much as there is.
-            if (left == 0 && !dead) || brook.over || brook.receiving.is_some() {
+            // Of who is lost as much as there is.
+            if (left == 0 && !lost) || brook.over || brook.receiving.is_some() {
                 continue;
             }
             let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
             let buf = vec![0; left.max(1)].into_boxed_slice();
-            brook.receiving = Some(if dead { ep.stream_recv(buf) } else { ep.stream_recv_full(buf) });
+            brook.receiving = Some(if lost { ep.stream_recv(buf) } else { ep.stream_recv_full(buf) });
             any = true;
         }
         Ok(any)
@@ -190,7 +194,8 @@ impl World {
             if self.is_dead(*from) || self.is_dead(*n) {
                 continue;
             }
-            let left = (brook.sent - brook.got, brook.sending.len(), brook.receiving.is_some());
+            let bytes = if self.is_lost(*from, *n) { 0 } else { brook.sent - brook.got };
+            let left = (bytes, brook.sending.len(), brook.receiving.is_some());
             if left != (0, 0, false) {
                 return Err(
                     self.fail(format!("stream from {from} to {n}: bytes, sends, receives left: {left:?}"))

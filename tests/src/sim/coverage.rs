@@ -1,21 +1,49 @@
-//! Which packet types seeds have brought to a receiver: so that a simulation that tests nothing is seen to.
+//! Which packet types seeds have brought to a receiver, and which faults have happened: so that a simulation that tests
+//! nothing is seen to.
 //! Filled by the world at the end of a run, added up and printed by the binary, asserted in CI.
 
+use super::Outcome;
 use std::fmt;
 use ucp::rdm::{Engine, RdmStats};
 use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
-/// Packets received, by type; and in how many runs there were any.
+/// Everything that goes wrong, or is taken back, in some seeds: its name, and how often it happened in a run.
+pub const FAULTS: [(&str, Happened); 16] = [
+    ("packet overtaken", |o| o.out_of_order),
+    ("send queue full", |o| o.full),
+    ("receiver not ready, handed back", |o| o.not_ready),
+    ("message before its receive", |o| o.unexpected),
+    ("message cut short", |o| o.truncated),
+    ("registration refused", |o| o.refused),
+    ("message that could not be read", |o| o.nacked),
+    ("receive cancelled", |o| o.cancelled),
+    ("send cancelled or refused", |o| o.withdrawn),
+    ("put or get cancelled", |o| o.called_off),
+    ("claimed message discarded", |o| o.discarded),
+    ("worker dies", |o| o.died),
+    ("endpoint closed by force", |o| o.forced),
+    ("flush or close out of time", |o| o.timed_out),
+    ("two that live lose each other", |o| o.severed),
+    ("other end says that it gave up", |o| o.told),
+];
+
+/// How often something happened in a run.
+pub type Happened = fn(&Outcome) -> u64;
+
+/// Packets received, by type, and faults; and in how many runs there were any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
     packets: [u64; 256],
     runs: [u32; 256],
+    faults: [u64; FAULTS.len()],
+    fault_runs: [u32; FAULTS.len()],
 }
 
 impl Default for Coverage {
     fn default() -> Self {
-        Coverage { packets: [0; 256], runs: [0; 256] }
+        let (faults, fault_runs) = ([0; FAULTS.len()], [0; FAULTS.len()]);
+        Coverage { packets: [0; 256], runs: [0; 256], faults, fault_runs }
     }
 }
 
@@ -27,8 +55,16 @@ impl Coverage {
         }
     }
 
-    /// Adds another run's.
-    pub fn add_run(&mut self, run: &Coverage) {
+    /// Adds what another run was.
+    pub fn add_run(&mut self, run: &Outcome) {
+        for (n, (_, happened)) in FAULTS.iter().enumerate() {
+            self.faults[n] += happened(run);
+            self.fault_runs[n] += u32::from(happened(run) > 0);
+        }
+        self.add_packets(&run.coverage);
+    }
+
+    fn add_packets(&mut self, run: &Coverage) {
         for ty in 0..256 {
             self.packets[ty] += run.packets[ty];
             self.runs[ty] += u32::from(run.packets[ty] > 0);
@@ -40,25 +76,32 @@ impl Coverage {
         self.packets[usize::from(ty.0)]
     }
 
-    /// Every type that may travel and that the engine handles, but PEER_ERROR: nobody here does what it answers.
+    /// Every type that may travel and that the engine handles.
     pub fn due() -> impl Iterator<Item = PktType> {
         let due = |ty: &PktType| row(*ty).travel == Travel::Yes && Engine::handles(*ty);
-        (0..=255).map(PktType).filter(due).filter(|ty| *ty != PktType::PEER_ERROR)
+        (0..=255).map(PktType).filter(due)
     }
 
-    /// Those of which no packet came.
+    /// Packet types of which none came, and faults that never happened.
     pub fn missing(&self) -> Vec<&'static str> {
-        Coverage::due().filter(|ty| self.packets(*ty) == 0).map(|ty| row(ty).name).collect()
+        let types = Coverage::due().filter(|ty| self.packets(*ty) == 0).map(|ty| row(ty).name);
+        let faults =
+            FAULTS.iter().zip(self.faults).filter(|(_, times)| *times == 0).map(|((name, _), _)| *name);
+        types.chain(faults).collect()
     }
 }
 
-/// A table: type, name, runs, packets.
+/// Two tables: type, name, runs, packets; fault, runs, times.
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:>4}  {:<20} {:>8} {:>12}", "type", "name", "seeds", "packets")?;
         for ty in Coverage::due() {
             let runs = self.runs[usize::from(ty.0)];
             writeln!(f, "  {:>4}  {:<20} {runs:>8} {:>12}", ty.0, row(ty).name, self.packets(ty))?;
+        }
+        writeln!(f, "  {:<33} {:>8} {:>12}", "fault", "seeds", "times")?;
+        for (n, (name, _)) in FAULTS.iter().enumerate() {
+            writeln!(f, "  {name:<33} {:>8} {:>12}", self.fault_runs[n], self.faults[n])?;
         }
         Ok(())
     }
@@ -75,11 +118,12 @@ mod tests {
         let mut run = Coverage::default();
         run.note(&stats);
         let mut sum = Coverage::default();
-        sum.add_run(&run);
-        sum.add_run(&Coverage::default());
+        sum.add_run(&Outcome { coverage: run, died: 2, ..Outcome::default() });
+        sum.add_run(&Outcome::default());
         let missing = sum.missing();
         assert!(!missing.contains(&"CTS") && missing.contains(&"CTSDATA"));
-        assert_eq!(missing.len() + 1, Coverage::due().count());
+        assert!(!missing.contains(&"worker dies") && missing.contains(&"message cut short"));
+        assert_eq!(missing.len() + 2, Coverage::due().count() + FAULTS.len());
         let line = sum.to_string();
         let line = line.lines().find(|line| line.contains("CTS ")).unwrap();
         assert_eq!(line.split_whitespace().collect::<Vec<_>>()[1..], ["CTS", "1", "3"]);

@@ -1,13 +1,24 @@
-//! A worker that dies in the middle of a job: its device does nothing any more, and nobody is told. What the others had to
-//! do with it must end, well or with an error that names it; what they have to do with each other must not be touched.
-//! Called by `act`; asked by everybody who looks at ends.
+//! Who is lost to whom: workers that die without a word, endpoints closed by force or after a time, devices that fail a
+//! request. What two have to do with each other must then end, well or with an error that says so; what they have to do
+//! with others must not be touched. Called by `act` and `settle`; asked by everybody who looks at ends.
+//!
+//! EFA RDM has no packet that says goodbye: who has closed by force tells only of what is half done. The program of the
+//! other side hears of it in some way of its own and closes too; here, when nothing else happens any more.
 
+use super::Failed;
 use super::node::Node;
 use super::world::World;
-use ucp::Error;
+use ucp::rdm::event::Event;
+use ucp::rdm::io::PeerId;
+use ucp::{Close, Error};
 
 /// Workers that must be left.
 const LEFT: usize = 2;
+
+/// Two workers, in any order.
+fn pair(a: usize, b: usize) -> (usize, usize) {
+    (a.min(b), a.max(b))
+}
 
 impl World {
     /// Whether a worker has died.
@@ -15,15 +26,37 @@ impl World {
         self.nodes[n].dead
     }
 
-    /// Whether an error of an operation of `n` says that a peer is lost, and that one has died.
+    /// Whether these two have nothing to expect of each other any more.
+    pub(super) fn is_lost(&self, a: usize, b: usize) -> bool {
+        self.is_dead(a) || self.is_dead(b) || self.severed.contains(&pair(a, b))
+    }
+
+    /// Whether a worker has lost anybody.
+    pub(super) fn has_losses(&self, n: usize) -> bool {
+        (0..self.nodes.len()).any(|other| self.is_lost(n, other))
+    }
+
+    /// Whether an error of an operation of `n` says that a peer is lost, and that one is.
     pub(super) fn is_bereaved(&self, n: usize, error: Error) -> bool {
         match error {
             Error::PeerGone(peer) | Error::Unreachable(peer) => {
-                // Who never sent a message has no name here but its number.
-                self.nodes[n].peers.get(&peer).map_or(self.outcome.died > 0, |who| self.is_dead(*who))
+                self.who(n, peer).is_some_and(|who| self.is_lost(n, who))
+            }
+            // These name nobody: what the other has given up, what was given up here, what the device has failed.
+            Error::Aborted(_) | Error::Cancelled | Error::Device(_) => {
+                self.severed.iter().any(|(a, b)| *a == n || *b == n)
             }
             _ => false,
         }
+    }
+
+    /// Which worker a peer of `n` is: as messages have shown, or by its address.
+    fn who(&self, n: usize, peer: PeerId) -> Option<usize> {
+        let by_address = || {
+            let addr = self.nodes[n].worker.peer_view(peer)?.addr;
+            (0..self.nodes.len()).find(|who| Node::gid(*who).0 == addr.gid)
+        };
+        self.nodes[n].peers.get(&peer).copied().or_else(by_address)
     }
 
     /// Any worker, dead ones included: nobody knows that they are.
@@ -49,13 +82,73 @@ impl World {
         self.outcome.died += 1;
         for n in self.living() {
             self.nodes[n].ledger.bereave(victim);
+            self.forget_reach(victim, n);
         }
-        self.forget_reach(victim);
     }
 
     /// Has workers ask whether their peers are alive, as they do now and then by the clock; `asking` keeps those that had
     /// no room for it.
     pub(super) fn look_after_each_other(&mut self, asking: &mut Vec<usize>) {
         asking.retain(|n| !self.nodes[*n].worker.check_peers());
+    }
+
+    /// Takes note of the peers that worker `n` has lost, before anybody looks at what has ended.
+    pub(super) fn note_losses(&mut self, n: usize) -> Result<(), Failed> {
+        while let Some(event) = self.nodes[n].worker.take_event() {
+            let Event::PeerFailed(peer, fault) = event else { continue };
+            let Some(who) = self.who(n, peer) else {
+                return Err(self.fail(format!("worker {n} has lost {peer:?}, whoever that is: {fault}")));
+            };
+            if self.is_lost(n, who) {
+                continue;
+            }
+            if !self.knobs.failing() && !self.nodes[n].giving_up.contains(&who) {
+                return Err(self.fail(format!("worker {n} has lost {who}, who is alive: {fault}")));
+            }
+            self.sever(n, who);
+        }
+        Ok(())
+    }
+
+    /// From now on two workers expect nothing of each other.
+    fn sever(&mut self, a: usize, b: usize) {
+        self.severed.insert(pair(a, b));
+        self.outcome.severed += 1;
+        self.trace.tell(&[51, a as u64, b as u64], format_args!("{}: {a} has lost {b}", self.step));
+        for (n, other) in [(a, b), (b, a)] {
+            self.nodes[n].ledger.bereave(other);
+            self.forget_reach(other, n);
+        }
+    }
+
+    /// Worker `n` closes its endpoint to `to` by force: all they have to do with each other ends there at once.
+    pub(super) fn give_up(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+        if self.nodes[n].eps[to].is_none() && !self.connect(n, to)? {
+            return Ok(());
+        }
+        self.nodes[n].giving_up.insert(to);
+        self.nodes[n].parted.insert(to);
+        let Some(ep) = self.nodes[n].eps[to].take() else { return Err(self.fail("just connected")) };
+        self.trace.tell(&[52, n as u64, to as u64], format_args!("{}: {n} gives {to} up", self.step));
+        let mut request = ep.close(Close::Force);
+        if !request.is_done() {
+            return Err(self.fail(format!("worker {n}: a close by force to {to} takes time")));
+        }
+        self.outcome.forced += 1;
+        self.note_losses(n)
+    }
+
+    /// Nothing moves: those that somebody has given up learn of it. Answers whether there were any.
+    pub(super) fn part_for_good(&mut self) -> Result<bool, Failed> {
+        let mut any = false;
+        for (a, b) in self.severed.clone() {
+            for (n, other) in [(a, b), (b, a)] {
+                if !self.is_dead(n) && self.nodes[n].parted.insert(other) {
+                    self.give_up(n, other)?;
+                    any = true;
+                }
+            }
+        }
+        Ok(any)
     }
 }

@@ -4,6 +4,7 @@
 use crate::dice::Dice;
 use crate::sizes::Sizes;
 use ucp::wire::Features;
+use uct::efa::dev::DevStatus;
 use uct::efa::dev::soft::{FaultPlan, Generation};
 
 /// Most workers of a job.
@@ -44,6 +45,8 @@ pub struct Knobs {
     pub refusal: f64,
     /// Longest RDMA operation, bytes.
     pub max_rdma: u32,
+    /// Percent of closes that are by force, or give little time.
+    pub force: u64,
     /// A worker dies in the middle of the job.
     pub death: bool,
     /// The network.
@@ -58,6 +61,8 @@ pub struct Knobs {
     pub spare: u32,
     /// Time between two tries at a receiver that is not ready, ns.
     pub rnr_interval: u64,
+    /// Tries of a device at a receiver that is not ready, beside the first; then the packet comes back.
+    pub rnr_retry: u8,
     /// `UCX_RNDV_THRESH`, if set.
     pub rndv: Option<usize>,
     /// `UCX_MIN_READ`, if set.
@@ -109,6 +114,11 @@ pub struct Knobs {
 }
 
 impl Knobs {
+    /// Whether devices fail requests, so that anybody may lose anybody.
+    pub fn failing(&self) -> bool {
+        self.faults.fail > 0.0
+    }
+
     /// Those of a seed.
     pub fn draw(dice: &mut Dice, limits: Limits) -> Knobs {
         let workers = match limits.workers {
@@ -136,11 +146,13 @@ impl Knobs {
             max_rdma: *dice.pick(&[1 << 30, 1 << 30, 9000, 1000]),
             death: workers > 2 && dice.percent(25),
             faults: faults(dice),
+            force: *dice.pick(&[0, 0, 0, 5, 30]),
             mtu,
             tx: depth(dice),
             rx: depth(dice),
             spare: *dice.pick(&[0, 0, 1, 8, 128]),
             rnr_interval: dice.range(1_000, 50_000),
+            rnr_retry: *dice.pick(&[0, 1, 3, 3, 7]),
             rndv,
             min_read,
             min_read_write: *dice.pick(&[None, Some(0), Some(3000)]),
@@ -197,6 +209,8 @@ fn faults(dice: &mut Dice) -> FaultPlan {
         delay: *dice.pick(&[0, 0, 500, 5_000]),
         jitter: *dice.pick(&[0, 100, 3_000]),
         rnr: *dice.pick(&[0.0, 0.0, 0.02, 0.3]),
+        fail: *dice.pick(&[0.0, 0.0, 0.0, 0.0, 0.0005]),
+        fail_status: *dice.pick(&[DevStatus::Unresponsive, DevStatus::Unreachable]),
         ..FaultPlan::NONE
     }
 }

@@ -124,7 +124,7 @@ impl World {
                 Err(Error::Truncated { len, room }) => len as usize == letter.len && room == bytes.len(),
                 Err(_) => false,
             };
-            let excused = end.is_err() && self.is_dead(letter.from);
+            let excused = end.is_err() && self.is_lost(n, letter.from);
             if !whole && !excused {
                 return Err(
                     self.fail(format!("worker {n}: body of letter {number} {letter:?} ended {end:?}"))
@@ -141,12 +141,12 @@ impl World {
         let letter = self.letters[number];
         let refuses = self.nodes[letter.to].withholds_classes();
         match end {
-            Ok(()) if !refuses || self.is_dead(letter.to) => Ok(()),
+            Ok(()) if !refuses || self.is_lost(n, letter.to) => Ok(()),
             Err(Error::Unsupported) if refuses && letter.state == State::Sent => {
                 self.letters[number].state = State::Refused;
                 Ok(())
             }
-            Err(_) if self.is_dead(letter.to) => Ok(()),
+            Err(_) if self.is_lost(n, letter.to) => Ok(()),
             _ => Err(self.fail(format!("worker {n}: letter {number} {letter:?} ended {end:?}"))),
         }
     }
@@ -205,7 +205,7 @@ impl World {
     /// Nothing is under way, and every letter has come, or was refused, or had to do with a dead worker.
     pub(super) fn look_at_letters(&self) -> Result<(), Failed> {
         for (number, letter) in self.letters.iter().enumerate() {
-            let lost = letter.state == State::Sent && !self.is_dead(letter.from) && !self.is_dead(letter.to);
+            let lost = letter.state == State::Sent && !self.is_lost(letter.from, letter.to);
             if lost {
                 return Err(self.fail(format!("letter {number} {letter:?} never came")));
             }

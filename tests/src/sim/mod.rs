@@ -20,7 +20,7 @@ mod settle;
 pub mod trace;
 mod world;
 
-pub use coverage::Coverage;
+pub use coverage::{Coverage, FAULTS};
 pub use knobs::{Knobs, Limits};
 pub use trace::{Trace, Voice};
 
@@ -67,6 +67,20 @@ pub struct Outcome {
     pub bereaved: u64,
     /// Workers that died.
     pub died: u64,
+    /// Pairs of workers that lost each other, dead ones not counted.
+    pub severed: u64,
+    /// Endpoints closed by force.
+    pub forced: u64,
+    /// Flushes and closes that took longer than they were given.
+    pub timed_out: u64,
+    /// Packets and writes that found no receive, as often as a device tried.
+    pub not_ready: u64,
+    /// Registrations refused.
+    pub refused: u64,
+    /// PEER_ERROR packets understood.
+    pub told: u64,
+    /// Puts and gets cancelled before they began.
+    pub called_off: u64,
     /// Packets received, by type.
     pub coverage: Coverage,
     /// Virtual time, ns.

@@ -5,7 +5,7 @@ use super::Knobs;
 use super::ledger::{Ledger, Step};
 use super::letters::Letters;
 use super::rma::{Lent, Shore};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
 use ucp::select::{Row, Thresholds};
 use ucp::wire::Features;
@@ -37,6 +37,8 @@ pub struct Sending {
 pub struct Flushing {
     /// Whom it is for; everybody, if nobody.
     pub of: Option<usize>,
+    /// It may end without having waited for all.
+    pub limited: bool,
     /// Reads without request that it ends.
     pub lent: Vec<Lent>,
     /// Writes that it stands for, by target and cell.
@@ -91,6 +93,10 @@ pub struct Node {
     pub peers: BTreeMap<PeerId, usize>,
     /// What it was sent and asked for.
     pub ledger: Ledger,
+    /// Whom it closes its endpoint to, by force or soon.
+    pub giving_up: BTreeSet<usize>,
+    /// Those to whom it has.
+    pub parted: BTreeSet<usize>,
     /// It was killed.
     pub dead: bool,
     /// Features it does not announce.
@@ -120,12 +126,11 @@ impl Node {
             tx_queue_len: knobs.tx,
             rx_queue_len: knobs.rx,
             rx_spare: knobs.spare,
-            ..Config::default()
+            rnr_retry: knobs.rnr_retry,
         };
         let connid = Some(0x1000 + n as u32);
         let params = Params { config, connid, events: Channel::Without };
         let iface = Iface::open(fabric.open(iid(n), profile)?, &params)?;
-        // Real time must not show in a run.
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
             // Nor where the allocator has put a buffer.
@@ -146,7 +151,9 @@ impl Node {
             source.set("UCX_RUNT_SIZE", &knobs.runt.to_string());
             source.set("UCX_READ_SEGMENT", &knobs.segment.to_string());
         }
-        let worker = Context::configured(source)?.worker_on(vec![iface.into()])?;
+        let context = Context::configured(source)?;
+        let (lanes, time) = (vec![iface.into()], Box::new(fabric.clone()));
+        let worker = context.worker_simulated(lanes, time, 1 + n as u32)?;
         Ok(Node {
             sends: Vec::new(),
             recvs: Vec::new(),
@@ -157,6 +164,8 @@ impl Node {
             eps: (0..workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
             ledger: Ledger::default(),
+            giving_up: BTreeSet::new(),
+            parted: BTreeSet::new(),
             dead: false,
             withheld: habit.withheld,
             seq: 0,

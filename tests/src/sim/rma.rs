@@ -254,8 +254,11 @@ impl World {
         Pattern::new(self.seed, to as u64, cell as u64).fill(&mut bytes);
         let place = WRITTEN + cell * CELL;
         let remote = self.nodes[to].shore.addr() + place as u64;
+        let lost = self.is_lost(n, to);
         let shore = &mut self.nodes[to].shore;
         shore.model[place..place + len].copy_from_slice(&bytes);
+        // Who has been given up may not know it yet.
+        shore.unknown.extend(lost.then_some(place..place + len));
         shore.cells.push(Cell { by: n, len, cq_data, refused, fate: Fate::Going });
         let cuts = (self.cut(len), self.cut(len));
         let node = &mut self.nodes[n];
@@ -266,7 +269,7 @@ impl World {
             let begun = unsafe { ep.put_nbi(bytes.as_ptr(), len, remote, rkey) };
             node.shore.kept.push(bytes);
             return match begun {
-                Err(_) if self.is_dead(to) => Ok(()),
+                Err(_) if self.is_lost(n, to) => Ok(()),
                 Err(e) => Err(self.fail(format!("worker {n}: a put without request to {to}: {e:?}"))),
                 Ok(()) => {
                     self.nodes[to].shore.cells[cell].fate = Fate::Done;
@@ -313,7 +316,7 @@ impl World {
                 let begun = unsafe { ep.get_nbi(bytes.as_mut_ptr(), len, remote, rkey) };
                 node.shore.lent.push(Lent { to, at, bytes });
                 match begun {
-                    Err(e) if !self.is_dead(to) => {
+                    Err(e) if !self.is_lost(n, to) => {
                         Err(self.fail(format!("worker {n}: a get without request from {to}: {e:?}")))
                     }
                     _ => Ok(()),
@@ -348,7 +351,7 @@ impl World {
         let node = &mut self.nodes[n];
         let (Some(ep), Some(keys)) = (&node.eps[to], &node.shore.keys[to]) else { return Ok(()) };
         match ep.atomic_post(AtomicOp::Sum, value, remote, &keys[0]) {
-            Err(e) if !self.is_dead(to) => Err(self.fail(format!("worker {n}: adding at {to}: {e}"))),
+            Err(e) if !self.is_lost(n, to) => Err(self.fail(format!("worker {n}: adding at {to}: {e}"))),
             _ => Ok(()),
         }
     }
@@ -373,6 +376,7 @@ impl World {
             *cancelled |= request.cancel();
             granted |= *cancelled;
         }
+        self.outcome.called_off += u64::from(granted);
         self.trace.tell(
             &[14, n as u64, u64::from(granted)],
             format_args!("{}: {n} cancels a put and a get: {granted}", self.step),
@@ -405,8 +409,8 @@ impl World {
         }
         for (to, ticket) in tickets {
             match ticket.wait() {
-                Ok(old) if !self.is_dead(to) => self.nodes[n].shore.drawn.push(old),
-                Err(e) if !self.is_dead(to) => {
+                Ok(old) if !self.is_lost(n, to) => self.nodes[n].shore.drawn.push(old),
+                Err(e) if !self.is_lost(n, to) => {
                     return Err(self.fail(format!("worker {n}: a ticket ended {e:?}")));
                 }
                 _ => {}
@@ -428,14 +432,14 @@ impl World {
         cancelled: bool,
         end: Result<(), Error>,
     ) -> Result<(), Failed> {
-        let dead = self.is_dead(to);
+        let lost = self.is_lost(n, to);
         let what = &mut self.nodes[to].shore.cells[cell];
         let (refused, len) = (what.refused, what.len);
         what.fate = match end {
             Ok(()) if !cancelled && refused != Refused::Yes => Fate::Done,
             Err(Error::Cancelled) if cancelled => Fate::Off,
             Err(Error::Unsupported) if refused != Refused::No => Fate::Off,
-            Err(_) if dead => Fate::Off,
+            Err(_) if lost => Fate::Off,
             _ => {
                 let what = *what;
                 return Err(self.fail(format!("worker {n}: put {cell} of {to} {what:?} ended {end:?}")));
@@ -468,7 +472,7 @@ impl World {
                 if right { Ok(()) } else { Err(self.fail(wrong)) }
             }
             Err(Error::Cancelled) if cancelled => Ok(()),
-            Err(_) if self.is_dead(to) => Ok(()),
+            Err(_) if self.is_lost(n, to) => Ok(()),
             _ => Err(self.fail(format!("worker {n}: a get of {} from {to} ended {end:?}", bytes.len()))),
         }
     }
@@ -492,7 +496,7 @@ impl World {
         lent: &[Lent],
         cells: &[(usize, usize)],
     ) -> Result<(), Failed> {
-        for Lent { to, at, bytes } in lent.iter().filter(|lent| !self.is_dead(lent.to)) {
+        for Lent { to, at, bytes } in lent.iter().filter(|lent| !self.is_lost(n, lent.to)) {
             if self.nodes[*to].shore.model[*at..*at + bytes.len()] != bytes[..] {
                 return Err(self.fail(format!("worker {n}: flushed, but what was read from {to} is wrong")));
             }
@@ -501,7 +505,7 @@ impl World {
             let node = &self.nodes[*to];
             let what = node.shore.cells[*cell];
             // Ends of withdrawn puts may not have been looked at, and a target without acknowledgements gives none.
-            if node.dead || node.withholds_dc() || what.fate != Fate::Done {
+            if self.is_lost(n, *to) || node.withholds_dc() || what.fate != Fate::Done {
                 continue;
             }
             let place = WRITTEN + cell * CELL;
@@ -514,19 +518,17 @@ impl World {
         Ok(())
     }
 
-    /// What worker `n` was doing to others when it died is done, or not, or in part.
-    pub(super) fn forget_reach(&mut self, n: usize) {
-        for to in 0..self.nodes.len() {
-            let slot = SLOTS + n * SLOT;
-            let shore = &mut self.nodes[to].shore;
-            shore.unsure = true;
-            shore.unknown.push(slot..slot + SLOT);
-            for (at, cell) in shore.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == n) {
-                let place = WRITTEN + at * CELL;
-                shore.unknown.push(place..place + cell.len);
-                cell.cq_data = None;
-                cell.fate = Fate::Off;
-            }
+    /// What `by` was doing to worker `to` when they lost each other is done, or not, or in part.
+    pub(super) fn forget_reach(&mut self, by: usize, to: usize) {
+        let slot = SLOTS + by * SLOT;
+        let shore = &mut self.nodes[to].shore;
+        shore.unsure = true;
+        shore.unknown.push(slot..slot + SLOT);
+        for (at, cell) in shore.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
+            let place = WRITTEN + at * CELL;
+            shore.unknown.push(place..place + cell.len);
+            cell.cq_data = None;
+            cell.fate = Fate::Off;
         }
     }
 
@@ -554,7 +556,7 @@ impl World {
                 // Who never sent a message has no name here but its number.
                 let who = |from| self.nodes[n].peers.get(from).copied().unwrap_or(cell.by);
                 let told = shore.told.get(&data).map(|(from, len)| (who(from), *len));
-                if told != due && !(cell.fate == Fate::Off && self.is_dead(cell.by)) {
+                if told != due && !self.is_lost(n, cell.by) {
                     return Err(self.fail(format!("worker {n} was told {told:?} of {cell:?}")));
                 }
             }
@@ -563,7 +565,7 @@ impl World {
     }
 
     fn look_at_tickets(&mut self) -> Result<(), Failed> {
-        if self.nodes.iter().any(|node| node.dead) {
+        if (0..self.nodes.len()).any(|n| self.has_losses(n)) {
             return Ok(());
         }
         let mut drawn: Vec<u64> = self.nodes.iter().flat_map(|node| node.shore.drawn.clone()).collect();

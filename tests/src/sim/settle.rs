@@ -23,6 +23,7 @@ impl World {
                 format_args!("{}: {n} progresses: {events} events, {} ns", self.step, self.fabric.now()),
             );
         }
+        self.note_losses(n)?;
         self.settle_recvs(n)?;
         self.settle_sends(n)?;
         self.settle_flushes(n)?;
@@ -36,7 +37,7 @@ impl World {
     pub(super) fn know(&mut self, n: usize, peer: PeerId, who: usize) -> Result<(), Failed> {
         let known = *self.nodes[n].peers.entry(peer).or_insert(who);
         let twice = self.nodes[n].peers.values().filter(|w| **w == who).count() > 1;
-        match known == who && !twice {
+        match known == who && !twice || self.is_lost(n, who) {
             true => Ok(()),
             false => {
                 Err(self
@@ -46,6 +47,7 @@ impl World {
     }
 
     pub(super) fn settle_sends(&mut self, n: usize) -> Result<(), Failed> {
+        self.note_losses(n)?;
         let mut at = 0;
         while at < self.nodes[n].sends.len() {
             if !self.nodes[n].sends[at].request.is_done() {
@@ -62,8 +64,8 @@ impl World {
                 format_args!("{}: {n}'s send of message {msg} of {to} ended: {end:?}", self.step),
             );
             match end {
-                Ok(()) if !cancelled && (!refuses || reads || self.is_dead(to)) => {}
-                Err(error) if self.is_dead(to) && self.is_bereaved(n, error) => self.outcome.bereaved += 1,
+                Ok(()) if !cancelled && (!refuses || reads || self.is_lost(n, to)) => {}
+                Err(error) if self.is_lost(n, to) && self.is_bereaved(n, error) => self.outcome.bereaved += 1,
                 Err(Error::Unsupported | Error::Cancelled)
                     if refuses && end != Err(Error::Cancelled) || cancelled =>
                 {
@@ -79,7 +81,7 @@ impl World {
                     );
                 }
             }
-            if sync && end.is_ok() && !self.is_dead(to) {
+            if sync && end.is_ok() && !self.is_lost(n, to) {
                 self.settle_recvs(to)?;
                 if !matches!(self.nodes[to].ledger.msg(msg).fate, Fate::Taken(_)) {
                     return Err(self.fail(format!(
@@ -92,6 +94,7 @@ impl World {
     }
 
     pub(super) fn settle_recvs(&mut self, n: usize) -> Result<(), Failed> {
+        self.note_losses(n)?;
         let mut at = 0;
         while at < self.nodes[n].recvs.len() {
             if !self.nodes[n].recvs[at].request.is_done() {
@@ -112,7 +115,7 @@ impl World {
                 }
                 // Of a message that was claimed and then lost, nothing is left to receive.
                 (Err(error), None)
-                    if self.is_bereaved(n, error) || error == Error::NoMessage && self.outcome.died > 0 =>
+                    if self.is_bereaved(n, error) || error == Error::NoMessage && self.has_losses(n) =>
                 {
                     let bereaved = self.nodes[n].ledger.bereaved(rec);
                     bereaved.map_err(|e| self.broken(n, e))?;
@@ -200,11 +203,16 @@ impl World {
                 at += 1;
                 continue;
             }
-            let Flushing { of, lent, cells, request } = self.nodes[n].flushes.remove(at);
+            let Flushing { of, limited, lent, cells, request } = self.nodes[n].flushes.remove(at);
             match request.wait() {
                 Ok(()) => self.check_covered(n, &lent, &cells)?,
-                Err(_) if of.map_or(self.outcome.died > 0, |of| self.is_dead(of)) => {
+                Err(Error::TimedOut) if limited => {
+                    self.outcome.timed_out += 1;
+                    self.nodes[n].shore.uncover(lent);
+                }
+                Err(_) if of.map_or(self.has_losses(n), |of| self.is_lost(n, of)) => {
                     self.outcome.bereaved += 1;
+                    self.nodes[n].shore.uncover(lent);
                 }
                 Err(e) => return Err(self.fail(format!("worker {n}: flush of {of:?} ended {e:?}"))),
             }

@@ -8,7 +8,8 @@ use super::letters::Letter;
 use super::node::Node;
 use super::{Failed, Outcome, Trace, Voice};
 use crate::dice::Dice;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use ucp::rdm::Census;
 use uct::efa::dev::soft::Fabric;
 
@@ -16,6 +17,8 @@ use uct::efa::dev::soft::Fabric;
 const STEPS_PER_MESSAGE: u64 = 40;
 /// Receives that active messages keep posted.
 const IDLE_REQUESTS: usize = 32;
+/// Longer than any back-off.
+const SOON: Duration = Duration::from_secs(10);
 /// Rounds of progress within which a world comes to rest, or it never does.
 const ROUNDS_TO_REST: u64 = 200_000;
 
@@ -36,6 +39,8 @@ pub struct World {
     pub(super) cq_data: BTreeMap<(usize, u64), u64>,
     pub(super) letters: Vec<Letter>,
     pub(super) brooks: Brooks,
+    /// Pairs that expect nothing of each other any more.
+    pub(super) severed: BTreeSet<(usize, usize)>,
     /// The step from which on a worker dies.
     pub(super) dies_at: Step,
     /// Memory regions when nothing was under way yet.
@@ -63,6 +68,7 @@ impl World {
             cq_data: BTreeMap::new(),
             letters: Vec::new(),
             brooks: Brooks::new(),
+            severed: BTreeSet::new(),
             regions: 0,
             knobs,
         };
@@ -121,10 +127,10 @@ impl World {
             for n in 0..living.len() {
                 events += self.progress(living[(first + n) % living.len()])?;
             }
-            let due = events == 0 && self.fabric.step();
+            let due = events == 0 && (self.fabric.step() || self.wait_for_a_timer());
             quiet = if events > 0 || due { 0 } else { quiet + 1 };
             if quiet == 3 {
-                if asking.is_empty() {
+                if asking.is_empty() && !self.part_for_good()? {
                     return Ok(());
                 }
                 self.look_after_each_other(&mut asking);
@@ -132,6 +138,16 @@ impl World {
             }
         }
         Err(self.fail("does not come to rest"))
+    }
+
+    /// Nothing moves: time passes until somebody wants to try again. Closes that are to wait for long do not count.
+    fn wait_for_a_timer(&mut self) -> bool {
+        let timers = self.living().into_iter().filter_map(|n| self.nodes[n].worker.next_timer());
+        let next = timers.filter(|timer| *timer < SOON).min();
+        if let Some(timer) = next {
+            self.fabric.advance((timer.as_nanos() as u64).max(1));
+        }
+        next.is_some()
     }
 
     /// At rest: cancels the receives that no message fits, and receives every message that is left.
@@ -180,6 +196,8 @@ impl World {
             self.outcome.out_of_order += rare.out_of_order;
             self.outcome.full += rare.full;
             self.outcome.nacked += rare.nacks_received;
+            self.outcome.not_ready += rare.not_ready;
+            self.outcome.told += rare.errors_received;
         }
         for node in &self.nodes {
             self.outcome.coverage.note(&node.worker.stats());
@@ -191,6 +209,7 @@ impl World {
             let regions = (self.regions, self.fabric.regions());
             return Err(self.fail(format!("memory regions before and after: {regions:?}")));
         }
+        self.outcome.refused = self.fabric.refused();
         self.outcome.workers = self.nodes.len() as u64;
         self.outcome.steps = self.step;
         self.outcome.virtual_ns = self.fabric.now();
@@ -223,18 +242,17 @@ impl World {
             return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));
         }
         let rare = node.worker.stats().rare;
-        let bereaved = rare.peers_failed + rare.peer_failed;
+        // What is given up at one end may still be on its way from the other.
+        let bereaved = rare.peers_failed + rare.peer_failed + rare.bad_id + rare.duplicate;
         let bad = rare.malformed
             + rare.unsupported
             + rare.unknown_sender
             + rare.no_path
-            + rare.duplicate
             + rare.bad_segment
-            + rare.bad_id
             + rare.bad_window
             + rare.bad_access
             + rare.no_room;
-        match bad + bereaved * u64::from(self.outcome.died == 0) {
+        match bad + bereaved * u64::from(!self.has_losses(n)) {
             0 => Ok(()),
             _ => Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}"))),
         }

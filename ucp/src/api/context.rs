@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ucs::config::{Source, Table as _, TableDesc};
 use ucs::sys::fd::Epoll;
+use ucs::time::Clock;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::base::rcache::Limits;
 
@@ -20,6 +21,7 @@ use super::config::{Config, choose, choose_beside};
 use super::core::Core;
 use super::report::Dump;
 use super::tables::Selection;
+use super::time::Time;
 
 /// What workers have in common: configuration, transports and devices.
 ///
@@ -89,7 +91,23 @@ impl Context {
 
     /// A worker on interfaces opened by the caller: a simulation's, or a chosen device's. Their active message ids
     /// all belong to the worker.
-    pub fn worker_on(&self, mut ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
+    pub fn worker_on(&self, ifaces: Vec<Iface>) -> Result<Worker, OpenError> {
+        self.worker_by(ifaces, Time::System, nonce())
+    }
+
+    /// As [`Context::worker_on`], in a time of its own: `clock` says when deadlines are over and waits have ended, `seed` all
+    /// that would be drawn at random. The same calls are then the same run. [`Worker::wait`] sleeps in real time all the
+    /// same; simulations go by [`Worker::next_timer`].
+    pub fn worker_simulated(
+        &self,
+        ifaces: Vec<Iface>,
+        clock: Box<dyn Clock>,
+        seed: u32,
+    ) -> Result<Worker, OpenError> {
+        self.worker_by(ifaces, Time::Given(clock), seed)
+    }
+
+    fn worker_by(&self, mut ifaces: Vec<Iface>, time: Time, nonce: u32) -> Result<Worker, OpenError> {
         // What is fast and often used is polled first.
         ifaces.sort_by_key(|iface| match iface.attr().kind {
             DevKind::Shm => 0,
@@ -112,7 +130,7 @@ impl Context {
             runt_size: self.config.runt_size,
         };
         let mut engine = Engine::new(EngineConfig {
-            nonce: nonce(),
+            nonce,
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
@@ -127,7 +145,7 @@ impl Context {
             ..EngineConfig::default()
         });
         let mut lanes = Vec::with_capacity(ifaces.len());
-        for iface in ifaces {
+        for (at, iface) in ifaces.into_iter().enumerate() {
             let need = Caps::AM_BCOPY | Caps::AM_SOURCE | Caps::CONNECT_TO_IFACE;
             if !iface.attr().has(need) {
                 let attr = iface.attr();
@@ -137,7 +155,7 @@ impl Context {
                     attr.tl
                 )));
             }
-            let (form, raw) = Lane::identity(&iface, nonce())?;
+            let (form, raw) = Lane::identity(&iface, another(nonce, at))?;
             let wire = engine.add_wire(RawAddr::from_bytes(&raw));
             // Memory that both sides map makes senders wait when it is full and loses nothing.
             if iface.attr().kind != DevKind::Net {
@@ -167,7 +185,7 @@ impl Context {
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
         let regs = Regs::new(self.config.rcache, kept);
-        let core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump));
+        let core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
 }
@@ -195,6 +213,11 @@ fn event_set(lanes: &[Lane]) -> Option<Epoll> {
         all.add(lane.iface.event_fd().ok()?, at as u64).ok()?;
     }
     Some(all)
+}
+
+/// Other 31 bits for each lane.
+fn another(nonce: u32, at: usize) -> u32 {
+    (nonce ^ (at as u32 + 1).wrapping_mul(0x9e37_79b9)) >> 1
 }
 
 /// 31 random bits: tells two lives of one interface id apart. No secret.

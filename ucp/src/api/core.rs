@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use ucs::coll::slots::SlotId;
-use ucs::time::{Clock, Monotonic, Nanos};
+use ucs::time::{Clock, Nanos};
 use uct::api::{Ep as _, Iface as _};
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, source};
@@ -26,6 +26,7 @@ use super::report::{Dump, Report};
 use super::request::{Act, Ended, Requests, Role};
 use super::stream::{OF_STREAM, Streams};
 use super::tables::Selection;
+use super::time::Time;
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -62,6 +63,7 @@ pub(crate) struct Core {
     /// Protocols by size, as made so far.
     pub selection: Selection,
     dump: Option<Dump>,
+    time: Time,
     now: Nanos,
     calls: u32,
 }
@@ -80,9 +82,9 @@ impl Core {
         (lanes, regs): (Vec<Lane>, Regs),
         batch: usize,
         keepalive: Duration,
-        (selection, dump): (Selection, Option<Dump>),
+        (selection, dump, time): (Selection, Option<Dump>, Time),
     ) -> Self {
-        let now = Monotonic.now();
+        let now = time.now();
         Core {
             engine,
             paths: Paths::default(),
@@ -100,6 +102,7 @@ impl Core {
             written: RemoteWrites::default(),
             selection,
             dump,
+            time,
             now,
             calls: 0,
         }
@@ -138,7 +141,7 @@ impl Core {
     /// The same, when something waits or it is time to look at the clock.
     #[inline(never)]
     fn poll_all(&mut self, ams: &Ams) -> usize {
-        let now = self.time();
+        let now = self.roughly_now();
         if self.engine.is_over_limit() && self.may_rest() {
             return 0;
         }
@@ -193,9 +196,9 @@ impl Core {
 
     /// The time, to within some progress calls: exact only while the engine waits for a deadline.
     #[inline]
-    fn time(&mut self) -> Nanos {
+    fn roughly_now(&mut self) -> Nanos {
         if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.needs_time() {
-            self.now = Monotonic.now();
+            self.now = self.time.now();
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
                 dump.write(&Report::of(self));
             }
@@ -212,6 +215,11 @@ impl Core {
         let engine = &self.engine;
         let quiet = !engine.has_outs() && !engine.has_unexpected(Kind::Am) && !engine.is_over_limit();
         quiet && self.streams.is_idle() && self.flushes.is_empty()
+    }
+
+    /// The time, exactly.
+    pub(crate) fn now(&self) -> Nanos {
+        self.time.now()
     }
 
     /// Somebody slept: the next progress reads the clock.

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use ucs::time::{Clock, Monotonic, Nanos};
+use ucs::time::Nanos;
 use uct::api::Iface as _;
 
 use crate::lane::{LaneIdx, Reach, routes};
-use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::io::PeerId;
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, explain};
 
 use super::buf::Held;
 use super::core::{Ask, Core};
+use super::flush::Late;
 use super::op::{FlushRequest, SendRequest};
 use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
@@ -106,11 +107,6 @@ impl EpState {
             self.refusal.set(Some(error));
         }
         first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
-    }
-
-    /// Whether the user has closed it.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.refusal.get() == Some(Error::Closed)
     }
 
     /// Why the peer is lost, if it is.
@@ -430,17 +426,18 @@ impl Ep {
 
     /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks.
     pub fn flush(&self) -> FlushRequest {
-        self.flush_until(Nanos::NEVER)
+        self.flush_until(Nanos::NEVER, Late::GoOn)
     }
 
     /// The same, but ends within the time given, whatever the peer does: [`Error::TimedOut`] says that not everything has
     /// arrived yet. It is still on its way.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
-        self.flush_until(Monotonic.now() + limit)
+        let now = self.worker.core().now();
+        self.flush_until(now + limit, Late::GoOn)
     }
 
-    fn flush_until(&self, deadline: Nanos) -> FlushRequest {
-        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline);
+    fn flush_until(&self, deadline: Nanos, late: Late) -> FlushRequest {
+        let started = self.worker.core().start_flush(Some(self.state.clone()), deadline, late);
         match started {
             Ok(id) => FlushRequest::running(self.worker.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),
@@ -452,7 +449,8 @@ impl Ep {
     pub fn close(self, how: Close) -> FlushRequest {
         match how {
             Close::Flush(within) if self.state.failure().is_none() => {
-                let request = self.flush_until(Monotonic.now() + within);
+                let now = self.worker.core().now();
+                let request = self.flush_until(now + within, Late::GiveUp);
                 self.state.refusal.set(Some(Error::Closed));
                 request
             }
@@ -470,7 +468,6 @@ impl super::core::Core {
     /// Ends the unfinished operations to a peer with an error.
     pub(crate) fn give_up(&mut self, peer: PeerId) {
         let (engine, mut wire, _) = self.split();
-        engine.give_up_all(&mut wire, peer);
-        engine.on_peer_fault(&mut wire, peer, Fault::Gone);
+        engine.cut_off(&mut wire, peer);
     }
 }

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use ucs::coll::slots::SlotId;
-use ucs::time::{Clock, Monotonic, Nanos};
+use ucs::time::Nanos;
 use uct::api::{Ep as _, Iface as _, Outcome, Refused, Sent};
 
 use crate::lane::{comp_of_flush, fault_of};
@@ -22,7 +22,17 @@ pub(crate) struct Flush {
     of: Of,
     stage: Stage,
     deadline: Nanos,
+    late: Late,
     result: Result<(), Error>,
+}
+
+/// What follows when the time is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// Nothing: what was sent is still on its way.
+    GoOn,
+    /// The endpoint was to be closed: what it has under way ends.
+    GiveUp,
 }
 
 enum Of {
@@ -62,14 +72,19 @@ impl Flush {
 
 impl Core {
     /// Starts a flush of one endpoint, or of all. With a deadline it ends by then, well or not.
-    pub(crate) fn start_flush(&mut self, of: Option<Rc<EpState>>, deadline: Nanos) -> Result<SlotId, Error> {
+    pub(crate) fn start_flush(
+        &mut self,
+        of: Option<Rc<EpState>>,
+        deadline: Nanos,
+        late: Late,
+    ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         let id = self.reqs.start(Role::Flush, None);
         let peer = of.as_ref().map(|ep| ep.peer);
         let (engine, mut wire, _) = self.split();
         engine.acknowledge(&mut wire, peer);
         let of = of.map_or(Of::Worker, Of::Ep);
-        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, result: Ok(()) });
+        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result: Ok(()) });
         Ok(id)
     }
 
@@ -88,7 +103,7 @@ impl Core {
         for flush in &mut flushes {
             self.advance(flush);
             if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut)) = (&flush.of, &flush.stage, flush.result)
-                && ep.is_closed()
+                && flush.late == Late::GiveUp
             {
                 self.give_up(ep.peer);
             }
@@ -124,7 +139,7 @@ impl Core {
         }
         if flush.deadline != Nanos::NEVER
             && !matches!(flush.stage, Stage::Ended)
-            && Monotonic.now() >= flush.deadline
+            && self.now() >= flush.deadline
         {
             flush.result = Err(Error::TimedOut);
             flush.stage = Stage::Ended;

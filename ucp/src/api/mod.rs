@@ -28,6 +28,7 @@ mod rma;
 mod scope;
 mod stream;
 mod tables;
+mod time;
 mod worker;
 
 pub(crate) use address::Entry;

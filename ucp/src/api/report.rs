@@ -84,6 +84,11 @@ impl Worker {
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
         self.core().engine.peer_stats(peer)
     }
+
+    /// What is known of a peer, also of one that has introduced itself and has no endpoint here. `None` once it is forgotten.
+    pub fn peer_view(&self, peer: PeerId) -> Option<PeerView> {
+        self.core().engine.peer_info(peer)
+    }
 }
 
 /// Where reports go.

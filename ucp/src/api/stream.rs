@@ -242,8 +242,12 @@ impl Core {
                 // What has come of a peer that has failed can still be received.
                 let lost = || self.engine.silenced(peer).map(Error::from);
                 if let Some(error) = stream.failed.or_else(lost) {
+                    // Once somebody has been told so, nothing more comes.
+                    (stream.broken, stream.failed) = (true, Some(error));
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
                     self.streams.ended.extend(gone);
+                    let (engine, mut wire, _) = self.split();
+                    engine.end_stream(&mut wire, peer);
                 }
                 return;
             };
@@ -271,9 +275,7 @@ impl Core {
                 Started::Failed(error) => Err(error),
                 Started::Pending(_) => return,
             };
-            if let Some(stream) = self.streams.from.get_mut(&peer) {
-                stream.pulled(result);
-            }
+            self.pulled(peer, result);
         }
     }
 
@@ -324,10 +326,20 @@ impl Core {
     /// The receive of a stream's message has ended.
     #[cold]
     pub(crate) fn stream_pulled(&mut self, user: u64, result: Result<RecvStatus, OpError>) {
-        if let Some(stream) = self.streams.from.get_mut(&PeerId(user as u32)) {
-            stream.pulled(result.map(drop));
-        }
+        let peer = PeerId(user as u32);
+        self.pulled(peer, result.map(drop));
         self.serve_streams();
+    }
+
+    /// A message of a stream is received, or lost: then so is what is behind it.
+    fn pulled(&mut self, peer: PeerId, result: Result<(), OpError>) {
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            stream.pulled(result);
+        }
+        if result.is_err() {
+            let (engine, mut wire, _) = self.split();
+            engine.end_stream(&mut wire, peer);
+        }
     }
 
     /// Gives a receive up that has got nothing yet.

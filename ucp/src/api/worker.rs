@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ucs::sys::fd::Epoll;
-use ucs::time::{Clock, Monotonic, Nanos};
+use ucs::time::Nanos;
 use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
 use crate::lane::{Beside, connid};
@@ -26,6 +26,7 @@ use uct::base::rcache::CacheStats;
 use super::address::Entry;
 use super::ams::Ams;
 use super::core::Core;
+use super::flush::Late;
 use super::op::FlushRequest;
 use super::{Address, Error, RequestId};
 use crate::rdm::RecvStatus;
@@ -191,6 +192,13 @@ impl Worker {
         })
     }
 
+    /// How long the worker can do without progress while nothing comes: until a back-off ends, a close is over, or peers are
+    /// to be looked after. `None`: for ever. For programs that wait on [`Worker::event_fd`] themselves.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let core = self.core();
+        core.next_deadline().map(|at| at.since(core.now()))
+    }
+
     /// Sleeps until there may be something to progress, or until `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
         self.core().engine.ask_for_arrivals();
@@ -202,7 +210,7 @@ impl Worker {
             std::thread::yield_now();
             return Ok(Woken::Ready);
         }
-        let timer = self.core().next_deadline().map(|at| at.since(Monotonic.now()));
+        let timer = self.next_timer();
         let users = timeout.filter(|at| timer.is_none_or(|timer| *at <= timer));
         let timeout = users.or(timer);
         let mut tokens = Vec::new();
@@ -304,11 +312,12 @@ impl Worker {
     /// The same, but ends within the time given: [`Error::TimedOut`] says that not everything has arrived yet. It is still
     /// on its way.
     pub fn flush_within(&self, limit: Duration) -> FlushRequest {
-        self.flush_until(Monotonic.now() + limit)
+        let now = self.core().now();
+        self.flush_until(now + limit)
     }
 
     fn flush_until(&self, deadline: Nanos) -> FlushRequest {
-        let started = self.core().start_flush(None, deadline);
+        let started = self.core().start_flush(None, deadline, Late::GoOn);
         match started {
             Ok(id) => FlushRequest::running(self.clone(), id),
             Err(e) => FlushRequest::ended(Err(e)),

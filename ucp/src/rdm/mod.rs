@@ -57,7 +57,7 @@ use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
-use crate::wire::{self, Features, PktType, RawAddr, Reject};
+use crate::wire::{self, Class, Features, PktType, RawAddr, Reject};
 use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
@@ -324,10 +324,11 @@ impl Engine {
     #[inline]
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
-            Room::Eager => eager::on_recv(self, w, a),
+            _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.drop_packet(a, Reason::PeerFailed),
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
+            Room::Eager => eager::on_recv(self, w, a),
             Room::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => medium::on_recv(self, w, a),
-            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_packet(a, Reason::PeerFailed),
+            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_of_failed(a),
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::LongRead => longread::on_recv(self, w, a),
@@ -356,6 +357,16 @@ impl Engine {
     fn drop_packet(&mut self, a: &Arrival<'_>, why: Reason) {
         let from = self.peers[a.peer].from;
         self.count_drop(why, a.row.ty.0, from);
+    }
+
+    /// Drops a packet that needs its sender, which has failed. A stream ends before a piece that is lost so.
+    // [M11.7]
+    #[cold]
+    fn drop_of_failed(&mut self, a: &Arrival<'_>) {
+        if a.packet.opts().is_some_and(|opts| opts.class == Class::Stream) {
+            self.peers[a.peer].was |= Was::GAP;
+        }
+        self.drop_packet(a, Reason::PeerFailed);
     }
 
     #[cold]

@@ -50,6 +50,8 @@ bitflags! {
         const GAP = 1 << 11;
         /// It takes messages without headers only.
         const HEADERLESS = 1 << 12;
+        /// The user has closed it by force: nothing of it is heard any more.
+        const CUT_OFF = 1 << 13;
         /// A packet to it other than our HANDSHAKE was accepted by the wire.
         const ASKED = 1 << 15;
         /// Writes to it are complete here of which nobody has said that they have arrived.

@@ -9,6 +9,7 @@ use super::op::rx::{Role, RxOp, RxState, Unexpected};
 use super::op::table::place;
 use super::peer::{Peer, Was};
 use super::room::{Kind, Row};
+use super::rooms::peererror::GIVEN_UP;
 use crate::wire::{Packet, RawAddr};
 use ucs::coll::slots::SlotId;
 use ucs::coll::window::seq_diff;
@@ -133,6 +134,18 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
+    /// The user is done with a peer, whatever it does: what is under way ends, it is told as far as it can be, and nothing
+    /// of it is heard any more. Messages and streams of it that have come can still be received, bodies of active messages
+    /// cannot.
+    pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        self.give_up_all(w, id);
+        self.on_peer_fault(w, id, Fault::Gone);
+        if self.peers.get(id).is_some() {
+            self.peers[id].was |= Was::CUT_OFF;
+            self.drop_all_unexpected(w, id, Kind::AmData);
+        }
+    }
+
     /// Whether a receive, or something that the peer has begun, needs it.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
@@ -158,8 +171,12 @@ impl Engine {
     /// Why nothing of this peer can come any more, if so.
     #[cold]
     pub fn silenced(&self, id: PeerId) -> Option<OpError> {
-        let peer = self.peers.get(id).filter(|peer| peer.was.contains(Was::SILENT))?;
-        peer.fault.map(|fault| OpError::Peer(id, fault))
+        let peer = self.peers.get(id)?;
+        match peer.fault {
+            Some(fault) => peer.was.contains(Was::SILENT).then_some(OpError::Peer(id, fault)),
+            // It lives, but has given a part of its stream up.
+            None => peer.was.contains(Was::GAP).then_some(OpError::Aborted(GIVEN_UP)),
+        }
     }
 
     /// Whether [`Engine::on_quiet`] has anything to do. // HOT
@@ -317,7 +334,7 @@ impl Engine {
 
     /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come those behind it.
     // [M11.7]
-    fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
+    pub(super) fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
         let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
         let held = broken.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
         lost.extend(held.map(|held| held.envelope.msg_id));

@@ -10,11 +10,12 @@ use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::one::{Job, OneState, is_one};
+use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::order::{Turn, turn};
 use crate::rdm::peer::{Ctl, Part, Was};
 use crate::rdm::quirks::takes_errors;
-use crate::rdm::room::{Arrival, PktRow, Room};
+use crate::rdm::room::{Arrival, Kind, PktRow, Room};
 use crate::wire::ctl::{ErrorRef, PeerError};
 use crate::wire::rta::RtaKind;
 use crate::wire::rtw::RtwBody;
@@ -26,7 +27,7 @@ pub(in crate::rdm) const ROWS: [PktRow; 1] =
 /// libfabric's code for memory that a request may not reach.
 const NO_ACCESS: u32 = 4111;
 /// libfabric's code for an operation that its peer has given up.
-const GIVEN_UP: u32 = 4127;
+pub(in crate::rdm) const GIVEN_UP: u32 = 4127;
 
 /// Sends one.
 pub(in crate::rdm) fn push<W: Wire>(
@@ -192,8 +193,12 @@ impl Engine {
 
     /// Ends the message with this id, wherever it has come; one that has not come is not waited for.
     fn end_message<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32, error: OpError) -> bool {
+        let turn = turn(self.peers[from].next_rx, msg_id);
+        if turn != Turn::Past {
+            self.end_stream_before(w, from, msg_id);
+        }
         let peer = &mut self.peers[from];
-        match turn(peer.next_rx, msg_id) {
+        match turn {
             Turn::Now => {
                 peer.next_rx = msg_id.wrapping_add(1);
                 if peer.was.contains(Was::EARLY) {
@@ -210,10 +215,39 @@ impl Engine {
         }
         match self.find_message(from, msg_id) {
             Some(Part::Rx(rx)) => self.fail_matched(w, rx, error),
-            Some(Part::Held(held)) => self.drop_unexpected(w, held, error),
+            Some(Part::Held(held)) => {
+                if self.unexpected.get(held).is_some_and(|held| held.kind == Kind::Stream) {
+                    self.end_stream_before(w, from, msg_id);
+                }
+                self.drop_unexpected(w, held, error);
+            }
             None => return false,
         }
         true
+    }
+
+    /// A message is given up that is, or may be, a piece of the peer's stream: that ends before it.
+    // [M11.7]
+    fn end_stream_before<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32) {
+        let mut behind = Vec::new();
+        self.break_stream(from, vec![msg_id], &mut behind);
+        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(GIVEN_UP)));
+    }
+
+    /// Nothing more is received of a peer's stream: what has come of it is dropped, and so is what comes.
+    // [M11.7]
+    pub fn end_stream<W: Wire>(&mut self, w: &mut W, from: PeerId) {
+        self.drop_all_unexpected(w, from, Kind::Stream);
+        if self.peers.get(from).is_some() {
+            self.peers[from].was |= Was::GAP;
+        }
+    }
+
+    /// Drops the messages of one kind that have come of a peer and that nobody has received.
+    pub(in crate::rdm) fn drop_all_unexpected<W: Wire>(&mut self, w: &mut W, from: PeerId, kind: Kind) {
+        let is_one = |held: &Unexpected| held.kind == kind && held.envelope.from == from;
+        let all: Vec<_> = self.unexpected.iter().filter(|(_, held)| is_one(held)).map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Cancelled));
     }
 
     /// A message of this peer that has come, but not as a whole.

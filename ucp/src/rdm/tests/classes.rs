@@ -2,7 +2,9 @@
 
 use super::super::io::{Fault, Rdma};
 use super::super::quirks::ours;
+use crate::rdm::Census;
 use crate::rdm::ask::*;
+use crate::rdm::event::Reason;
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
 use crate::wire::{self, Class, Features, Packet, PktType};
@@ -70,6 +72,49 @@ fn the_class_travels_in_two_flags() {
         assert_eq!(rtm.opts.class, class);
         net.settle();
     }
+}
+
+/// Its sender gives the middle piece of three up: the first can be received, the last cannot, and who waits is told.
+// [M11.7]
+#[test]
+fn a_stream_ends_before_the_piece_that_is_given_up() {
+    let any = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 };
+    let mut net = Net::new(2, 1, Manner::CALM);
+    send(&mut net, Class::Stream, b"one", Row::Eager);
+    net.settle();
+    let long = letter(3, 20_000);
+    send(&mut net, Class::Stream, &long, Row::LongCts);
+    send(&mut net, Class::Stream, b"three", Row::Eager);
+    while net.deliver_one() {}
+    let (sender, receiver) = (net.peer(1, 0), net.peer(0, 1));
+    net.at(0, |e, w| e.give_up_all(w, receiver));
+    net.settle();
+    let first = net.at(1, |e, _| e.probe(any, Some(sender), Take::Yes)).unwrap();
+    let mut room = [0; 3];
+    let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(&mut room), 8));
+    assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
+    assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
+    assert_eq!(net.nodes[1].engine.silenced(sender), Some(OpError::Aborted(4127)));
+    assert_eq!(net.nodes[1].engine.census(), Census::EMPTY);
+}
+
+/// What comes of a peer that was closed by force is dropped, also what is whole.
+// [M10.1]
+#[test]
+fn who_was_closed_by_force_is_not_heard_any_more() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    send(&mut net, Class::Message, b"first", Row::Eager);
+    net.settle();
+    let sender = net.peer(1, 0);
+    net.at(1, |e, w| e.cut_off(w, sender));
+    for (class, row) in [(Class::Message, Row::Eager), (Class::Stream, Row::Eager), (Class::Am, Row::Medium)]
+    {
+        send(&mut net, class, &letter(4, 3000), row);
+    }
+    net.settle();
+    let engine = &net.nodes[1].engine;
+    assert_eq!(engine.census().unexpected, 1, "the first, which came before");
+    assert!(engine.stats().dropped(Reason::PeerFailed) >= 3);
 }
 
 /// The middle piece of three is not whole when its sender dies: the first can be received, the last cannot.

@@ -25,6 +25,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use ucs::mem::{Fill, MapOpts, Mapping, Pages};
 use ucs::sys::EventFd;
+use ucs::time::{Clock, Nanos};
 
 /// Virtual time that one poll of a completion queue takes, ns.
 const POLL_NS: u64 = 100;
@@ -44,6 +45,7 @@ struct State {
     doomed: RefCell<Vec<(u64, u64)>>,
     /// Probability that a registration is refused, and the dice for it.
     refusal: RefCell<Option<(f64, ChaCha8Rng)>>,
+    refused: Cell<u64>,
 }
 
 /// A network of devices in one thread. Clones are the same network.
@@ -66,6 +68,7 @@ impl Fabric {
             pcap: RefCell::default(),
             doomed: RefCell::default(),
             refusal: RefCell::default(),
+            refused: Cell::new(0),
         }))
     }
 
@@ -175,6 +178,11 @@ impl Fabric {
         *self.0.refusal.borrow_mut() = Some((probability, dice));
     }
 
+    /// Registrations refused so far.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.get()
+    }
+
     /// Memory regions registered on all devices.
     pub fn regions(&self) -> usize {
         self.0.nodes.borrow().iter().filter_map(Weak::upgrade).map(|node| node.table.live()).sum()
@@ -205,6 +213,13 @@ impl Fabric {
             any |= pump.pump();
         }
         any
+    }
+}
+
+/// For whoever shall live in the time of the network.
+impl Clock for Fabric {
+    fn now(&self) -> Nanos {
+        Nanos(Fabric::now(self))
     }
 }
 
@@ -272,7 +287,11 @@ impl Link for Inproc {
     fn takes_registration(&self) -> bool {
         match &mut *self.fabric.0.refusal.borrow_mut() {
             None => true,
-            Some((p, dice)) => (dice.next_u64() >> 11) as f64 >= *p * (1u64 << 53) as f64,
+            Some((p, dice)) => {
+                let takes = (dice.next_u64() >> 11) as f64 >= *p * (1u64 << 53) as f64;
+                self.fabric.0.refused.set(self.fabric.0.refused.get() + u64::from(!takes));
+                takes
+            }
         }
     }
 

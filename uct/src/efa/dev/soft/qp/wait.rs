@@ -49,6 +49,11 @@ impl Wr {
             Body::Write { .. } => CqeOp::Write,
         }
     }
+
+    /// Whether it needs a receive of the other side: reads and writes go without, unless a word comes with them.
+    fn takes_a_receive(&self) -> bool {
+        self.op() == CqeOp::Send || self.imm.is_some()
+    }
 }
 
 /// Why a request waits.
@@ -196,7 +201,7 @@ impl<L: Link> QpCore<L> {
                 self.judge(w, Verdict::Done(status))
             }
             Phase::Held(Fate { fail: Some(status), .. }) => self.judge(w, Verdict::Done(status)),
-            Phase::Held(Fate { rnr: true, .. }) => self.not_ready(w),
+            Phase::Held(Fate { rnr: true, .. }) if w.wr.takes_a_receive() => self.not_ready(w),
             _ => {
                 let verdict = self.attempt(&w.wr);
                 self.judge(w, verdict)

@@ -401,6 +401,7 @@ impl Engine {
             && self.away.is_empty()
             && self.fading.is_empty()
             && self.unused.is_empty()
+            && self.revoked.is_empty()
             && !self.is_over_limit()
     }
 

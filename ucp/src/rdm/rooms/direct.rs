@@ -290,7 +290,8 @@ fn far_at(one: &One) -> (Remote, usize) {
 }
 
 /// A word for the target found no receive there: the write goes by packets, which wait for the peer as all packets do, and
-/// bring the word themselves. The device may have written the bytes; they are written once more.
+/// bring the word themselves. The device may have written the bytes; they are written once more. It goes before all that is
+/// queued: a fence there waits for it.
 // [M8.10] [M10.5]
 #[cold]
 fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
@@ -303,7 +304,7 @@ fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
     e.release_regs(w);
     let peer = &mut e.peers[to];
     peer.was |= Was::QUEUED;
-    peer.work().sends.push_back(id);
+    peer.work().sends.push_front(id);
     e.drive(w, to);
 }
 

@@ -7,7 +7,7 @@ use crate::rdm::event::Reason;
 use crate::rdm::io::*;
 use crate::rdm::mem::{Access, Region};
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::rma::{GetArgs, PutArgs, RmaRow};
+use crate::rdm::rma::{Behind, GetArgs, PutArgs, RmaRow};
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
 use crate::wire::{Features, Iovs, PktType, RawAddr, RmaIov};
@@ -356,10 +356,12 @@ fn a_word_for_the_target_goes_along() {
 
 // [M8.10]
 /// A word that finds no receive at the target, which the device gives up in the end: neither operation nor peer fails, bytes
-/// and word come by packets. Where these are refused, the operation fails, and the peer does not.
+/// and word come by packets, before what a fence keeps behind them. Where these are refused, the operation fails, and the
+/// peer does not.
 #[test]
 fn a_word_that_finds_no_receive_comes_by_packets() {
-    for emulation in [Emulation::Allowed, Emulation::Refused] {
+    let (allowed, refused) = (Emulation::Allowed, Emulation::Refused);
+    for (emulation, fenced) in [(allowed, false), (allowed, true), (refused, false), (refused, true)] {
         let mut pair = Pair::new(8000);
         let (bytes, mut room) = (letter(3, 5000), vec![0; 5000]);
         // SAFETY: the test keeps `room`, and looks at it when all is over.
@@ -370,11 +372,14 @@ fn a_word_that_finds_no_receive_comes_by_packets() {
         pair.net.nodes[0].engine.set_emulation(emulation);
         let remote = Iovs::one(RmaIov { addr: region.addr(), len: 5000, key: KEY });
         assert!(matches!(pair.put_with_data(&bytes, remote, Some(0xbead)), Started::Pending(_)));
+        let (peer, writer) = (pair.peer, pair.net.peer(1, 0));
+        if fenced {
+            pair.with(|e, w| e.fence(w, peer, Behind::Packets));
+        }
         let (token, _, _) = pair.device.flying.remove(0);
         pair.with(|e, w| e.on_sent(w, token, Err(Fault::NOT_READY)));
         assert_eq!(pair.device.regs, 0);
         pair.net.settle();
-        let (peer, writer) = (pair.peer, pair.net.peer(1, 0));
         assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
         assert!(pair.net.nodes[0].engine.idle(None) && pair.net.nodes[0].engine.quiet());
         let told = Out::RemoteWrite { from: writer, len: 5000, cq_data: 0xbead };

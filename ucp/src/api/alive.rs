@@ -68,6 +68,11 @@ impl Core {
     /// Whether there was room to ask.
     fn check_peer(&mut self, peer: PeerId) -> bool {
         let Some(path) = self.paths.get(peer) else { return true };
+        // A device would answer for a peer that has not: that is asked itself.
+        if self.engine.awaits_handshake(peer) {
+            let (engine, mut wire, _) = self.split();
+            return engine.nudge(&mut wire, peer);
+        }
         match path.ep.check(Comp::None) {
             Ok(_) => return true,
             Err(Refused::NoResource) => return false,

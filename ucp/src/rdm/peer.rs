@@ -21,7 +21,7 @@ bitflags! {
     /// What has happened between us and a peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Was: u16 {
-        /// A packet of it has arrived: our HANDSHAKE is owed or sent.
+        /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
         const HEARD = 1 << 0;
         /// Our HANDSHAKE is owed and has found no room yet.
         const OWED = 1 << 1;

@@ -122,13 +122,15 @@ impl Engine {
 
     /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
     /// the wire has been [quiet](Engine::on_quiet). But when nothing was sent to it but our HANDSHAKE, and nothing here
-    /// waits for it, that is forgotten: it said what it had to say, and has left.
+    /// waits for it, that is forgotten: it said what it had to say, and has left. If it is heard again, it has not, and is
+    /// greeted anew: it may be waiting for that.
     // [M10.2]
     pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
         let Some(peer) = self.peers.get(id) else { return };
         let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
         if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
             self.stats.rare.handshakes_lost += 1;
+            self.peers[id].was.remove(Was::HEARD | Was::OWED);
             return;
         }
         self.fail_peer(w, id, fault);

@@ -1,5 +1,5 @@
 //! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us owe one; it
-//! is sent once, before that packet is processed, or as soon as there is room.
+//! is sent once, before that packet is processed, or as soon as there is room. If it is lost, the next packet is a first one.
 
 use crate::rdm::Engine;
 use crate::rdm::event::{Event, Reason};
@@ -15,7 +15,7 @@ const fn row(ty: PktType) -> PktRow {
     PktRow { ty, room: Room::Handshake, order: None }
 }
 
-/// The peer was heard for the first time: we owe a HANDSHAKE.
+/// The peer was heard for the first time, or for the first time since our HANDSHAKE was lost: we owe one.
 // [M3.1]
 #[cold]
 pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
@@ -26,7 +26,8 @@ pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
     match push(e, w, id) {
         Ok(()) => {}
         Err(Refused::Full) => e.list(id),
-        Err(Refused::Fault(fault)) => e.fail_peer(w, id, fault),
+        // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost HANDSHAKE.
+        Err(Refused::Fault(fault)) => e.on_peer_lost(w, id, fault),
     }
 }
 
@@ -62,7 +63,15 @@ fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Re
 }
 
 impl Engine {
-    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask.
+    /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost: a
+    /// [nudge](Engine::nudge) brings another.
+    pub fn awaits_handshake(&self, peer: PeerId) -> bool {
+        let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
+        self.peers.get(peer).is_some_and(|peer| asked(peer) && peer.outstanding > 0)
+    }
+
+    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
+    /// for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake).
     /// False: no room.
     pub fn nudge<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
         if self.peers.get(peer).is_none_or(|peer| peer.was.contains(Was::FAILED)) {

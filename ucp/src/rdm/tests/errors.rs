@@ -363,6 +363,44 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     }
 }
 
+// [M3.1] [M10.2]
+/// A sender that waits for a HANDSHAKE that was lost lives, as a further packet of it shows, and is sent another.
+#[test]
+fn a_lost_handshake_is_sent_again_to_who_is_heard_again() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let mut room = [0; 2];
+    net.recv(1, &mut room, ANY, 0);
+    // A receipt needs the peer's consent, so this waits.
+    let args =
+        SendArgs { buf: lend(b"hi"), tag: Some(1), row: Row::Eager, sync: Sync::Yes, cq_data: None, user: 3 };
+    assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
+    net.deliver_one();
+    assert_eq!(PktType(net.flights[0].bytes[0]), PktType::HANDSHAKE);
+    let writer = net.peer(1, 0);
+    for lost in 1..3 {
+        net.flights.clear();
+        net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Unreachable));
+        net.settle();
+        assert!(net.outs(0).is_empty());
+        assert_eq!(net.nodes[1].engine.stats().rare.handshakes_lost, lost);
+        // What keep-alive does.
+        assert!(net.nodes[0].engine.awaits_handshake(peer));
+        assert!(net.at(0, |e, w| e.nudge(w, peer)));
+        net.deliver_one();
+        assert_eq!(net.flights.len(), 1);
+    }
+    net.settle();
+    assert_eq!(net.outs(0), [Out::SendDone { user: 3, result: Ok(()) }]);
+    assert_eq!(&room, b"hi");
+    assert!(!net.nodes[0].engine.awaits_handshake(peer));
+    let shakes = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
+    assert!(net.at(0, |e, w| e.nudge(w, peer)));
+    net.settle();
+    let now = net.nodes[1].engine.stats().tx_pkts[usize::from(PktType::HANDSHAKE.0)];
+    assert_eq!((shakes, now), (3, 3), "one that arrived is the last");
+}
+
 #[test]
 fn the_packet_is_the_one_of_the_table() {
     let (mut net, peer) = met(Manner::CALM);

@@ -10,6 +10,7 @@ use super::node::Node;
 use super::world::World;
 use ucp::rdm::event::Event;
 use ucp::rdm::io::PeerId;
+use ucp::wire::Features;
 use ucp::{Close, Error};
 
 /// Workers that must be left.
@@ -43,11 +44,28 @@ impl World {
                 self.who(n, peer).is_some_and(|who| self.is_lost(n, who))
             }
             // These name nobody: what the other has given up, what was given up here, what the device has failed.
-            Error::Aborted(_) | Error::Cancelled | Error::Device(_) => {
-                self.severed.iter().any(|(a, b)| *a == n || *b == n)
+            Error::Aborted(_) | Error::Device(_) => self.parted_from(n).next().is_some(),
+            // Who is given up may have died before: that is no loss of its own.
+            Error::Cancelled => {
+                let gave_up = self.nodes[n].giving_up.iter().any(|who| self.is_lost(n, *who));
+                gave_up || self.parted_from(n).next().is_some()
+            }
+            // Who closes by force takes back what is being read. If it knows no READ_NACK, it cannot be asked to send.
+            Error::Unsupported => {
+                self.parted_from(n).any(|who| self.nodes[who].withheld.contains(Features::READ_NACK))
             }
             _ => false,
         }
+    }
+
+    /// Those who live, and of whom `n` has nothing to expect.
+    fn parted_from(&self, n: usize) -> impl Iterator<Item = usize> {
+        let other = move |&(a, b): &(usize, usize)| match (a == n, b == n) {
+            (true, _) => Some(b),
+            (_, true) => Some(a),
+            _ => None,
+        };
+        self.severed.iter().filter_map(other)
     }
 
     /// Which worker a peer of `n` is: as messages have shown, or by its address.

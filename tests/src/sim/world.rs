@@ -119,7 +119,10 @@ impl World {
     /// Progress for everybody until nothing happens any more.
     fn rest(&mut self) -> Result<(), Failed> {
         let mut quiet = 0;
-        let mut asking = if self.outcome.died > 0 { self.living() } else { Vec::new() };
+        // Keep-alive finds the dead, and brings back a HANDSHAKE that a device has failed: nobody waits for either but who
+        // sends nothing more.
+        let asks = self.outcome.died > 0 || self.knobs.failing();
+        let mut asking = if asks { self.living() } else { Vec::new() };
         for _ in 0..ROUNDS_TO_REST {
             let living = self.living();
             let first = self.dice.below(living.len() as u64) as usize;

@@ -82,6 +82,12 @@ pub enum Error {
     /// More operations are running than this worker has numbers for.
     #[error("too many operations are running")]
     Exhausted,
+    /// This process, or the system, has no file descriptor left to reach the peer with.
+    #[error("no file descriptor left (raise the limit, see `ulimit -n`)")]
+    NoDescriptor,
+    /// Memory to reach the peer with could not be had.
+    #[error("out of memory (free some, use smaller sizes, or raise the container's or user's limit)")]
+    NoMemory,
 }
 
 impl Error {
@@ -100,7 +106,7 @@ impl Error {
             | TooLong { .. }
             | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
-            Exhausted => Blame::Resource,
+            Exhausted | NoDescriptor | NoMemory => Blame::Resource,
         }
     }
 
@@ -121,7 +127,7 @@ impl Error {
             RemoteAccess | Aborted(_) => Status::Rejected,
             Unsupported => Status::Unsupported,
             Device(_) => Status::IoError,
-            Exhausted => Status::NoMemory,
+            Exhausted | NoDescriptor | NoMemory => Status::NoMemory,
         }
     }
 }
@@ -132,6 +138,8 @@ impl Error {
         match fault {
             Fault::Gone => Error::PeerGone(peer),
             Fault::Unreachable => Error::Unreachable(peer),
+            Fault::NoDescriptor => Error::NoDescriptor,
+            Fault::NoMemory => Error::NoMemory,
             Fault::Device(code) => Error::Device(code),
         }
     }

@@ -299,6 +299,8 @@ pub(crate) fn fault_of(e: Error) -> Fault {
     match e {
         Error::PeerDead => Fault::Gone,
         Error::Unreachable => Fault::Unreachable,
+        Error::NoDescriptor => Fault::NoDescriptor,
+        Error::NoMemory | Error::Exhausted(_) => Fault::NoMemory,
         Error::Device(code) => Fault::Device(code),
         // The remaining ones have a completion status of the EFA device too.
         Error::RemoteAccess => Fault::Device(7),
@@ -307,12 +309,8 @@ pub(crate) fn fault_of(e: Error) -> Fault {
         Error::TooLong { .. } => Fault::Device(6),
         Error::BadLocalKey => Fault::Device(5),
         Error::Cancelled => Fault::Device(1),
-        Error::Unsupported(_)
-        | Error::InvalidParam(_)
-        | Error::NotConnected
-        | Error::NoMemory
-        | Error::NoDescriptor
-        | Error::Exhausted(_)
-        | Error::Sys { .. } => Fault::Device(2),
+        Error::Unsupported(_) | Error::InvalidParam(_) | Error::NotConnected | Error::Sys { .. } => {
+            Fault::Device(2)
+        }
     }
 }

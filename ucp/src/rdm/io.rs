@@ -104,6 +104,12 @@ pub enum Fault {
     /// Its address cannot be connected to.
     #[error("peer is not reachable")]
     Unreachable,
+    /// This process has no file descriptor left to reach it with.
+    #[error("no file descriptor left to reach the peer")]
+    NoDescriptor,
+    /// This process has no memory left to reach it with.
+    #[error("out of memory to reach the peer")]
+    NoMemory,
     /// The device ended a packet with this EFA completion status.
     #[error("device completion status {0}")]
     Device(u8),
@@ -127,14 +133,14 @@ impl Fault {
     pub const fn status(self) -> u8 {
         match self {
             Fault::Gone => 9,
-            Fault::Unreachable => 15,
+            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory => 15,
             Fault::Device(status) => status,
         }
     }
 
-    /// Whether it is the peer that failed, not one operation.
+    /// Whether it is the peer, or the way to it, that failed, not one operation.
     pub const fn of_peer(self) -> bool {
-        matches!(self, Fault::Gone | Fault::Unreachable)
+        !matches!(self, Fault::Device(_))
     }
 }
 

@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Those who live, and of whom `n` has nothing to expect.
+    /// Those of whom `n` has nothing to expect though they did not die then.
     fn parted_from(&self, n: usize) -> impl Iterator<Item = usize> {
         let other = move |&(a, b): &(usize, usize)| match (a == n, b == n) {
             (true, _) => Some(b),

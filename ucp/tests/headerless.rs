@@ -9,7 +9,7 @@ use ucp::{Address, Context, Ep, EpParams, Error, SendParams, Worker};
 use ucs::config::Source;
 use uct::api::{Access, Am, EpTag, Iface as _, Sink};
 use uct::efa::dev::soft::{Device, Shm, open_shm};
-use uct::efa::dev::{Channel, Cqe, CqeOp, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, QpInit, QpKind, Sge};
+use uct::efa::dev::{Channel, Cqe, CqeOp, Dev, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
 use uct::efa::{Iface, Params, RawAddr};
 
 type Soft = Device<Shm>;
@@ -84,17 +84,7 @@ impl Peer {
 
     /// What its program has received.
     fn take(&self, into: &mut Vec<(Vec<u8>, Option<u32>)>) {
-        let none = Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: Gid([0; 16]),
-            imm: None,
-        };
-        let mut cqes = [none; SLOTS];
+        let mut cqes = [Cqe::EMPTY; SLOTS];
         let got = self.cq.poll(&mut cqes);
         for cqe in &cqes[..got] {
             assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Recv));

@@ -12,7 +12,7 @@ use ucs::sys::cpu;
 use uct::api::Access;
 use uct::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, Shm, open_shm};
 use uct::efa::dev::{
-    Channel, Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge,
+    Channel, Cqe, Dest, Dev, DevCq, DevMr, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge,
 };
 
 const QKEY: u32 = 1;
@@ -25,17 +25,6 @@ const RATE_ITERS: usize = 20_000;
 const BW_ITERS: usize = 2_000;
 const RDMA_ITERS: usize = 20;
 const RDMA_LEN: usize = 1 << 20;
-
-const NONE: Cqe = Cqe {
-    wr_id: 0,
-    status: DevStatus::Ok,
-    op: CqeOp::Send,
-    qpn: 0,
-    src_qpn: 0,
-    len: 0,
-    src_gid: Gid([0; 16]),
-    imm: None,
-};
 
 struct Side {
     dev: Device<Shm>,
@@ -103,7 +92,7 @@ impl Side {
     }
 
     fn take_one(&self) {
-        let mut out = [NONE];
+        let mut out = [Cqe::EMPTY];
         while self.rx.poll(&mut out) == 0 {
             std::hint::spin_loop();
         }
@@ -112,11 +101,11 @@ impl Side {
 
     fn put_one(&self, bytes: &[u8]) {
         self.qp.send_inline(self.to(), 0, bytes, None).unwrap();
-        assert!(self.tx.poll(&mut [NONE]) <= 1);
+        assert!(self.tx.poll(&mut [Cqe::EMPTY]) <= 1);
     }
 
     fn take_many(&self, count: usize) {
-        let (mut out, mut left) = ([NONE; 32], count);
+        let (mut out, mut left) = ([Cqe::EMPTY; 32], count);
         while left > 0 {
             let n = self.rx.poll(&mut out);
             out[..n].iter().for_each(|cqe| self.recv(cqe.wr_id));
@@ -126,7 +115,7 @@ impl Side {
 
     /// Sends `count` messages by `post`, as many at a time as the queue takes.
     fn put_many(&self, count: usize, mut post: impl FnMut(u64) -> Result<(), PostError>) {
-        let (mut out, mut sent, mut done) = ([NONE; 32], 0, 0);
+        let (mut out, mut sent, mut done) = ([Cqe::EMPTY; 32], 0, 0);
         while done < count {
             for _ in 0..32 {
                 if sent == count || post(sent as u64).is_err() {

@@ -70,17 +70,7 @@ impl Side {
     }
 
     fn poll_upto(&self, max: usize) -> Vec<Cqe> {
-        let none = Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: Gid([0; 16]),
-            imm: None,
-        };
-        let mut out = [none; 32];
+        let mut out = [Cqe::EMPTY; 32];
         let n = self.cq.poll(&mut out[..max]);
         out[..n].to_vec()
     }

@@ -14,21 +14,10 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use ucs::coll::slots::SlotId;
 use uct::efa::dev::soft::{Cq, Shm};
-use uct::efa::dev::{Channel, Cqe, CqeOp, Dev, DevCq, DevStatus, Gid};
+use uct::efa::dev::{Channel, Cqe, Dev, DevCq};
 
 /// Entries taken from the device in one go.
 const BATCH: usize = 16;
-
-const NO_CQE: Cqe = Cqe {
-    wr_id: 0,
-    status: DevStatus::Ok,
-    op: CqeOp::Send,
-    qpn: 0,
-    src_qpn: 0,
-    len: 0,
-    src_gid: Gid([0; 16]),
-    imm: None,
-};
 
 /// A completion queue as its context knows it.
 pub struct CqRow {
@@ -131,7 +120,7 @@ unsafe fn create(ctx: *mut IbvContext, wanted: &Wanted) -> Result<*mut CqObj, Er
     let state = &mut *context.lock();
     let cq = state.dev.create_cq(wanted.cqe as u32, kind).map_err(|e| errno_of_open(&e))?;
     let depth = cq.depth();
-    let row = CqRow { cq, batch: [NO_CQE; BATCH], next: 0, end: 0, users: 0 };
+    let row = CqRow { cq, batch: [Cqe::EMPTY; BATCH], next: 0, end: 0, users: 0 };
     let id = state.cqs.insert(row).map_err(|_| libc::ENOMEM)?;
     let base = IbvCq {
         context: ctx,

@@ -18,6 +18,7 @@ mod local;
 mod patience;
 mod pattern;
 mod plot;
+mod pulse;
 mod report;
 mod session;
 mod spec;

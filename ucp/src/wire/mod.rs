@@ -15,6 +15,7 @@ pub mod rta;
 pub mod rtm;
 pub mod rtr;
 pub mod rtw;
+mod short;
 pub mod table;
 pub mod view;
 

@@ -3,7 +3,7 @@
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::AhCache;
-use super::dev::{Channel, Cqe, CqeOp, Dev, DevAttr, DevCq, DevQp, DevStatus, Gid, QpInit, QpKind};
+use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
 use super::md::Md;
 use super::rdma::MAX_PIECES;
@@ -165,7 +165,7 @@ impl<D: Dev> Iface<D> {
                 unpacks: RefCell::new((0..rows).map(|_| None).collect()),
                 bounce,
                 rx,
-                batch: RefCell::new(vec![NO_CQE; POLL_BATCH].into()),
+                batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
                 ahs: RefCell::new(AhCache::new(dev.clone(), md.pd().clone())),
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
@@ -196,17 +196,6 @@ impl<D: Dev> Iface<D> {
         Stats { no_handler: self.inner.handlers.dropped(), ..self.inner.stats.get() }
     }
 }
-
-const NO_CQE: Cqe = Cqe {
-    wr_id: 0,
-    status: DevStatus::Ok,
-    op: CqeOp::Send,
-    qpn: 0,
-    src_qpn: 0,
-    len: 0,
-    src_gid: Gid([0; 16]),
-    imm: None,
-};
 
 /// 31 random bits. Hash keys of the standard library are seeded by the system.
 fn random() -> u32 {

@@ -4,13 +4,13 @@
 use ucp::{Ep, Worker};
 
 use super::am::ActiveMessages;
-use super::pulse::Pulse;
 use super::ring::Waiter;
 use super::scattered::Scattered;
 use super::stream::Bytes;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
+use crate::pulse::Pulse;
 use crate::spec::{Spec, Test, Validate};
 
 /// A send or receive under way that owns its buffer.

@@ -5,7 +5,6 @@ mod am;
 mod mail;
 mod many;
 mod many_rma;
-mod pulse;
 mod ring;
 mod rma;
 mod scattered;
@@ -20,9 +19,9 @@ use ucs::config::Source;
 
 use crate::fail::Failure;
 use crate::link::Link;
+use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
 use crate::spec::{Flow, Pattern, Spec, Test};
-use pulse::Pulse;
 use ring::Waiter;
 use scattered::Scattered;
 use tag::Tag;

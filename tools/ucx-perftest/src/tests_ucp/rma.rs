@@ -4,11 +4,11 @@
 
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
-use super::pulse::Pulse;
 use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
+use crate::pulse::Pulse;
 use crate::spec::{Layout, Spec, Test, Validate};
 
 /// The other side's memory.

@@ -5,12 +5,12 @@ use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
 
-use super::pulse::Pulse;
 use super::ring::{Buffers, Ring, Waiter};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
+use crate::pulse::Pulse;
 use crate::spec::{Arrival, Memory, Spec, TagMatch, Test, Validate};
 
 /// Tag of measured messages.

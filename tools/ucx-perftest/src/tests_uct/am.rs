@@ -110,7 +110,7 @@ pub fn lat<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     rig.events.msgs = 0;
     // Nobody may send before the other side has counted back to nothing.
     rig.barrier()?;
-    rig.meter.start();
+    rig.pulse.start();
     by_path!(rig, path, |rig, send| ping_pong(rig, iters, send))
 }
 
@@ -124,12 +124,12 @@ fn ping_pong<'r, I: Iface>(
     for seq in 0..iters {
         if first {
             send(rig, seq)?;
-            rig.tick();
+            rig.pulse.tick();
         }
         rig.poll_until(|rig| rig.events.msgs > seq)?;
         if !first {
             send(rig, seq)?;
-            rig.tick();
+            rig.pulse.tick();
         }
     }
     Ok(())
@@ -160,13 +160,13 @@ fn send_all<'r, I: Iface>(
     mut send: impl FnMut(&mut Rig<'r, I>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let credits = u64::from(rig.spec.credits);
-    rig.meter.start();
+    rig.pulse.start();
     for seq in 0..iters {
         while seq - rig.events.credit >= credits {
             rig.poll()?;
         }
         send(rig, seq)?;
-        rig.beat();
+        rig.pulse.beat();
     }
     rig.poll_until(|rig| rig.events.credit >= iters)
 }
@@ -176,10 +176,10 @@ fn send_to_self<'r, I: Iface>(
     iters: u64,
     mut send: impl FnMut(&mut Rig<'r, I>, u64) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    rig.meter.start();
+    rig.pulse.start();
     for seq in 0..iters {
         send(rig, seq)?;
-        rig.beat();
+        rig.pulse.beat();
     }
     rig.poll_until(|rig| rig.events.msgs >= iters)
 }

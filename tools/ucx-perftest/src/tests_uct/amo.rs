@@ -15,7 +15,7 @@ use crate::spec::Test;
 pub fn add_lat<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
     rig.target.clear_word();
     rig.barrier()?;
-    rig.meter.start();
+    rig.pulse.start();
     match rig.spec.size() {
         4 => add_loop::<I, u32>(rig, iters),
         _ => add_loop::<I, u64>(rig, iters),
@@ -30,14 +30,14 @@ fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), F
         let want = W::from_u64(seq + 1).to_u64();
         if first {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.tick();
+            rig.pulse.tick();
         }
         while rig.target.word(W::BYTES) != want {
             rig.poll()?;
         }
         if !first {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.tick();
+            rig.pulse.tick();
         }
     }
     Ok(())
@@ -55,10 +55,10 @@ fn post_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), 
     start(rig)?;
     if rig.side.is_active() {
         let (to, one) = (rig.remote.0, W::from_u64(1));
-        rig.meter.start();
+        rig.pulse.start();
         for _ in 0..iters {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.beat();
+            rig.pulse.beat();
         }
         rig.flush()?;
     }
@@ -111,7 +111,7 @@ fn fetch_loop<I: Iface, W: Word>(
 ) -> Result<(), Failure> {
     let results: Vec<Cell<W>> = vec![Cell::new(W::from_u64(0)); rig.spec.window as usize];
     let one_by_one = rig.validates() || rig.spec.window == 1;
-    rig.meter.start();
+    rig.pulse.start();
     let done = (0..iters).try_for_each(|seq| {
         let mut used = 0;
         rig.post_slot(|rig, slot| {
@@ -129,7 +129,7 @@ fn fetch_loop<I: Iface, W: Word>(
                 rig.spec.test.name()
             )));
         }
-        rig.beat();
+        rig.pulse.beat();
         Ok(())
     });
     // Results must outlive the operations, whatever went wrong.

@@ -102,7 +102,8 @@ impl open::Job for Job<'_> {
             measure(&mut rig, layout, spec.warmup)?;
         }
         measure(&mut rig, layout, spec.iters)?;
-        let (reading, hist) = (scale(spec, rig.reading(rank)), report.histogram(spec, &rig.meter));
+        let (reading, hist) =
+            (scale(spec, rig.pulse.meter.read(rank)), report.histogram(spec, &rig.pulse.meter));
         let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
         let done = Done::new(spec, path, reading, hist);
         end(&mut rig)?;

@@ -9,8 +9,9 @@ use crate::fail::Failure;
 use crate::link::{Link, Side};
 use crate::patience::Patience;
 use crate::pattern::{self, Seen};
+use crate::pulse::Pulse;
 use crate::spec::{Spec, Validate};
-use tools_common::meter::{Meter, Reading};
+use tools_common::meter::Meter;
 
 /// Most events of one poll.
 const BATCH: usize = 32;
@@ -117,13 +118,12 @@ pub struct Rig<'a, I: Iface> {
     pub source: &'a Room<I::Md>,
     /// First address of the other side's target, and its key.
     pub remote: (u64, <I::Md as Md>::Rkey),
-    /// Counts iterations.
-    pub meter: Meter,
+    /// Counts iterations, and prints.
+    pub pulse: Pulse<'a>,
     ep: I::Ep,
     iface: &'a I,
     link: &'a mut Link,
     patience: Patience,
-    show: &'a mut dyn FnMut(&mut Meter),
 }
 
 /// Pieces of registered memory.
@@ -162,8 +162,8 @@ impl<'a, I: Iface> Rig<'a, I> {
             wrong: None,
             check: Check::No,
         };
-        let (side, meter, patience) = (link.side(), Meter::new(), Patience::new(link));
-        Rig { spec, side, events, target, source, remote, meter, ep, iface, link, patience, show }
+        let (side, pulse, patience) = (link.side(), Pulse::new(show), Patience::new(link));
+        Rig { spec, side, events, target, source, remote, pulse, ep, iface, link, patience }
     }
 
     /// The endpoint.
@@ -316,32 +316,5 @@ impl<'a, I: Iface> Rig<'a, I> {
     /// Waits for the other side without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)
-    }
-
-    /// One iteration is over. HOT
-    #[inline(always)]
-    pub fn tick(&mut self) {
-        self.meter.tick();
-        if self.meter.due() {
-            self.show();
-        }
-    }
-
-    /// One iteration of a stream is over. HOT
-    #[inline(always)]
-    pub fn beat(&mut self) {
-        if self.meter.beat() && self.meter.due() {
-            self.show();
-        }
-    }
-
-    #[cold]
-    fn show(&mut self) {
-        (self.show)(&mut self.meter);
-    }
-
-    /// The figures at the end.
-    pub fn reading(&mut self, rank: f64) -> Reading {
-        self.meter.read(rank)
     }
 }

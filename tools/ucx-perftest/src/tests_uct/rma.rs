@@ -57,7 +57,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
     let first = rig.side != Side::Server;
     rig.target.write(0, &bytes);
     rig.barrier()?;
-    rig.meter.start();
+    rig.pulse.start();
     // The clock is read while the put travels, as ucx_perftest does: a sample is the time from put to put.
     for seq in 0..iters {
         // Never what is there from the put before.
@@ -71,7 +71,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         }
         if first {
             put(rig, path, &bytes, 0)?;
-            rig.tick();
+            rig.pulse.tick();
         }
         if rig.validates() {
             wait_for(rig, &bytes)?;
@@ -82,7 +82,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         }
         if !first {
             put(rig, path, &bytes, 0)?;
-            rig.tick();
+            rig.pulse.tick();
         }
     }
     Ok(())
@@ -117,10 +117,10 @@ fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     let mut bytes = Own::new(rig.spec.size());
     pattern::fill(&mut bytes, 0);
     let bytes = &*bytes;
-    rig.meter.start();
+    rig.pulse.start();
     for _ in 0..iters {
         put(rig, path, bytes, 0)?;
-        rig.beat();
+        rig.pulse.beat();
     }
     rig.flush()
 }
@@ -131,14 +131,14 @@ fn put_checked<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Resu
     let slots = u64::from(rig.spec.window);
     let mut bytes = Own::new(size);
     let mut seq = 0;
-    rig.meter.start();
+    rig.pulse.start();
     while seq < iters {
         let round = slots.min(iters - seq);
         if rig.side.is_active() {
             for i in 0..round {
                 pattern::fill(&mut bytes, seq + i);
                 put(rig, path, &bytes, i as usize * size)?;
-                rig.beat();
+                rig.pulse.beat();
             }
             rig.flush()?;
         }
@@ -168,7 +168,7 @@ pub fn get<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     if !rig.side.is_active() {
         return Ok(());
     }
-    rig.meter.start();
+    rig.pulse.start();
     match path {
         Layout::Zcopy => get_zcopy(rig, iters),
         Layout::Bcopy => get_bcopy(rig, iters),
@@ -186,7 +186,7 @@ fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             pattern::check(&bytes, iters, size).map_err(Failure::Corrupt)?;
             bytes.fill(0);
         }
-        rig.beat();
+        rig.pulse.beat();
     }
     Ok(())
 }
@@ -210,7 +210,7 @@ fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
         if rig.spec.window == 1 {
             rig.drain()?;
         }
-        rig.beat();
+        rig.pulse.beat();
     }
     rig.drain()?;
     wrong.take().map_or(Ok(()), |why| Err(Failure::Corrupt(why)))
@@ -235,7 +235,7 @@ fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             pattern::check(&rig.gather(used), iters, size).map_err(Failure::Corrupt)?;
             rig.scatter(used, &vec![0; size]);
         }
-        rig.beat();
+        rig.pulse.beat();
     }
     rig.drain()
 }

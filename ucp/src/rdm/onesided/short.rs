@@ -6,8 +6,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::{Emulation, WireId};
-use crate::rdm::io::{PeerId, Source, Wire};
-use crate::rdm::op::one::One;
+use crate::rdm::io::{PeerId, Source, TxToken, Wire};
+use crate::rdm::op::one::{One, OneState};
 use crate::rdm::peer::Was;
 use crate::rdm::quirks::ReqHdr;
 use crate::rdm::rooms::{atomic, receipt, write};
@@ -69,18 +69,22 @@ impl Engine {
         }
     }
 
-    /// A place for an operation whose only packet is about to go out: [`Engine::short_out`] or [`Engine::short_off`]
-    /// follows. // HOT
+    /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the operation's id. `None`,
+    /// and nothing has happened: there is no room. // HOT
     #[inline]
-    pub(in crate::rdm) fn short_one(&mut self, one: One) -> Option<SlotId> {
-        self.one.insert(One { counted: true, ..one }).ok()
-    }
-
-    /// The packet is out. // HOT
-    #[inline]
-    pub(in crate::rdm) fn short_out(&mut self, id: SlotId, ty: PktType) {
-        let Some(one) = self.one.get(id) else { return };
+    pub(in crate::rdm) fn short_send<W: Wire>(
+        &mut self,
+        w: &mut W,
+        (ty, max): (PktType, usize),
+        one: One,
+        fill: impl FnOnce(u32, &mut [u8]) -> usize,
+    ) -> Option<SlotId> {
         let (to, row, len) = (one.peer, one.row, one.len);
+        let id = self.one.insert(One { state: OneState::AllOut, counted: true, ..one }).ok()?;
+        if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
+            self.one.discard(id);
+            return None;
+        }
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
         peer.work().ones += 1;
@@ -88,11 +92,6 @@ impl Engine {
         self.stats.count_rma(row, len);
         let of_peer = self.by_peer.of(to);
         (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
-    }
-
-    /// The wire has refused it: it has not begun.
-    #[cold]
-    pub(in crate::rdm) fn short_off(&mut self, id: SlotId) {
-        self.one.discard(id);
+        Some(id)
     }
 }

@@ -78,7 +78,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 ) -> Option<SlotId> {
     let (connid, &[iov]) = (e.short_request(to)?, a.remote.as_slice()) else { return None };
     let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
-    let mut hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
+    let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
     let (max, mtu) = (hdr.wire_len() + a.operand.len(), w.mtu(to));
     if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
         return None;
@@ -87,21 +87,15 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     let operands = Operands::There(Gather::EMPTY, Gather::EMPTY);
     let job = Job::Atomic(Atomic { op, ty: datatype, operands, result: None });
     let one = One::new(to, job, RmaRow::FetchAtomic, iov.len);
-    let id = e.short_one(One { state: OneState::AllOut, user: a.user, ..one })?;
-    hdr.recv_id = id.raw();
-    let sent = w.send(to, max, TxToken::NONE, |slot| {
-        let at = hdr.write(slot);
+    let one = One { user: a.user, ..one };
+    let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
+        let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
-    });
-    if sent.is_err() {
-        e.short_off(id);
-        return None;
-    }
+    })?;
     if let Some(One { job: Job::Atomic(Atomic { result, .. }), .. }) = e.one.get_mut(id) {
         *result = a.result.take();
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
-    e.short_out(id, PktType::FETCH_RTA);
     Some(id)
 }
 

@@ -72,26 +72,18 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     if p.row != RmaRow::EagerWrite || p.cq_data.is_some() || !able {
         return None;
     }
-    let mut hdr = Short { send_id: 0, iov, connid };
+    let hdr = Short { send_id: 0, iov, connid };
     let max = hdr.wire_len() + p.local.len();
     if max > w.mtu(to) {
         return None;
     }
     // Nothing of it is needed again but who waits for it.
     let one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, iov.len);
-    let told = ack == Ack::IfAble;
-    let id = e.short_one(One { state: OneState::AllOut, user: p.user, ack, told, ..one })?;
-    hdr.send_id = id.raw();
-    let sent = w.send(to, max, TxToken::NONE, |slot| {
-        let at = hdr.write(slot);
+    let one = One { user: p.user, ack, told: ack == Ack::IfAble, ..one };
+    e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
+        let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])
-    });
-    if sent.is_err() {
-        e.short_off(id);
-        return None;
-    }
-    e.short_out(id, PktType::DC_EAGER_RTW);
-    Some(id)
+    })
 }
 
 /// A short write to memory that may be written. False, and nothing has happened: it is something else. // HOT

@@ -5,28 +5,24 @@
 //! here is what [`super::Rta`] and [`crate::wire::parse`] write and read; a test compares them.
 
 use super::{AtomicOp, Datatype, RtaHdr};
-use crate::wire::base::{Base, PktType, ReqFlags, RmaIov, RmaIovHdr, VERSION, put};
+use crate::wire::base::{PktType, ReqFlags, RmaIov, RmaIovHdr};
+use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Fixed {
+struct OnePiece {
     hdr: RtaHdr,
     iov: RmaIovHdr,
 }
 
-/// The same and connid.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct WithConnid {
-    fixed: Fixed,
-    connid: U32,
-}
+const _: () = assert!(size_of::<OnePiece>() == 48 && std::mem::offset_of!(OnePiece, iov) == 24);
 
-const _: () = assert!(size_of::<Fixed>() == 48 && std::mem::offset_of!(Fixed, iov) == 24);
-const _: () = assert!(size_of::<WithConnid>() == 52 && std::mem::offset_of!(WithConnid, connid) == 48);
+impl Fixed for OnePiece {
+    const TY: PktType = PktType::FETCH_RTA;
+}
 
 /// The headers of a short fetching atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +45,7 @@ impl Short {
     /// Bytes of the headers.
     #[inline(always)]
     pub const fn wire_len(&self) -> usize {
-        if self.connid.is_some() { size_of::<WithConnid>() } else { size_of::<Fixed>() }
+        short::wire_len::<OnePiece>(self.connid)
     }
 
     /// Writes the headers to the start of `buf`; the operands go at the offset answered. Panics if `buf` is shorter than
@@ -57,20 +53,15 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let connid = if self.connid.is_some() { ReqFlags::CONNID } else { ReqFlags::empty() };
         let hdr = RtaHdr {
-            base: Base::new(PktType::FETCH_RTA, ReqFlags::ATOMIC.union(connid).bits()),
+            base: short::base::<OnePiece>(ReqFlags::ATOMIC, self.connid),
             msg_id: self.msg_id.into(),
             rma_iov_count: U32::new(1),
             datatype: u32::from(self.datatype).into(),
             op: u32::from(self.op).into(),
             id: self.recv_id.into(),
         };
-        let fixed = Fixed { hdr, iov: self.iov.into() };
-        match self.connid {
-            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
-            None => put(buf, 0, &fixed),
-        }
+        short::write(buf, OnePiece { hdr, iov: self.iov.into() }, self.connid)
     }
 
     /// The headers and the operands, if it is such a packet, of a type and an operation that there are. Whatever is
@@ -78,20 +69,11 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
-        let (Fixed { hdr, iov }, rest) = Fixed::read_from_prefix(packet).ok()?;
-        let flags = ReqFlags::from_bits_retain(hdr.base.flags.get());
-        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
-        let such = hdr.base.version == VERSION && hdr.base.ty == PktType::FETCH_RTA.0;
-        if other || !such || hdr.rma_iov_count.get() != 1 {
+        let Read { fixed: OnePiece { hdr, iov }, connid, payload: operands, .. } =
+            short::read::<OnePiece>(packet)?;
+        if hdr.rma_iov_count.get() != 1 {
             return None;
         }
-        let (connid, operands) = match flags.contains(ReqFlags::CONNID) {
-            true => {
-                let (connid, operands) = U32::read_from_prefix(rest).ok()?;
-                (Some(connid.get()), operands)
-            }
-            false => (None, rest),
-        };
         let datatype = Datatype::try_from(hdr.datatype.get()).ok()?;
         let op = AtomicOp::try_from(hdr.op.get()).ok()?;
         let (msg_id, recv_id) = (hdr.msg_id.get(), hdr.id.get());
@@ -102,6 +84,7 @@ impl Short {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::base::VERSION;
     use crate::wire::rta::{Rta, RtaKind};
     use crate::wire::{Iovs, Opts, Packet, parse};
     use proptest::prelude::*;

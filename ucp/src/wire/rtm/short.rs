@@ -4,19 +4,16 @@
 //! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
 
 use super::hdr::{EagerHdr, WithTag};
-use crate::wire::base::{Base, Class, PktType, ReqFlags, VERSION, put};
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use crate::wire::base::{Class, PktType, ReqFlags};
+use crate::wire::short::{self, Fixed, Read};
+use zerocopy::little_endian::U64;
 
-/// Fixed header, tag and connid.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct WithConnid {
-    fixed: WithTag<EagerHdr>,
-    connid: U32,
+/// Fixed header and tag.
+type Tagged = WithTag<EagerHdr>;
+
+impl Fixed for Tagged {
+    const TY: PktType = PktType::EAGER_TAGRTM;
 }
-
-const _: () = assert!(size_of::<WithConnid>() == 20 && std::mem::offset_of!(WithConnid, connid) == 16);
 
 /// The headers of a short tagged message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,10 +32,7 @@ impl Short {
     /// Bytes of the headers.
     #[inline(always)]
     pub const fn wire_len(&self) -> usize {
-        match self.connid {
-            Some(_) => size_of::<WithConnid>(),
-            None => size_of::<WithTag<EagerHdr>>(),
-        }
+        short::wire_len::<Tagged>(self.connid)
     }
 
     /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
@@ -46,35 +40,16 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let mut flags = ReqFlags::MSG.union(ReqFlags::TAGGED).union(self.class.flags());
-        flags.set(ReqFlags::CONNID, self.connid.is_some());
-        let hdr =
-            EagerHdr { base: Base::new(PktType::EAGER_TAGRTM, flags.bits()), msg_id: self.msg_id.into() };
-        let fixed = WithTag { hdr, tag: U64::new(self.tag) };
-        match self.connid {
-            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
-            None => put(buf, 0, &fixed),
-        }
+        let own = ReqFlags::MSG.union(ReqFlags::TAGGED).union(self.class.flags());
+        let hdr = EagerHdr { base: short::base::<Tagged>(own, self.connid), msg_id: self.msg_id.into() };
+        short::write(buf, WithTag { hdr, tag: U64::new(self.tag) }, self.connid)
     }
 
     /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
-        let (fixed, rest) = WithTag::<EagerHdr>::read_from_prefix(packet).ok()?;
-        let base = fixed.hdr.base;
-        let flags = ReqFlags::from_bits_retain(base.flags.get());
-        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
-        if other || base.version != VERSION || base.ty != PktType::EAGER_TAGRTM.0 {
-            return None;
-        }
-        let (connid, payload) = match flags.contains(ReqFlags::CONNID) {
-            true => {
-                let (connid, payload) = U32::read_from_prefix(rest).ok()?;
-                (Some(connid.get()), payload)
-            }
-            false => (None, rest),
-        };
+        let Read { fixed, flags, connid, payload } = short::read::<Tagged>(packet)?;
         let (msg_id, tag, class) = (fixed.hdr.msg_id.get(), fixed.tag.get(), Class::of(flags));
         Some((Short { msg_id, tag, connid, class }, payload))
     }
@@ -83,6 +58,7 @@ impl Short {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::base::VERSION;
     use crate::wire::rtm::{Eager, Rtm, RtmBody};
     use crate::wire::{Opts, Packet, parse};
     use proptest::prelude::*;

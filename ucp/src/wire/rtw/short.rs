@@ -5,28 +5,24 @@
 //! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
 
 use super::DcEagerHdr;
-use crate::wire::base::{Base, PktType, ReqFlags, RmaIov, RmaIovHdr, VERSION, put};
+use crate::wire::base::{PktType, ReqFlags, RmaIov, RmaIovHdr};
+use crate::wire::short::{self, Fixed, Read};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Fixed header and piece.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Fixed {
+struct OnePiece {
     hdr: DcEagerHdr,
     iov: RmaIovHdr,
 }
 
-/// The same and connid.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct WithConnid {
-    fixed: Fixed,
-    connid: U32,
-}
+const _: () = assert!(size_of::<OnePiece>() == 40 && std::mem::offset_of!(OnePiece, iov) == 16);
 
-const _: () = assert!(size_of::<Fixed>() == 40 && std::mem::offset_of!(Fixed, iov) == 16);
-const _: () = assert!(size_of::<WithConnid>() == 44 && std::mem::offset_of!(WithConnid, connid) == 40);
+impl Fixed for OnePiece {
+    const TY: PktType = PktType::DC_EAGER_RTW;
+}
 
 /// The headers of a short write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,7 +39,7 @@ impl Short {
     /// Bytes of the headers.
     #[inline(always)]
     pub const fn wire_len(&self) -> usize {
-        if self.connid.is_some() { size_of::<WithConnid>() } else { size_of::<Fixed>() }
+        short::wire_len::<OnePiece>(self.connid)
     }
 
     /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
@@ -51,44 +47,27 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let flags = if self.connid.is_some() { ReqFlags::CONNID } else { ReqFlags::empty() };
-        let base = Base::new(PktType::DC_EAGER_RTW, flags.bits());
+        let base = short::base::<OnePiece>(ReqFlags::empty(), self.connid);
         let hdr =
             DcEagerHdr { base, rma_iov_count: U32::new(1), send_id: self.send_id.into(), pad: U32::ZERO };
-        let fixed = Fixed { hdr, iov: self.iov.into() };
-        match self.connid {
-            Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
-            None => put(buf, 0, &fixed),
-        }
+        short::write(buf, OnePiece { hdr, iov: self.iov.into() }, self.connid)
     }
 
     /// The headers and the payload, if it is such a packet. Whatever is not, goes the long way.
     // HOT
     #[inline(always)]
     pub fn read(packet: &[u8]) -> Option<(Short, &[u8])> {
-        let (fixed, rest) = Fixed::read_from_prefix(packet).ok()?;
-        let (base, iov) = (fixed.hdr.base, RmaIov::from(fixed.iov));
-        let flags = ReqFlags::from_bits_retain(base.flags.get());
-        let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
-        let such = base.version == VERSION && base.ty == PktType::DC_EAGER_RTW.0;
-        if other || !such || fixed.hdr.rma_iov_count.get() != 1 {
-            return None;
-        }
-        let (connid, payload) = match flags.contains(ReqFlags::CONNID) {
-            true => {
-                let (connid, payload) = U32::read_from_prefix(rest).ok()?;
-                (Some(connid.get()), payload)
-            }
-            false => (None, rest),
-        };
-        let short = Short { send_id: fixed.hdr.send_id.get(), iov, connid };
-        (payload.len() as u64 == iov.len).then_some((short, payload))
+        let Read { fixed, connid, payload, .. } = short::read::<OnePiece>(packet)?;
+        let iov = RmaIov::from(fixed.iov);
+        let such = fixed.hdr.rma_iov_count.get() == 1 && payload.len() as u64 == iov.len;
+        such.then_some((Short { send_id: fixed.hdr.send_id.get(), iov, connid }, payload))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::base::VERSION;
     use crate::wire::rtw::{Eager, RtwBody};
     use crate::wire::{Iovs, Opts, Packet, parse};
     use proptest::prelude::*;

@@ -126,6 +126,20 @@ pub struct Cqe {
     pub imm: Option<u32>,
 }
 
+impl Cqe {
+    /// What an array that a poll fills holds before.
+    pub const EMPTY: Cqe = Cqe {
+        wr_id: 0,
+        status: DevStatus::Ok,
+        op: CqeOp::Send,
+        qpn: 0,
+        src_qpn: 0,
+        len: 0,
+        src_gid: Gid([0; 16]),
+        imm: None,
+    };
+}
+
 /// A piece of registered local memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Sge {

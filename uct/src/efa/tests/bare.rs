@@ -51,17 +51,7 @@ impl<D: Dev> Own<D> {
 
     /// What has come.
     fn take(&self, into: &mut Vec<Came>) {
-        let none = Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: Gid([0; 16]),
-            imm: None,
-        };
-        let mut cqes = [none; 16];
+        let mut cqes = [Cqe::EMPTY; 16];
         let got = self.cq.poll(&mut cqes);
         for cqe in &cqes[..got] {
             assert_eq!((cqe.status, cqe.op), (DevStatus::Ok, CqeOp::Recv));

@@ -154,7 +154,7 @@ impl Entry<'_> {
             _ => {
                 let senders = cq.senders.borrow();
                 let sent = senders.iter().find(|qp| qp.qpn == qpn)?.sent(wr_id)?;
-                return Some(Cqe { wr_id: sent.wr_id, status, op: sent.op, qpn, ..NOTHING });
+                return Some(Cqe { wr_id: sent.wr_id, status, op: sent.op, qpn, ..Cqe::EMPTY });
             }
         };
         let receivers = cq.receivers.borrow();
@@ -163,7 +163,7 @@ impl Entry<'_> {
         if solicited {
             qp.received();
         }
-        let mut cqe = Cqe { wr_id: if solicited { wr_id } else { 0 }, status, op, qpn, ..NOTHING };
+        let mut cqe = Cqe { wr_id: if solicited { wr_id } else { 0 }, status, op, qpn, ..Cqe::EMPTY };
         if status == DevStatus::Ok {
             // SAFETY: as above.
             cqe.src_qpn = unsafe { ibv_wc_read_src_qp(self.ex()) } as u16;
@@ -220,17 +220,6 @@ impl Drop for Entry<'_> {
         unsafe { ibv_end_poll(self.ex()) };
     }
 }
-
-const NOTHING: Cqe = Cqe {
-    wr_id: 0,
-    status: DevStatus::Ok,
-    op: CqeOp::Send,
-    qpn: 0,
-    src_qpn: 0,
-    len: 0,
-    src_gid: Gid([0; 16]),
-    imm: None,
-};
 
 impl EventChannel {
     fn new(ctx: &Rc<Context>) -> Result<Self, Error> {
@@ -378,7 +367,7 @@ impl DevCq for Cq {
         }
         // Whether an entry that came before arming signals is up to the device: look.
         if cq.found.get().is_none() {
-            let mut one = [NOTHING];
+            let mut one = [Cqe::EMPTY];
             if self.poll(&mut one) == 0 {
                 return true;
             }

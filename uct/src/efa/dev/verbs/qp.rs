@@ -278,7 +278,7 @@ impl QpCore {
     }
 
     fn failure(&self, wr_id: u64, op: CqeOp, status: DevStatus) -> Cqe {
-        Cqe { wr_id, status, op, qpn: self.qpn, src_qpn: 0, len: 0, src_gid: Gid([0; 16]), imm: None }
+        Cqe { wr_id, status, op, qpn: self.qpn, ..Cqe::EMPTY }
     }
 
     /// Posts the receives that wait, as one list.

@@ -156,7 +156,7 @@ fn completions<D: Dev>(ends: &[&End<D>], count: usize) -> Vec<Cqe> {
     let mut all = Vec::new();
     let (mut more, mut polls) = (100, 0u32);
     while more > 0 {
-        let mut out = [Cqe { ..NO_CQE }; 3];
+        let mut out = [Cqe::EMPTY; 3];
         for end in ends {
             let n = end.cq.poll(&mut out);
             all.extend_from_slice(&out[..n]);
@@ -170,17 +170,6 @@ fn completions<D: Dev>(ends: &[&End<D>], count: usize) -> Vec<Cqe> {
     all.sort_by_key(|c| (c.wr_id, c.op as u8));
     all
 }
-
-const NO_CQE: Cqe = Cqe {
-    wr_id: 0,
-    status: DevStatus::Ok,
-    op: CqeOp::Send,
-    qpn: 0,
-    src_qpn: 0,
-    len: 0,
-    src_gid: Gid([0; 16]),
-    imm: None,
-};
 
 /// Everything that can be asked of a device, by two contexts of it, and what comes of it.
 fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
@@ -335,7 +324,7 @@ fn a_queue_pair_that_goes_takes_its_entries_along() {
     assert!(!b.cq.arm(), "an entry is there, and taken aside");
     let End { qp, cq, mr, pd, dev } = b;
     drop(qp);
-    let mut out = [NO_CQE; 4];
+    let mut out = [Cqe::EMPTY; 4];
     assert_eq!(cq.poll(&mut out), 0);
     let init = QpInit {
         kind: QpKind::Srd,
@@ -375,6 +364,6 @@ fn an_objects_context_outlives_every_handle_to_it() {
         unsolicited_write_recv: false,
     };
     assert!(other.create_qp(&pd, &cq, &cq, &init).is_err(), "objects of two contexts do not mix");
-    assert!(cq.poll(&mut [NO_CQE]) == 0);
+    assert!(cq.poll(&mut [Cqe::EMPTY]) == 0);
     drop((pd, cq, mr));
 }

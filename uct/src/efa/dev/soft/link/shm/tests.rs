@@ -5,7 +5,7 @@ use super::*;
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Region;
 use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, open_shm};
-use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, Gid, QpInit, QpKind, Sge};
+use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, QpInit, QpKind, Sge};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU32;
 use ucs::config::Source;
@@ -44,17 +44,7 @@ impl Side {
 
     /// Receive completions of very many polls, as (request, length, status); sends are dropped.
     fn received(&self, polls: usize) -> Vec<(u64, u32, DevStatus)> {
-        let none = Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: Gid([0; 16]),
-            imm: None,
-        };
-        let mut out = [none; 4];
+        let mut out = [Cqe::EMPTY; 4];
         let mut all = Vec::new();
         for _ in 0..polls {
             let n = self.cq.poll(&mut out);

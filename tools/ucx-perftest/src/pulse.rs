@@ -1,5 +1,5 @@
 //! Counts the iterations of a test, and prints the figures so far now and then.
-//! Used by `tag`, `mail` and `rma`. Where the clock is read is the meter's.
+//! Used by the tests of both levels. Where the clock is read is the meter's.
 
 use tools_common::meter::Meter;
 

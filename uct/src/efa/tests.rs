@@ -44,6 +44,37 @@ impl Sink for Log {
     }
 }
 
+/// What a packet that came back was: one of the engine's, or a message without an id and its word.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Returned {
+    Packet,
+    Bare(Option<u32>),
+}
+
+/// A sink that takes back what was not sent, and nothing else.
+#[derive(Default)]
+struct Back(Vec<CameBack>);
+
+type CameBack = (EpTag, Vec<u8>, Returned);
+
+impl Sink for Back {
+    fn on_am(&mut self, am: Am<'_>) {
+        panic!("{:?}", am.packet());
+    }
+    fn on_comp(&mut self, token: u64, _: Result<(), Error>) {
+        panic!("{token}");
+    }
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        panic!("{error}");
+    }
+    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.0.push((ep, packet.to_vec(), Returned::Packet));
+    }
+    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.0.push((ep, data.to_vec(), Returned::Bare(imm)));
+    }
+}
+
 struct Side<D: Dev> {
     iface: Iface<D>,
     log: Log,

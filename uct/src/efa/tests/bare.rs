@@ -121,28 +121,6 @@ fn data_and_words_arrive_as_they_are<N: Net>() {
     assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "refused ones leave nothing behind");
 }
 
-/// A sink that takes bare messages back.
-#[derive(Default)]
-struct Back(Vec<(EpTag, Vec<u8>, Option<u32>)>);
-
-impl Sink for Back {
-    fn on_am(&mut self, am: Am<'_>) {
-        panic!("{:?}", am.packet());
-    }
-    fn on_comp(&mut self, token: u64, _: Result<(), Error>) {
-        panic!("{token}");
-    }
-    fn on_ep_error(&mut self, _: EpTag, error: Error) {
-        panic!("{error}");
-    }
-    fn on_unsent(&mut self, _: EpTag, packet: &[u8]) {
-        panic!("{packet:?}");
-    }
-    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
-        self.0.push((ep, data.to_vec(), imm));
-    }
-}
-
 fn what_finds_no_receive_comes_back_with_its_word<N: Net>() {
     let hasty = Config { rnr_retry: 0, ..Config::default() };
     let (net, mut a, b, own) = sender_and_own::<N>(&hasty);
@@ -152,14 +130,14 @@ fn what_finds_no_receive_comes_back_with_its_word<N: Net>() {
     for (len, imm) in [(0, None), (1, Some(5)), (SLOT, None), (SLOT, Some(u32::MAX))] {
         let data = vec![len as u8; len];
         send(&ep, own.name(), len, &data, imm);
-        sent.push((EpTag(77), data, imm));
+        sent.push((EpTag(77), data, Returned::Bare(imm)));
     }
     let mut back = Back::default();
     until(&net, || {
         a.iface.poll(64, &mut back);
         back.0.len() == sent.len()
     });
-    back.0.sort_by(|x, y| (&x.1, x.2).cmp(&(&y.1, y.2)));
+    back.0.sort_by(|x, y| (&x.1, &x.2).cmp(&(&y.1, &y.2)));
     assert_eq!(back.0, sent);
     // Who does not know such messages is told by an error of the endpoint.
     send(&ep, own.name(), 1, &[1], None);

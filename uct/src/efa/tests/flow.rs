@@ -48,25 +48,6 @@ fn a_receiver_without_receives_is_retried_for_ever_or_reported<N: Net>() {
     assert_eq!(b.log.ams.len() + a.log.errors.len(), 50, "each arrived or was reported");
 }
 
-/// A sink that takes packets back.
-#[derive(Default)]
-struct Back(Vec<(EpTag, Vec<u8>)>);
-
-impl Sink for Back {
-    fn on_am(&mut self, am: Am<'_>) {
-        panic!("{:?}", am.packet());
-    }
-    fn on_comp(&mut self, token: u64, _: Result<(), Error>) {
-        panic!("{token}");
-    }
-    fn on_ep_error(&mut self, _: EpTag, error: Error) {
-        panic!("{error}");
-    }
-    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
-        self.0.push((ep, packet.to_vec()));
-    }
-}
-
 fn packets_that_come_back_are_whole<N: Net>() {
     let hasty = Config { rnr_retry: 0, ..Config::default() };
     let tiny = Config { rx_queue_len: 1, rx_spare: 0, ..Config::default() };
@@ -85,11 +66,11 @@ fn packets_that_come_back_are_whole<N: Net>() {
         // With a close hint, and with one that makes a short packet take the way of a long one.
         for hint in [len, a.iface.attr().am.max_bcopy] {
             assert_eq!(ep.am_packet(hint, pack), Ok(len));
-            sent.push((EpTag(77), packet.clone()));
+            sent.push((EpTag(77), packet.clone(), Returned::Packet));
         }
     }
     assert_eq!(ep.am_short_iov(5, &[&[1, 2], &[3]]), Ok(Sent::Done));
-    sent.push((EpTag(77), vec![5, 1, 2, 3]));
+    sent.push((EpTag(77), vec![5, 1, 2, 3], Returned::Packet));
     let mut back = Back::default();
     for _ in 0..1000 {
         a.iface.poll(64, &mut back);
@@ -98,7 +79,7 @@ fn packets_that_come_back_are_whole<N: Net>() {
     b.poll();
     assert_eq!(b.log.ams.len(), 1, "there was one receive");
     back.0.sort_by(|x, y| x.1.cmp(&y.1));
-    sent.sort_by(|x: &(EpTag, Vec<u8>), y| x.1.cmp(&y.1));
+    sent.sort_by(|x: &CameBack, y| x.1.cmp(&y.1));
     assert_eq!(back.0, sent);
 }
 

@@ -28,22 +28,32 @@ fn op(n: u64) -> SlotId {
 /// Receives numbered from 1 on, posted.
 fn all_posted(count: u64, pattern: fn(u64) -> Pattern) -> (Expected, Vec<Want>) {
     let mut queue = Expected::new();
-    let mut wants: Vec<Want> = (1..=count).map(|n| Want::new(pattern(n))).collect();
-    (0..count as u32).for_each(|at| queue.push(&mut wants[..], at));
+    let mut wants = Vec::new();
+    (1..=count).for_each(|n| post(&mut queue, &mut wants, pattern(n), n as usize - 1));
     (queue, wants)
+}
+
+/// Posts a receive at this index, or behind the last one.
+fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern, at: usize) {
+    queue.push(wants, pattern, |wants, want| {
+        if at == wants.len() {
+            wants.push(want);
+        } else {
+            wants[at] = want;
+        }
+        Some(at as u32)
+    });
 }
 
 fn posted(c: &mut Criterion, name: &str, pattern: fn(u64) -> Pattern, tag: fn(u64) -> u64) {
     let mut group = c.benchmark_group(format!("matcher/post_then_match_newest/{name}"));
     for len in LENGTHS {
         let (mut queue, mut wants) = all_posted(len - 1, pattern);
-        wants.push(Want::new(pattern(len)));
         let newest = len as u32 - 1;
         group.bench_function(BenchmarkId::from_parameter(len), |b| {
             b.iter(|| {
-                wants[newest as usize] = Want::new(black_box(pattern(len)));
-                queue.push(&mut wants[..], newest);
-                let found = queue.take(&mut wants[..], black_box(tag(len)), FROM);
+                post(&mut queue, &mut wants, black_box(pattern(len)), newest as usize);
+                let found = queue.take(&mut wants, black_box(tag(len)), FROM);
                 assert_eq!(found, Some(newest));
             });
         });
@@ -77,7 +87,7 @@ fn matcher(c: &mut Criterion) {
     unexpected(c, "wildcard", half, |n| n << 32 | 5);
     c.bench_function("matcher/match_nothing/1000_exact_posted", |b| {
         let (mut queue, mut wants) = all_posted(1000, exact);
-        b.iter(|| queue.take(&mut wants[..], black_box(1 << 40), FROM));
+        b.iter(|| queue.take(&mut wants, black_box(1 << 40), FROM));
     });
 }
 

@@ -278,6 +278,35 @@ impl Ep {
         len: usize,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
+            // SAFETY: the caller vouches for the bytes until the operation's end.
+            let buf = unsafe { SendBuf::new(buf, len) };
+            if self.send_short(Class::Message, tag, buf) {
+                return Ok(Started::Done(()));
+            }
+        }
+        // SAFETY: the same contract.
+        unsafe { self.send_any(buf, len, params) }
+    }
+
+    /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
+    #[inline(always)]
+    fn send_short(&self, class: Class, tag: u64, buf: SendBuf) -> bool {
+        let table = &self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)];
+        if self.state.refusal.get().is_some() || table.pick(buf.len()) != Row::Eager {
+            return false;
+        }
+        let mut core = self.worker.core();
+        let (engine, mut wire, _) = core.split();
+        engine.send_short(&mut wire, self.state.peer, class, tag, buf)
+    }
+
+    /// Sends whatever it is.
+    ///
+    /// # Safety
+    /// As for [`Ep::send_raw`].
+    #[inline(never)]
+    unsafe fn send_any(&self, buf: *const u8, len: usize, params: &SendParams) -> Result<Started<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
@@ -292,7 +321,6 @@ impl Ep {
 
     /// # Safety
     /// As for [`Ep::send_raw`].
-    #[inline(always)]
     unsafe fn begin(
         &self,
         buf: *const u8,
@@ -305,12 +333,6 @@ impl Ep {
         let (engine, mut wire, reqs) = core.split();
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(buf, len) };
-        if row == Row::Eager
-            && let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            && engine.send_short(&mut wire, self.state.peer, class, tag, buf)
-        {
-            return Ok(Started::Done(()));
-        }
         let user = reqs.next_id()?;
         let args = SendArgs {
             buf,
@@ -352,6 +374,10 @@ impl Ep {
         buf: *const u8,
         len: usize,
     ) -> Result<Started<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        if self.send_short(class, tag, unsafe { SendBuf::new(buf, len) }) {
+            return Ok(Started::Done(()));
+        }
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }

@@ -5,6 +5,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::{MsgHandle, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted, Take};
 
 use super::buf::Held;
+use super::core::Core;
 use super::ep::Started;
 use super::op::RecvRequest;
 use super::request::{Callback, RequestId, Role};
@@ -76,15 +77,13 @@ impl Worker {
         done: Option<Callback>,
     ) -> Result<Started<RecvStatus>, Error> {
         let mut core = self.core();
-        let (engine, mut wire, reqs) = core.split();
-        let user = u64::from(reqs.next_id()?.raw());
+        let user = u64::from(core.reqs.next_id()?.raw());
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         let args = RecvArgs { buf, kind: what.kind, from: what.from, user };
-        match engine.recv(&mut wire, args) {
-            EngineStarted::Done(status) => Ok(Started::Done(status)),
-            EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
-            EngineStarted::Failed(e) => Err(e.into()),
+        match core.engine.recv_later(args) {
+            Ok(op) => Ok(Started::Running(RequestId(core.reqs.start(Role::Recv(op), done)))),
+            Err(args) => core.recv(args, done),
         }
     }
 
@@ -197,6 +196,19 @@ impl Message {
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
         match engine.recv_probed(&mut wire, handle, buf, user) {
+            EngineStarted::Done(status) => Ok(Started::Done(status)),
+            EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
+            EngineStarted::Failed(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Core {
+    /// Posts a receive under the next request's id, or receives what has come.
+    #[inline(never)]
+    fn recv(&mut self, args: RecvArgs, done: Option<Callback>) -> Result<Started<RecvStatus>, Error> {
+        let (engine, mut wire, reqs) = self.split();
+        match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(Started::Done(status)),
             EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
             EngineStarted::Failed(e) => Err(e.into()),

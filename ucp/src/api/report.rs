@@ -30,7 +30,7 @@ impl Report {
     pub(crate) fn of(core: &Core) -> Report {
         use uct::api::Iface as _;
         Report {
-            stats: core.engine.stats().clone(),
+            stats: core.engine.stats(),
             peers: core.engine.peers_counted().collect(),
             transports: core.lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
             held: core.engine.held_bytes(),

@@ -1,12 +1,14 @@
 //! Running operations: a table of reused slots, one for each operation that did not finish in its call.
 //! Filled by send and receive, settled by `Worker::progress`, read through the request types of `op.rs`.
 //! Never runs user code itself: settling answers an [`Act`], which the worker runs with nothing borrowed.
+//!
+//! Every message passes here three times, when it is started, noted and tested: each is one look at one slot.
 
 use std::any::Any;
 use std::rc::Rc;
 use std::task::Waker;
 
-use ucs::coll::slots::{SlotId, Slots};
+use ucs::coll::slots::SlotId;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
@@ -57,8 +59,10 @@ enum Notify {
 enum Stage {
     /// Nothing: the slot waits for its next operation.
     Idle,
-    /// Running; somebody holds its id.
+    /// Running; somebody holds its id, and is not to be called.
     Running,
+    /// Running; somebody holds its id, and is called at its end.
+    Called,
     /// Running; nobody asks for it any more. Freed at its end, with the buffer it kept alive.
     Detached,
     /// Ended, to be picked up.
@@ -66,12 +70,41 @@ enum Stage {
 }
 
 struct Slot {
+    /// The operation's id, or if it is idle that of the next one. No other names the slot.
+    id: SlotId,
+    /// While it is idle: the slot that is used after this one.
+    next: u32,
     role: Role,
     stage: Stage,
-    /// [`Notify::Nobody`] while it is idle or ended.
+    /// [`Notify::Nobody`] but while it is called or detached.
     notify: Notify,
     /// The buffer that a detached operation keeps alive.
     kept: Option<Box<dyn Any>>,
+}
+
+impl Slot {
+    /// The operation is over: its id is stale from now on. // HOT
+    #[inline(always)]
+    fn rest(&mut self, next: u32) {
+        debug_assert!(matches!(self.notify, Notify::Nobody) && self.kept.is_none());
+        // The generation in the high bits counts reuses; 0 is left out, so that no id is 0.
+        let id = self.id.raw().wrapping_add(1 << INDEX_BITS);
+        self.id = SlotId::from_raw(if id >> INDEX_BITS == 0 { id | 1 << INDEX_BITS } else { id });
+        self.stage = Stage::Idle;
+        self.next = next;
+    }
+}
+
+/// Bits of an id that name the slot; the others count its reuses.
+const INDEX_BITS: u32 = 20;
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Slots made at a time.
+const CHUNK: u32 = 256;
+
+#[inline(always)]
+const fn index(id: SlotId) -> u32 {
+    id.raw() & ((1 << INDEX_BITS) - 1)
 }
 
 /// What settling an operation asks the worker to do.
@@ -103,76 +136,99 @@ impl Act {
 
 /// All running and unclaimed operations of a worker.
 pub(crate) struct Requests {
-    slots: Slots<Slot>,
-    /// Idle slots; the last is the next operation's. An operation that ends in its call leaves it unused. They stay in
-    /// the table: writing a few words of a slot costs less than moving it in and out.
-    idle: Vec<SlotId>,
+    slots: Vec<Slot>,
+    /// The idle slot that is used next, which names the one after it. An operation that ends in its call leaves it idle.
+    idle: u32,
+    running: usize,
 }
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let mut slots = Slots::new();
-        slots.reserve_total(256);
-        Requests { slots, idle: Vec::with_capacity(256) }
+        let mut reqs = Requests { slots: Vec::new(), idle: NONE, running: 0 };
+        reqs.add_chunk();
+        reqs
+    }
+
+    fn add_chunk(&mut self) {
+        let first = self.slots.len() as u32;
+        let slots = (first..first + CHUNK).map(|n| Slot {
+            id: SlotId::from_raw(1 << INDEX_BITS | n),
+            next: if n + 1 < first + CHUNK { n + 1 } else { self.idle },
+            role: Role::Flush,
+            stage: Stage::Idle,
+            notify: Notify::Nobody,
+            kept: None,
+        });
+        self.slots.extend(slots);
+        self.idle = first;
+    }
+
+    /// The slot of a live id, or of the next operation's. // HOT
+    #[inline(always)]
+    fn slot(&mut self, id: SlotId) -> Option<&mut Slot> {
+        self.slots.get_mut(index(id) as usize).filter(|slot| slot.id == id)
     }
 
     /// The id that the next operation will have if it does not end in its call. // HOT
     #[inline]
     pub(crate) fn next_id(&mut self) -> Result<SlotId, Error> {
-        match self.idle.last() {
-            Some(&id) => Ok(id),
+        match self.slots.get(self.idle as usize) {
+            Some(slot) => Ok(slot.id),
             None => self.grow(),
         }
     }
 
     #[cold]
     fn grow(&mut self) -> Result<SlotId, Error> {
-        let idle = Slot { role: Role::Flush, stage: Stage::Idle, notify: Notify::Nobody, kept: None };
-        let id = self.slots.insert(idle).map_err(|_| Error::Exhausted)?;
-        // Room for all, so that freeing never allocates.
-        self.idle.reserve(self.slots.len());
-        self.idle.push(id);
-        Ok(id)
+        if self.slots.len() >= 1 << INDEX_BITS {
+            return Err(Error::Exhausted);
+        }
+        self.add_chunk();
+        Ok(self.slots[self.idle as usize].id)
     }
 
-    /// The operation is over and nobody asks for it: its id is stale from now on. // HOT
+    /// The operation is over and nobody asks for it. // HOT
     #[inline]
     fn free(&mut self, id: SlotId) {
-        let Some((next, slot)) = self.slots.renew(id) else { return };
-        debug_assert!(matches!(slot.notify, Notify::Nobody) && slot.kept.is_none());
-        slot.stage = Stage::Idle;
-        self.idle.push(next);
+        let next = self.idle;
+        let Some(slot) = self.slot(id) else { return };
+        slot.rest(next);
+        self.idle = index(id);
+        self.running -= 1;
     }
 
     /// The operation that was given [`Requests::next_id`] is running. // HOT
     #[inline]
     pub(crate) fn start(&mut self, role: Role, call: Option<Callback>) -> SlotId {
-        let id = self.idle.pop().expect("an id was taken before the operation began");
-        if let Some(slot) = self.slots.get_mut(id) {
-            slot.role = role;
-            slot.stage = Stage::Running;
-            if let Some(call) = call {
-                slot.notify = Notify::Raw(call);
-            }
+        let slot =
+            self.slots.get_mut(self.idle as usize).expect("an id was taken before the operation began");
+        self.idle = slot.next;
+        self.running += 1;
+        slot.role = role;
+        slot.stage = Stage::Running;
+        if let Some(call) = call {
+            slot.stage = Stage::Called;
+            slot.notify = Notify::Raw(call);
         }
-        id
+        slot.id
     }
 
     /// How many operations are running or unclaimed.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.idle.len()
+        self.running
     }
 
     /// The operation has ended. // HOT
     #[inline]
     pub(crate) fn settle(&mut self, id: SlotId, ended: Ended) -> Option<Act> {
-        let slot = self.slots.get_mut(id)?;
+        let slot = self.slot(id)?;
         match slot.stage {
             Stage::Running => {
                 slot.stage = Stage::Ended(ended);
-                if let Notify::Nobody = slot.notify {
-                    return None;
-                }
+                None
+            }
+            Stage::Called => {
+                slot.stage = Stage::Ended(ended);
                 match std::mem::replace(&mut slot.notify, Notify::Nobody) {
                     Notify::Nobody => None,
                     Notify::Waker(waker) => Some(Act::Wake(waker)),
@@ -203,8 +259,8 @@ impl Requests {
         if user & OF_STREAM != 0 {
             return false;
         }
-        match self.slots.get_mut(SlotId::from_raw(user as u32)) {
-            Some(slot @ Slot { stage: Stage::Running, notify: Notify::Nobody, .. }) => {
+        match self.slot(SlotId::from_raw(user as u32)) {
+            Some(slot @ Slot { stage: Stage::Running, .. }) => {
                 slot.stage = Stage::Ended(Ok(status));
                 true
             }
@@ -215,57 +271,63 @@ impl Requests {
     /// The end of an operation, if it has one; frees its slot. // HOT
     #[inline]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
-        let ended = self.slots.renew_if(id, |slot| {
-            let Stage::Ended(ended) = slot.stage else { return None };
-            slot.stage = Stage::Idle;
-            Some(ended)
-        });
-        let (next, ended) = ended?;
-        self.idle.push(next);
+        let next = self.idle;
+        let slot = self.slot(id)?;
+        let Stage::Ended(ended) = slot.stage else { return None };
+        slot.rest(next);
+        self.idle = index(id);
+        self.running -= 1;
         Some(ended)
+    }
+
+    fn look(&self, id: SlotId) -> Option<&Slot> {
+        self.slots.get(index(id) as usize).filter(|slot| slot.id == id)
     }
 
     /// Whether `id` names an operation of this table that runs or is unclaimed.
     pub(crate) fn knows(&self, id: SlotId) -> bool {
-        self.slots.get(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
+        self.look(id).is_some_and(|slot| !matches!(slot.stage, Stage::Idle))
     }
 
     /// What the operation is, while it runs.
     pub(crate) fn role(&self, id: SlotId) -> Option<Role> {
-        match self.slots.get(id) {
-            Some(Slot { role, stage: Stage::Running | Stage::Detached, .. }) => Some(*role),
-            _ => None,
+        match self.look(id)? {
+            Slot { stage: Stage::Idle | Stage::Ended(_), .. } => None,
+            slot => Some(slot.role),
         }
     }
 
     /// Wakes `waker` at the operation's end, which must not have come yet.
     pub(crate) fn wake_at_end(&mut self, id: SlotId, waker: &Waker) {
-        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Some(slot) = self.slot(id) else { return };
+        debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
         match &slot.notify {
             Notify::Waker(old) if old.will_wake(waker) => {}
             _ => slot.notify = Notify::Waker(waker.clone()),
         }
+        slot.stage = Stage::Called;
     }
 
     /// Calls `call` at the operation's end, which must not have come yet, and frees the slot then.
     pub(crate) fn call_at_end(&mut self, id: SlotId, call: Box<dyn FnOnce(Ended)>) {
-        if let Some(slot) = self.slots.get_mut(id) {
-            debug_assert!(matches!(slot.stage, Stage::Running));
+        if let Some(slot) = self.slot(id) {
+            debug_assert!(matches!(slot.stage, Stage::Running | Stage::Called));
             slot.notify = Notify::Boxed(call);
+            slot.stage = Stage::Called;
         }
     }
 
     /// Nobody asks for the operation any more. If it runs, `buf` is kept until its end; if it has ended, the slot is
     /// freed and `buf` comes back to be dropped. A raw callback is still called.
     pub(crate) fn detach(&mut self, id: SlotId, buf: Option<Box<dyn Any>>) -> Option<Box<dyn Any>> {
-        let Some(slot) = self.slots.get_mut(id) else { return buf };
+        let Some(slot) = self.slot(id) else { return buf };
         match slot.stage {
             Stage::Idle => buf,
             Stage::Ended(_) => {
                 self.free(id);
                 buf
             }
-            Stage::Running | Stage::Detached => {
+            Stage::Running | Stage::Called | Stage::Detached => {
                 slot.stage = Stage::Detached;
                 slot.kept = buf;
                 if let Notify::Waker(_) = slot.notify {

@@ -259,7 +259,7 @@ impl Worker {
 
     /// Counters of the protocol engine, by packet type and protocol.
     pub fn stats(&self) -> RdmStats {
-        self.core().engine.stats().clone()
+        self.core().engine.stats()
     }
 
     /// The next thing worth telling a person: peers found and lost, packets dropped and why.
@@ -325,6 +325,8 @@ impl Worker {
     }
 
     /// The end of an operation started by a `*_raw` call, once it has come; the request is freed by this.
+    // HOT
+    #[inline]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
         self.core().reqs.take(request.0)
     }

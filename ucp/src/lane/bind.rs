@@ -81,13 +81,13 @@ pub(crate) struct Bound<'a> {
 }
 
 impl Wire for Bound<'_> {
-    #[inline]
+    #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
         self.paths.get(to).map_or(0, |path| path.mtu)
     }
 
     // HOT
-    #[inline]
+    #[inline(always)]
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
         to: PeerId,
@@ -123,7 +123,7 @@ impl Wire for Bound<'_> {
     }
 
     // HOT
-    #[inline]
+    #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
         self.inlet.as_mut().is_some_and(|inlet| inlet.received(user, status))
     }

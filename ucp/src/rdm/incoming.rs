@@ -7,7 +7,7 @@ use super::Engine;
 use super::ask::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
 use super::event::Reason;
 use super::io::{PeerId, Wire};
-use super::matching::{Arrived, Expected};
+use super::matching::{Arrived, Expected, Pattern, Want};
 use super::op::cover::Cover;
 use super::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
 use super::op::table::place;
@@ -24,8 +24,39 @@ pub(super) struct Queues {
 }
 
 impl Engine {
-    /// Posts a receive. A message that has come already and is whole completes it at once. // HOT
-    #[inline]
+    /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it back, and nothing
+    /// has happened: ask [`Engine::recv`]. // HOT
+    #[inline(always)]
+    pub fn recv_later(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
+        let kind = r.kind.kind();
+        let heard =
+            |from| self.peers.get(from).is_none_or(|peer| !peer.was.intersects(Was::SILENT | Was::GAP));
+        let may_come = r.from.is_none_or(heard);
+        if !may_come || !self.queues[kind as usize].arrived.is_empty() || self.rx.is_full() {
+            return Err(r);
+        }
+        let RecvArgs { buf, user, .. } = r;
+        let posted = self.expect(kind, r.kind.pattern(r.from), |want| RxOp::posted(buf, user, want, kind));
+        Ok(OpId(posted.expect("the table is not full")))
+    }
+
+    /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. // HOT
+    #[inline(always)]
+    pub(super) fn expect(
+        &mut self,
+        kind: Kind,
+        pattern: Pattern,
+        make: impl FnOnce(Want) -> RxOp,
+    ) -> Option<SlotId> {
+        let mut posted = None;
+        self.queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, want| {
+            posted = rx.insert(make(want)).ok();
+            posted.map(place)
+        });
+        posted
+    }
+
+    /// Posts a receive. A message that has come already and is whole completes it at once.
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
         let pattern = r.kind.pattern(r.from);
         let queues = &mut self.queues[r.kind.kind() as usize];
@@ -38,11 +69,10 @@ impl Engine {
             return Started::Failed(error);
         }
         let kind = r.kind.kind();
-        let Ok(id) = self.rx.insert(RxOp::posted(r.buf, r.user, pattern, kind)) else {
-            return Started::Failed(OpError::NoResource);
-        };
-        self.queues[kind as usize].expected.push(&mut self.rx, place(id));
-        Started::Pending(OpId(id))
+        match self.expect(kind, pattern, |want| RxOp::posted(r.buf, r.user, want, kind)) {
+            Some(id) => Started::Pending(OpId(id)),
+            None => Started::Failed(OpError::NoResource),
+        }
     }
 
     /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends

@@ -89,7 +89,7 @@ const ANYBODY: u32 = u32::MAX;
 
 impl Want {
     /// What a receive of this pattern wants; it is in no queue yet.
-    #[inline]
+    #[inline(always)]
     pub fn new(pattern: Pattern) -> Want {
         let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
         Want { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
@@ -115,7 +115,7 @@ pub trait Wants {
     fn want_mut(&mut self, at: u32) -> &mut Want;
 }
 
-impl Wants for [Want] {
+impl Wants for Vec<Want> {
     #[inline(always)]
     fn want(&self, at: u32) -> &Want {
         &self[at as usize]
@@ -155,37 +155,53 @@ impl Expected {
         Expected { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
     }
 
-    /// Appends the receive at `at`, which is in no queue. // HOT
-    #[inline]
-    pub fn push<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
-        let want = all.want_mut(at);
-        want.seq = self.seq;
+    /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given, and answers
+    /// where. `None`, and nothing is appended, if it answers that. // HOT
+    #[inline(always)]
+    pub fn push<S: Wants + ?Sized>(
+        &mut self,
+        all: &mut S,
+        pattern: Pattern,
+        insert: impl FnOnce(&mut S, Want) -> Option<u32>,
+    ) -> Option<u32> {
+        let want = Want { seq: self.seq, ..Want::new(pattern) };
+        let insert = |all: &mut Chain<'_, S>, link| insert(all.0, Want { link, ..want });
+        let at = if pattern.is_exact() {
+            if self.buckets.crowded(self.exact) {
+                self.rehash(all);
+            }
+            let bucket = self.buckets.of(pattern.tag);
+            let at = self.buckets.lists[bucket].push_new(&mut Chain(all), insert)?;
+            self.exact += 1;
+            at
+        } else {
+            self.wild.push_new(&mut Chain(all), insert)?
+        };
         self.seq += 1;
-        let (tag, is_exact) = (want.tag, want.mask == EXACT);
-        if !is_exact {
-            return self.wild.push_back(&mut Chain(all), at);
-        }
-        if self.buckets.crowded(self.exact) {
-            self.rehash(all);
-        }
-        self.exact += 1;
-        let bucket = self.buckets.of(tag);
-        self.buckets.lists[bucket].push_back(&mut Chain(all), at);
+        Some(at)
     }
 
     /// Takes out the oldest receive that fits a message. // HOT
     #[inline(always)]
     pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
-        if self.wild.is_empty() {
-            // Nearly always it is the first of the only list that it can be in.
-            let bucket = self.buckets.of(tag);
-            let list = self.buckets.lists.get_mut(bucket)?;
-            let chain = &mut Chain(all);
-            let at = list.iter(chain).find(|&at| chain.0.want(at).fits(tag, from))?;
-            list.remove(chain, at);
-            self.exact -= 1;
-            return Some(at);
+        if !self.wild.is_empty() {
+            return self.take_any(all, tag, from);
         }
+        let bucket = self.buckets.of(tag);
+        let list = self.buckets.lists.get_mut(bucket)?;
+        // Nearly always it is the first of the only list that it can be in.
+        let at = list.front()?;
+        if !all.want(at).fits(tag, from) {
+            return self.take_any(all, tag, from);
+        }
+        list.remove(&mut Chain(all), at);
+        self.exact -= 1;
+        Some(at)
+    }
+
+    /// The same, wherever it is.
+    #[inline(never)]
+    fn take_any<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
         let at = self.find(all, tag, from)?;
         self.remove(all, at);
         Some(at)
@@ -208,7 +224,6 @@ impl Expected {
     }
 
     /// Takes out the receive at `at`, which is in this queue.
-    #[inline]
     pub fn remove<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
         let Want { tag, mask, .. } = *all.want(at);
         if mask == EXACT {

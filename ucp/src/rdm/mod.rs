@@ -34,6 +34,7 @@ mod rails;
 mod reading;
 mod rooms;
 mod rows;
+mod tally;
 
 pub mod amo;
 pub mod ask;
@@ -78,6 +79,7 @@ use rooms::{
     atomic, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt, write, writeread,
 };
 use stats::ByPeer;
+use tally::Tallies;
 
 pub use ask::*;
 pub use backoff::Patience;
@@ -130,6 +132,8 @@ pub struct Engine {
     old: Vec<u8>,
     stats: RdmStats,
     by_peer: ByPeer,
+    /// What they do not have yet.
+    tallies: Tallies,
     events: Events,
 }
 
@@ -177,6 +181,7 @@ impl Engine {
             old: Vec::new(),
             stats: RdmStats::default(),
             by_peer: ByPeer::default(),
+            tallies: Tallies::EMPTY,
             events: Events::default(),
         }
     }
@@ -226,7 +231,7 @@ impl Engine {
 
     /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer that has
     /// been heard before, with a receive posted for it. False, and nothing has happened: it is not that. // HOT
-    #[inline]
+    #[inline(always)]
     fn take_short<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.ident.current(wire, from) else { return false };
@@ -421,21 +426,11 @@ impl Engine {
         !self.listed.is_empty()
     }
 
-    /// What was counted since the engine was made.
-    pub fn stats(&self) -> &RdmStats {
-        &self.stats
-    }
-
-    /// What went to one peer and came from it since it was named.
-    pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        self.by_peer.get(peer)
-    }
-
     /// Every peer, with what was counted of it.
     pub fn peers_counted(&self) -> impl Iterator<Item = (PeerId, PeerView, PeerStats)> {
         self.peers.iter().map(|(id, peer)| {
             let view = peer.view(self.wires[usize::from(peer.wire.0)].rdma);
-            (id, view, self.by_peer.get(id))
+            (id, view, self.peer_stats(id))
         })
     }
 

@@ -43,12 +43,12 @@ impl Engine {
         let multi =
             Multi { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
         let multi = self.multis.insert(multi).map_err(|_| OpError::NoResource)?;
-        let parent = RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, pattern, kind) };
-        let Ok(id) = self.rx.insert(parent) else {
+        let parent =
+            |want| RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, want, kind) };
+        let Some(id) = self.expect(kind, pattern, parent) else {
             self.multis.remove(multi);
             return Err(OpError::NoResource);
         };
-        self.queues[kind as usize].expected.push(&mut self.rx, place(id));
         if let Some(multi) = self.multis.get_mut(multi) {
             multi.posted = Some(id);
         }

@@ -41,7 +41,7 @@ impl Engine {
 
     /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
     /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
-    #[inline]
+    #[inline(always)]
     pub fn send_short<W: Wire>(
         &mut self,
         w: &mut W,

@@ -254,6 +254,12 @@ impl Peers {
         self.list.get(id.0 as usize).filter(|peer| !peer.was.contains(Was::REMOVED))
     }
 
+    /// The slot of this number, if there is one: perhaps of a removed peer. // HOT
+    #[inline]
+    pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.list.get_mut(id.0 as usize)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
         let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));

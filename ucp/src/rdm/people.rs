@@ -47,6 +47,8 @@ impl Engine {
     // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let new = self.peers.add(Peer::new(wire, addr, from));
+        // What the name's last peer has not got yet goes before it.
+        self.settle_tallies();
         self.by_peer.forget(new);
         let peers = &self.peers;
         if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {

@@ -9,17 +9,18 @@ use crate::wire::{Class, Packet, PktType};
 
 /// Kinds of message: they never match each other's receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
 pub enum Kind {
     /// Carries a 64-bit tag; matched by tag and mask.
-    Tagged,
-    /// Carries none; matched in order of arrival.
-    Untagged,
-    /// An active message ([`Class::Am`]). This and the following carry a tag, and are matched by it.
-    Am,
+    Tagged = Class::Message as u8,
+    /// An active message ([`Class::Am`]). This and the following two carry a tag as well.
+    Am = Class::Am as u8,
     /// The data of one ([`Class::AmData`]).
-    AmData,
+    AmData = Class::AmData as u8,
     /// A piece of a stream ([`Class::Stream`]).
-    Stream,
+    Stream = Class::Stream as u8,
+    /// Carries no tag; matched in order of arrival.
+    Untagged,
 }
 
 impl Kind {

@@ -96,6 +96,24 @@ impl List {
         self.len += 1;
     }
 
+    /// Appends an element that is not there yet: `insert` puts it into the store, with the link that it is given, and
+    /// answers where. `None`, and nothing is appended, if it answers that. // HOT
+    #[inline(always)]
+    pub fn push_new<L: Links + ?Sized>(
+        &mut self,
+        links: &mut L,
+        insert: impl FnOnce(&mut L, Link) -> Option<u32>,
+    ) -> Option<u32> {
+        let at = insert(links, Link { prev: self.tail, next: NIL, linked: true })?;
+        match self.tail {
+            NIL => self.head = at,
+            tail => links.link_mut(tail).next = at,
+        }
+        self.tail = at;
+        self.len += 1;
+        Some(at)
+    }
+
     /// Puts element `at` first; it must be in no list of this link.
     #[inline]
     pub fn push_front<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
@@ -192,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_vector(steps in prop::collection::vec((0u8..4, 0u32..16), 0..200)) {
+        fn behaves_like_a_vector(steps in prop::collection::vec((0u8..5, 0u32..16), 0..200)) {
             let mut store = vec![Link::new(); 16];
             let links = store.as_mut_slice();
             let mut list = List::new();
@@ -203,6 +221,12 @@ mod tests {
                 match step {
                     0 if !there => { list.push_back(links, at); model.push(at); }
                     1 if !there => { list.push_front(links, at); model.insert(0, at); }
+                    4 => {
+                        let put = |links: &mut [Link], link| { links[at as usize] = link; Some(at) };
+                        let put = |links: &mut [Link], link| if there { None } else { put(links, link) };
+                        prop_assert_eq!(list.push_new(links, put), (!there).then_some(at));
+                        if !there { model.push(at); }
+                    }
                     2 if there => { list.remove(links, at); model.retain(|&x| x != at); }
                     3 => {
                         let want = if model.is_empty() { None } else { Some(model.remove(0)) };

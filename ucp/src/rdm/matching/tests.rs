@@ -8,10 +8,11 @@ fn name(n: u32) -> SlotId {
 
 /// Posts a receive at the end of the store; answers its index.
 fn post(queue: &mut Expected, wants: &mut Vec<Want>, pattern: Pattern) -> u32 {
-    let at = wants.len() as u32;
-    wants.push(Want::new(pattern));
-    queue.push(&mut wants[..], at);
-    at
+    let insert = |wants: &mut Vec<Want>, want| {
+        wants.push(want);
+        Some(wants.len() as u32 - 1)
+    };
+    queue.push(wants, pattern, insert).expect("a vector has room")
 }
 
 #[test]
@@ -21,7 +22,7 @@ fn the_oldest_receive_wins_whichever_list_it_is_in() {
     for pattern in [exact, Pattern::ANY, exact] {
         post(&mut queue, &mut wants, pattern);
     }
-    let mut take = |tag| queue.take(&mut wants[..], tag, PeerId(0));
+    let mut take = |tag| queue.take(&mut wants, tag, PeerId(0));
     assert_eq!([take(5), take(5), take(6), take(5), take(5)], [Some(0), Some(1), None, Some(2), None]);
 }
 
@@ -29,12 +30,12 @@ fn the_oldest_receive_wins_whichever_list_it_is_in() {
 fn a_source_filter_is_kept() {
     let (mut queue, mut wants) = (Expected::new(), Vec::new());
     post(&mut queue, &mut wants, Pattern { tag: 5, mask: !0, from: Some(PeerId(1)) });
-    assert_eq!(queue.take(&mut wants[..], 5, PeerId(3)), None);
+    assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
     post(&mut queue, &mut wants, Pattern { tag: 0, mask: 0, from: Some(PeerId(2)) });
     assert_eq!((wants[0].only(), wants[1].only()), (Some(PeerId(1)), Some(PeerId(2))));
-    assert_eq!(queue.take(&mut wants[..], 5, PeerId(3)), None);
-    assert_eq!(queue.take(&mut wants[..], 5, PeerId(2)), Some(1));
-    assert_eq!(queue.take(&mut wants[..], 5, PeerId(1)), Some(0));
+    assert_eq!(queue.take(&mut wants, 5, PeerId(3)), None);
+    assert_eq!(queue.take(&mut wants, 5, PeerId(2)), Some(1));
+    assert_eq!(queue.take(&mut wants, 5, PeerId(1)), Some(0));
 }
 
 #[test]
@@ -45,7 +46,7 @@ fn growing_keeps_the_order() {
         arrived.push(u64::from(n % 7), PeerId(n % 3), name(n));
     }
     for n in (0..5000).filter(|n| n % 7 == 3) {
-        assert_eq!(expected.take(&mut wants[..], 3, PeerId(0)), Some(n));
+        assert_eq!(expected.take(&mut wants, 3, PeerId(0)), Some(n));
         let exact = Pattern { tag: 3, mask: !0, from: None };
         assert_eq!(arrived.find(&exact), Some(name(n)));
         arrived.remove(n);
@@ -74,13 +75,13 @@ proptest! {
                 0 | 1 => model.push((pattern, post(&mut queue, &mut wants, pattern))),
                 2 => {
                     let want = model.iter().position(|(p, _)| p.fits(tag, from));
-                    prop_assert_eq!(queue.find(&mut wants[..], tag, from), want.map(|i| model[i].1));
+                    prop_assert_eq!(queue.find(&mut wants, tag, from), want.map(|i| model[i].1));
                     let want = want.map(|i| model.remove(i).1);
-                    prop_assert_eq!(queue.take(&mut wants[..], tag, from), want);
+                    prop_assert_eq!(queue.take(&mut wants, tag, from), want);
                 }
                 _ if !model.is_empty() => {
                     let (_, at) = model.remove(n % model.len());
-                    queue.remove(&mut wants[..], at);
+                    queue.remove(&mut wants, at);
                 }
                 _ => {}
             }

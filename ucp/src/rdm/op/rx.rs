@@ -134,15 +134,15 @@ impl Parts {
 }
 
 impl RxOp {
-    /// A receive that has not matched, and is to be queued.
-    #[inline]
-    pub fn posted(buf: RecvBuf, user: u64, pattern: Pattern, kind: Kind) -> RxOp {
-        RxOp { buf, user, want: Want::new(pattern), state: RxState::Posted, kind, role: Role::Single }
+    /// A receive that has not matched, queued for what it wants.
+    #[inline(always)]
+    pub fn posted(buf: RecvBuf, user: u64, want: Want, kind: Kind) -> RxOp {
+        RxOp { buf, user, want, state: RxState::Posted, kind, role: Role::Single }
     }
 
     /// A receive of a message that is here, or has begun to come: no other will match.
     pub fn begun(buf: RecvBuf, user: u64, kind: Kind) -> RxOp {
-        RxOp::posted(buf, user, Pattern::ANY, kind)
+        RxOp::posted(buf, user, Want::new(Pattern::ANY), kind)
     }
 
     /// Names what follows the message, once matched.

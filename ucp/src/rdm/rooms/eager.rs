@@ -30,7 +30,7 @@ const fn row(ty: PktType) -> PktRow {
 /// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing waits before
 /// it. False, and nothing has happened: it is not, or there is no room. // HOT
 // [M4.1] [M4.2]
-#[inline]
+#[inline(always)]
 pub(in crate::rdm) fn start_short<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -39,18 +39,18 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     tag: u64,
     buf: SendBuf,
 ) -> bool {
-    let Some(peer) = e.peers.get(to) else { return false };
-    let connid = match peer.hdr {
-        ReqHdr::RawAddr => return false,
-        ReqHdr::Connid => Some(e.own(peer).connid),
-        ReqHdr::Bare => None,
-    };
+    let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
     let known = Was::POSTED | Was::ASKED;
-    let simple = peer.was & (Was::BLOCKED | known) == known;
+    let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
     if !simple || class != Class::Message && !takes_classes(peer.features) {
         return false;
     }
+    let connid = match peer.hdr {
+        ReqHdr::RawAddr => return false,
+        ReqHdr::Connid => Some(e.wires[usize::from(peer.wire.0)].me.connid),
+        ReqHdr::Bare => None,
+    };
     let hdr = Short { msg_id: peer.next_tx, tag, connid, class };
     let max = hdr.wire_len() + buf.len();
     if max > w.mtu(to) {
@@ -63,11 +63,8 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     if sent.is_err() {
         return false;
     }
-    e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
-    e.stats.tx_pkts[usize::from(PktType::EAGER_TAGRTM.0)] += 1;
-    e.stats.count_sent(Row::Eager, buf.len());
-    let of_peer = e.by_peer.of(to);
-    (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + buf.len() as u64);
+    peer.next_tx = hdr.msg_id.wrapping_add(1);
+    e.count_short_sent(to, buf.len());
     true
 }
 
@@ -159,7 +156,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 /// False, and nothing has happened: no receive is posted for it, or there are receives of many messages, which want
 /// another look. // HOT
 // [M5.1] [M11.2]
-#[inline]
+#[inline(always)]
 pub(in crate::rdm) fn take<W: Wire>(
     e: &mut Engine,
     w: &mut W,
@@ -203,10 +200,7 @@ pub(in crate::rdm) fn take<W: Wire>(
 #[inline(always)]
 fn count_taken(e: &mut Engine, from: PeerId, msg_id: u32, len: usize) {
     e.peers[from].next_rx = msg_id.wrapping_add(1);
-    e.stats.rx_pkts[usize::from(PktType::EAGER_TAGRTM.0)] += 1;
-    e.stats.count_received(Row::Eager, len);
-    let of_peer = e.by_peer.of(from);
-    (of_peer.rx_pkts, of_peer.rx_bytes) = (of_peer.rx_pkts + 1, of_peer.rx_bytes + len as u64);
+    e.count_short_received(from, len);
 }
 
 #[inline]

@@ -6,8 +6,10 @@
 
 use clap::{Parser, ValueEnum};
 use perf::pair::Pair;
+use std::cell::Cell;
 use std::hint::black_box;
-use ucp::{Access, Context, EXACT, EpParams, Match, SendParams, Started};
+use std::rc::Rc;
+use ucp::{Access, AmParams, Context, EXACT, EpParams, Match, SendParams, Started, Until};
 use ucs::config::Source;
 use uct::any::Visit;
 use uct::api::{AllocReq, Am, Ep as _, EpTag, Error, Iface, Md, Memory, Sent, Sink};
@@ -28,6 +30,10 @@ enum What {
     Put,
     /// A poll of a worker with nothing to do
     Idle,
+    /// An active message of ucp: sent, delivered, handled
+    UcpAm,
+    /// Bytes of a stream: receive posted, sent, delivered, tested
+    Stream,
     /// An active message of uct, sent and delivered
     Am,
     /// A put of uct
@@ -65,7 +71,9 @@ fn main() -> Result<(), Failure> {
     let (size, times) = (args.size as usize, if args.calibrate { 0 } else { args.times });
     match args.what {
         What::Engine => engine(size, times),
-        What::Tag | What::Get | What::Put | What::Idle => protocols(args.what, size, times)?,
+        What::Tag | What::UcpAm | What::Stream | What::Get | What::Put | What::Idle => {
+            protocols(args.what, size, times)?
+        }
         _ => uct::any::open("posix", "memory", &Source::empty())?.visit(Low {
             what: args.what,
             size,
@@ -101,6 +109,35 @@ fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
         What::Get => (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?,
         What::Put => (0..times).try_for_each(|_| ep.put_blocking(black_box(&out), mem.addr(), &rkey))?,
         What::Idle => (0..times).for_each(|_| assert_eq!(worker.progress(), 0)),
+        What::UcpAm => {
+            let come = Rc::new(Cell::new(0));
+            let counts = come.clone();
+            worker.set_am_handler(1, move |message| {
+                black_box(message.data());
+                counts.set(counts.get() + 1);
+            });
+            let params = AmParams::default();
+            for sent in 1..=times {
+                // SAFETY: `out` outlives the send and does not change.
+                let started = unsafe { ep.am_send_raw(1, &[], out.as_ptr(), size, &params) }?;
+                assert_eq!(started, Started::Done(()), "there is room for one");
+                while come.get() < sent {
+                    worker.progress();
+                }
+            }
+        }
+        What::Stream => {
+            for _ in 0..times {
+                // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
+                let id = unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, Until::Full, None) }?;
+                // SAFETY: `out` outlives the send and does not change.
+                let started = unsafe { ep.stream_send_raw(out.as_ptr(), size, None) }?;
+                assert_eq!(started, Started::Done(()), "there is room for one");
+                while worker.test(id).transpose()?.is_none() {
+                    worker.progress();
+                }
+            }
+        }
         _ => {
             for _ in 0..times / WINDOW {
                 for _ in 0..WINDOW {

@@ -1,83 +1,36 @@
-//! Active messages: a header and data that call a handler at the receiver, by number.
+//! Active messages: a header and data that call a handler at the receiver, by number. This half receives; `am_send` sends.
 //! Called by programs. Uses tagged messages of the classes `Am` and `AmData` (rdm-v4, chapter 11), which other endpoints
-//! never see; small ones are one packet, the data of large ones travels as the receiver asks for it.
+//! never see.
 //!
-//! | Message | How |
+//! | Message | How it comes in |
 //! |---|---|
-//! | header and data of up to 8 KiB | packed into one message; taken in as it is, if it is one packet in its turn, else into a buffer posted in advance |
-//! | up to 64 KiB, if asked for ([`AmProto::Eager`]) | packed into one message; the receiver makes room when it comes |
-//! | longer | the packed header announces it; the data, straight from its buffer, goes to whoever receives it |
+//! | one packet in its turn | copied beside others ([`super::shelf`]) |
+//! | up to 8 KiB in any other case | into a buffer posted in advance |
+//! | packed and longer | into a buffer made when it comes |
+//! | announced | the handler gets the header and says where the data goes |
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::Class;
 
+use super::am_send::{Label, LabelKind, NOTICE, PACKED_MAX};
+use super::ams::Come;
 use super::buf::Held;
 use super::ep::Started;
-use super::op::{RecvRequest, SendRequest};
+use super::op::RecvRequest;
 use super::recv::{EXACT, Match};
 use super::request::{Callback, Ended, RequestId};
+use super::shelf::Book;
 use super::worker::WeakWorker;
-use super::{Ep, Error, IoBuf, IoBufMut, Worker};
+use super::{Ep, Error, IoBufMut, Worker};
 
-/// Longest header of an active message, bytes.
-pub const AM_MAX_HEADER: usize = 4096;
-/// Longest packed message, bytes: the receiver makes no room for more on a sender's word.
-const PACKED_MAX: usize = 64 << 10;
 /// Longest packed message that fits a buffer posted in advance, bytes.
 pub(super) const POSTED_LEN: usize = 8 << 10;
 /// Buffers posted in advance.
 const POSTED: usize = 32;
-/// Bytes behind the header of a message that announces data: its length and its number.
-const NOTICE: usize = 16;
-
-/// How the data of an active message travels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AmProto {
-    /// With the header if both fit one packet, otherwise as by [`AmProto::Rendezvous`].
-    #[default]
-    Auto,
-    /// With the header, up to 64 KiB together; longer ones as by [`AmProto::Rendezvous`].
-    Eager,
-    /// When the receiver has said where to: the handler gets the header, and calls [`AmMessage::recv`].
-    Rendezvous,
-}
-
-/// What the tag of an active message says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Label {
-    id: u16,
-    header_len: u16,
-    kind: LabelKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LabelKind {
-    Packed,
-    Announced,
-}
-
-impl Label {
-    const ANNOUNCED: u64 = 1 << 63;
-    const LARGE: u64 = 1 << 62;
-
-    fn tag(self, packed_len: usize) -> u64 {
-        let large = if packed_len > POSTED_LEN { Label::LARGE } else { 0 };
-        let kind = if self.kind == LabelKind::Announced { Label::ANNOUNCED } else { 0 };
-        u64::from(self.id) | u64::from(self.header_len) << 16 | large | kind
-    }
-
-    fn of(tag: u64) -> Label {
-        let kind = if tag & Label::ANNOUNCED != 0 { LabelKind::Announced } else { LabelKind::Packed };
-        Label { id: tag as u16, header_len: (tag >> 16) as u16, kind }
-    }
-}
 
 /// Receives for packed messages: `LARGE` or not.
 const fn packed(large: u64) -> Match {
@@ -91,19 +44,17 @@ fn data_of(number: u64, from: PeerId) -> Match {
 /// A posted receive.
 pub(super) struct Place {
     worker: WeakWorker,
-    buf: Cell<Option<Box<[u8]>>>,
+    room: Cell<Option<Book>>,
 }
 
 /// An active message, as its handler gets it. It may be kept; its memory is reused when it is dropped.
 pub struct AmMessage {
     worker: Worker,
+    /// Header, and data or [`Notice`].
+    book: Book,
+    tag: u64,
     from: PeerId,
-    id: u16,
-    bytes: Box<[u8]>,
-    /// Bytes of the header, of header and data.
-    header_len: usize,
-    len: usize,
-    notice: Option<Notice>,
+    kind: LabelKind,
 }
 
 #[derive(Clone, Copy)]
@@ -115,7 +66,7 @@ struct Notice {
 impl AmMessage {
     /// The number of the handler.
     pub fn id(&self) -> u16 {
-        self.id
+        Label::of(self.tag).id
     }
 
     /// Who sent it.
@@ -123,22 +74,40 @@ impl AmMessage {
         self.from
     }
 
-    /// The header.
-    pub fn header(&self) -> &[u8] {
-        &self.bytes[..self.header_len]
+    /// Header, and what is behind it. // HOT
+    #[inline]
+    fn parts(&self) -> (&[u8], &[u8]) {
+        // Their lengths were compared before the handler was called.
+        self.book.bytes().split_at(usize::from(Label::of(self.tag).header_len))
     }
 
-    /// The data, if it has come with the header; `None` if it has to be received by [`AmMessage::recv`].
+    /// The header. // HOT
+    #[inline]
+    pub fn header(&self) -> &[u8] {
+        self.parts().0
+    }
+
+    /// The data, if it has come with the header; `None` if it has to be received by [`AmMessage::recv`]. // HOT
+    #[inline]
     pub fn data(&self) -> Option<&[u8]> {
-        match self.notice {
-            None => Some(&self.bytes[self.header_len..self.len]),
-            Some(_) => None,
+        match self.kind {
+            LabelKind::Packed => Some(self.parts().1),
+            LabelKind::Announced => None,
         }
     }
 
     /// Bytes of data, here or to be received.
     pub fn data_len(&self) -> u64 {
-        self.notice.map_or((self.len - self.header_len) as u64, |notice| notice.len)
+        self.notice().map_or(self.parts().1.len() as u64, |notice| notice.len)
+    }
+
+    fn notice(&self) -> Option<Notice> {
+        if self.kind == LabelKind::Packed {
+            return None;
+        }
+        let (len, rest) = self.parts().1.split_first_chunk()?;
+        let number = rest.first_chunk()?;
+        Some(Notice { len: u64::from_le_bytes(*len), number: u64::from_le_bytes(*number) })
     }
 
     /// An endpoint to the sender. `None` if it has failed or there is no way back to it.
@@ -146,15 +115,25 @@ impl AmMessage {
         self.worker.ep_to(self.from)
     }
 
+    /// The data goes into no room: the sender's operation ends.
+    #[cold]
+    fn discard(&self) {
+        if let Some(notice) = self.notice() {
+            self.worker.recv(data_of(notice.number, self.from), Vec::new()).detach();
+        }
+    }
+
     /// Receives the data into `buf`, whether it has come already or not. Data that is longer ends with
     /// [`Error::Truncated`]. A message that is dropped without this discards its data.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
-        if let Some(notice) = self.notice.take() {
+        if let Some(notice) = self.notice() {
+            // Nothing is left to be discarded.
+            self.kind = LabelKind::Packed;
             return self.worker.recv(data_of(notice.number, self.from), buf);
         }
         let mut held = Held::new(buf);
         let (at, room) = held.room();
-        let data = &self.bytes[self.header_len..self.len];
+        let data = self.parts().1;
         let n = data.len().min(room);
         // SAFETY: `room` bytes at `at` are the container's own and valid for writes; it is ours alone, so that it does
         // not overlap the message.
@@ -168,19 +147,18 @@ impl AmMessage {
 }
 
 impl Drop for AmMessage {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(notice) = self.notice {
-            // Into no room: the sender's operation ends, the data is lost.
-            self.worker.recv(data_of(notice.number, self.from), Vec::new()).detach();
+        if self.kind == LabelKind::Announced {
+            self.discard();
         }
-        self.worker.ams().spare(std::mem::take(&mut self.bytes));
     }
 }
 
 impl std::fmt::Debug for AmMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut f = f.debug_struct("AmMessage");
-        f.field("id", &self.id).field("from", &self.from).field("header_len", &self.header_len);
+        f.field("id", &self.id()).field("from", &self.from).field("header_len", &self.header().len());
         f.field("data_len", &self.data_len()).finish_non_exhaustive()
     }
 }
@@ -190,10 +168,10 @@ impl Worker {
     /// handler there was is replaced. Messages that come before the worker's first handler wait for it; later ones
     /// without a handler are dropped.
     pub fn set_am_handler(&self, id: u16, handler: impl Fn(AmMessage) + 'static) {
-        self.ams().handlers.borrow_mut().insert(id, Rc::new(handler));
+        self.ams().set_handler(id, Some(Rc::new(handler)));
         if !self.ams().on.replace(true) {
             for _ in 0..POSTED {
-                let place = Rc::new(Place { worker: self.downgrade(), buf: Cell::new(None) });
+                let place = Rc::new(Place { worker: self.downgrade(), room: Cell::new(None) });
                 self.ams().posted.borrow_mut().push(place.clone());
                 self.post(&place);
             }
@@ -202,17 +180,17 @@ impl Worker {
 
     /// Takes a handler away.
     pub fn clear_am_handler(&self, id: u16) {
-        self.ams().handlers.borrow_mut().remove(&id);
+        self.ams().set_handler(id, None);
     }
 
     /// Posts the buffer of a place; what waits already is handled at once.
     fn post(&self, place: &Rc<Place>) {
         loop {
-            let mut buf = self.ams().buffer();
-            let at = buf.as_mut_ptr();
-            place.buf.set(Some(buf));
+            let mut room = self.ams().room();
+            let at = room.as_mut_ptr();
+            place.room.set(Some(room));
             let done = Callback { fun: on_packed, arg: Rc::as_ptr(place).cast_mut().cast() };
-            // SAFETY: the buffer lies in the place until the receive has ended; the worker keeps the place, and drops
+            // SAFETY: the room lies in the place until the receive has ended; the worker keeps the place, and drops
             // it after the engine. `done` is called with the place, from progress, while the worker lives.
             match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
                 Ok(Started::Done(status)) => self.take_packed(place, Ok(status)),
@@ -225,51 +203,42 @@ impl Worker {
     }
 
     fn take_packed(&self, place: &Place, ended: Ended) {
-        let Some(buf) = place.buf.take() else { return };
-        match ended {
-            Ok(status) => self.deliver(status, buf),
-            Err(_) => self.ams().spare(buf),
+        if let (Some(room), Ok(status)) = (place.room.take(), ended) {
+            self.deliver(Come::of(&status, room));
         }
     }
 
-    /// Hands a packed message to its handler.
-    fn deliver(&self, status: RecvStatus, bytes: Box<[u8]>) {
-        let (label, from) = (Label::of(status.tag), status.from);
-        let header_len = usize::from(label.header_len);
-        let mut message = AmMessage {
-            worker: self.clone(),
-            from,
-            id: label.id,
-            bytes,
-            header_len,
-            len: status.len,
-            notice: None,
-        };
-        let behind = match label.kind {
+    /// Hands a packed message to its handler. // HOT
+    #[inline]
+    fn deliver(&self, Come { from, tag, book }: Come) {
+        let Label { id, header_len, kind } = Label::of(tag);
+        let behind = match kind {
             LabelKind::Packed => 0,
             LabelKind::Announced => NOTICE,
         };
-        if header_len + behind > status.len {
-            tracing::debug!(peer = from.0, id = label.id, "malformed active message dropped");
-            return;
+        if usize::from(header_len) + behind > book.len() {
+            return ill(from, id, "malformed");
         }
-        if let Some((len, number)) = message.bytes[header_len..][..behind].split_first_chunk::<8>() {
-            let number = number.first_chunk::<8>().copied().map(u64::from_le_bytes).unwrap_or_default();
-            message.notice = Some(Notice { len: u64::from_le_bytes(*len), number });
-        }
-        let handler = self.ams().handlers.borrow().get(&label.id).cloned();
-        match handler {
+        let message = AmMessage { worker: self.clone(), book, tag, from, kind };
+        match self.ams().handler(id) {
             Some(handler) => handler(message),
-            None => tracing::debug!(peer = from.0, id = label.id, "active message without a handler dropped"),
+            None => ill(from, id, "without a handler"),
         }
     }
 
     /// Handles what was taken in. // HOT
     #[inline]
     pub(crate) fn handle_ams(&self) {
+        if self.ams().has_come() {
+            self.handle_come();
+        }
+    }
+
+    #[inline(never)]
+    fn handle_come(&self) {
         // Asked anew each time: a handler may call `progress`, which goes on with the next one.
-        while let Some((status, bytes)) = self.ams().next() {
-            self.deliver(status, bytes);
+        while let Some(come) = self.ams().next() {
+            self.deliver(come);
         }
     }
 
@@ -294,12 +263,18 @@ impl Worker {
             let worker = self.downgrade();
             message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
                 if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                    worker.deliver(status, bytes);
+                    worker.deliver(Come::of(&status, Book::own(bytes)));
                 }
             });
         }
         found
     }
+}
+
+/// A message that nobody gets.
+#[cold]
+fn ill(from: PeerId, id: u16, why: &str) {
+    tracing::debug!(peer = from.0, id, "active message {why} dropped");
 }
 
 /// A packed message has come.
@@ -316,175 +291,4 @@ unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
     worker.free(request);
     worker.take_packed(&place, ended);
     worker.post(&place);
-}
-
-/// Packed bytes, and the data they were packed from, to be given back.
-pub struct Packed<B> {
-    bytes: Vec<u8>,
-    data: B,
-}
-
-// SAFETY: the bytes are a vector's that nothing changes; moving the container does not move them.
-unsafe impl<B: 'static> IoBuf for Packed<B> {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// An active message under way. A future of the result and the data's buffer. Dropping it lets the message go on.
-#[must_use = "an active message may still be under way: wait for it, await it, or detach it"]
-pub struct AmSend<B: IoBuf>(Form<B>);
-
-enum Form<B: IoBuf> {
-    Ended(Option<(Result<(), Error>, B)>),
-    Packed(SendRequest<Packed<B>>),
-    Lent(SendRequest<B>),
-}
-
-// Nothing in it is pinned: the requests are looked at only by moving buffers out.
-impl<B: IoBuf> Unpin for AmSend<B> {}
-
-impl<B: IoBuf> AmSend<B> {
-    /// Whether it has ended: the buffer may be reused.
-    pub fn is_done(&mut self) -> bool {
-        match &mut self.0 {
-            Form::Ended(_) => true,
-            Form::Packed(send) => send.is_done(),
-            Form::Lent(send) => send.is_done(),
-        }
-    }
-
-    /// Makes progress until it has ended.
-    pub fn wait(self) -> (Result<(), Error>, B) {
-        match self.0 {
-            Form::Ended(end) => end.expect("request was polled after its end"),
-            Form::Packed(send) => {
-                let (result, packed) = send.wait();
-                (result, packed.data)
-            }
-            Form::Lent(send) => send.wait(),
-        }
-    }
-
-    /// Lets it go on without anybody asking for its end.
-    pub fn detach(self) {
-        match self.0 {
-            Form::Ended(_) => {}
-            Form::Packed(send) => send.detach(),
-            Form::Lent(send) => send.detach(),
-        }
-    }
-}
-
-impl<B: IoBuf> Future for AmSend<B> {
-    type Output = (Result<(), Error>, B);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Form::Ended(end) => Poll::Ready(end.take().expect("request was polled after its end")),
-            Form::Packed(send) => Pin::new(send).poll(cx).map(|(result, packed)| (result, packed.data)),
-            Form::Lent(send) => Pin::new(send).poll(cx),
-        }
-    }
-}
-
-impl Ep {
-    /// Sends an active message: `header`, which is copied, and `data`, to the peer's handler `id`. Ends when the data's buffer
-    /// may be reused. Headers longer than [`AM_MAX_HEADER`] are refused.
-    pub fn am_send<B: IoBuf>(&self, id: u16, header: &[u8], data: B) -> AmSend<B> {
-        self.am_send_by(AmProto::Auto, id, header, data)
-    }
-
-    /// The same, with a say in how the data travels. // HOT
-    pub fn am_send_by<B: IoBuf>(&self, how: AmProto, id: u16, header: &[u8], data: B) -> AmSend<B> {
-        if header.len() > AM_MAX_HEADER {
-            let error = Error::HeaderTooLong { len: header.len(), max: AM_MAX_HEADER };
-            return AmSend(Form::Ended(Some((Err(error), data))));
-        }
-        if header.is_empty() && data.bytes().len() <= self.packed_max(how) {
-            return self.am_bare(id, data);
-        }
-        let header_len = header.len() as u16;
-        let both = header.len().saturating_add(data.bytes().len());
-        let ams = self.worker().ams();
-        if both <= self.packed_max(how) {
-            let label = Label { id, header_len, kind: LabelKind::Packed };
-            return AmSend(match self.am_packed(label.tag(both), ams.pack([header, data.bytes()])) {
-                Ok(None) => Form::Ended(Some((Ok(()), data))),
-                Ok(Some((id, bytes))) => {
-                    let held = Held::new(Packed { bytes, data });
-                    Form::Packed(SendRequest::running(self.worker().clone(), id.0, held))
-                }
-                Err(error) => Form::Ended(Some((Err(error), data))),
-            });
-        }
-        let number = ams.next_number.replace(ams.next_number.get().wrapping_add(1));
-        let mut notice = [0; NOTICE];
-        notice[..8].copy_from_slice(&(data.bytes().len() as u64).to_le_bytes());
-        notice[8..].copy_from_slice(&number.to_le_bytes());
-        let label = Label { id, header_len, kind: LabelKind::Announced };
-        match self.am_packed(label.tag(header.len() + NOTICE), ams.pack([header, &notice])) {
-            Ok(None) => {}
-            Ok(Some((id, bytes))) => {
-                let held = Held::new(bytes);
-                SendRequest::running(self.worker().clone(), id.0, held).detach();
-            }
-            Err(error) => return AmSend(Form::Ended(Some((Err(error), data)))),
-        }
-        AmSend(Form::Lent(self.send_class(Class::AmData, number, data)))
-    }
-
-    /// Most bytes of header and data that travel in one message. // HOT
-    #[inline]
-    fn packed_max(&self, how: AmProto) -> usize {
-        match how {
-            AmProto::Auto => POSTED_LEN.min(self.eager_max()),
-            AmProto::Eager => PACKED_MAX,
-            AmProto::Rendezvous => 0,
-        }
-    }
-
-    /// Sends data without a header, which needs no packing. // HOT
-    fn am_bare<B: IoBuf>(&self, id: u16, data: B) -> AmSend<B> {
-        let held = Held::new(data);
-        let (at, len) = held.bytes();
-        let tag = Label { id, header_len: 0, kind: LabelKind::Packed }.tag(len);
-        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
-        // neither move nor change meanwhile.
-        AmSend(match unsafe { self.send_class_raw(Class::Am, tag, at, len) } {
-            Ok(Started::Done(())) => Form::Ended(Some((Ok(()), held.back()))),
-            Ok(Started::Running(id)) => Form::Lent(SendRequest::running(self.worker().clone(), id.0, held)),
-            Err(error) => Form::Ended(Some((Err(error), held.back()))),
-        })
-    }
-
-    /// Sends packed bytes; they come back if the send goes on, to be kept until its end.
-    fn am_packed(&self, tag: u64, bytes: Vec<u8>) -> Result<Option<(RequestId, Vec<u8>)>, Error> {
-        // SAFETY: unless the send ends in this call, the caller puts `bytes` into the request, which keeps them until
-        // the end; moving a vector does not move its bytes.
-        let started = unsafe { self.send_class_raw(Class::Am, tag, bytes.as_ptr(), bytes.len()) };
-        if let Ok(Started::Running(id)) = started {
-            return Ok(Some((id, bytes)));
-        }
-        self.worker().ams().give_back(bytes);
-        started.map(|_| None)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_survive_their_tag() {
-        for kind in [LabelKind::Packed, LabelKind::Announced] {
-            for (id, header_len) in [(0, 0), (u16::MAX, AM_MAX_HEADER as u16), (7, 1)] {
-                let label = Label { id, header_len, kind };
-                assert_eq!(Label::of(label.tag(5)), label);
-                assert_eq!(Label::of(label.tag(POSTED_LEN + 1)), label);
-                assert_eq!(label.tag(POSTED_LEN) & Label::LARGE, 0);
-                assert_ne!(label.tag(POSTED_LEN + 1) & Label::LARGE, 0);
-            }
-        }
-    }
 }

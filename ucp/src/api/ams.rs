@@ -1,5 +1,5 @@
-//! What a worker keeps for active messages: handlers, buffers, and the messages that were handed over and are to be
-//! handled. Used by `am` and, while packets are taken in, by `inlet`. Calls no handler.
+//! What a worker keeps for active messages: handlers, and the messages that were handed over and are to be handled.
+//! Used by `am` and, while packets are taken in, by `inlet`. Calls no handler.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,24 +12,46 @@ use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
 
 use super::am::{AmMessage, POSTED_LEN, Place};
+use super::shelf::{Book, Shelf};
 
-/// Buffers kept for reuse.
-const SPARE: usize = 64;
+/// Numbers of handlers that are found by an index.
+const LOW: usize = 256;
 
 pub(super) type Handler = Rc<dyn Fn(AmMessage)>;
+
+/// A message that has come.
+pub(super) struct Come {
+    pub from: PeerId,
+    pub tag: u64,
+    /// Header and data.
+    pub book: Book,
+}
+
+impl Come {
+    /// A message that was received into the first bytes of `book`.
+    pub(super) fn of(status: &RecvStatus, book: Book) -> Come {
+        Come { from: status.from, tag: status.tag, book: book.cut(status.len) }
+    }
+}
+
+/// Handlers, by number.
+#[derive(Default)]
+struct Handlers {
+    /// The first [`LOW`].
+    low: Vec<Option<Handler>>,
+    high: HashMap<u16, Handler, FxBuildHasher>,
+}
 
 /// What a worker keeps for active messages. Nothing, until the first handler is set.
 #[derive(Default)]
 pub(crate) struct Ams {
     pub(super) on: Cell<bool>,
-    pub(super) handlers: RefCell<HashMap<u16, Handler, FxBuildHasher>>,
+    handlers: RefCell<Handlers>,
     /// Buffers posted, by place; `arg` of their callbacks points to the place.
     pub(super) posted: RefCell<Vec<Rc<Place>>>,
-    spare: RefCell<Vec<Box<[u8]>>>,
+    shelf: RefCell<Shelf>,
     /// Messages that came whole and in their turn, to be handled.
-    come: RefCell<VecDeque<(RecvStatus, Box<[u8]>)>>,
-    /// For packing.
-    packs: RefCell<Vec<Vec<u8>>>,
+    come: RefCell<VecDeque<Come>>,
     pub(super) next_number: Cell<u64>,
 }
 
@@ -38,46 +60,97 @@ impl Ams {
     /// // HOT
     #[inline]
     pub(crate) fn take_in(&self, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        let len = payload.len();
-        if !self.on.get() || len > POSTED_LEN {
+        if !self.on.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let mut bytes = self.buffer();
-        bytes[..len].copy_from_slice(payload);
-        let status = RecvStatus { len, tag, from, cq_data: None };
-        self.come.borrow_mut().push_back((status, bytes));
+        let book = self.shelf.borrow_mut().copy(payload);
+        self.come.borrow_mut().push_back(Come { from, tag, book });
         true
+    }
+
+    /// Whether a message is to be handled. // HOT
+    #[inline(always)]
+    pub(super) fn has_come(&self) -> bool {
+        !self.come.borrow().is_empty()
     }
 
     /// The next message to handle. // HOT
     #[inline]
-    pub(super) fn next(&self) -> Option<(RecvStatus, Box<[u8]>)> {
+    pub(super) fn next(&self) -> Option<Come> {
         self.come.borrow_mut().pop_front()
     }
 
-    pub(super) fn spare(&self, buf: Box<[u8]>) {
-        let mut spare = self.spare.borrow_mut();
-        if buf.len() == POSTED_LEN && spare.len() < SPARE {
-            spare.push(buf);
+    /// The handler of messages with this number. // HOT
+    #[inline]
+    pub(super) fn handler(&self, id: u16) -> Option<Handler> {
+        let handlers = self.handlers.borrow();
+        match handlers.low.get(usize::from(id)) {
+            Some(handler) => handler.clone(),
+            None => handlers.high.get(&id).cloned(),
         }
     }
 
-    pub(super) fn buffer(&self) -> Box<[u8]> {
-        self.spare.borrow_mut().pop().unwrap_or_else(|| vec![0; POSTED_LEN].into())
+    /// Sets or takes away the handler of messages with this number.
+    pub(super) fn set_handler(&self, id: u16, handler: Option<Handler>) {
+        let mut handlers = self.handlers.borrow_mut();
+        let at = usize::from(id);
+        let old = if at >= LOW {
+            match handler {
+                Some(handler) => handlers.high.insert(id, handler),
+                None => handlers.high.remove(&id),
+            }
+        } else {
+            if at >= handlers.low.len() {
+                handlers.low.resize(at + 1, None);
+            }
+            std::mem::replace(&mut handlers.low[at], handler)
+        };
+        // What it has captured is user code's, and may use the worker.
+        drop(handlers);
+        drop(old);
     }
 
-    /// Header and data in one; the vector is to be given back.
-    pub(super) fn pack(&self, pieces: [&[u8]; 2]) -> Vec<u8> {
-        let mut bytes = self.packs.borrow_mut().pop().unwrap_or_default();
-        bytes.clear();
-        pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        bytes
+    /// Room for a message of [`POSTED_LEN`] bytes.
+    pub(super) fn room(&self) -> Book {
+        self.shelf.borrow_mut().room()
     }
+}
 
-    pub(super) fn give_back(&self, bytes: Vec<u8>) {
-        let mut packs = self.packs.borrow_mut();
-        if packs.len() < SPARE {
-            packs.push(bytes);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_are_found_by_their_number_alone() {
+        let ams = Ams::default();
+        let ids = [0, 1, LOW as u16 - 1, LOW as u16, u16::MAX];
+        let handlers: Vec<Handler> = ids.iter().map(|_| Rc::new(|_| {}) as Handler).collect();
+        ids.iter().zip(&handlers).for_each(|(id, handler)| ams.set_handler(*id, Some(handler.clone())));
+        for id in 0..=u16::MAX {
+            let want = ids.iter().position(|known| *known == id).map(|at| &handlers[at]);
+            let found = ams.handler(id);
+            assert!(
+                found.as_ref().zip(want).map_or(found.is_none() && want.is_none(), |(a, b)| Rc::ptr_eq(a, b))
+            );
         }
+        ids.iter().for_each(|id| ams.set_handler(*id, None));
+        assert!(ids.iter().all(|id| ams.handler(*id).is_none()));
+        assert!(handlers.iter().all(|handler| Rc::strong_count(handler) == 1));
+    }
+
+    #[test]
+    fn messages_come_out_as_they_came_in() {
+        let ams = Ams::default();
+        assert!(!ams.take_in(PeerId(1), 2, b"before the first handler"));
+        ams.on.set(true);
+        let bytes: Vec<u8> = (0..=POSTED_LEN).map(|n| n as u8).collect();
+        let lens = [0, 1, 7, 8, 9, POSTED_LEN];
+        lens.iter().for_each(|len| assert!(ams.take_in(PeerId(1), 2, &bytes[..*len])));
+        assert!(!ams.take_in(PeerId(1), 2, &bytes));
+        for len in lens {
+            let come = ams.next().unwrap();
+            assert_eq!((come.from, come.tag, come.book.bytes()), (PeerId(1), 2, &bytes[..len]));
+        }
+        assert!(ams.next().is_none() && !ams.has_come());
     }
 }

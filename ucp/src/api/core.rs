@@ -135,6 +135,9 @@ impl Core {
                 events += self.poll_lane(at, self.now, ams);
             }
         }
+        if events > 0 && self.streams.is_waited_for() {
+            self.serve_streams();
+        }
         if events == 0 || self.engine.is_calm() { events } else { events + self.resume(self.now) }
     }
 
@@ -155,7 +158,7 @@ impl Core {
         if !self.flushes.is_empty() {
             self.poll_flushes();
         }
-        if !self.streams.is_idle() {
+        if self.streams.is_waited_for() {
             self.serve_streams();
         }
         events
@@ -171,7 +174,8 @@ impl Core {
     /// Whether the lanes may be left alone: see [`Engine::may_rest`].
     #[cold]
     fn may_rest(&mut self) -> bool {
-        self.flushes.is_empty() && self.streams.is_idle() && self.engine.may_rest()
+        let streams = self.streams.is_idle() && !self.streams.is_waited_for();
+        self.flushes.is_empty() && streams && self.engine.may_rest()
     }
 
     /// Takes in what one lane has. Out of line, so that an empty poll stays small. // HOT
@@ -291,6 +295,9 @@ impl Core {
             .filter(|ep| ep.peer == peer && ep.fail(error))
             .collect();
         self.paths.forget(peer);
+        if self.streams.is_waited_for() {
+            self.serve_streams();
+        }
         if hit.is_empty() {
             tracing::debug!(peer = peer.0, "peer without an endpoint failed: {fault}");
             return None;
@@ -340,7 +347,7 @@ impl Core {
             Some(Role::One(op, _)) => self.engine.cancel_one(op),
             Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),
-            None => false,
+            Some(Role::Announced) | None => false,
         }
     }
 }

@@ -278,20 +278,20 @@ impl Ep {
         len: usize,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
-        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
-            // SAFETY: the caller vouches for the bytes until the operation's end.
-            let buf = unsafe { SendBuf::new(buf, len) };
-            if self.send_short(Class::Message, tag, buf) {
-                return Ok(Started::Done(()));
-            }
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(buf, len) };
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
+            && self.send_short(Class::Message, tag, buf)
+        {
+            return Ok(Started::Done(()));
         }
         // SAFETY: the same contract.
-        unsafe { self.send_any(buf, len, params) }
+        unsafe { self.send_any(buf, params) }
     }
 
     /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
     #[inline(always)]
-    fn send_short(&self, class: Class, tag: u64, buf: SendBuf) -> bool {
+    pub(super) fn send_short(&self, class: Class, tag: u64, buf: SendBuf) -> bool {
         let table = &self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)];
         if self.state.refusal.get().is_some() || table.pick(buf.len()) != Row::Eager {
             return false;
@@ -304,9 +304,9 @@ impl Ep {
     /// Sends whatever it is.
     ///
     /// # Safety
-    /// As for [`Ep::send_raw`].
+    /// As for [`Ep::begin`].
     #[inline(never)]
-    unsafe fn send_any(&self, buf: *const u8, len: usize, params: &SendParams) -> Result<Started<()>, Error> {
+    pub(super) unsafe fn send_any(&self, buf: SendBuf, params: &SendParams) -> Result<Started<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
@@ -314,25 +314,23 @@ impl Ep {
             if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
             if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
         );
-        let row = self.state.tables.send[table_index(kind, params.sync, cq)].pick(len);
+        let row = self.state.tables.send[table_index(kind, params.sync, cq)].pick(buf.len());
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, len, row, Class::Message, params) }
+        unsafe { self.begin(buf, row, Class::Message, params) }
     }
 
     /// # Safety
-    /// As for [`Ep::send_raw`].
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `params.done` may be called with its
+    /// argument.
     unsafe fn begin(
         &self,
-        buf: *const u8,
-        len: usize,
+        buf: SendBuf,
         row: Row,
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
-        // SAFETY: the caller vouches for the bytes until the operation's end.
-        let buf = unsafe { SendBuf::new(buf, len) };
         let user = reqs.next_id()?;
         let args = SendArgs {
             buf,
@@ -345,7 +343,8 @@ impl Ep {
         match engine.send_class(&mut wire, self.state.peer, class, args) {
             EngineStarted::Done(()) => Ok(Started::Done(())),
             EngineStarted::Pending(op) => {
-                Ok(Started::Running(RequestId(reqs.start(Role::Send(op), params.done))))
+                let role = if class == Class::AmData { Role::Announced } else { Role::Send(op) };
+                Ok(Started::Running(RequestId(reqs.start(role, params.done))))
             }
             EngineStarted::Failed(e) => Err(e.into()),
         }
@@ -362,41 +361,46 @@ impl Ep {
         self.owned(started, held)
     }
 
-    /// Sends `len` bytes at `buf` as a message of one of our own classes. // HOT
+    /// Sends a message of one of our own classes. // HOT
     ///
     /// # Safety
-    /// As for [`Ep::send_raw`].
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
     #[inline]
     pub(crate) unsafe fn send_class_raw(
         &self,
         class: Class,
         tag: u64,
-        buf: *const u8,
-        len: usize,
+        buf: SendBuf,
+        done: Option<Callback>,
     ) -> Result<Started<()>, Error> {
-        // SAFETY: the caller vouches for the bytes until the operation's end.
-        if self.send_short(class, tag, unsafe { SendBuf::new(buf, len) }) {
+        if self.send_short(class, tag, buf) {
             return Ok(Started::Done(()));
         }
+        // SAFETY: the same contract.
+        unsafe { self.send_class_any(class, tag, buf, done) }
+    }
+
+    /// # Safety
+    /// As for [`Ep::send_class_raw`].
+    #[inline(never)]
+    unsafe fn send_class_any(
+        &self,
+        class: Class,
+        tag: u64,
+        buf: SendBuf,
+        done: Option<Callback>,
+    ) -> Result<Started<()>, Error> {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
-        let row = self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(len);
-        let params = SendParams { tag: Some(tag), ..SendParams::default() };
+        let row = self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(buf.len());
+        let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, len, row, class, &params) }
+        unsafe { self.begin(buf, row, class, &params) }
     }
 
-    /// Sends a message of one of our own classes.
-    pub(crate) fn send_class<B: IoBuf>(&self, class: Class, tag: u64, buf: B) -> SendRequest<B> {
-        let held = Held::new(buf);
-        let (at, len) = held.bytes();
-        // SAFETY: as in `send`.
-        let started = unsafe { self.send_class_raw(class, tag, at, len) };
-        self.owned(started, held)
-    }
-
-    fn owned<B: IoBuf>(&self, started: Result<Started<()>, Error>, held: Held<B>) -> SendRequest<B> {
+    /// The owned form of what has been started.
+    pub(super) fn owned<B>(&self, started: Result<Started<()>, Error>, held: Held<B>) -> SendRequest<B> {
         match started {
             Ok(Started::Done(())) => SendRequest::ended(Ok(()), held),
             Ok(Started::Running(id)) => SendRequest::running(self.worker.clone(), id.0, held),

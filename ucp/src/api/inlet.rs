@@ -29,7 +29,7 @@ impl Inlet<'_> {
     pub(crate) fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
             Class::Am => self.ams.take_in(from, tag, payload),
-            Class::Stream => self.streams.take_in(from, payload),
+            Class::Stream => self.streams.take_in(from, payload, self.reqs),
             Class::Message | Class::AmData => false,
         }
     }

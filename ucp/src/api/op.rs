@@ -14,7 +14,7 @@ use crate::rdm::RecvStatus;
 
 use super::buf::Held;
 use super::request::Ended;
-use super::{Error, IoBuf, IoBufMut, Worker};
+use super::{Error, IoBufMut, Worker};
 
 /// What both request types are made of.
 struct Op<B: 'static> {
@@ -122,7 +122,7 @@ impl<B> Drop for Orphan<B> {
 ///
 /// Dropping it lets the send go on; the buffer lives until its end.
 #[must_use = "a send may still be running: wait for it, await it, or detach it"]
-pub struct SendRequest<B: IoBuf>(Op<B>);
+pub struct SendRequest<B: 'static>(Op<B>);
 
 /// A receive that owns its buffer. A future of the result and the buffer.
 ///
@@ -132,10 +132,10 @@ pub struct SendRequest<B: IoBuf>(Op<B>);
 pub struct RecvRequest<B: IoBufMut>(Op<B>);
 
 // The buffer is never pinned: it is looked at only by moving it out.
-impl<B: IoBuf> Unpin for SendRequest<B> {}
+impl<B> Unpin for SendRequest<B> {}
 impl<B: IoBufMut> Unpin for RecvRequest<B> {}
 
-impl<B: IoBuf> SendRequest<B> {
+impl<B: 'static> SendRequest<B> {
     pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
         SendRequest(Op { state: State::Ended(result.map(|()| super::core::NO_MESSAGE)), buf: Some(buf) })
     }
@@ -178,7 +178,7 @@ impl<B: IoBuf> SendRequest<B> {
     }
 }
 
-impl<B: IoBuf> Future for SendRequest<B> {
+impl<B: 'static> Future for SendRequest<B> {
     type Output = (Result<(), Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -37,6 +37,8 @@ pub struct Callback {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Send(OpId),
+    /// A send that a message before it has announced: it is not given up.
+    Announced,
     Recv(OpId),
     /// A one-sided operation, and its bytes.
     One(OpId, usize),

@@ -1,7 +1,7 @@
 //! Remote keys: what an owner of memory packs for its peers, and what a peer makes of the bytes, which are a claim.
 //! Packed by `mem.rs`, used by `rma.rs` and `amo.rs`. A key has a part for packets and one for each lane of its owner.
 
-use uct::api::{Iface as _, Md as _};
+use uct::api::{DevKind, Iface as _, Md as _};
 
 use crate::lane;
 use crate::rdm::{Access, RailKeys};
@@ -32,7 +32,9 @@ pub struct Rkey {
     len: u64,
     access: Access,
     /// The lane's own key: memory that is mapped, or reached by the device.
-    pub(crate) lane: Option<lane::Rkey>,
+    lane: Option<lane::Rkey>,
+    /// Whether it is mapped, so that the lane does everything within the call.
+    is_mapped: bool,
     /// The key for the kernel, where the memory is not mapped.
     pub(crate) beside: Option<lane::Rkey>,
     /// The number by which the peer's device knows it.
@@ -149,6 +151,8 @@ impl Ep {
             let unpacked = lane.iface.md().unpack_rkey(key);
             unpacked.inspect_err(|e| tracing::debug!("memory of a peer goes by packets: {e}")).ok()
         });
+        let by_net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
+        let is_mapped = lane.is_some() && self.lane().is_some_and(|lane| !by_net(lane));
         let device = own.and_then(|(.., word)| *word).filter(|_| lane.is_some());
         let beside = if lane.is_none() { self.reach(&core) } else { None };
         let beside = beside.and_then(|(_, connid)| {
@@ -161,7 +165,7 @@ impl Ep {
         };
         let rail_from = core.rail_from(&rails);
         let Parts { key, addr, len, access, .. } = parts;
-        Ok(Rkey { key, addr, len, access, lane, beside, device, place, rails, rail_from })
+        Ok(Rkey { key, addr, len, access, lane, is_mapped, beside, device, place, rails, rail_from })
     }
 }
 
@@ -170,8 +174,8 @@ impl Rkey {
     pub fn of_key(key: u64) -> Rkey {
         let (access, rails) = (Access::all(), RailKeys::default());
         let (lane, beside, device) = (None, None, None);
-        let (place, rail_from) = (Place::Other, u64::MAX);
-        Rkey { key, addr: 0, len: u64::MAX, access, lane, beside, device, place, rails, rail_from }
+        let (place, rail_from, is_mapped) = (Place::Other, u64::MAX, false);
+        Rkey { key, addr: 0, len: u64::MAX, access, lane, is_mapped, beside, device, place, rails, rail_from }
     }
 
     /// The key by which the device of a peer with another library knows its memory; its packets know the memory by the
@@ -188,6 +192,12 @@ impl Rkey {
     /// What its owner allows.
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    /// The lane's key, if the lane does everything within the call: the memory is mapped here. // HOT
+    #[inline]
+    pub(crate) fn mapped(&self) -> Option<&lane::Rkey> {
+        if self.is_mapped { self.lane.as_ref() } else { None }
     }
 
     /// The key for reads and writes by the device, if the device knows the memory.

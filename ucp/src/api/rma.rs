@@ -8,7 +8,7 @@
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
-use uct::api::{Comp, DevKind, Ep as _, Iface as _, Iov, Refused, Sent};
+use uct::api::{Comp, Ep as _, Iov, Refused, Sent};
 
 use crate::lane;
 use crate::rdm::quirks::direct_write;
@@ -88,7 +88,7 @@ impl Ep {
     pub fn means(&self, rkey: &Rkey) -> Means {
         let core = self.worker().core();
         let rdma = core.engine.rdma(self.peer());
-        if self.mapped(&core, rkey) {
+        if rkey.mapped().is_some() {
             Means::Mapped
         } else if rkey.beside.is_some() && self.reach(&core).is_some() {
             Means::Copied
@@ -140,13 +140,6 @@ impl Ep {
         explain_rma(&key, self.rma_tables(), len)
     }
 
-    /// Whether the memory is mapped here, so that the lane does everything within the call.
-    #[inline]
-    fn mapped(&self, core: &Core, rkey: &Rkey) -> bool {
-        let net = |lane: lane::LaneIdx| core.lanes[usize::from(lane.0)].iface.attr().kind == DevKind::Net;
-        rkey.lane.is_some() && self.lane().is_some_and(|lane| !net(lane))
-    }
-
     /// The lane's endpoint and key, for an operation that the lane does within the call and that nothing holds back. // HOT
     #[inline]
     pub(super) fn at_once<'a>(
@@ -154,8 +147,8 @@ impl Ep {
         core: &'a Core,
         rkey: &'a Rkey,
     ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
-        let key = rkey.lane.as_ref()?;
-        if !self.mapped(core, rkey) || !core.engine.may_pass(self.peer()) {
+        let key = rkey.mapped()?;
+        if !core.engine.may_pass(self.peer()) {
             return None;
         }
         Some((&core.paths.get(self.peer())?.ep, key))

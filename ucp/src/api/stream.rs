@@ -9,13 +9,14 @@ use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{OpError, RecvBuf, RecvKind, RecvStatus, Started, Take};
+use crate::rdm::{Kind, OpError, RecvBuf, RecvKind, RecvStatus, SendBuf, Started, Take};
 use crate::wire::Class;
 
 use super::buf::Held;
 use super::core::Core;
+use super::ep::Started as Begun;
 use super::op::{RecvRequest, SendRequest};
-use super::request::{Ended, Role};
+use super::request::{Callback, Ended, RequestId, Requests, Role};
 use super::{Ep, Error, IoBuf, IoBufMut};
 
 /// In `user` of a receive that belongs to a stream; the peer is in the low half.
@@ -25,7 +26,7 @@ const KIND: RecvKind = RecvKind::Class { class: Class::Stream, tag: 0, mask: 0 }
 
 /// When a receive from a stream is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Until {
+pub enum Until {
     /// With what there is, at least one byte.
     Some,
     /// With the buffer full.
@@ -100,16 +101,22 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Whether anything has to be looked at. // HOT
-    #[inline]
+    /// Whether no end is to be told. // HOT
+    #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.waited.is_empty() && self.ended.is_empty()
+        self.ended.is_empty()
+    }
+
+    /// Whether somebody waits. // HOT
+    #[inline(always)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.waited.is_empty()
     }
 
     /// Takes a message of the stream from `from` in, if somebody waits for nothing but it; what does not fit is left for the next
     /// receive. // HOT
     #[inline]
-    pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8]) -> bool {
+    pub(crate) fn take_in(&mut self, from: PeerId, bytes: &[u8], reqs: &mut Requests) -> bool {
         if self.waited.is_empty() {
             return false;
         }
@@ -119,7 +126,10 @@ impl Streams {
             return false;
         }
         stream.take(bytes);
-        stream.hand_out(from, &mut self.ended);
+        stream.hand_out(from, &mut self.ended, reqs);
+        if stream.waiters.is_empty() {
+            self.waited.retain(|peer| *peer != from);
+        }
         true
     }
 
@@ -145,8 +155,9 @@ impl Stream {
         self.at = 0;
     }
 
-    /// Gives what is left to those who wait, and ends the ones that are served.
-    fn hand_out(&mut self, peer: PeerId, ended: &mut VecDeque<(SlotId, Ended)>) {
+    /// Gives what is left to those who wait, and ends the ones that are served: in `reqs` those that nobody is called at, by
+    /// `ended` the others. // HOT
+    fn hand_out(&mut self, peer: PeerId, ended: &mut VecDeque<(SlotId, Ended)>, reqs: &mut Requests) {
         // A buffer that a message is coming into is not touched meanwhile.
         while !matches!(self.pull, Some(Pull::Direct(_)))
             && let Some(waiter) = self.waiters.front_mut()
@@ -163,7 +174,10 @@ impl Stream {
                 break;
             }
             let status = RecvStatus { len: waiter.filled, tag: 0, from: peer, cq_data: None };
-            ended.push_back((waiter.id, Ok(status)));
+            // They end in their order: those that are told of later hold back the rest.
+            if !ended.is_empty() || !reqs.note_received(u64::from(waiter.id.raw()), status) {
+                ended.push_back((waiter.id, Ok(status)));
+            }
             self.waiters.pop_front();
         }
         if self.at == self.left.len() {
@@ -201,14 +215,19 @@ impl Core {
         peer: PeerId,
         (at, len): (*mut u8, usize),
         until: Until,
+        done: Option<Callback>,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         self.engine.count_on(peer);
-        let id = self.reqs.start(Role::Stream(peer), None);
+        let id = self.reqs.start(Role::Stream(peer), done);
         let stream = self.streams.from.entry(peer).or_default();
         stream.waiters.push_back(Waiter { id, at, len, filled: 0, until });
+        let is_fresh = stream.left.is_empty() && stream.failed.is_none() && !stream.broken && len > 0;
         if !self.streams.waited.contains(&peer) {
             self.streams.waited.push(peer);
+        }
+        if !is_fresh || self.engine.has_unexpected(Kind::Stream) || self.engine.silenced(peer).is_some() {
+            self.serve_streams();
         }
         Ok(id)
     }
@@ -229,7 +248,7 @@ impl Core {
     fn serve_stream(&mut self, peer: PeerId) {
         loop {
             let Some(stream) = self.streams.from.get_mut(&peer) else { return };
-            stream.hand_out(peer, &mut self.streams.ended);
+            stream.hand_out(peer, &mut self.streams.ended, &mut self.reqs);
             let Some(waiter) = stream.waiters.front() else { return };
             if stream.pull.is_some() {
                 return;
@@ -359,10 +378,60 @@ impl Core {
 impl Ep {
     /// Sends bytes to the peer's stream. Ends when the buffer may be reused. Nothing is sent of an empty one.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
-        if buf.bytes().is_empty() {
-            return SendRequest::ended(self.usable(), Held::new(buf));
+        let held = Held::new(buf);
+        let (at, len) = held.bytes();
+        // SAFETY: the request keeps the container until the operation's end, and `IoBuf` promises that its bytes
+        // neither move nor change meanwhile.
+        let started = unsafe { self.stream_send_raw(at, len, None) };
+        self.owned(started, held)
+    }
+
+    /// Sends `len` bytes at `buf` to the peer's stream. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers *done* or an error, `buf..buf + len` stays valid and unchanged until the operation's
+    /// end, and `done` may be called with its argument.
+    #[inline]
+    pub unsafe fn stream_send_raw(
+        &self,
+        buf: *const u8,
+        len: usize,
+        done: Option<Callback>,
+    ) -> Result<Begun<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(buf, len) };
+        // SAFETY: as above.
+        unsafe { self.start_stream_send(buf, done) }
+    }
+
+    /// # Safety
+    /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `done` may be called with its argument.
+    #[inline]
+    pub(super) unsafe fn start_stream_send(
+        &self,
+        buf: SendBuf,
+        done: Option<Callback>,
+    ) -> Result<Begun<()>, Error> {
+        if buf.is_empty() {
+            return self.usable().map(Begun::Done);
         }
-        self.send_class(Class::Stream, 0, buf)
+        // SAFETY: this function's contract.
+        unsafe { self.send_class_raw(Class::Stream, 0, buf, done) }
+    }
+
+    /// Receives from the peer's stream into `len` bytes at `buf`. It ends by progress, also if the bytes have come. // HOT
+    ///
+    /// # Safety
+    /// Unless the call answers an error, `buf..buf + len` stays valid for writes, and is touched by nobody else but other
+    /// receives of this worker, until the operation's end, and `done` may be called with its argument.
+    pub unsafe fn stream_recv_raw(
+        &self,
+        buf: *mut u8,
+        len: usize,
+        until: Until,
+        done: Option<Callback>,
+    ) -> Result<RequestId, Error> {
+        self.worker().core().start_stream_recv(self.peer(), (buf, len), until, done).map(RequestId)
     }
 
     /// Receives from the peer's stream: as many bytes as there are and fit, at least one. Receives are served in the order
@@ -386,7 +455,7 @@ impl Ep {
         let mut held = Held::new(buf);
         // The request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
         let room = held.room();
-        let started = self.worker().core().start_stream_recv(self.peer(), room, until);
+        let started = self.worker().core().start_stream_recv(self.peer(), room, until, None);
         match started {
             Ok(id) => RecvRequest::running(self.worker().clone(), id, held),
             Err(error) => RecvRequest::ended(Err(error), held),

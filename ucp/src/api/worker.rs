@@ -27,6 +27,7 @@ use super::address::Entry;
 use super::ams::Ams;
 use super::core::Core;
 use super::flush::Late;
+use super::lent::Loans;
 use super::op::FlushRequest;
 use super::{Address, Error, RequestId};
 use crate::rdm::RecvStatus;
@@ -43,6 +44,8 @@ struct Inner {
     core: RefCell<Core>,
     /// Dropped after the engine, which writes into its buffers.
     ams: Ams,
+    /// Likewise: the engine reads what they lend.
+    loans: Loans,
     events: Option<Epoll>,
     limits: Thresholds,
     spin: u32,
@@ -70,7 +73,14 @@ pub enum Woken {
 impl Worker {
     pub(crate) fn new(core: Core, events: Option<Epoll>, limits: Thresholds, spin: u32) -> Self {
         Worker {
-            inner: Rc::new(Inner { core: RefCell::new(core), ams: Ams::default(), events, limits, spin }),
+            inner: Rc::new(Inner {
+                core: RefCell::new(core),
+                ams: Ams::default(),
+                loans: Loans::default(),
+                events,
+                limits,
+                spin,
+            }),
         }
     }
 
@@ -83,6 +93,10 @@ impl Worker {
     #[inline]
     pub(crate) fn ams(&self) -> &Ams {
         &self.inner.ams
+    }
+
+    pub(super) fn loans(&self) -> &Loans {
+        &self.inner.loans
     }
 
     /// The worker, without keeping it.

@@ -138,7 +138,8 @@ impl Engine {
             return alone;
         }
         if op.rails.is_none() {
-            let (piece, mates) = (op.buf.piece(), wire.mates.clone());
+            let Some(piece) = op.buf.piece() else { return alone };
+            let mates = wire.mates.clone();
             let mates = mates.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
             let regs: Mates<_> = mates
                 .filter_map(|wire| Some((wire, w.register(wire, piece, Use::REMOTE_READ).ok()?)))

@@ -13,21 +13,31 @@ use std::ptr::NonNull;
 /// Longest iov list that fits the stack; no transport takes more.
 const MAX_IOV: usize = 32;
 
-/// The list with registrations of the transport that will use it.
-#[inline]
-fn iov_of<'m, M: OfKind<'m>>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<'m, M>, MAX_IOV>, Refused> {
+/// Calls `go` with the list, with registrations of the transport that will use it. // HOT
+#[inline(always)]
+fn with_iov<'m, M: OfKind<'m> + 'm>(
+    iov: &[Iov<'m, Mem>],
+    go: impl FnOnce(&[Iov<'m, M>]) -> Outcome,
+) -> Outcome {
+    // Nearly always it is one piece, for which room for a list would cost more than the operation.
+    if let [piece] = iov { go(&[piece_of(piece)?]) } else { go(&list_of(iov)?) }
+}
+
+#[inline(always)]
+fn piece_of<'m, M: OfKind<'m> + 'm>(piece: &Iov<'m, Mem>) -> Result<Iov<'m, M>, Refused> {
+    let mem = match piece.mem {
+        Some(mem) => Some(M::of_kind(mem).ok_or(MIXED)?),
+        None => None,
+    };
+    Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
+}
+
+#[inline(never)]
+fn list_of<'m, M: OfKind<'m> + 'm>(iov: &[Iov<'m, Mem>]) -> Result<ArrayVec<Iov<'m, M>, MAX_IOV>, Refused> {
     if iov.len() > MAX_IOV {
         return Err(Error::TooLong { len: iov.len(), max: MAX_IOV }.into());
     }
-    iov.iter()
-        .map(|piece| {
-            let mem = match piece.mem {
-                Some(mem) => Some(M::of_kind(mem).ok_or(MIXED)?),
-                None => None,
-            };
-            Ok(Iov { addr: piece.addr, len: piece.len, stride: piece.stride, count: piece.count, mem })
-        })
-        .collect()
+    iov.iter().map(piece_of).collect()
 }
 
 /// The same for remote pieces and their keys.
@@ -102,7 +112,7 @@ impl api::Ep for Ep {
     #[inline]
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => unsafe { ep.am_zcopy(id, header, &iov_of(iov)?, comp) })
+        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.am_zcopy(id, header, iov, comp) }))
     }
 
     #[inline]
@@ -126,7 +136,7 @@ impl api::Ep for Ep {
         both!(
             self, rkey,
             // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => unsafe { ep.put_zcopy(&iov_of(iov)?, remote, rkey, comp) },
+            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.put_zcopy(iov, remote, rkey, comp) }),
             else Err(MIXED.into())
         )
     }
@@ -157,19 +167,19 @@ impl api::Ep for Ep {
         both!(
             self, rkey,
             // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => unsafe { ep.get_zcopy(&iov_of(iov)?, remote, rkey, comp) },
+            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.get_zcopy(iov, remote, rkey, comp) }),
             else Err(MIXED.into())
         )
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => unsafe { ep.put_sgl(&iov_of(iov)?, &remote_of(ep, remote)?, comp) })
+        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.put_sgl(iov, &remote_of(ep, remote)?, comp) }))
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        each!(self, Ep(ep) => unsafe { ep.get_sgl(&iov_of(iov)?, &remote_of(ep, remote)?, comp) })
+        each!(self, Ep(ep) => with_iov(iov, |iov| unsafe { ep.get_sgl(iov, &remote_of(ep, remote)?, comp) }))
     }
 
     unsafe fn put_imm(
@@ -183,7 +193,7 @@ impl api::Ep for Ep {
         both!(
             self, rkey,
             // SAFETY: the caller's promise is the same.
-            (Ep(ep), Rkey(rkey)) => unsafe { ep.put_imm(&iov_of(iov)?, remote, rkey, imm, comp) },
+            (Ep(ep), Rkey(rkey)) => with_iov(iov, |iov| unsafe { ep.put_imm(iov, remote, rkey, imm, comp) }),
             else Err(MIXED.into())
         )
     }

@@ -157,6 +157,12 @@ pub fn get_bcopy(w: &Window, len: usize, unpack: impl FnOnce(&[u8]), remote: u64
 /// The blocks of `list` must be valid for reads and outside the window.
 #[inline]
 pub unsafe fn put_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outcome {
+    if let [Iov { addr, len, count: 1, .. }] = *list {
+        let to = w.at(remote, len, Access::REMOTE_WRITE)?;
+        // SAFETY: the caller vouches for the block; `len` bytes at `to` are inside the window.
+        unsafe { copy(addr, to, len) };
+        return Ok(Sent::Done);
+    }
     let len = iov::checked_len(list, MAX_IOV, usize::MAX)?;
     let to = w.at(remote, len, Access::REMOTE_WRITE)?;
     // SAFETY: the caller vouches for the blocks; `len` bytes at `to` are inside the window.
@@ -170,6 +176,12 @@ pub unsafe fn put_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outc
 /// The blocks of `list` must be valid for writes, by nobody else, and outside the window.
 #[inline]
 pub unsafe fn get_zcopy<M>(w: &Window, list: &[Iov<'_, M>], remote: u64) -> Outcome {
+    if let [Iov { addr, len, count: 1, .. }] = *list {
+        let from = w.at(remote, len, Access::REMOTE_READ)?;
+        // SAFETY: the caller vouches for the block; `len` bytes at `from` are inside the window.
+        unsafe { copy(from, addr, len) };
+        return Ok(Sent::Done);
+    }
     let len = iov::checked_len(list, MAX_IOV, usize::MAX)?;
     let from = w.at(remote, len, Access::REMOTE_READ)?;
     // SAFETY: the caller vouches for the blocks; `len` bytes at `from` are inside the window.

@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use ucp::{AmMessage, AmSend, Ep, RecvRequest, Worker};
+use ucp::{AmMessage, AmParams, Ep, RecvRequest, Started, Worker};
 
-use super::mail::{Running, Way, failed};
+use super::mail::{Message, Way, failed};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern::{self, SEQ, Seen};
@@ -20,6 +20,8 @@ const HEADER: u8 = 0x5a;
 /// What the handler leaves behind.
 struct Inbox {
     come: Cell<u64>,
+    /// Some are.
+    pulling: Cell<bool>,
     /// Announced messages that are being received.
     pulls: RefCell<Vec<RecvRequest<Vec<u8>>>>,
     /// Buffers for them.
@@ -28,7 +30,7 @@ struct Inbox {
     header: usize,
     size: usize,
     /// Where the data go, if handlers put them anywhere.
-    into: RefCell<Option<Scattered>>,
+    into: Option<RefCell<Scattered>>,
     seen: RefCell<Seen>,
     wrong: RefCell<Option<Failure>>,
 }
@@ -45,12 +47,13 @@ impl<'a> ActiveMessages<'a> {
     pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Self {
         let inbox = Rc::new(Inbox {
             come: Cell::new(0),
+            pulling: Cell::new(false),
             pulls: RefCell::default(),
             spare: RefCell::default(),
             checks: spec.validate == Validate::Yes,
             header: spec.am_header,
             size: spec.size(),
-            into: RefCell::new(Scattered::of_receiver(spec)),
+            into: Scattered::of_receiver(spec).map(RefCell::new),
             seen: RefCell::new(Seen::new(0)),
             wrong: RefCell::new(None),
         });
@@ -72,12 +75,14 @@ impl Inbox {
         }
         let mut into = self.spare.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(room));
         into.clear();
+        self.pulling.set(true);
         self.pulls.borrow_mut().push(message.recv(into));
     }
 
     fn arrived(&self, data: &[u8]) {
         self.come.set(self.come.get() + 1);
-        if let Some(into) = &mut *self.into.borrow_mut() {
+        if let Some(into) = &self.into {
+            let mut into = into.borrow_mut();
             into.scatter(data);
             if let Some(back) = into.back(data.len()) {
                 self.check(&back);
@@ -115,13 +120,12 @@ impl Inbox {
             self.arrived(&bytes);
             self.spare.borrow_mut().push(bytes);
         }
+        self.pulling.set(at > 0);
         Ok(())
     }
 }
 
 impl Way for ActiveMessages<'_> {
-    type Sent = AmSend<Vec<u8>>;
-
     fn expect(&mut self, count: u64) -> Result<(), Failure> {
         self.inbox.come.set(0);
         let count = if self.inbox.size >= SEQ { count } else { 0 };
@@ -130,30 +134,24 @@ impl Way for ActiveMessages<'_> {
     }
 
     #[inline(always)]
-    fn send(&mut self, bytes: Vec<u8>) -> AmSend<Vec<u8>> {
-        self.ep.am_send(MSG, &self.header, bytes)
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error> {
+        let params = AmParams::default();
+        match message {
+            // SAFETY: this function's contract.
+            Message::One(at, len) => unsafe { self.ep.am_send_raw(MSG, &self.header, at, len, &params) },
+            // SAFETY: this function's contract.
+            Message::Pieces(pieces) => unsafe { self.ep.am_send_iov_raw(MSG, &self.header, pieces, &params) },
+        }
     }
 
     #[inline(always)]
     fn come(&mut self) -> Result<u64, Failure> {
-        if !self.inbox.pulls.borrow().is_empty() {
+        if self.inbox.pulling.get() {
             self.inbox.pull()?;
         }
         match self.inbox.checks.then(|| self.inbox.wrong.take()).flatten() {
             None => Ok(self.inbox.come.get()),
             Some(wrong) => Err(wrong),
         }
-    }
-}
-
-impl Running for AmSend<Vec<u8>> {
-    #[inline(always)]
-    fn is_done(&mut self) -> bool {
-        AmSend::is_done(self)
-    }
-
-    #[inline(always)]
-    fn end(self) -> (Result<(), ucp::Error>, Vec<u8>) {
-        self.wait()
     }
 }

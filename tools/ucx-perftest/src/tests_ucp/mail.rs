@@ -1,11 +1,10 @@
 //! Active messages and streams: ping-pong, and a stream of messages with a window. The loops are the same; how a message is
 //! sent and how arrivals are counted is a [`Way`]'s. Run by `tests_ucp` on both sides.
 
-use ucp::{Ep, Worker};
+use ucp::{Ep, Piece, Started, Worker};
 
 use super::am::ActiveMessages;
-use super::ring::Waiter;
-use super::scattered::Scattered;
+use super::ring::{Buffers, Ring, Waiter};
 use super::stream::Bytes;
 use crate::fail::Failure;
 use crate::link::Side;
@@ -13,22 +12,23 @@ use crate::pattern;
 use crate::pulse::Pulse;
 use crate::spec::{Spec, Test, Validate};
 
-/// A send or receive under way that owns its buffer.
-pub trait Running {
-    /// Whether it has ended.
-    fn is_done(&mut self) -> bool;
-    /// Its end, which has come, and its buffer.
-    fn end(self) -> (Result<(), ucp::Error>, Vec<u8>);
+/// A message to send.
+pub enum Message<'a> {
+    /// In one piece.
+    One(*const u8, usize),
+    /// In several.
+    Pieces(&'a [Piece]),
 }
 
 /// How messages go.
 pub trait Way {
-    /// A send under way.
-    type Sent: Running;
     /// Gets ready for `count` messages; none has come.
     fn expect(&mut self, count: u64) -> Result<(), Failure>;
-    /// Sends one.
-    fn send(&mut self, bytes: Vec<u8>) -> Self::Sent;
+    /// Sends one. HOT
+    ///
+    /// # Safety
+    /// Its bytes stay as they are until the send has ended.
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error>;
     /// How many have come since [`Way::expect`], all of them checked if they are to be. Makes no progress. HOT
     fn come(&mut self) -> Result<u64, Failure>;
 }
@@ -47,14 +47,10 @@ pub struct Mail<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
-    /// Where messages come from, if not from one piece.
-    pub from: Option<Scattered>,
-}
-
-/// A buffer that is here, or with the send that has it.
-enum Slot<S> {
-    Idle(Vec<u8>),
-    Running(S),
+    /// Where the pieces of a message lie in its buffer, if they are several.
+    pub spots: Option<Vec<(usize, usize)>>,
+    /// A message in one piece, on its way into several; the pieces of one.
+    pub scratch: (Vec<u8>, Vec<Piece>),
 }
 
 impl Mail<'_> {
@@ -62,7 +58,7 @@ impl Mail<'_> {
     pub fn run(&mut self) -> Result<(), Failure> {
         match self.spec.test {
             Test::StreamLat | Test::StreamBw => {
-                let mut way = Bytes::new(self.spec, self.ep);
+                let mut way = Bytes::new(self.spec, &self.worker, self.ep)?;
                 self.passes(&mut way)
             }
             _ => {
@@ -87,7 +83,7 @@ impl Mail<'_> {
         self.barrier()?;
         self.pulse.start();
         let window = if ping_pong { 1 } else { self.spec.window as usize };
-        let mut slots = self.slots::<W>(window)?;
+        let mut slots = self.slots(window)?;
         match (ping_pong, self.side) {
             (true, _) => self.ping_pong(way, &mut slots, iters)?,
             (false, Side::Server) => {
@@ -100,43 +96,33 @@ impl Mail<'_> {
                 self.send(way, &mut slots, 0, 0)?;
             }
             (false, _) => {
+                let mut slot = 0;
                 for seq in 0..iters {
                     if self.side == Side::Both {
                         // A long message goes when its receive is there, and that is posted by whoever looks.
                         self.until(way, (seq + 1).saturating_sub(window as u64))?;
                     }
-                    self.send(way, &mut slots, (seq % window as u64) as usize, seq)?;
+                    self.send(way, &mut slots, slot, seq)?;
+                    slot = if slot + 1 == window { 0 } else { slot + 1 };
                     self.pulse.beat();
                 }
                 self.until(way, expected)?;
             }
         }
-        for slot in &mut slots {
-            self.idle(slot)?;
-        }
+        slots.drain(&mut self.wait)?;
         self.barrier()
     }
 
-    fn slots<W: Way>(&self, count: usize) -> Result<Vec<Slot<W::Sent>>, Failure> {
-        let one = |_| {
-            let mut bytes = Vec::new();
-            let size = self.spec.size();
-            bytes.try_reserve_exact(size).map_err(|_| {
-                Failure::Cannot(format!("cannot get {size} bytes for each of {count} messages"))
-            })?;
-            bytes.resize(size, 0);
-            pattern::fill(&mut bytes, 0);
-            Ok(Slot::Idle(bytes))
-        };
-        (0..count).map(one).collect()
+    /// Buffers; runs that look at no byte have one for all.
+    fn slots(&self, count: usize) -> Result<Ring, Failure> {
+        let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
+        let size = if self.spots.is_some() { self.spec.span() } else { self.spec.size() };
+        let mut ring = Ring::new(&self.worker, count, size, buffers, self.spec.memory)?;
+        (0..count).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        Ok(ring)
     }
 
-    fn ping_pong<W: Way>(
-        &mut self,
-        way: &mut W,
-        slots: &mut [Slot<W::Sent>],
-        iters: u64,
-    ) -> Result<(), Failure> {
+    fn ping_pong<W: Way>(&mut self, way: &mut W, slots: &mut Ring, iters: u64) -> Result<(), Failure> {
         let first = self.side != Side::Server;
         for seq in 0..iters {
             if first {
@@ -154,41 +140,40 @@ impl Mail<'_> {
 
     /// HOT
     #[inline(always)]
-    fn send<W: Way>(
-        &mut self,
-        way: &mut W,
-        slots: &mut [Slot<W::Sent>],
-        slot: usize,
-        seq: u64,
-    ) -> Result<(), Failure> {
-        let slot = &mut slots[slot];
-        let mut bytes = self.idle(slot)?;
-        match (self.spec.validate, &mut self.from) {
-            (Validate::Yes, Some(from)) => from.number(&mut bytes, seq),
-            (Validate::Yes, None) => pattern::fill(&mut bytes, seq),
-            (Validate::No, _) => {}
+    fn send<W: Way>(&mut self, way: &mut W, slots: &mut Ring, slot: usize, seq: u64) -> Result<(), Failure> {
+        slots.wait(slot, &mut self.wait)?;
+        if self.spec.validate == Validate::Yes {
+            self.number(slots.bytes(slot), seq);
         }
-        if let Some(from) = &self.from {
-            from.gather(&mut bytes);
-        }
-        *slot = Slot::Running(way.send(bytes));
-        Ok(())
+        let (spots, pieces) = (&self.spots, &mut self.scratch.1);
+        let begin = |at: *const u8, len| {
+            let message = match spots {
+                None => Message::One(at, len),
+                Some(spots) => {
+                    pieces.clear();
+                    let piece =
+                        |&(spot, len): &(usize, usize)| Piece { addr: at.cast_mut().wrapping_add(spot), len };
+                    pieces.extend(spots.iter().map(piece));
+                    Message::Pieces(pieces)
+                }
+            };
+            // SAFETY: the ring keeps the buffer, in which the pieces lie (`Spec::span`), as it is until the send has ended.
+            unsafe { way.send(message) }
+        };
+        // SAFETY: as above; a way sends on an endpoint of the ring's worker.
+        unsafe { slots.send_by(slot, begin) }
     }
 
-    /// Waits for a slot's send to end; takes its buffer. HOT
-    #[inline(always)]
-    fn idle<S: Running>(&mut self, slot: &mut Slot<S>) -> Result<Vec<u8>, Failure> {
-        if let Slot::Running(running) = slot {
-            while !running.is_done() {
-                self.wait.progress(&self.worker)?;
-            }
-        }
-        match std::mem::replace(slot, Slot::Idle(Vec::new())) {
-            Slot::Idle(bytes) => Ok(bytes),
-            Slot::Running(running) => {
-                let (result, bytes) = running.end();
-                result.map(|()| bytes).map_err(failed)
-            }
+    /// Writes message number `seq`.
+    fn number(&mut self, bytes: &mut [u8], seq: u64) {
+        let Some(spots) = &self.spots else { return pattern::fill(bytes, seq) };
+        let whole = &mut self.scratch.0;
+        whole.resize(self.spec.size(), 0);
+        pattern::fill(whole, seq);
+        let mut at = 0;
+        for &(spot, len) in spots {
+            bytes[spot..spot + len].copy_from_slice(&whole[at..at + len]);
+            at += len;
         }
     }
 

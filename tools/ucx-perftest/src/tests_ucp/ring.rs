@@ -13,7 +13,7 @@ use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{
     Access, AtomicParams, Ep, Match, Mem, Piece, RemotePiece, RequestId, Rkey, RmaParams, SendParams,
-    Started, Woken, Worker,
+    Started, Until, Woken, Worker,
 };
 
 use crate::fail::Failure;
@@ -152,6 +152,36 @@ impl Ring {
             Started::Done(()) => Slot::Ended(None),
             Started::Running(id) => Slot::Running(id),
         };
+        Ok(())
+    }
+
+    /// Sends an idle buffer by `begin`, which is given its address and length. HOT
+    ///
+    /// # Safety
+    /// `begin` starts an operation of the ring's worker that reads these bytes, and hands them to nothing else.
+    #[inline(always)]
+    pub unsafe fn send_by(
+        &mut self,
+        slot: usize,
+        begin: impl FnOnce(*const u8, usize) -> Result<Started<()>, ucp::Error>,
+    ) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let started = begin(self.at(slot), self.size);
+        self.slots[slot] = match started.map_err(failed)? {
+            Started::Done(()) => Slot::Ended(None),
+            Started::Running(id) => Slot::Running(id),
+        };
+        Ok(())
+    }
+
+    /// Receives into an idle buffer from a stream, until it is full. HOT
+    #[inline(always)]
+    pub fn stream_recv(&mut self, slot: usize, ep: &Ep) -> Result<(), Failure> {
+        debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        let at = self.at(slot);
+        // SAFETY: as in `recv`.
+        let started = unsafe { ep.stream_recv_raw(at, self.size, Until::Full, None) };
+        self.slots[slot] = Slot::Running(started.map_err(failed)?);
         Ok(())
     }
 

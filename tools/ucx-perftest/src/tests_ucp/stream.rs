@@ -1,11 +1,10 @@
 //! A stream of bytes as a way for `mail`: receives of one message's length each are posted in advance, as many as the
 //! window allows, and filled in order.
 
-use std::collections::VecDeque;
+use ucp::{Ep, Started, Worker};
 
-use ucp::{Ep, RecvRequest, SendRequest};
-
-use super::mail::{Running, Way, failed};
+use super::mail::{Message, Way, failed};
+use super::ring::{Buffers, Ring};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern;
@@ -15,36 +14,59 @@ use crate::spec::{Flow, Receive, Spec, Validate};
 pub struct Bytes<'a> {
     ep: &'a Ep,
     size: usize,
-    window: u64,
     checks: bool,
     into: Option<Scattered>,
     receive: Receive,
     /// Of a message that has come in part, as the library's memory has it.
     part: Vec<u8>,
-    posted: VecDeque<RecvRequest<Vec<u8>>>,
-    /// Receives that are not posted yet, of those expected.
+    room: Ring,
+    /// The receive that is served next.
+    next: usize,
+    /// Receives that are not posted yet, of those expected; those that are.
     left: u64,
+    posted: u64,
     come: u64,
 }
 
 impl<'a> Bytes<'a> {
     /// Nothing is expected yet.
-    pub fn new(spec: &Spec, ep: &'a Ep) -> Self {
-        let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window.into() };
+    pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Result<Self, Failure> {
+        let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window as usize };
         let checks = spec.validate == Validate::Yes;
         let into = Scattered::of_receiver(spec);
-        Bytes {
+        // What is looked at must not be written by the next one meanwhile.
+        let buffers = if checks || into.is_some() { Buffers::Each } else { Buffers::One };
+        let room = Ring::new(worker, window, spec.size(), buffers, spec.memory)?;
+        let (size, receive) = (spec.size(), spec.receive);
+        Ok(Bytes {
             ep,
-            size: spec.size(),
-            window,
+            size,
             checks,
             into,
-            receive: spec.receive,
+            receive,
             part: Vec::new(),
-            posted: VecDeque::new(),
+            room,
+            next: 0,
             left: 0,
+            posted: 0,
             come: 0,
+        })
+    }
+
+    /// A message has come into a buffer of ours. HOT
+    #[inline(always)]
+    fn arrived_in(&mut self, slot: usize) -> Result<(), Failure> {
+        if self.into.is_none() && !self.checks {
+            self.come += 1;
+            return Ok(());
         }
+        let mut message = std::mem::take(&mut self.part);
+        message.clear();
+        message.extend_from_slice(self.room.bytes(slot));
+        let seen = self.arrived(&message);
+        message.clear();
+        self.part = message;
+        seen
     }
 
     /// A message has come. HOT
@@ -86,29 +108,30 @@ impl<'a> Bytes<'a> {
     }
 
     #[inline(always)]
-    fn post(&mut self, room: Vec<u8>) {
-        self.left -= 1;
-        self.posted.push_back(self.ep.stream_recv_full(room));
+    fn post(&mut self, slot: usize) -> Result<(), Failure> {
+        (self.left, self.posted) = (self.left - 1, self.posted + 1);
+        self.room.stream_recv(slot, self.ep)
     }
 }
 
 impl Way for Bytes<'_> {
-    type Sent = SendRequest<Vec<u8>>;
-
     fn expect(&mut self, count: u64) -> Result<(), Failure> {
-        (self.left, self.come) = (count, 0);
+        (self.left, self.posted, self.come, self.next) = (count, 0, 0, 0);
         if self.receive == Receive::Data {
             return Ok(());
         }
-        for _ in 0..count.min(self.window) {
-            self.post(Vec::with_capacity(self.size));
-        }
-        Ok(())
+        let window = self.room.len();
+        (0..window.min(usize::try_from(count).unwrap_or(window))).try_for_each(|slot| self.post(slot))
     }
 
     #[inline(always)]
-    fn send(&mut self, bytes: Vec<u8>) -> SendRequest<Vec<u8>> {
-        self.ep.stream_send(bytes)
+    unsafe fn send(&mut self, message: Message<'_>) -> Result<Started<()>, ucp::Error> {
+        match message {
+            // SAFETY: this function's contract.
+            Message::One(at, len) => unsafe { self.ep.stream_send_raw(at, len, None) },
+            // SAFETY: this function's contract.
+            Message::Pieces(pieces) => unsafe { self.ep.stream_send_iov_raw(pieces, None) },
+        }
     }
 
     #[inline(always)]
@@ -116,28 +139,15 @@ impl Way for Bytes<'_> {
         if self.receive == Receive::Data {
             self.take()?;
         }
-        while self.posted.front_mut().is_some_and(RecvRequest::is_done) {
-            let Some(front) = self.posted.pop_front() else { break };
-            let (status, mut room) = front.wait();
-            status.map_err(failed)?;
-            self.arrived(&room)?;
+        while self.posted > 0 && self.room.poll(self.next)?.is_some() {
+            let slot = self.next;
+            self.next = if slot + 1 == self.room.len() { 0 } else { slot + 1 };
+            self.posted -= 1;
+            self.arrived_in(slot)?;
             if self.left > 0 {
-                room.clear();
-                self.post(room);
+                self.post(slot)?;
             }
         }
         Ok(self.come)
-    }
-}
-
-impl Running for SendRequest<Vec<u8>> {
-    #[inline(always)]
-    fn is_done(&mut self) -> bool {
-        SendRequest::is_done(self)
-    }
-
-    #[inline(always)]
-    fn end(self) -> (Result<(), ucp::Error>, Vec<u8>) {
-        self.wait()
     }
 }

@@ -64,20 +64,24 @@ impl Piece {
     }
 }
 
-/// Bytes a send reads from.
+/// Bytes a send reads from: in one piece, or in a list of pieces, as one run.
 #[derive(Clone, Copy, Debug)]
 pub struct SendBuf {
+    /// The bytes, or the list.
     ptr: NonNull<u8>,
+    /// Bytes in all.
     len: usize,
+    /// Pieces in the list; 0: there is none.
+    pieces: usize,
 }
 
-// SAFETY: `new` promises that the bytes may be read until the operation is over, from whichever thread drives the
+// SAFETY: `new` and `of_list` promise that the bytes may be read until the operation is over, from whichever thread drives the
 // engine.
 unsafe impl Send for SendBuf {}
 
 impl SendBuf {
     /// No bytes.
-    pub const EMPTY: SendBuf = SendBuf { ptr: NonNull::dangling(), len: 0 };
+    pub const EMPTY: SendBuf = SendBuf { ptr: NonNull::dangling(), len: 0, pieces: 0 };
 
     /// The `len` bytes at `ptr`.
     ///
@@ -88,8 +92,22 @@ impl SendBuf {
     #[inline]
     pub unsafe fn new(ptr: *const u8, len: usize) -> SendBuf {
         match NonNull::new(ptr.cast_mut()) {
-            Some(ptr) if len > 0 => SendBuf { ptr, len },
+            Some(ptr) if len > 0 => SendBuf { ptr, len, pieces: 0 },
             _ => SendBuf::EMPTY,
+        }
+    }
+
+    /// The bytes of the pieces in `list`, one behind the other. `None`: their lengths together overflow.
+    ///
+    /// # Safety
+    /// As for [`SendBuf::new`], of the list as well; its pieces were made by that.
+    #[inline]
+    pub unsafe fn of_list(list: &[SendBuf]) -> Option<SendBuf> {
+        let len = list.iter().try_fold(0usize, |len, piece| len.checked_add(piece.len))?;
+        match list {
+            [] => Some(SendBuf::EMPTY),
+            [one] => Some(*one),
+            _ => Some(SendBuf { ptr: NonNull::from(list).cast(), len, pieces: list.len() }),
         }
     }
 
@@ -105,15 +123,19 @@ impl SendBuf {
         self.len == 0
     }
 
-    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it.
+    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it. `None`: they
+    /// are in several.
     #[inline]
-    pub const fn piece(&self) -> Piece {
-        Piece { ptr: self.ptr, len: self.len }
+    pub const fn piece(&self) -> Option<Piece> {
+        if self.pieces == 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
     /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
+        if self.pieces > 0 {
+            return self.gather(at, to);
+        }
         let n = self.len.saturating_sub(at).min(to.len());
         if n == 0 {
             return 0;
@@ -124,6 +146,26 @@ impl SendBuf {
         // which never overlaps memory that the user promised to leave unchanged.
         unsafe { copy(from.as_ptr(), to.as_mut_ptr(), n) };
         n
+    }
+
+    /// The same of a list. // HOT
+    #[inline(never)]
+    fn gather(&self, at: usize, to: &mut [u8]) -> usize {
+        // SAFETY: `of_list` promised a list of so many pieces that stays where it is, unchanged, as long as the bytes do.
+        let list = unsafe { std::slice::from_raw_parts(self.ptr.cast::<SendBuf>().as_ptr(), self.pieces) };
+        let (mut skip, mut done) = (at, 0);
+        for piece in list {
+            if skip >= piece.len {
+                skip -= piece.len;
+                continue;
+            }
+            done += piece.copy_to(skip, &mut to[done..]);
+            if done == to.len() {
+                break;
+            }
+            skip = 0;
+        }
+        done
     }
 }
 
@@ -213,6 +255,36 @@ mod tests {
         assert_eq!(buf.copy_to(2, &mut to), 2);
         assert_eq!(to, [3, 4, 0]);
         assert_eq!(buf.copy_to(4, &mut to) + buf.copy_to(usize::MAX, &mut to), 0);
+    }
+
+    #[test]
+    fn a_list_is_one_run() {
+        let bytes: Vec<u8> = (0..20).collect();
+        let mut rest = &bytes[..];
+        let list: Vec<SendBuf> =
+            [3usize, 0, 1, 16].map(|len| rest.split_off(..len).unwrap()).map(lend).to_vec();
+        // SAFETY: list and bytes outlive the buffer.
+        let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
+        assert_eq!((buf.len(), buf.piece()), (20, None));
+        for (at, room) in (0..22).flat_map(|at| (0..24).map(move |room| (at, room))) {
+            let mut to = vec![0xffu8; room];
+            let n = buf.copy_to(at, &mut to);
+            let want = &bytes[at.min(20)..(at + room).min(20).max(at.min(20))];
+            assert_eq!((n, &to[..n]), (want.len(), want), "{room} bytes from {at}");
+            assert!(to[n..].iter().all(|byte| *byte == 0xff));
+        }
+        // SAFETY: no byte is read.
+        let huge = [unsafe { SendBuf::new(bytes.as_ptr(), usize::MAX) }, list[0]];
+        // SAFETY: as above.
+        assert!(unsafe { SendBuf::of_list(&huge) }.is_none());
+        // SAFETY: as above.
+        let one = unsafe { SendBuf::of_list(&list[..1]) }.unwrap();
+        assert_eq!(one.piece(), list[0].piece());
+    }
+
+    fn lend(bytes: &[u8]) -> SendBuf {
+        // SAFETY: the test keeps the bytes.
+        unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) }
     }
 
     #[test]

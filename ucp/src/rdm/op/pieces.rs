@@ -54,15 +54,19 @@ impl Gather {
     /// No bytes.
     pub const EMPTY: Gather = Gather { list: [SendBuf::EMPTY; MAX_IOV], count: 0, len: 0 };
 
-    /// One piece.
+    /// One piece, which is no list.
     #[inline]
     pub const fn one(buf: SendBuf) -> Gather {
+        debug_assert!(buf.piece().is_some());
         let none = SendBuf::EMPTY;
         Gather { list: [buf, none, none, none], count: 1, len: buf.len() }
     }
 
-    /// Adds a piece; false if there are four already, or the length overflows.
+    /// Adds a piece; false if there are four already, the length overflows, or it is a list itself.
     pub fn push(&mut self, buf: SendBuf) -> bool {
+        if buf.piece().is_none() {
+            return false;
+        }
         let Some(len) = self.len.checked_add(buf.len()) else { return false };
         let Some(place) = self.list.get_mut(usize::from(self.count)) else { return false };
         *place = buf;
@@ -90,7 +94,7 @@ impl Gather {
 
     /// The piece that byte `at` of the run lies in, its number, and how far into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
-        piece_at(self.pieces().iter().map(SendBuf::piece), at)
+        piece_at(self.pieces().iter().filter_map(SendBuf::piece), at)
     }
 
     /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT

@@ -50,12 +50,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     if room == 0 {
         return instead;
     }
+    // What lies in several pieces is sent, which gathers it.
+    let Some(piece) = buf.piece() else { return instead };
     let wire = e.peers[to].wire;
     let Some(op) = e.tx.get_mut(id) else { return Push::Out };
     let key = match &op.reg {
         Some(reg) => reg.key,
         // [M7.8]
-        None => match w.register(wire, buf.piece(), Use::REMOTE_READ) {
+        None => match w.register(wire, piece, Use::REMOTE_READ) {
             Ok(reg) => {
                 let key = reg.key;
                 op.reg = Some(reg);
@@ -65,7 +67,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             Err(_) => return instead,
         },
     };
-    let iov = RmaIov { addr: buf.piece().ptr() as u64, len: buf.len() as u64, key };
+    let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
     let iov = if room < MAX_IOV { Iovs::one(iov) } else { e.offer_rails(w, id, iov) };
     let header = header + iov.wire_len();
     match row {

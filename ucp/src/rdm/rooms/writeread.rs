@@ -64,7 +64,7 @@ fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, NoReg>
     let wire = e.peers[one.peer].wire;
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for (buf, reg) in local.pieces().iter().zip(&mut one.regs).filter(|(buf, _)| !buf.is_empty()) {
-        let piece = buf.piece();
+        let piece = buf.piece().ok_or(NoReg::Refused)?;
         let key = match reg {
             Some(reg) => reg.key,
             None => reg.insert(w.register(wire, piece, Use::REMOTE_READ)?).key,

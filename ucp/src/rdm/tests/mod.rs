@@ -9,6 +9,7 @@ mod headerless;
 mod hostile;
 mod matched;
 mod onesided;
+mod pieces;
 mod rails;
 mod reads;
 mod stages;

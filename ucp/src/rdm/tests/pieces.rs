@@ -1,0 +1,68 @@
+//! Messages of several pieces: on the wire they are those of one piece, byte for byte.
+
+use crate::rdm::ask::*;
+use crate::rdm::op::SendBuf;
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::PktType;
+use proptest::prelude::*;
+
+/// Every packet, in both directions, until the message of `buf` has been received; the receiver's bytes.
+fn packets(buf: SendBuf, row: Row) -> (Vec<Vec<u8>>, Vec<u8>) {
+    let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 20);
+    let peer = net.peer(0, 1);
+    let mut room = vec![0; buf.len()];
+    net.recv(1, &mut room, exact(7), 0);
+    let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
+    let started = net.send_args(0, peer, args);
+    let mut log = Vec::new();
+    loop {
+        while let Some(flight) = net.flights.first() {
+            log.push(flight.bytes.clone());
+            net.deliver_one();
+        }
+        if !net.fetch_one() && net.resume(0) + net.resume(1) == 0 && net.flights.is_empty() {
+            break;
+        }
+    }
+    assert!(net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { user: 0, result: Ok(_) })));
+    assert!(matches!(started, Started::Done(())) || !net.outs(0).is_empty());
+    (log, room)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn a_list_goes_as_one_piece_does(
+        lens in prop::collection::vec(0usize..9000, 1..8),
+        row in prop::sample::select(vec![Row::Eager, Row::DcEager, Row::Medium, Row::LongCts, Row::DcLongCts]),
+    ) {
+        let whole = letter(3, lens.iter().sum::<usize>() + 1);
+        let mut rest = &whole[..];
+        let mut list: Vec<SendBuf> = lens.iter().map(|len| lend(rest.split_off(..*len).unwrap())).collect();
+        list.push(lend(rest));
+        // SAFETY: the list and its bytes outlive the conversation.
+        let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
+        let (ours, got) = packets(buf, row);
+        let (plain, _) = packets(lend(&whole), row);
+        prop_assert_eq!(got, whole);
+        prop_assert_eq!(ours, plain);
+    }
+}
+
+#[test]
+fn a_list_that_would_be_read_is_sent() {
+    let whole = letter(5, 50_000);
+    let (first, second) = whole.split_at(20_000);
+    let list = [lend(first), lend(second)];
+    // SAFETY: as above.
+    let buf = unsafe { SendBuf::of_list(&list) }.unwrap();
+    let is = |ty: PktType| move |packet: &Vec<u8>| packet[0] == ty.0;
+    let (log, got) = packets(lend(&whole), Row::LongRead);
+    assert!(got == whole && log.iter().any(is(PktType::LONGREAD_TAGRTM)));
+    for row in [Row::LongRead, Row::RuntRead] {
+        let (log, got) = packets(buf, row);
+        assert!(got == whole && log.iter().any(is(PktType::LONGCTS_TAGRTM)), "{row:?}");
+        assert!(!log.iter().any(is(PktType::LONGREAD_TAGRTM)));
+    }
+}

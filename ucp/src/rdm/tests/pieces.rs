@@ -11,7 +11,12 @@ use proptest::prelude::*;
 fn packets(buf: SendBuf, row: Row) -> (Vec<Vec<u8>>, Vec<u8>) {
     let mut net = Net::new(2, 1, Manner::CALM).with_rdma(1 << 20);
     let peer = net.peer(0, 1);
-    let mut room = vec![0; buf.len()];
+    // They meet first: only then is anything read.
+    let (mut hello, mut room) = ([0], vec![0; buf.len()]);
+    net.recv(1, &mut hello, exact(99), 0);
+    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.settle();
+    assert_eq!(net.outs(1).len(), 1);
     net.recv(1, &mut room, exact(7), 0);
     let args = SendArgs { buf, tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
     let started = net.send_args(0, peer, args);

@@ -1,24 +1,16 @@
 //! Active messages and streams: ping-pong, and a stream of messages with a window. The loops are the same; how a message is
 //! sent and how arrivals are counted is a [`Way`]'s. Run by `tests_ucp` on both sides.
 
-use ucp::{Ep, Piece, Started, Worker};
+use ucp::{Ep, Started, Worker};
 
 use super::am::ActiveMessages;
-use super::ring::{Buffers, Ring, Waiter};
+use super::ring::{Buffers, Message, Ring, Waiter};
 use super::stream::Bytes;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
 use crate::pulse::Pulse;
 use crate::spec::{Spec, Test, Validate};
-
-/// A message to send.
-pub enum Message<'a> {
-    /// In one piece.
-    One(*const u8, usize),
-    /// In several.
-    Pieces(&'a [Piece]),
-}
 
 /// How messages go.
 pub trait Way {
@@ -47,10 +39,6 @@ pub struct Mail<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
-    /// Where the pieces of a message lie in its buffer, if they are several.
-    pub spots: Option<Vec<(usize, usize)>>,
-    /// A message in one piece, on its way into several; the pieces of one.
-    pub scratch: (Vec<u8>, Vec<Piece>),
 }
 
 impl Mail<'_> {
@@ -116,8 +104,7 @@ impl Mail<'_> {
     /// Buffers; runs that look at no byte have one for all.
     fn slots(&self, count: usize) -> Result<Ring, Failure> {
         let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
-        let size = if self.spots.is_some() { self.spec.span() } else { self.spec.size() };
-        let mut ring = Ring::new(&self.worker, count, size, buffers, self.spec.memory)?;
+        let mut ring = Ring::of_sender(self.spec, &self.worker, count, buffers)?;
         (0..count).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
@@ -143,38 +130,10 @@ impl Mail<'_> {
     fn send<W: Way>(&mut self, way: &mut W, slots: &mut Ring, slot: usize, seq: u64) -> Result<(), Failure> {
         slots.wait(slot, &mut self.wait)?;
         if self.spec.validate == Validate::Yes {
-            self.number(slots.bytes(slot), seq);
+            slots.number(slot, seq);
         }
-        let (spots, pieces) = (&self.spots, &mut self.scratch.1);
-        let begin = |at: *const u8, len| {
-            let message = match spots {
-                None => Message::One(at, len),
-                Some(spots) => {
-                    pieces.clear();
-                    let piece =
-                        |&(spot, len): &(usize, usize)| Piece { addr: at.cast_mut().wrapping_add(spot), len };
-                    pieces.extend(spots.iter().map(piece));
-                    Message::Pieces(pieces)
-                }
-            };
-            // SAFETY: the ring keeps the buffer, in which the pieces lie (`Spec::span`), as it is until the send has ended.
-            unsafe { way.send(message) }
-        };
-        // SAFETY: as above; a way sends on an endpoint of the ring's worker.
-        unsafe { slots.send_by(slot, begin) }
-    }
-
-    /// Writes message number `seq`.
-    fn number(&mut self, bytes: &mut [u8], seq: u64) {
-        let Some(spots) = &self.spots else { return pattern::fill(bytes, seq) };
-        let whole = &mut self.scratch.0;
-        whole.resize(self.spec.size(), 0);
-        pattern::fill(whole, seq);
-        let mut at = 0;
-        for &(spot, len) in spots {
-            bytes[spot..spot + len].copy_from_slice(&whole[at..at + len]);
-            at += len;
-        }
+        // SAFETY: the ring keeps the buffer as it is until the send has ended; a way sends on an endpoint of its worker.
+        unsafe { slots.send_by(slot, |message| way.send(message)) }
     }
 
     /// Waits until at least `count` messages have come; answers how many. HOT

@@ -21,7 +21,7 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Flow, Layout, Pattern, Spec, Test};
+use crate::spec::{Flow, Pattern, Spec, Test};
 use ring::Waiter;
 use scattered::Scattered;
 use tag::Tag;
@@ -53,16 +53,14 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     let (wait, pulse) = (Waiter::new(spec, link, &ep), Pulse::new(&mut show));
     if spec.test.is_mail() {
         let path = Path { data_path: mail_path(spec).into(), ..path };
-        let spots = (spec.layout == Some(Layout::Iov)).then(|| spec.spots().collect());
-        let scratch = Default::default();
-        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse, spots, scratch };
+        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse };
         mail.run()?;
         let (reading, hist) =
             (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
         return Ok(Done::new(spec, path, reading, hist));
     }
-    let (from, into) = (Scattered::of_sender(spec), Scattered::of_receiver(spec));
-    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, from, into };
+    let into = Scattered::of_receiver(spec);
+    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, into };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }

@@ -19,7 +19,8 @@ use ucp::{
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
-use crate::spec::{Memory, Spec, Waiting};
+use crate::pattern;
+use crate::spec::{Layout, Memory, Spec, Waiting};
 
 /// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,18 @@ pub struct Ring {
     slots: Vec<Slot>,
     /// Lengths of the pieces that puts and gets hand over, if more than one; the rest unused.
     pieces: ArrayVec<usize, 4>,
+    /// Where in its buffer a message lies that is sent in several pieces: offsets and lengths.
+    spots: Vec<(usize, usize)>,
+    /// The pieces of the message that is being sent.
+    list: Vec<Piece>,
+}
+
+/// A message to send.
+pub enum Message<'a> {
+    /// In one piece.
+    One(*const u8, usize),
+    /// In several.
+    Pieces(&'a [Piece]),
 }
 
 /// What a buffer is doing.
@@ -83,6 +96,8 @@ impl Ring {
                 stride,
                 slots,
                 pieces: ArrayVec::new(),
+                spots: Vec::new(),
+                list: Vec::new(),
             });
         }
         let mut bufs = Vec::new();
@@ -99,7 +114,50 @@ impl Ring {
             stride,
             slots: vec![Slot::Idle; slots],
             pieces: ArrayVec::new(),
+            spots: Vec::new(),
+            list: Vec::new(),
         })
+    }
+
+    /// Buffers for messages that are sent as the test says: in one piece, or in several with bytes between them.
+    pub fn of_sender(spec: &Spec, worker: &Worker, slots: usize, buffers: Buffers) -> Result<Ring, Failure> {
+        let is_cut = spec.layout == Some(Layout::Iov);
+        let size = if is_cut { spec.span() } else { spec.size() };
+        let mut ring = Ring::new(worker, slots, size, buffers, spec.memory)?;
+        if is_cut {
+            ring.spots = spec.spots().collect();
+        }
+        Ok(ring)
+    }
+
+    /// Writes message number `seq` to where an idle buffer is sent from.
+    pub fn number(&mut self, slot: usize, seq: u64) {
+        if self.spots.is_empty() {
+            return pattern::fill(self.bytes(slot), seq);
+        }
+        let spots = std::mem::take(&mut self.spots);
+        let mut whole = vec![0; spots.iter().map(|(_, len)| len).sum()];
+        pattern::fill(&mut whole, seq);
+        let (bytes, mut at) = (self.bytes(slot), 0);
+        for &(to, len) in &spots {
+            bytes[to..to + len].copy_from_slice(&whole[at..at + len]);
+            at += len;
+        }
+        self.spots = spots;
+    }
+
+    /// The message of a slot. HOT
+    #[inline(always)]
+    fn message(&mut self, slot: usize) -> Message<'_> {
+        let at = self.at(slot);
+        if self.spots.is_empty() {
+            return Message::One(at, self.size);
+        }
+        self.list.clear();
+        // Spots lie within the buffer: it is as long as they span.
+        let piece = |&(spot, len): &(usize, usize)| Piece { addr: at.wrapping_add(spot), len };
+        self.list.extend(self.spots.iter().map(piece));
+        Message::Pieces(&self.list)
     }
 
     /// From now on puts and gets hand their buffer over in pieces of these lengths, side by side.
@@ -144,10 +202,13 @@ impl Ring {
     pub fn send(&mut self, slot: usize, ep: &Ep, tag: u64, sync: Sync) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let params = SendParams { tag: Some(tag), sync, ..SendParams::default() };
-        let at = self.at(slot);
-        // SAFETY: the buffer is not touched while its slot is `Running` (sends that share it only read), and lives
-        // until then: see `drop`.
-        let started = unsafe { ep.send_raw(at, self.size, &params) };
+        let started = match self.message(slot) {
+            // SAFETY: the buffer is not touched while its slot is `Running` (sends that share it only read), and lives
+            // until then: see `drop`.
+            Message::One(at, len) => unsafe { ep.send_raw(at, len, &params) },
+            // SAFETY: as above.
+            Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, &params) },
+        };
         self.slots[slot] = match started.map_err(failed)? {
             Started::Done(()) => Slot::Ended(None),
             Started::Running(id) => Slot::Running(id),
@@ -155,7 +216,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Sends an idle buffer by `begin`, which is given its address and length. HOT
+    /// Sends an idle buffer by `begin`. HOT
     ///
     /// # Safety
     /// `begin` starts an operation of the ring's worker that reads these bytes, and hands them to nothing else.
@@ -163,10 +224,10 @@ impl Ring {
     pub unsafe fn send_by(
         &mut self,
         slot: usize,
-        begin: impl FnOnce(*const u8, usize) -> Result<Started<()>, ucp::Error>,
+        begin: impl FnOnce(Message<'_>) -> Result<Started<()>, ucp::Error>,
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let started = begin(self.at(slot), self.size);
+        let started = begin(self.message(slot));
         self.slots[slot] = match started.map_err(failed)? {
             Started::Done(()) => Slot::Ended(None),
             Started::Running(id) => Slot::Running(id),

@@ -1,6 +1,6 @@
-//! Memory of a message in several pieces (`-D iov`), and the copy that `-y` asks for. This library sends and receives one
-//! piece a message; a program whose data lie in several gathers and scatters them, so the tests do, and it is measured.
-//! Used by `tag` and `mail`; one-sided operations take pieces themselves.
+//! Memory that a message is received into in several pieces (`-D iov`), and the copy that `-y` asks for. This library sends
+//! from several pieces and receives into one; a program whose data go to several scatters them, so the tests do, and it is
+//! measured. Used by `tag`, `am` and `stream`; one-sided operations take pieces themselves.
 
 use crate::pattern;
 use crate::spec::{Layout, Spec, Validate};
@@ -13,11 +13,6 @@ pub struct Scattered {
 }
 
 impl Scattered {
-    /// The sender's, if it has several pieces.
-    pub fn of_sender(spec: &Spec) -> Option<Scattered> {
-        (spec.layout == Some(Layout::Iov)).then(|| Scattered::new(spec))
-    }
-
     /// The receiver's; with `-y` in any case.
     pub fn of_receiver(spec: &Spec) -> Option<Scattered> {
         (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec))
@@ -28,16 +23,8 @@ impl Scattered {
         Scattered { spots: spec.spots().collect(), area: vec![0; spec.span()], checks }
     }
 
-    /// Writes message number `seq` into the pieces.
-    pub fn number(&mut self, message: &mut [u8], seq: u64) {
-        pattern::fill(message, seq);
-        self.scatter(message);
-        message.fill(0xee);
-    }
-
-    /// Copies the pieces to one. HOT
-    #[inline(always)]
-    pub fn gather(&self, message: &mut [u8]) {
+    /// Copies the pieces to one.
+    fn gather(&self, message: &mut [u8]) {
         let mut at = 0;
         for &(from, len) in &self.spots {
             message[at..at + len].copy_from_slice(&self.area[from..from + len]);

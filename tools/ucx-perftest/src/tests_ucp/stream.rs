@@ -3,8 +3,8 @@
 
 use ucp::{Ep, Started, Worker};
 
-use super::mail::{Message, Way, failed};
-use super::ring::{Buffers, Ring};
+use super::mail::{Way, failed};
+use super::ring::{Buffers, Message, Ring};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern;

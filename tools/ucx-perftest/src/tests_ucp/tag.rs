@@ -32,9 +32,7 @@ pub struct Tag<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
-    /// Where messages come from, if not from one piece.
-    pub from: Option<Scattered>,
-    /// Where they go to, likewise.
+    /// Where messages go to, if not to one piece.
     pub into: Option<Scattered>,
 }
 
@@ -60,22 +58,25 @@ impl Tag<'_> {
     }
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let looked_at = self.spec.validate == Validate::Yes || self.from.is_some() || self.into.is_some();
+        let looked_at = self.spec.validate == Validate::Yes || self.into.is_some();
         let buffers = if looked_at { Buffers::Each } else { Buffers::One };
         let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
 
+    /// Buffers to send from.
+    fn out(&self, slots: usize) -> Result<Ring, Failure> {
+        let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
+        let mut ring = Ring::of_sender(self.spec, &self.worker, slots, buffers)?;
+        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+        Ok(ring)
+    }
+
     #[inline(always)]
-    fn number(&mut self, ring: &mut Ring, slot: usize, seq: u64) {
-        match (self.spec.validate, &mut self.from) {
-            (Validate::Yes, Some(from)) => from.number(ring.bytes(slot), seq),
-            (Validate::Yes, None) => pattern::fill(ring.bytes(slot), seq),
-            (Validate::No, _) => {}
-        }
-        if let Some(from) = &self.from {
-            from.gather(ring.bytes(slot));
+    fn number(&self, ring: &mut Ring, slot: usize, seq: u64) {
+        if self.spec.validate == Validate::Yes {
+            ring.number(slot, seq);
         }
     }
 
@@ -118,7 +119,7 @@ impl Tag<'_> {
     }
 
     fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
-        let (mut out, mut inward) = (self.ring(1)?, self.ring(1)?);
+        let (mut out, mut inward) = (self.out(1)?, self.ring(1)?);
         let first = self.side != Side::Server;
         // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
@@ -143,7 +144,7 @@ impl Tag<'_> {
     fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         let (mut out, mut ack) =
-            (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
+            (self.out(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let mut slot = 0;
         for seq in 0..iters {
@@ -186,7 +187,7 @@ impl Tag<'_> {
 
     fn send_to_self(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut inward) = (self.ring(window)?, self.ring(window)?);
+        let (mut out, mut inward) = (self.out(window)?, self.ring(window)?);
         let mut slot = 0;
         let window = window as u64;
         for seq in 0..iters + window {

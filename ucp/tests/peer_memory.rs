@@ -121,4 +121,4 @@ fn a_peer_of_a_worker() {
 
 /// The same with an open way.
 #[cfg(feature = "lanes")]
-const WORKER_MOST: usize = 640;
+const WORKER_MOST: usize = 256;

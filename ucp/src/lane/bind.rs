@@ -1,6 +1,7 @@
 //! The engine's window onto uct: which endpoint leads to which peer, and packets written straight into it.
 //! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
 
+use ucs::coll::snug;
 use uct::api::{
     BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
     Refused as WireRefused, Sent,
@@ -21,7 +22,7 @@ use super::{Ep, Lane, LaneIdx};
 pub(crate) struct Path {
     pub ep: Ep,
     /// Longest packet, bytes.
-    mtu: usize,
+    mtu: u32,
     /// The lane it is on.
     pub lane: LaneIdx,
 }
@@ -29,7 +30,7 @@ pub(crate) struct Path {
 impl Path {
     /// Longest packet, bytes.
     pub(crate) fn mtu(&self) -> usize {
-        self.mtu
+        self.mtu as usize
     }
 }
 
@@ -48,11 +49,11 @@ impl Paths {
     /// Sets the way to a peer, replacing the one there was.
     pub(crate) fn set(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
         let at = peer.0 as usize;
-        if at >= self.by_peer.len() {
-            self.by_peer.resize_with(at + 1, || None);
+        while self.by_peer.len() <= at {
+            snug::push(&mut self.by_peer, None);
         }
         ep.set_tag(EpTag(u64::from(peer.0)));
-        let mtu = 1 + ep.max_bcopy();
+        let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
         self.by_peer[at] = Some(Path { ep, mtu, lane });
     }
 
@@ -83,7 +84,7 @@ pub(crate) struct Bound<'a> {
 impl Wire for Bound<'_> {
     #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
-        self.paths.get(to).map_or(0, |path| path.mtu)
+        self.paths.get(to).map_or(0, Path::mtu)
     }
 
     // HOT

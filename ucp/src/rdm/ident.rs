@@ -1,24 +1,54 @@
 //! Who sent a packet: (wire, source, connid) to peer. Queue pair numbers are reused, so a source has one peer now and
 //! perhaps others before it, told apart by connid (RDM v4, wire facts 3.5). The last answer is tried first.
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::{HashMap, HashTable};
 use rustc_hash::FxBuildHasher;
 
 use super::ask::WireId;
 use super::io::{PeerId, Source};
 
 /// Sources and their peers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ident {
     last: Option<(WireId, Source, PeerId)>,
-    now: HashMap<(WireId, Source), PeerId, FxBuildHasher>,
+    /// By wire.
+    now: Vec<HashTable<Row>>,
     before: HashMap<(WireId, Source, u32), PeerId, FxBuildHasher>,
+}
+
+/// A source and its peer: laid out without a gap, since there is one for each peer.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    node: u64,
+    port: u32,
+    peer: PeerId,
+}
+
+const _: () = assert!(size_of::<Row>() == 16);
+
+impl Row {
+    #[inline]
+    fn source(&self) -> Source {
+        Source { node: self.node, port: self.port }
+    }
+}
+
+#[inline]
+fn hash(from: Source) -> u64 {
+    FxBuildHasher.hash_one(from)
 }
 
 impl Ident {
     /// Nobody known.
     pub fn new() -> Ident {
-        Ident { last: None, now: HashMap::default(), before: HashMap::default() }
+        Ident::default()
+    }
+
+    fn find(&self, wire: WireId, from: Source) -> Option<PeerId> {
+        let rows = self.now.get(usize::from(wire.0))?;
+        rows.find(hash(from), |row| row.source() == from).map(|row| row.peer)
     }
 
     /// The peer that has this source now. // HOT
@@ -32,14 +62,14 @@ impl Ident {
 
     #[inline(never)]
     fn current_by_hash(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        let peer = *self.now.get(&(wire, from))?;
+        let peer = self.find(wire, from)?;
         self.last = Some((wire, from, peer));
         Some(peer)
     }
 
     /// The peer that has this source now, for a look at it only.
     pub fn known(&self, wire: WireId, from: Source) -> Option<PeerId> {
-        self.now.get(&(wire, from)).copied()
+        self.find(wire, from)
     }
 
     /// A peer that had this source before, by its connid.
@@ -56,7 +86,17 @@ impl Ident {
         old_connid: impl FnOnce(PeerId) -> u32,
     ) -> Option<PeerId> {
         self.last = None;
-        let old = self.now.insert((wire, from), peer)?;
+        let at = usize::from(wire.0);
+        if at >= self.now.len() {
+            self.now.resize_with(at + 1, HashTable::new);
+        }
+        let rows = &mut self.now[at];
+        let Some(row) = rows.find_mut(hash(from), |row| row.source() == from) else {
+            let row = Row { node: from.node, port: from.port, peer };
+            rows.insert_unique(hash(from), row, |row| hash(row.source()));
+            return None;
+        };
+        let old = std::mem::replace(&mut row.peer, peer);
         self.before.insert((wire, from, old_connid(old)), old);
         Some(old)
     }
@@ -64,18 +104,14 @@ impl Ident {
     /// Forgets a peer.
     pub fn remove(&mut self, wire: WireId, from: Source, connid: u32, peer: PeerId) {
         self.last = None;
-        if self.now.get(&(wire, from)) == Some(&peer) {
-            self.now.remove(&(wire, from));
+        if let Some(rows) = self.now.get_mut(usize::from(wire.0))
+            && let Ok(row) = rows.find_entry(hash(from), |row| row.source() == from && row.peer == peer)
+        {
+            row.remove();
         }
         if self.before.get(&(wire, from, connid)) == Some(&peer) {
             self.before.remove(&(wire, from, connid));
         }
-    }
-}
-
-impl Default for Ident {
-    fn default() -> Self {
-        Ident::new()
     }
 }
 

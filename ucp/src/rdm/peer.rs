@@ -7,6 +7,7 @@ use bitflags::bitflags;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
+use ucs::coll::snug;
 
 use super::ask::{PeerView, WireId};
 use super::backoff::BackOff;
@@ -237,7 +238,7 @@ impl Peers {
                 id
             }
             None => {
-                self.list.push(peer);
+                snug::push(&mut self.list, peer);
                 PeerId(self.list.len() as u32 - 1)
             }
         }

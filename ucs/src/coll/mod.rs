@@ -4,4 +4,5 @@
 pub mod list;
 pub mod ring;
 pub mod slots;
+pub mod snug;
 pub mod window;

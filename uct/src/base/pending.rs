@@ -3,6 +3,7 @@
 //! nothing waiting costs one load. Never calls an operation while it is borrowed, so operations may add others.
 
 use crate::api::{Pending, Retry};
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -16,8 +17,11 @@ pub struct Arbiter {
 
 #[derive(Default)]
 struct Inner {
-    queues: Vec<Queue>,
-    free: Vec<u32>,
+    /// Those with something in them or a turn: most endpoints never have one.
+    queues: FxHashMap<QueueId, Queue>,
+    /// Numbers given so far, and those that came back.
+    given: u32,
+    free: Vec<QueueId>,
     /// Queues with something in them, in order of their turns. A queue is here at most once.
     turns: VecDeque<QueueId>,
 }
@@ -26,11 +30,12 @@ struct Inner {
 struct Queue {
     ops: VecDeque<Pending>,
     has_turn: bool,
-    open: bool,
+    /// The endpoint is gone.
+    closed: bool,
 }
 
 /// An endpoint's queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueId(u32);
 
 /// Whether endpoints compete for the same room.
@@ -46,22 +51,19 @@ impl Arbiter {
     /// A queue for a new endpoint. Give it back with [`Arbiter::close`].
     pub fn open(&self) -> QueueId {
         let mut inner = self.inner.borrow_mut();
-        let id = inner.free.pop().unwrap_or_else(|| {
-            inner.queues.push(Queue::default());
-            inner.queues.len() as u32 - 1
-        });
-        inner.queues[id as usize].open = true;
-        QueueId(id)
+        inner.free.pop().unwrap_or_else(|| {
+            inner.given += 1;
+            QueueId(inner.given - 1)
+        })
     }
 
     /// The endpoint is gone: its operations are dropped untried.
     pub fn close(&self, id: QueueId) {
         let ops = self.take_all(id);
         let mut inner = self.inner.borrow_mut();
-        let queue = &mut inner.queues[id.0 as usize];
-        queue.open = false;
-        if !queue.has_turn {
-            inner.free.push(id.0);
+        match inner.queues.get_mut(&id) {
+            Some(queue) => queue.closed = true,
+            None => inner.free.push(id),
         }
         drop(inner);
         // Dropping a closure may drop what it owns, such as another endpoint: outside the borrow.
@@ -76,20 +78,21 @@ impl Arbiter {
 
     /// Whether nothing waits on this endpoint.
     pub fn is_empty(&self, id: QueueId) -> bool {
-        self.inner.borrow().queues[id.0 as usize].ops.is_empty()
+        self.inner.borrow().queues.get(&id).is_none_or(|queue| queue.ops.is_empty())
     }
 
     /// Adds an operation behind those of the same endpoint.
     pub fn add(&self, id: QueueId, op: Pending) {
         let mut inner = self.inner.borrow_mut();
-        inner.queues[id.0 as usize].ops.push_back(op);
+        inner.queues.entry(id).or_default().ops.push_back(op);
         inner.give_turn(id);
         self.waiting.set(self.waiting.get() + 1);
     }
 
     /// Takes all operations of an endpoint off its queue.
     pub fn take_all(&self, id: QueueId) -> VecDeque<Pending> {
-        let ops = std::mem::take(&mut self.inner.borrow_mut().queues[id.0 as usize].ops);
+        let ops = self.inner.borrow_mut().queues.get_mut(&id).map(|queue| std::mem::take(&mut queue.ops));
+        let ops = ops.unwrap_or_default();
         self.waiting.set(self.waiting.get() - ops.len());
         ops
     }
@@ -128,7 +131,7 @@ impl Arbiter {
         let mut inner = self.inner.borrow_mut();
         loop {
             let id = inner.turns.pop_front()?;
-            match inner.queues[id.0 as usize].ops.pop_front() {
+            match inner.queues.get_mut(&id).and_then(|queue| queue.ops.pop_front()) {
                 Some(op) => return Some((id, op)),
                 None => inner.end_turn(id),
             }
@@ -137,8 +140,8 @@ impl Arbiter {
 
     fn put_back(&self, id: QueueId, op: Pending, room: Room) {
         let mut inner = self.inner.borrow_mut();
-        let queue = &mut inner.queues[id.0 as usize];
-        if !queue.open {
+        let queue = inner.queues.entry(id).or_default();
+        if queue.closed {
             // The operation dropped its own endpoint.
             self.waiting.set(self.waiting.get() - 1);
             inner.end_turn(id);
@@ -155,7 +158,7 @@ impl Arbiter {
 
 impl Inner {
     fn give_turn(&mut self, id: QueueId) {
-        let queue = &mut self.queues[id.0 as usize];
+        let queue = self.queues.entry(id).or_default();
         if !queue.has_turn {
             queue.has_turn = true;
             self.turns.push_back(id);
@@ -164,12 +167,12 @@ impl Inner {
 
     /// The queue's turn is over: another one if something is left.
     fn end_turn(&mut self, id: QueueId) {
-        let queue = &mut self.queues[id.0 as usize];
+        let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.has_turn = false;
-        if !queue.open {
-            self.free.push(id.0);
-        } else if !queue.ops.is_empty() {
+        if !queue.ops.is_empty() {
             self.give_turn(id);
+        } else if self.queues.remove(&id).is_some_and(|queue| queue.closed) {
+            self.free.push(id);
         }
     }
 }

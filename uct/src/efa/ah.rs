@@ -1,55 +1,51 @@
-//! Address handles, one per remote GID however many endpoints go there.
-//! Called when endpoints are made and when the last operation of a dropped one is done. Never on the data path:
+//! Address handles, which the device counts: one per remote GID however many endpoints go there.
+//! Called when endpoints are made and dropped, and when the last operation of a dropped one is done. Never on the data path:
 //! endpoints carry their handle with them.
 
 use super::dev::{Dev, Gid};
+use super::tx::EpIdx;
 use crate::api::Error;
-use rustc_hash::FxHashMap;
 
 /// The handles of one protection domain.
-pub(super) struct AhCache<D: Dev> {
+pub(super) struct Ahs<D: Dev> {
     dev: D,
     pd: D::Pd,
-    by_gid: FxHashMap<Gid, Entry<D::Ah>>,
+    /// Handles of endpoints that are dropped and still have operations on their way.
+    orphans: Vec<(EpIdx, D::Ah)>,
 }
 
-struct Entry<A> {
-    ah: A,
-    refs: u32,
-}
-
-impl<D: Dev> AhCache<D> {
-    /// An empty cache.
+impl<D: Dev> Ahs<D> {
+    /// None yet.
     pub(super) fn new(dev: D, pd: D::Pd) -> Self {
-        AhCache { dev, pd, by_gid: FxHashMap::default() }
+        Ahs { dev, pd, orphans: Vec::new() }
     }
 
     /// The handle of `gid`, counted once more.
-    pub(super) fn get(&mut self, gid: Gid) -> Result<D::Ah, Error> {
-        if let Some(entry) = self.by_gid.get_mut(&gid) {
-            entry.refs += 1;
-            return Ok(entry.ah);
-        }
-        let ah = self.dev.create_ah(&self.pd, gid)?;
-        self.by_gid.insert(gid, Entry { ah, refs: 1 });
-        Ok(ah)
+    pub(super) fn get(&self, gid: Gid) -> Result<D::Ah, Error> {
+        self.dev.create_ah(&self.pd, gid)
     }
 
-    /// Gives back what [`AhCache::get`] gave; the last one destroys the handle, so nothing posted may need it.
-    pub(super) fn put(&mut self, gid: Gid) {
-        let entry = self.by_gid.get_mut(&gid).expect("a handle is given back as often as it was taken");
-        entry.refs -= 1;
-        if entry.refs == 0 {
-            self.dev.destroy_ah(&self.pd, entry.ah);
-            self.by_gid.remove(&gid);
+    /// Gives back what [`Ahs::get`] gave; the last one destroys the handle, so nothing posted may need it.
+    pub(super) fn put(&self, ah: D::Ah) {
+        self.dev.destroy_ah(&self.pd, ah);
+    }
+
+    /// The endpoint is dropped, its operations are not done: [`Ahs::retire`] gives the handle back.
+    pub(super) fn keep(&mut self, ep: EpIdx, ah: D::Ah) {
+        self.orphans.push((ep, ah));
+    }
+
+    /// The last operation of a dropped endpoint is done.
+    pub(super) fn retire(&mut self, ep: EpIdx) {
+        if let Some(at) = self.orphans.iter().position(|(orphan, _)| *orphan == ep) {
+            let (_, ah) = self.orphans.swap_remove(at);
+            self.put(ah);
         }
     }
 }
 
-impl<D: Dev> Drop for AhCache<D> {
+impl<D: Dev> Drop for Ahs<D> {
     fn drop(&mut self) {
-        for entry in self.by_gid.values() {
-            self.dev.destroy_ah(&self.pd, entry.ah);
-        }
+        self.orphans.iter().for_each(|(_, ah)| self.dev.destroy_ah(&self.pd, *ah));
     }
 }

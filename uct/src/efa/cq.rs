@@ -139,9 +139,9 @@ impl<D: Dev> Inner<D> {
     fn on_odd_sent<S: Sink>(&self, status: DevStatus, done: Finished, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
         if done.orphan {
-            let release = self.tx.borrow_mut().retire(done.ep);
-            if let Some(gid) = release {
-                self.ahs.borrow_mut().put(gid);
+            let retired = self.tx.borrow_mut().retire(done.ep);
+            if retired {
+                self.ahs.borrow_mut().retire(done.ep);
             }
         }
         let result = verdict(done.kind, status);

@@ -31,8 +31,8 @@ pub struct Ep<D: Dev> {
 
 impl<D: Dev> Ep<D> {
     pub(super) fn new(iface: Rc<Inner<D>>, to: &RawAddr) -> Result<Self, Error> {
-        let ah = iface.ahs.borrow_mut().get(to.gid)?;
-        let idx = iface.tx.borrow_mut().add_ep(to.gid);
+        let ah = iface.ahs.borrow().get(to.gid)?;
+        let idx = iface.tx.borrow_mut().add_ep();
         let queue = iface.pending.open();
         Ok(Ep { to: Dest { ah, qpn: to.qpn, qkey: to.connid }, idx, queue, iface })
     }
@@ -359,9 +359,8 @@ impl<D: Dev> Drop for Ep<D> {
     /// Waiting operations are dropped untried; those on their way go on, and their completions still fire.
     fn drop(&mut self) {
         self.iface.pending.close(self.queue);
-        let release = self.iface.tx.borrow_mut().drop_ep(self.idx);
-        if let Some(gid) = release {
-            self.iface.ahs.borrow_mut().put(gid);
-        }
+        let retired = self.iface.tx.borrow_mut().drop_ep(self.idx);
+        let mut ahs = self.iface.ahs.borrow_mut();
+        if retired { ahs.put(self.to.ah) } else { ahs.keep(self.idx, self.to.ah) }
     }
 }

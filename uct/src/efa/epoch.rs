@@ -11,24 +11,18 @@ use std::collections::VecDeque;
 /// Closed epochs with operations left that an endpoint or interface may have; then a flush has to wait.
 const MAX_CLOSED: usize = 1 << 16;
 
-/// Counts of outstanding operations by epoch.
+/// A fence holds further operations back.
+const GATE: u32 = 1 << 31;
+
+/// Counts of outstanding operations by epoch. One an endpoint, so it is kept small.
 #[derive(Default)]
 pub(super) struct Epochs {
     /// The epoch operations are issued in now.
     current: u32,
-    /// Outstanding operations of the current epoch.
+    /// Outstanding operations of the current epoch, and [`GATE`].
     open: u32,
-    /// A fence holds further operations back.
-    gate: Gate,
     /// What only a flush needs; most endpoints never have it.
     flushes: Option<Box<Flushes>>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Gate {
-    #[default]
-    Open,
-    Shut,
 }
 
 #[derive(Default)]
@@ -43,13 +37,19 @@ impl Epochs {
     /// Whether a fence holds operations back. // HOT
     #[inline(always)]
     pub(super) fn gated(&self) -> bool {
-        self.gate == Gate::Shut
+        self.open & GATE != 0
     }
 
     /// Whether nothing is outstanding.
     #[inline]
     pub(super) fn idle(&self) -> bool {
-        self.open == 0 && self.flushes.as_ref().is_none_or(|f| f.closed.is_empty())
+        self.count() == 0 && self.flushes.as_ref().is_none_or(|f| f.closed.is_empty())
+    }
+
+    /// Outstanding operations of the current epoch.
+    #[inline(always)]
+    fn count(&self) -> u32 {
+        self.open & !GATE
     }
 
     /// Counts an operation; answers its epoch. // HOT
@@ -68,7 +68,7 @@ impl Epochs {
             self.finish_closed(epoch, ready);
         }
         if self.gated() && self.idle() {
-            self.gate = Gate::Open;
+            self.open &= !GATE;
         }
     }
 
@@ -94,13 +94,14 @@ impl Epochs {
         if matches!(comp, Comp::None) {
             return Ok(Sent::InProgress); // asked again until done: nobody to remember
         }
+        let open = self.count();
         let f = self.flushes.get_or_insert_default();
-        if self.open > 0 {
+        if open > 0 {
             if f.closed.len() >= MAX_CLOSED {
                 return Err(Refused::NoResource);
             }
-            f.closed.push_back(self.open);
-            self.open = 0;
+            f.closed.push_back(open);
+            self.open &= GATE;
             self.current = self.current.wrapping_add(1);
         }
         f.waiters.push_back((self.current.wrapping_sub(1), comp.clone()));
@@ -110,7 +111,7 @@ impl Epochs {
     /// Holds further operations back until nothing is outstanding.
     pub(super) fn fence(&mut self) {
         if !self.idle() {
-            self.gate = Gate::Shut;
+            self.open |= GATE;
         }
     }
 }

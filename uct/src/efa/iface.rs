@@ -2,7 +2,7 @@
 //! Opened by `any`, by `ucp`'s simulation and by tests. Posting is in `ep`, polling in `cq`.
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
-use super::ah::AhCache;
+use super::ah::Ahs;
 use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
 use super::md::Md;
@@ -99,7 +99,7 @@ pub(super) struct Inner<D: Dev> {
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
     /// Where completions are read to; borrowed for as long as a poll lasts.
     pub(super) batch: RefCell<Box<[Cqe]>>,
-    pub(super) ahs: RefCell<AhCache<D>>,
+    pub(super) ahs: RefCell<Ahs<D>>,
     pub(super) pending: Arbiter,
     pub(super) handlers: AmTable,
     pub(super) stats: Cell<Stats>,
@@ -166,7 +166,7 @@ impl<D: Dev> Iface<D> {
                 bounce,
                 rx,
                 batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
-                ahs: RefCell::new(AhCache::new(dev.clone(), md.pd().clone())),
+                ahs: RefCell::new(Ahs::new(dev.clone(), md.pd().clone())),
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
                 stats: Cell::default(),

@@ -4,12 +4,12 @@
 //! There are at most as many rows as the send queue is deep, so a claimed row always finds room in the device. A row's
 //! number is the work request's number, and also that of its buffer in the transmit region.
 
-use super::dev::Gid;
 use super::epoch::Epochs;
 use super::parts::{GroupId, Groups};
 use crate::api::{Comp, EpTag, Outcome, Refused};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use ucs::coll::snug;
 use ucs::mem::pool::FreeList;
 
 /// An endpoint's row.
@@ -82,7 +82,6 @@ struct Row {
 struct EpRow {
     epochs: Epochs,
     tag: EpTag,
-    gid: Gid,
     state: EpState,
 }
 
@@ -281,39 +280,38 @@ impl Tx {
         self.has_room() && !self.all.gated() && !self.eps[ep.0 as usize].epochs.gated()
     }
 
-    /// A row for a new endpoint to `gid`.
-    pub(super) fn add_ep(&mut self, gid: Gid) -> EpIdx {
-        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), gid, state: EpState::Live };
+    /// A row for a new endpoint.
+    pub(super) fn add_ep(&mut self) -> EpIdx {
+        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), state: EpState::Live };
         match self.free_eps.pop() {
             Some(at) => {
                 self.eps[at as usize] = new;
                 EpIdx(at)
             }
             None => {
-                self.eps.push(new);
+                snug::push(&mut self.eps, new);
                 EpIdx(self.eps.len() as u32 - 1)
             }
         }
     }
 
     /// The user dropped the endpoint; answers as [`Tx::retire`].
-    pub(super) fn drop_ep(&mut self, ep: EpIdx) -> Option<Gid> {
+    pub(super) fn drop_ep(&mut self, ep: EpIdx) -> bool {
         self.eps[ep.0 as usize].state = EpState::Dropped;
         self.retire(ep)
     }
 
-    /// Frees the row of a dropped endpoint when nothing is on its way any more. Answers the GID whose address handle
-    /// goes back.
+    /// Frees the row of a dropped endpoint when nothing is on its way any more. Answers whether it did: then
+    /// its address handle goes back.
     #[cold]
-    pub(super) fn retire(&mut self, ep: EpIdx) -> Option<Gid> {
+    pub(super) fn retire(&mut self, ep: EpIdx) -> bool {
         let e = &mut self.eps[ep.0 as usize];
         if e.state != EpState::Dropped || !e.epochs.idle() {
-            return None;
+            return false;
         }
         e.state = EpState::Free;
-        let gid = e.gid;
         self.free_eps.push(ep.0);
-        Some(gid)
+        true
     }
 
     /// The endpoint's name in error reports.
@@ -348,18 +346,16 @@ impl Tx {
 mod tests {
     use super::*;
 
-    const GID: Gid = Gid::link_local(7);
-
     #[test]
     fn rows_stay_small() {
         assert_eq!(size_of::<Row>(), 32, "two rows a cache line");
-        assert!(size_of::<EpRow>() <= 56, "there may be 100 000 of them: {}", size_of::<EpRow>());
+        assert!(size_of::<EpRow>() <= 32, "there may be 100 000 of them: {}", size_of::<EpRow>());
     }
 
     #[test]
     fn a_claim_not_posted_leaves_no_trace() {
         let tx = RefCell::new(Tx::new(1));
-        let ep = tx.borrow_mut().add_ep(GID);
+        let ep = tx.borrow_mut().add_ep();
         let claim = Tx::claim(&tx, ep, Kind::Data, Comp::Token(5)).unwrap();
         assert_eq!(Tx::claim(&tx, ep, Kind::Data, Comp::None).err(), Some(Refused::NoResource));
         drop(claim);
@@ -370,7 +366,7 @@ mod tests {
     #[test]
     fn a_dropped_endpoint_keeps_its_address_handle_until_its_last_operation() {
         let tx = RefCell::new(Tx::new(4));
-        let ep = tx.borrow_mut().add_ep(GID);
+        let ep = tx.borrow_mut().add_ep();
         let rows: Vec<u32> = (0..2)
             .map(|_| {
                 let claim = Tx::claim(&tx, ep, Kind::Data, Comp::None).unwrap();
@@ -380,12 +376,12 @@ mod tests {
             })
             .collect();
         let mut tx = tx.into_inner();
-        assert_eq!(tx.drop_ep(ep), None);
+        assert!(!tx.drop_ep(ep));
         assert!(tx.finish(rows[1]).orphan);
-        assert_eq!(tx.retire(ep), None);
+        assert!(!tx.retire(ep));
         assert!(tx.finish(rows[0]).orphan);
-        assert_eq!(tx.retire(ep), Some(GID));
-        assert_eq!(tx.add_ep(GID), ep, "the row is used again");
+        assert!(tx.retire(ep));
+        assert_eq!(tx.add_ep(), ep, "the row is used again");
     }
 
     #[test]
@@ -393,7 +389,7 @@ mod tests {
         let tx = RefCell::new(Tx::new(4));
         let (a, b) = {
             let mut t = tx.borrow_mut();
-            (t.add_ep(GID), t.add_ep(GID))
+            (t.add_ep(), t.add_ep())
         };
         let claim = Tx::claim(&tx, a, Kind::Data, Comp::None).unwrap();
         let row = claim.row();

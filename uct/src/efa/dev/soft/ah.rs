@@ -3,7 +3,9 @@
 
 use crate::api::Error;
 use crate::efa::dev::Gid;
-use rustc_hash::FxHashMap;
+use hashbrown::HashTable;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 use ucs::coll::slots::{SlotId, Slots};
 
 /// An address handle: one number per (protection domain, GID) of a device.
@@ -17,16 +19,24 @@ impl Ah {
     }
 }
 
+/// Packed, since there is one for each GID that anybody knows.
+#[derive(Clone, Copy)]
+#[repr(C, packed(4))]
 struct Row {
-    pd: u32,
     iid: u64,
+    pd: u32,
     refs: u32,
 }
 
 /// All address handles of a device.
 pub(super) struct AhTable {
     rows: Slots<Row>,
-    of: FxHashMap<(u32, u64), SlotId>,
+    /// The rows, by domain and interface id.
+    of: HashTable<SlotId>,
+}
+
+fn hash(pd: u32, iid: u64) -> u64 {
+    FxBuildHasher.hash_one((pd, iid))
 }
 
 /// What a change did to the set of GIDs known to a domain.
@@ -40,7 +50,7 @@ pub(super) enum Change {
 
 impl AhTable {
     pub(super) fn new(limit: usize) -> AhTable {
-        AhTable { rows: Slots::with_limit(limit), of: FxHashMap::default() }
+        AhTable { rows: Slots::with_limit(limit), of: HashTable::new() }
     }
 
     /// The handle of `gid` in `pd`, one reference more.
@@ -48,13 +58,20 @@ impl AhTable {
         if Gid::link_local(gid.iid()) != gid || gid.iid() == 0 {
             return Err(Error::Unreachable);
         }
-        if let Some(&id) = self.of.get(&(pd, gid.iid())) {
+        let is_it = |id: &SlotId| {
+            self.rows.get(*id).is_some_and(|&Row { iid, pd: of, .. }| (of, iid) == (pd, gid.iid()))
+        };
+        if let Some(&id) = self.of.find(hash(pd, gid.iid()), is_it) {
             self.rows.get_mut(id).expect("index and rows agree").refs += 1;
             return Ok((Ah(id), Change::Count));
         }
         let row = Row { pd, iid: gid.iid(), refs: 1 };
         let id = self.rows.insert(row).map_err(|_| Error::Exhausted("address handles"))?;
-        self.of.insert((pd, gid.iid()), id);
+        let rows = &self.rows;
+        self.of.insert_unique(hash(pd, gid.iid()), id, |&id| {
+            let &Row { pd, iid, .. } = rows.get(id).expect("index and rows agree");
+            hash(pd, iid)
+        });
         Ok((Ah(id), Change::Set))
     }
 
@@ -66,7 +83,9 @@ impl AhTable {
             return None;
         }
         let row = self.rows.remove(ah.0)?;
-        self.of.remove(&(row.pd, row.iid));
+        if let Ok(entry) = self.of.find_entry(hash(row.pd, row.iid), |&id| id == ah.0) {
+            entry.remove();
+        }
         Some(row.iid)
     }
 

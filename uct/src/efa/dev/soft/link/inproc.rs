@@ -18,6 +18,7 @@ use crate::efa::dev::{DevStatus, Gid, QpKind};
 use port::{InPeer, InRx, Port};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -241,7 +242,7 @@ struct Node {
     iid: u64,
     table: MrTable,
     /// GIDs with an address handle here, and in how many domains.
-    known: RefCell<BTreeMap<u64, u32>>,
+    known: RefCell<FxHashMap<[u8; 8], u32>>,
     dead: Cell<bool>,
     /// Its NIC went down; the process lives.
     down: Cell<bool>,
@@ -347,10 +348,10 @@ impl Link for Inproc {
 
     fn know(&self, iid: u64, known: bool) -> Result<(), Error> {
         let mut all = self.node.known.borrow_mut();
-        let n = all.entry(iid).or_default();
+        let n = all.entry(iid.to_ne_bytes()).or_default();
         *n = if known { *n + 1 } else { n.saturating_sub(1) };
         if *n == 0 {
-            all.remove(&iid);
+            all.remove(&iid.to_ne_bytes());
         }
         Ok(())
     }

@@ -141,7 +141,7 @@ impl InPeer {
         if let Some(status) = self.lost() {
             return Err(Verdict::Done(status));
         }
-        if node.strict && !node.known.borrow().contains_key(&from.iid) {
+        if node.strict && !node.known.borrow().contains_key(&from.iid.to_ne_bytes()) {
             return Err(Verdict::Done(DevStatus::UnknownPeer));
         }
         if !node.table.allows(op.rkey, self.port.pd, op.raddr, u64::from(op.len), need) {

@@ -7,6 +7,7 @@ use super::porter::{Alarm, Death, Export, Name, Porter, ProcKey};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use crate::api::{ConnectError, EpTag, Error, Outcome, Refused};
 use std::cell::{Cell, OnceCell, RefCell};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
@@ -40,7 +41,35 @@ pub struct Link {
     death: Arc<Death>,
     dead: Cell<bool>,
     full: Cell<u32>,
-    wake: EventFd,
+    wake: Wake,
+}
+
+/// What wakes the peer's interface, as it was given. Most peers poll and are never woken, so whether it is what it should be
+/// is looked at when it is first used.
+struct Wake {
+    given: Cell<Option<OwnedFd>>,
+    checked: OnceCell<Option<EventFd>>,
+}
+
+impl Wake {
+    fn new(given: OwnedFd) -> Wake {
+        Wake { given: Cell::new(Some(given)), checked: OnceCell::new() }
+    }
+
+    /// Wakes it.
+    fn signal(&self) {
+        let checked = || self.given.take().and_then(|fd| EventFd::from_peer(fd).ok());
+        match self.checked.get_or_init(checked) {
+            Some(wake) => {
+                if let Err(errno) = wake.signal() {
+                    tracing::warn!(%errno, "cannot wake a peer");
+                }
+            }
+            None => tracing::warn!(
+                "a peer wants to be woken by something that is not an eventfd: it is not woken"
+            ),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -161,13 +190,14 @@ impl Link {
     fn attach(own: &Export, name: Name, alarm: &Arc<Alarm>) -> Result<Link, ConnectError> {
         let porter = own.porter();
         let fetched = porter.fetch(name)?;
-        let wake = fetched.wake.ok_or(ConnectError::Malformed)?;
+        let wake = Wake::new(fetched.wake.ok_or(ConnectError::Malformed)?);
         let mut seg = Segment::attach(fetched.mem, name)?;
         let shape = seg.shape();
         if name.is_usual() && shape.slot_len as usize != USUAL_SLOT {
             return Err(ConnectError::Malformed);
         }
-        if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.look() {
+        // Its porter has just answered: if it has died since, that is told like any death.
+        if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.is_dead() {
             return Err(ConnectError::Gone);
         }
         seg.take(take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
@@ -302,9 +332,7 @@ impl Link {
         if flags & fifo::ARMED == 0 || !fifo::disarm(self.seg.state()) {
             return;
         }
-        if let Err(errno) = self.wake.signal() {
-            tracing::warn!(%errno, "cannot wake a peer");
-        }
+        self.wake.signal();
     }
 
     /// For tests of dying writers: claims a ticket and forgets it.

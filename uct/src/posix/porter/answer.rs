@@ -2,7 +2,7 @@
 //! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
 
 use super::place::{Place, ProcKey};
-use super::wire::{Answer, Question, ROOM, Verdict};
+use super::wire::{Answer, Question, ROOM, Stay, Verdict};
 use super::{Exported, Shared, lock};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -37,6 +37,15 @@ pub struct Body {
 struct Caller {
     fd: OwnedFd,
     welcome: bool,
+}
+
+/// What a caller does now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// It may ask (again).
+    Waits,
+    /// It is gone, or has all it wanted.
+    Bye,
 }
 
 impl Body {
@@ -82,11 +91,10 @@ impl Body {
         match came {
             Ok(fd) => {
                 let welcome = PeerCred::of(&fd).is_ok_and(PeerCred::is_our_user);
-                let token = self.next;
-                self.next += 1;
-                match self.shared.watches.epoll().add(&fd, token) {
-                    Ok(()) => drop(self.callers.insert(token, Caller { fd, welcome })),
-                    Err(errno) => tracing::warn!(%errno, "the porter sends a caller away"),
+                let caller = Caller { fd, welcome };
+                // The question mostly comes with the caller: then that is all, without a second turn.
+                if self.hear(&caller) != Heard::Bye {
+                    self.seat(caller);
                 }
                 self.open_door();
             }
@@ -96,6 +104,16 @@ impl Body {
                 std::thread::sleep(REST);
                 self.open_door();
             }
+        }
+    }
+
+    /// Has a caller wait for its next question, or for its leave.
+    fn seat(&mut self, caller: Caller) {
+        let token = self.next;
+        self.next += 1;
+        match self.shared.watches.epoll().add(&caller.fd, token) {
+            Ok(()) => drop(self.callers.insert(token, caller)),
+            Err(errno) => tracing::warn!(%errno, "the porter sends a caller away"),
         }
     }
 
@@ -113,26 +131,33 @@ impl Body {
 
     fn serve(&mut self, token: u64) {
         let Some(caller) = self.callers.get(&token) else { return };
+        if self.hear(caller) == Heard::Bye {
+            // Closing takes it off the set, unless a forked child holds a copy.
+            let _ = self.shared.watches.epoll().remove(&caller.fd);
+            self.callers.remove(&token);
+            self.open_door();
+        }
+    }
+
+    /// Answers a question, if there is one.
+    fn hear(&self, caller: &Caller) -> Heard {
         let mut bytes = [0; ROOM];
         let heard = match rustix::net::recv(&caller.fd, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, heard)) if heard > 0 => heard,
-            Err(Errno::AGAIN | Errno::INTR) => return,
-            // Hung up. Closing takes it off the set, unless a forked child holds a copy.
-            _ => {
-                let _ = self.shared.watches.epoll().remove(&caller.fd);
-                self.callers.remove(&token);
-                self.open_door();
-                return;
-            }
+            Err(Errno::AGAIN | Errno::INTR) => return Heard::Waits,
+            // Hung up.
+            _ => return Heard::Bye,
         };
-        let found = match Question::read(&bytes[..heard.min(ROOM)]) {
+        let question = Question::read(&bytes[..heard.min(ROOM)]);
+        let found = match question {
             _ if !caller.welcome => Err(Verdict::Denied),
-            Some(name) => lock(&self.shared.exports).get(&name).cloned().ok_or(Verdict::Nothing),
+            Some((name, _)) => lock(&self.shared.exports).get(&name).cloned().ok_or(Verdict::Nothing),
             // Nonsense, or another version, which reads ours in the answer.
             None => Err(Verdict::Nothing),
         };
         // Who does not wait for the answer does not get one.
         let _ = answer(&caller.fd, found);
+        if matches!(question, Some((_, Stay::No))) { Heard::Bye } else { Heard::Waits }
     }
 }
 

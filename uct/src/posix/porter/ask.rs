@@ -4,10 +4,10 @@
 
 use super::Name;
 use super::place::{Place, ProcKey};
-use super::wire::{Answer, Question, ROOM, VERSION, Verdict};
+use super::wire::{Answer, Question, ROOM, Stay, VERSION, Verdict};
 use crate::api::{ConnectError, Error};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
     SocketType,
@@ -15,19 +15,22 @@ use rustix::net::{
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ucs::sys::{PeerCred, PidFd};
 use zerocopy::IntoBytes;
 
 /// A porter answers in microseconds, a starved one in milliseconds; a stopped process not at all.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer is looked for before it is slept for: a porter that has a core to itself is quicker, and going to sleep
+/// and being woken takes as long as all the rest.
+const SPIN: Duration = Duration::from_micros(50);
+/// Between two tries of a door at which too many wait.
+const REST: Duration = Duration::from_millis(1);
 
 /// What the porter gave.
 pub struct Given {
     pub mem: OwnedFd,
     pub wake: Option<OwnedFd>,
-    /// The connection: hangs up when the process dies.
-    pub door: OwnedFd,
 }
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> ConnectError {
@@ -41,32 +44,63 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> ConnectError {
     }
 }
 
-fn knock(place: &Place, key: ProcKey, flags: SocketFlags) -> Result<OwnedFd, Errno> {
-    let flags = flags | SocketFlags::CLOEXEC;
+/// A connection to the porter of a process, if it takes one at once. Nothing waits at it.
+fn knock(place: &Place, key: ProcKey) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let door = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    set_socket_timeout(&door, Timeout::Send, Some(PATIENCE))?;
-    set_socket_timeout(&door, Timeout::Recv, Some(PATIENCE))?;
     rustix::io::retry_on_intr(|| rustix::net::connect(&door, &place.socket_of(key)?))?;
     Ok(door)
 }
 
-/// Asks the owner of `name` for what it names.
-pub fn ask(place: &Place, name: Name) -> Result<Given, ConnectError> {
-    let door =
-        knock(place, name.owner(), SocketFlags::empty()).map_err(failed("connect to a peer's porter"))?;
+/// A connection to the porter of a process of our user.
+pub fn connect(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
+    let start = Instant::now();
+    let door = loop {
+        match knock(place, key) {
+            // More wait there than may.
+            Err(Errno::AGAIN) if start.elapsed() < PATIENCE => std::thread::sleep(REST),
+            door => break door.map_err(failed("connect to a peer's porter"))?,
+        }
+    };
     let cred = PeerCred::of(&door).map_err(|errno| Error::Sys { call: "SO_PEERCRED", errno })?;
-    if !cred.is_our_user() {
-        return Err(ConnectError::Permission);
+    if cred.is_our_user() { Ok(door) } else { Err(ConnectError::Permission) }
+}
+
+/// Does `call`, which does not wait, until there is something for it at `door`.
+fn await_answer<T>(door: &OwnedFd, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            answer => return answer,
+        }
+        let left = match start.elapsed() {
+            waited if waited < SPIN => {
+                // Our own porter may have to answer theirs, on this core.
+                std::thread::yield_now();
+                continue;
+            }
+            waited => PATIENCE.checked_sub(waited).ok_or(Errno::AGAIN)?,
+        };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(door, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
     }
-    let question = Question::about(name.0);
-    rustix::io::retry_on_intr(|| rustix::net::send(&door, question.as_bytes(), SendFlags::NOSIGNAL))
+}
+
+/// Asks at `door` for what `name` names. With [`Stay::No`] nothing more can be asked there.
+pub fn ask(door: &OwnedFd, name: Name, stay: Stay) -> Result<Given, ConnectError> {
+    let question = Question::about(name.0, stay);
+    rustix::io::retry_on_intr(|| rustix::net::send(door, question.as_bytes(), SendFlags::NOSIGNAL))
         .map_err(failed("ask a peer's porter"))?;
     let mut bytes = [0; ROOM];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::io::retry_on_intr(|| {
+    let got = await_answer(door, || {
         let mut room = [IoSliceMut::new(&mut bytes)];
-        rustix::net::recvmsg(&door, &mut room, &mut beside, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(door, &mut room, &mut beside, RecvFlags::CMSG_CLOEXEC)
     })
     .map_err(failed("hear a peer's porter"))?;
     let mut fds = beside.drain().flat_map(|message| match message {
@@ -86,14 +120,14 @@ pub fn ask(place: &Place, name: Name) -> Result<Given, ConnectError> {
             let mem = fds.next().ok_or(ConnectError::Malformed)?;
             let wake = fds.next();
             drop(fds);
-            Ok(Given { mem, wake, door })
+            Ok(Given { mem, wake })
         }
     }
 }
 
 /// Whether the process still runs, or that cannot be told.
 pub fn is_alive(place: &Place, key: ProcKey) -> bool {
-    match knock(place, key, SocketFlags::NONBLOCK) {
+    match knock(place, key) {
         // Somebody holds the socket: the process, or a child that it forked and left behind.
         Ok(door) => !matches!(PidFd::of_socket(&door), Ok(Some(watch)) if watch.is_dead()),
         Err(Errno::CONNREFUSED | Errno::NOENT) => false,

@@ -99,8 +99,8 @@ pub struct Export {
 pub struct Fetched {
     /// Its memory, not yet looked at.
     pub mem: OwnedFd,
-    /// What wakes its interface, if it is one.
-    pub wake: Option<EventFd>,
+    /// What wakes its interface, if it is one; not yet looked at.
+    pub wake: Option<OwnedFd>,
     /// Tells when its process dies.
     pub death: Arc<Death>,
 }
@@ -171,10 +171,11 @@ impl Porter {
 
     /// Asks the owner of `name` for what it names. Waits for its porter, but not for its progress.
     pub fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
-        let answer = ask::ask(&self.place, name)?;
-        let death = self.shared.watches.watch(name.owner(), answer.door)?;
-        let wake = answer.wake.map(EventFd::from_peer).transpose().map_err(|_| ConnectError::Malformed)?;
-        Ok(Fetched { mem: answer.mem, wake, death })
+        let door = ask::connect(&self.place, name.owner())?;
+        let sight = self.shared.watches.look(name.owner(), &door)?;
+        let given = ask::ask(&door, name, sight.needs_door())?;
+        let death = self.shared.watches.watch(name.owner(), sight, door)?;
+        Ok(Fetched { mem: given.mem, wake: given.wake, death })
     }
 
     /// Watches a process that has no porter that we know of.

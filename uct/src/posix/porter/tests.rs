@@ -1,6 +1,6 @@
 //! Two porters, questions good and bad, and what is left of a porter in a directory.
 
-use super::wire::{Answer, Question, Verdict};
+use super::wire::{Answer, Question, Stay, Verdict};
 use super::*;
 use std::time::Duration;
 use ucs::mem::MapOpts;
@@ -45,7 +45,7 @@ fn what_is_exported_is_handed_out_and_then_no_more() {
         let with = porter.export(porter.new_name(), mem.clone(), Some(wake.clone()));
         let without = porter.export(porter.new_name(), mem.clone(), None);
         let got = porter.fetch(with.name()).unwrap();
-        got.wake.unwrap().signal().unwrap();
+        EventFd::from_peer(got.wake.unwrap()).unwrap().signal().unwrap();
         assert_eq!(wake.clear(), Ok(1));
         let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
         // SAFETY: a byte of the mapping, which nobody writes any more.
@@ -69,7 +69,7 @@ fn a_porter_that_has_left_leaves_nothing() {
     assert_eq!(dir.names().len(), 1);
     drop(porter);
     assert!(!ask::is_alive(&place, key));
-    assert_eq!(ask::ask(&place, name).err(), Some(ConnectError::Gone));
+    assert_eq!(ask::connect(&place, name.owner()).err(), Some(ConnectError::Gone));
     assert!(dir.names().is_empty());
 }
 
@@ -122,18 +122,22 @@ fn bad_questions_harm_nobody() {
         Answer::read(&room[..got])
     };
     let long = [7; 4000];
-    for bytes in [&[1][..], &[0; 16], &long, Question::about(3).as_bytes()] {
+    for bytes in [&[1][..], &[0; 16], &long, Question::about(3, Stay::Yes).as_bytes()] {
         let door = socket();
         assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
         // And again on the same connection.
         assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
     }
+    // Who does not stay is sent away with the answer.
+    let door = socket();
+    assert_eq!(send(&door, Question::about(3, Stay::No).as_bytes()), Some(Ok(Verdict::Nothing)));
+    assert_eq!(rustix::net::recv(&door, &mut [0; 8], rustix::net::RecvFlags::empty()).unwrap().1, 0);
     // Callers that say nothing, or do not listen.
     let silent: Vec<_> = (0..20).map(|_| socket()).collect();
     for door in &silent {
         for _ in 0..5 {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            let _ = rustix::net::send(door, Question::about(3).as_bytes(), flags);
+            let _ = rustix::net::send(door, Question::about(3, Stay::Yes).as_bytes(), flags);
         }
     }
     let export = porter.export(porter.new_name(), memory(1), None);
@@ -145,7 +149,9 @@ fn deaths_are_told_once_and_to_all() {
     let watches = watch::Watches::new().unwrap();
     let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     // The pair is ours, so the process watched is this one; what strikes is the caller's affair.
-    let death = watches.watch(ProcKey(9), ours.into()).unwrap();
+    let ours = OwnedFd::from(ours);
+    let sight = watches.look(ProcKey(9), &ours).unwrap();
+    let death = watches.watch(ProcKey(9), sight, ours).unwrap();
     let wakes: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();
     let alarms: Vec<_> = wakes.iter().map(|wake| Alarm::new(wake.clone())).collect();
     alarms[..2].iter().for_each(|alarm| death.tell(alarm));

@@ -3,6 +3,7 @@
 
 use super::lock;
 use super::place::ProcKey;
+use super::wire::Stay;
 use crate::api::{ConnectError, Error};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +34,23 @@ enum Watch {
     Process(PidFd),
     /// The connection to its porter, where the system cannot say which process that is.
     Door(OwnedFd),
+}
+
+/// What there is of a process to watch.
+pub enum Sight {
+    /// It is watched already.
+    Known(Arc<Death>),
+    /// The process.
+    Process(PidFd),
+    /// Only the connection to its porter: both sides must keep that.
+    Door,
+}
+
+impl Sight {
+    /// Whether the connection must stay.
+    pub fn needs_door(&self) -> Stay {
+        if matches!(self, Sight::Door) { Stay::Yes } else { Stay::No }
+    }
 }
 
 /// The death of one process, past or to come. Watched while somebody holds it.
@@ -67,20 +85,32 @@ impl Watches {
         &self.book.epoll
     }
 
-    /// Watches the process at the other end of `door`, from now on or already.
-    pub fn watch(&self, key: ProcKey, door: OwnedFd) -> Result<Arc<Death>, ConnectError> {
-        let mut by_key = lock(&self.book.by_key);
-        if let Some(death) = by_key.get(&key).and_then(Weak::upgrade) {
-            return Ok(death);
+    /// How the process at the other end of `door` can be watched, before it is asked anything.
+    pub fn look(&self, key: ProcKey, door: &OwnedFd) -> Result<Sight, ConnectError> {
+        if let Some(death) = lock(&self.book.by_key).get(&key).and_then(Weak::upgrade) {
+            return Ok(Sight::Known(death));
         }
-        let watch = match PidFd::of_socket(&door) {
-            Ok(Some(process)) => Watch::Process(process),
-            Ok(None) => by_pid(&door).map_or(Watch::Door(door), Watch::Process),
-            Err(errno) if errno.is_resource() => return Err(Error::NoDescriptor.into()),
-            // It had an answer for us a moment ago.
-            Err(_) => return Err(ConnectError::Gone),
+        match PidFd::of_socket(door) {
+            Ok(Some(process)) => Ok(Sight::Process(process)),
+            Ok(None) => Ok(by_pid(door).map_or(Sight::Door, Sight::Process)),
+            Err(errno) if errno.is_resource() => Err(Error::NoDescriptor.into()),
+            // It took the connection a moment ago.
+            Err(_) => Err(ConnectError::Gone),
+        }
+    }
+
+    /// Watches it, from now on or already. It has said all that it was asked at `door`: what comes there now is the end.
+    pub fn watch(&self, key: ProcKey, sight: Sight, door: OwnedFd) -> Result<Arc<Death>, Error> {
+        let watch = match sight {
+            Sight::Known(death) => return Ok(death),
+            Sight::Process(process) => Watch::Process(process),
+            Sight::Door => Watch::Door(door),
         };
-        Ok(self.book.enter(&mut by_key, key, watch)?)
+        let mut by_key = lock(&self.book.by_key);
+        match by_key.get(&key).and_then(Weak::upgrade) {
+            Some(death) => Ok(death),
+            None => self.book.enter(&mut by_key, key, watch),
+        }
     }
 
     /// Watches a process of which no key is known.

@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Layout of question and answer, and of what is behind the descriptors.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 const MAGIC: u32 = u32::from_le_bytes(*b"uctP");
 
 /// "What is behind this name?"
@@ -15,6 +15,17 @@ pub struct Question {
     magic: U32,
     version: U32,
     name: U64,
+    stay: U32,
+    reserved: U32,
+}
+
+/// Whether who asks keeps the connection: then the porter does too, since its end tells of the process's death.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stay {
+    /// The answer ends it.
+    No,
+    /// Until the asking side hangs up.
+    Yes,
 }
 
 /// "This", with the descriptors beside it, or why not.
@@ -28,7 +39,7 @@ pub struct Answer {
 }
 
 /// Room for a question or an answer, and a byte more: a longer one is neither.
-pub const ROOM: usize = 17;
+pub const ROOM: usize = 25;
 
 /// What the porter says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +54,17 @@ pub enum Verdict {
 
 impl Question {
     /// About `name`.
-    pub fn about(name: u64) -> Question {
-        Question { magic: MAGIC.into(), version: VERSION.into(), name: name.into() }
+    pub fn about(name: u64, stay: Stay) -> Question {
+        let stay = u32::from(stay == Stay::Yes).into();
+        Question { magic: MAGIC.into(), version: VERSION.into(), name: name.into(), stay, reserved: 0.into() }
     }
 
     /// The name asked for, if this is a question of our version. Another version is told ours.
-    pub fn read(bytes: &[u8]) -> Option<u64> {
+    pub fn read(bytes: &[u8]) -> Option<(u64, Stay)> {
         let question = Question::read_from_bytes(bytes).ok()?;
         let known = question.magic.get() == MAGIC && question.version.get() == VERSION;
-        known.then(|| question.name.get())
+        let stay = if question.stay.get() == 0 { Stay::No } else { Stay::Yes };
+        known.then(|| (question.name.get(), stay))
     }
 }
 
@@ -87,7 +100,9 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        assert_eq!(Question::read(Question::about(77).as_bytes()), Some(77));
+        for stay in [Stay::No, Stay::Yes] {
+            assert_eq!(Question::read(Question::about(77, stay).as_bytes()), Some((77, stay)));
+        }
         for verdict in [Verdict::Here, Verdict::Nothing, Verdict::Denied] {
             assert_eq!(Answer::read(Answer::of(verdict).as_bytes()), Some(Ok(verdict)));
         }
@@ -96,7 +111,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_not() {
-        let (mut question, mut answer) = (Question::about(7), Answer::of(Verdict::Here));
+        let (mut question, mut answer) = (Question::about(7, Stay::No), Answer::of(Verdict::Here));
         assert_eq!(Question::read(&question.as_bytes()[1..]), None);
         assert_eq!(Answer::read(&[0; 16]), None);
         question.version = (VERSION + 1).into();

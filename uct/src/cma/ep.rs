@@ -4,7 +4,7 @@
 use super::iface::{Inner, Peer};
 use super::vm::{self, Way};
 use super::{Mem, Rkey};
-use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, Sent};
+use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, RemoteIov, Sent};
 use crate::base::{direct, iov};
 use std::rc::Rc;
 
@@ -49,6 +49,44 @@ impl Ep {
     }
 }
 
+impl Ep {
+    /// A scatter list, of which nothing is done unless all may be.
+    ///
+    /// # Safety
+    /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
+    unsafe fn scattered(
+        &self,
+        way: Way,
+        list: &[Iov<'_, Mem>],
+        remote: &[RemoteIov<'_, Rkey>],
+        need: Access,
+    ) -> Outcome {
+        iov::checked_sgl_len(list, remote, direct::MAX_IOV, isize::MAX as usize)?;
+        for f in iov::fragments(list, remote) {
+            if f.rkey.owner() != self.peer.key {
+                return Err(NOT_ITS.into());
+            }
+            f.rkey.bounds().offset(f.remote, f.len, need)?;
+        }
+        if self.peer.death.is_dead() {
+            return Err(Error::PeerDead.into());
+        }
+        // SAFETY: the caller vouches for the blocks, the owner's keys for the remote ranges.
+        unsafe { vm::scattered(way, self.peer.pid, iov::fragments(list, remote)) }?;
+        Ok(Sent::Done)
+    }
+}
+
+/// The windows of all keys, if all are mapped here.
+fn all_mapped(remote: &[RemoteIov<'_, Rkey>]) -> bool {
+    remote.iter().all(|piece| piece.rkey.window().is_some())
+}
+
+/// A key's window, which [`all_mapped`] has found.
+fn window(rkey: &Rkey) -> Result<&direct::Window, Error> {
+    rkey.window().ok_or(Error::RemoteAccess)
+}
+
 impl api::Ep for Ep {
     type Mem = Mem;
     type Rkey = Rkey;
@@ -85,6 +123,24 @@ impl api::Ep for Ep {
             // SAFETY: the caller's promise is the same.
             None => unsafe { self.transfer(Way::Read, iov, remote, rkey, Access::REMOTE_READ) },
         }
+    }
+
+    unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        if all_mapped(remote) {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { direct::put_sgl(iov, remote, window) };
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.scattered(Way::Write, iov, remote, Access::REMOTE_WRITE) }
+    }
+
+    unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        if all_mapped(remote) {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { direct::get_sgl(iov, remote, window) };
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.scattered(Way::Read, iov, remote, Access::REMOTE_READ) }
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {

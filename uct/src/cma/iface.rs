@@ -111,7 +111,7 @@ fn attr() -> IfaceAttr {
         min_zcopy: 0,
         max_zcopy: isize::MAX as usize,
         max_iov: direct::MAX_IOV,
-        max_remote: 0,
+        max_remote: direct::MAX_IOV,
     };
     IfaceAttr {
         tl: TL,
@@ -119,6 +119,8 @@ fn attr() -> IfaceAttr {
         kind: DevKind::Shm,
         caps: Caps::PUT_ZCOPY
             | Caps::GET_ZCOPY
+            | Caps::PUT_SGL
+            | Caps::GET_SGL
             | Caps::CONNECT_TO_IFACE
             | Caps::PEER_FAILURE
             | Caps::EP_CHECK

@@ -2,10 +2,11 @@
 //! The kernel checks every address on either side; nothing here looks behind a pointer. All is done at return.
 
 use crate::api::{Error, Iov};
+use crate::base::iov::Fragment;
 use arrayvec::ArrayVec;
 use ucs::Errno;
 
-/// Local blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
+/// Blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
 const BATCH: usize = 64;
 /// Bytes of one system call; the kernel stops short of 2 GiB.
 const MOST: usize = 1 << 30;
@@ -47,48 +48,91 @@ pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) 
         if batch.is_empty() {
             return Ok(());
         }
+        let mut there = [there(at, sum)];
         // SAFETY: the caller's promise is the same.
-        unsafe { whole(way, pid, &mut batch, at, sum)? };
+        unsafe { whole(way, pid, &mut batch, &mut there, sum)? };
         at = at.wrapping_add(sum as u64);
     }
 }
 
-/// One batch, in as many calls as the kernel wants.
+/// Moves the bytes of fragments of two lists, a batch of them a system call.
+///
+/// # Safety
+/// As [`transfer`], for every fragment.
+pub unsafe fn scattered<'a, M: 'a, K: 'a>(
+    way: Way,
+    pid: u32,
+    fragments: impl Iterator<Item = Fragment<'a, M, K>>,
+) -> Result<(), Error> {
+    let mut fragments = fragments.peekable();
+    while fragments.peek().is_some() {
+        let mut near = ArrayVec::<libc::iovec, BATCH>::new();
+        let mut far = ArrayVec::<libc::iovec, BATCH>::new();
+        let mut sum = 0;
+        while let Some(f) = fragments.next_if(|f| near.is_empty() || !near.is_full() && f.len <= MOST - sum) {
+            near.push(libc::iovec { iov_base: f.addr.cast(), iov_len: f.len });
+            far.push(there(f.remote, f.len));
+            // Only the first can be longer than MOST: it is a batch of its own.
+            sum = usize::min(sum + f.len, MOST);
+        }
+        let len = near.iter().map(|block| block.iov_len).sum();
+        // SAFETY: the caller's promise is the same.
+        unsafe { whole(way, pid, &mut near, &mut far, len)? };
+    }
+    Ok(())
+}
+
+/// A stretch of the other process.
+fn there(at: u64, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len }
+}
+
+/// Leaves out the first `skip` bytes, which are fewer than there are.
+fn advance<'b>(mut list: &'b mut [libc::iovec], mut skip: usize) -> &'b mut [libc::iovec] {
+    while skip >= list[0].iov_len {
+        skip -= list[0].iov_len;
+        list = &mut list[1..];
+    }
+    list[0].iov_base = list[0].iov_base.cast::<u8>().wrapping_add(skip).cast();
+    list[0].iov_len -= skip;
+    list
+}
+
+/// One batch, in as many calls as the kernel wants. Both lists have `len` bytes.
 ///
 /// # Safety
 /// As [`transfer`].
-unsafe fn whole(way: Way, pid: u32, batch: &mut [libc::iovec], at: u64, len: usize) -> Result<(), Error> {
-    let (mut batch, mut at, mut len) = (batch, at, len);
+unsafe fn whole(
+    way: Way,
+    pid: u32,
+    near: &mut [libc::iovec],
+    far: &mut [libc::iovec],
+    len: usize,
+) -> Result<(), Error> {
+    let (mut near, mut far, mut len) = (near, far, len);
     loop {
         // SAFETY: the caller's promise is the same.
-        let done = unsafe { call(way, pid, batch, at, len)? };
+        let done = unsafe { call(way, pid, near, far)? };
         if done >= len {
             return Ok(());
         }
         // A page of the other process could not be reached, or a signal came: what is left says which.
-        at = at.wrapping_add(done as u64);
         len -= done;
-        let mut skip = done;
-        while skip >= batch[0].iov_len {
-            skip -= batch[0].iov_len;
-            batch = &mut batch[1..];
-        }
-        batch[0].iov_base = batch[0].iov_base.cast::<u8>().wrapping_add(skip).cast();
-        batch[0].iov_len -= skip;
+        (near, far) = (advance(near, done), advance(far, done));
     }
 }
 
 /// # Safety
 /// As [`transfer`].
-unsafe fn call(way: Way, pid: u32, batch: &[libc::iovec], at: u64, len: usize) -> Result<usize, Error> {
+unsafe fn call(way: Way, pid: u32, near: &[libc::iovec], far: &[libc::iovec]) -> Result<usize, Error> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Error::PeerDead)?;
-    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len };
-    let (list, count) = (batch.as_ptr(), batch.len() as libc::c_ulong);
+    let (list, count) = (near.as_ptr(), near.len() as libc::c_ulong);
+    let (remote, ranges) = (far.as_ptr(), far.len() as libc::c_ulong);
     let done = match way {
         // SAFETY: the caller vouches for the blocks; the kernel checks them and the remote range.
-        Way::Read => unsafe { libc::process_vm_readv(pid, list, count, &remote, 1, 0) },
+        Way::Read => unsafe { libc::process_vm_readv(pid, list, count, remote, ranges, 0) },
         // SAFETY: as above.
-        Way::Write => unsafe { libc::process_vm_writev(pid, list, count, &remote, 1, 0) },
+        Way::Write => unsafe { libc::process_vm_writev(pid, list, count, remote, ranges, 0) },
     };
     match usize::try_from(done) {
         Ok(0) => Err(Error::RemoteAccess),

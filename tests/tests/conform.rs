@@ -3,7 +3,7 @@
 use suites::conform::Pair;
 use suites::conform_suite;
 use ucs::config::Source;
-use uct::wrap::Paired;
+use uct::wrap::{Gated, Paired, ThreadMode};
 use uct::{any, cma, loopback, posix};
 
 /// An interface of this thread, connected to itself.
@@ -30,6 +30,15 @@ conform_suite!(posix_small, || {
 conform_suite!(posix_paired, || {
     let open = || Paired::new(posix::Iface::open(&Default::default()).unwrap());
     Pair::by_ep(open(), open())
+});
+conform_suite!(posix_gated, || {
+    let open = || Gated::new(posix::Iface::open(&Default::default()).unwrap(), ThreadMode::Multi);
+    Pair::new(open(), open())
+});
+conform_suite!(any_efa_gated, || {
+    let iface = || any::open("efa", "softefa0", &Source::empty()).unwrap();
+    let open = || Gated::new(iface(), ThreadMode::Serialized);
+    Pair::new(open(), open())
 });
 conform_suite!(any_efa_paired, || {
     let open = || Paired::new(any::open("efa", "softefa0", &Source::empty()).unwrap());

@@ -12,7 +12,8 @@ mod sizes;
 
 use crate::fail::Failure;
 use crate::spec::{
-    Arrival, Layer, Layout, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Test, Validate, Waiting,
+    Arrival, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Test, Validate,
+    Waiting,
 };
 
 pub use later::Later;
@@ -212,6 +213,10 @@ pub struct TestArgs {
     #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
     pub receive: Option<Receive>,
 
+    /// Thread level of low-level interfaces: single, serialized, multi [default: single]
+    #[arg(short = 'M', value_name = "LEVEL", value_parser = clap::builder::StringValueParser::new().try_map(|s| Level::parse_name(&s)))]
+    pub level: Option<Level>,
+
     /// Copy the data in the handler of high-level active messages
     #[arg(short = 'y')]
     pub copies: bool,
@@ -247,6 +252,7 @@ impl TestArgs {
             registered: self.registered || base.registered,
             copies: self.copies || base.copies,
             receive: self.receive.or(base.receive),
+            level: self.level.or(base.level),
             later: Later::default(),
         }
     }
@@ -290,6 +296,7 @@ impl TestArgs {
                 memory: if self.registered { Memory::Registered } else { Memory::Plain },
                 copies: self.copies,
                 receive: self.receive.unwrap_or(Receive::Recv),
+                level: self.level.unwrap_or(Level::Single),
             };
             spec.check().map(|()| spec)
         };

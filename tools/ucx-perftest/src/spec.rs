@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 mod words;
 
 use crate::fail::Failure;
-pub use words::{Layout, Pattern, Receive, Waiting};
+pub use words::{Layout, Level, Pattern, Receive, Waiting};
 
 /// Longest message, bytes; larger ones are a typing error or a hostile peer.
 const MAX_MESSAGE: usize = 1 << 32;
@@ -241,6 +241,8 @@ pub struct Spec {
     pub copies: bool,
     /// How streams are received.
     pub receive: Receive,
+    /// Thread level of low-level interfaces (`-M`).
+    pub level: Level,
 }
 
 impl Spec {
@@ -327,6 +329,11 @@ impl Spec {
             if !matches!(l, Layout::Contig | Layout::Iov) {
                 return wrong(format!("-D {l} is for low-level tests, {test} receives: contig, iov"));
             }
+        }
+        if self.level != Level::Single && self.test.layer() == Layer::Ucp {
+            return wrong(format!(
+                "-M serialized and multi are for low-level tests, not for {test}: a worker is one thread's, each thread of -T has its own"
+            ));
         }
         if self.receive == Receive::Data && !matches!(self.test, Test::StreamLat | Test::StreamBw) {
             return wrong(format!("-r is for stream_lat and stream_bw, not for {test}"));

@@ -39,6 +39,12 @@ fn names_that_mean_nothing() {
     );
     bad("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
     bad("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
+    bad(
+        "-l -t tag_lat -M multi",
+        129,
+        "-M serialized and multi are for low-level tests, not for tag_lat: a worker is one thread's, each thread of -T has \
+         its own",
+    );
     bad("-l -t tag_lat -T 2", 129, "-T and --pattern need more than the one process of -l");
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");

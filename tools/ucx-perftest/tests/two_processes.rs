@@ -30,6 +30,8 @@ const AM: &[&str] = &[
     "am_bw -D bcopy -s 8000",
     "am_bw -D zcopy -s 1k",
     "am_mr -W 2",
+    "am_lat -M multi -s 3",
+    "am_bw -M serialized -D bcopy -s 8000",
 ];
 const RMA: &[&str] = &[
     "put_lat -D zcopy",
@@ -38,6 +40,7 @@ const RMA: &[&str] = &[
     "get -D zcopy -s 1",
     "get -s 20k",
     "get_bw -s 20k",
+    "put_bw -M multi -D zcopy -s 20k",
 ];
 const SHM_ONLY: &[&str] = &[
     "am_lat -D zcopy -s 100,200",
@@ -46,6 +49,8 @@ const SHM_ONLY: &[&str] = &[
     "get -D zcopy -s 100,200,7 -i 256",
     "put_lat",
     "put_lat -s 1",
+    "put_lat -M multi",
+    "fadd -M serialized",
     "put_lat -D bcopy -s 3000",
     "put_bw -s 300",
     "put_bw -D bcopy -s 300",

@@ -9,7 +9,7 @@ use crate::api::{
     Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, TableSink};
-use crate::base::gate::{Entry, Gate, ThreadKey};
+use crate::base::gate::{Entry, Gate, this_thread};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -75,13 +75,6 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// The calling thread.
-#[inline]
-fn me() -> ThreadKey {
-    thread_local! { static ME: u8 = const { 0 } }
-    ME.with(|me| std::ptr::from_ref(me).addr())
-}
-
 const FOREIGN: Error = Error::InvalidParam("this interface belongs to another thread (thread mode single)");
 const TWO: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
 
@@ -89,7 +82,7 @@ impl Shared {
     /// Goes in, as the mode says. // HOT
     #[inline]
     pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
-        let me = me();
+        let me = this_thread();
         let mut tries = 0u32;
         loop {
             match self.gate.enter(me) {
@@ -106,7 +99,7 @@ impl Shared {
 
     /// Goes in if nobody else is there.
     fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
-        match self.gate.enter(me()) {
+        match self.gate.enter(this_thread()) {
             Entry::In => Ok(Some(Inside(&self.gate))),
             Entry::Foreign => Err(FOREIGN),
             Entry::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
@@ -117,7 +110,7 @@ impl Shared {
     /// Goes in to give something back, which cannot be refused: waits whatever the mode. `None`: the interface is
     /// another thread's, so what is dropped here is lost until the process ends.
     pub(super) fn enter_to_drop(&self) -> Option<Inside<'_>> {
-        let me = me();
+        let me = this_thread();
         loop {
             match self.gate.enter(me) {
                 Entry::In => return Some(Inside(&self.gate)),
@@ -205,7 +198,7 @@ impl Iface {
             return Err(OpenError::Config(text));
         }
         let shared = Shared {
-            gate: Gate::new(mode, me()),
+            gate: Gate::new(mode, this_thread()),
             attr: iface.attr().clone(),
             device_addr: iface.device_addr(),
             iface_addr: iface.iface_addr(),

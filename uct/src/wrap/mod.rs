@@ -2,8 +2,11 @@
 //! not wrap pays nothing. Used by programs and tools; any transport can be inside. Never changes what is sent or received.
 
 mod forward;
+mod gated;
 mod paired;
 mod trace;
 
+pub use crate::base::gate::ThreadMode;
+pub use gated::{Gated, GatedEp};
 pub use paired::{Paired, PairedEp};
 pub use trace::{Passed, TraceEvent, Traced, TracedEp};

@@ -16,8 +16,6 @@ pub struct Later {
         help = "asynchronous progress: thread_spinlock, thread_mutex"
     )]
     asynchronous: Option<String>,
-    #[arg(short = 'M', hide = true, value_name = "LEVEL", help = "thread support level: single")]
-    thread_level: Option<String>,
     /// Every worker can wake.
     #[arg(short = 'I', hide = true, help = "wake-up feature")]
     _wake: bool,
@@ -74,15 +72,6 @@ impl Later {
                     "-A: mode '{other}' is unknown (there are: thread_spinlock, thread_mutex)"
                 ));
             }
-        }
-        match self.thread_level.as_deref() {
-            None | Some("single") => {}
-            Some(level @ ("serialized" | "multi")) => {
-                return Err(format!(
-                    "-M {level}: each thread has a worker or interface of its own here (-T), which one thread uses: single"
-                ));
-            }
-            Some(other) => return Err(format!("-M: level '{other}' is unknown (there is: single)")),
         }
         let accelerator = "this program was built without accelerators";
         let none = [

@@ -71,6 +71,27 @@ impl Pattern {
 }
 
 ucs::config_enum! {
+    /// What a low-level interface is ready for.
+    #[derive(Serialize, Deserialize)]
+    pub enum Level {
+        /// The thread that opened it.
+        Single = "single",
+        /// Threads that take turns.
+        Serialized = "serialized",
+        /// Threads at the same time.
+        Multi = "multi",
+    }
+}
+
+impl Level {
+    /// The level of that name.
+    pub fn parse_name(name: &str) -> Result<Level, String> {
+        use ucs::config::ConfigValue;
+        Level::parse(name).ok_or_else(|| format!("thread level '{name}' is unknown: {}", Level::expected()))
+    }
+}
+
+ucs::config_enum! {
     /// How a stream is received.
     #[derive(Serialize, Deserialize)]
     pub enum Receive {

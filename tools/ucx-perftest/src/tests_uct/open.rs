@@ -3,8 +3,10 @@
 
 use ucs::config::Source;
 use uct::api::Iface;
+use uct::wrap::{Gated, ThreadMode};
 
 use crate::fail::Failure;
+use crate::spec::Level;
 
 /// Something to do with an interface, whatever its type.
 pub trait Job {
@@ -31,8 +33,15 @@ pub fn device(tl: &str, asked: Option<&str>, source: &Source) -> Result<String, 
     Ok(devices.pop().unwrap_or_default())
 }
 
-/// Opens transport `tl` on device `dev` and does `job`.
-pub fn with_iface<J: Job>(tl: &str, dev: &str, source: &Source, job: J) -> Result<J::Out, Failure> {
+/// Opens transport `tl` on device `dev` and does `job`. One for several threads is the one that the choice at run time gives,
+/// behind a gate: the loops are compiled once for those.
+pub fn with_iface<J: Job>(
+    tl: &str,
+    dev: &str,
+    level: Level,
+    source: &Source,
+    job: J,
+) -> Result<J::Out, Failure> {
     struct Run<J>(J);
     impl<J: Job> uct::any::Visit for Run<J> {
         type Out = Result<J::Out, Failure>;
@@ -40,5 +49,10 @@ pub fn with_iface<J: Job>(tl: &str, dev: &str, source: &Source, job: J) -> Resul
             self.0.run(iface)
         }
     }
-    uct::any::open(tl, dev, source)?.visit(Run(job))
+    let iface = uct::any::open(tl, dev, source)?;
+    match level {
+        Level::Single => iface.visit(Run(job)),
+        Level::Serialized => job.run(Gated::new(iface, ThreadMode::Serialized)),
+        Level::Multi => job.run(Gated::new(iface, ThreadMode::Multi)),
+    }
 }

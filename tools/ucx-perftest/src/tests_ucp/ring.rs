@@ -451,6 +451,39 @@ impl<'a> Waiter<'a> {
         Ok(false)
     }
 
+    /// Progress until `done`, which is asked between any two calls. HOT
+    #[inline(always)]
+    pub fn until(&mut self, worker: &Worker, mut done: impl FnMut() -> bool) -> Result<(), Failure> {
+        loop {
+            if self.waiting == Waiting::Sleep {
+                if done() {
+                    return Ok(());
+                }
+                self.progress(worker)?;
+                continue;
+            }
+            let mut events = 0;
+            for _ in 0..self.patience.stride() {
+                if done() {
+                    return Ok(());
+                }
+                events += worker.progress();
+            }
+            self.waited(events)?;
+        }
+    }
+
+    /// What a stride of calls has come to.
+    #[cold]
+    fn waited(&mut self, events: usize) -> Result<(), Failure> {
+        if events > 0 {
+            self.patience.renew();
+            return Ok(());
+        }
+        self.patience.lose_stride(self.link)?;
+        if self.patience.is_due() { self.look() } else { Ok(()) }
+    }
+
     /// Nothing has happened.
     #[inline(always)]
     fn idle(&mut self, worker: &Worker) -> Result<(), Failure> {

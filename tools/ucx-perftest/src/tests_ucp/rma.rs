@@ -137,14 +137,11 @@ impl Rma<'_> {
                 out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
                 self.pulse.tick();
             }
-            let tail = &mut got[size - 1..];
-            loop {
-                self.target.read(size - 1, tail);
-                if tail[0] == last {
-                    break;
-                }
-                self.wait.progress(&self.worker)?;
-            }
+            let (target, tail) = (&self.target, &mut got[size - 1..]);
+            self.wait.until(&self.worker, || {
+                target.read(size - 1, tail);
+                tail[0] == last
+            })?;
             if self.validates() {
                 self.await_whole(&mut got, seq + 1)?;
             }

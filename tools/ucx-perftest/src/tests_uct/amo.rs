@@ -32,9 +32,7 @@ fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), F
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
             rig.pulse.tick();
         }
-        while rig.target.word(W::BYTES) != want {
-            rig.poll()?;
-        }
+        rig.poll_until(|rig| rig.target.word(W::BYTES) == want)?;
         if !first {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
             rig.pulse.tick();

@@ -235,13 +235,30 @@ impl<'a, I: Iface> Rig<'a, I> {
         self.events.wrong.take().unwrap_or(Failure::Run("an operation failed".into()))
     }
 
-    /// Polls until `done`. HOT
+    /// Polls until `done`, which is asked between any two polls. HOT
     #[inline(always)]
     pub fn poll_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
-        while !done(self) {
-            self.poll()?;
+        loop {
+            let mut events = 0;
+            for _ in 0..self.patience.stride() {
+                if done(self) {
+                    return Ok(());
+                }
+                events += self.iface.poll(BATCH, &mut self.events);
+            }
+            self.waited(events)?;
         }
-        Ok(())
+    }
+
+    /// What a stride of polls has come to.
+    #[cold]
+    fn waited(&mut self, events: usize) -> Result<(), Failure> {
+        if events > 0 {
+            self.patience.renew();
+        } else {
+            self.patience.lose_stride(self.link)?;
+        }
+        if self.events.wrong.is_some() { Err(self.failure()) } else { Ok(()) }
     }
 
     /// Does `op`, given the endpoint and the key of the other side's memory, until there is room for it. HOT

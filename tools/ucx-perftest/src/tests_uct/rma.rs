@@ -76,9 +76,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         if rig.validates() {
             wait_for(rig, &bytes)?;
         } else {
-            while rig.target.load(size - 1) != flag {
-                rig.poll()?;
-            }
+            rig.poll_until(|rig| rig.target.load(size - 1) == flag)?;
         }
         if !first {
             put(rig, path, &bytes, 0)?;

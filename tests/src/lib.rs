@@ -12,6 +12,7 @@ pub mod partner;
 pub mod pattern;
 pub mod sim;
 pub mod sizes;
+pub mod steps;
 pub mod traffic;
 #[cfg(feature = "verbs")]
 pub mod verbs;

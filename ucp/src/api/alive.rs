@@ -82,7 +82,7 @@ impl Core {
             }
             Err(Refused::Failed(e)) => {
                 let (engine, mut wire, _) = self.split();
-                engine.on_peer_fault(&mut wire, peer, fault_of(e));
+                engine.on_peer_dead(&mut wire, peer, fault_of(e));
             }
         }
         true

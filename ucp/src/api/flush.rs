@@ -114,10 +114,11 @@ impl Core {
 
     fn advance(&self, flush: &mut Flush) {
         let peer = flush.peer();
-        if let (Of::Ep(ep), false) = (&flush.of, matches!(flush.stage, Stage::Ended))
-            && let Some(error) = ep.failure()
+        // The engine knows of a failure first: what its end has taken off the peer's list was not acknowledged.
+        if let (Some(peer), false) = (peer, matches!(flush.stage, Stage::Ended))
+            && let Some(fault) = self.engine.fault(peer)
         {
-            flush.result = Err(error);
+            flush.result = Err(Error::of_peer(peer, fault));
             flush.stage = Stage::Ended;
         }
         if matches!(flush.stage, Stage::Protocol) && self.engine.idle(peer) {

@@ -58,7 +58,7 @@ use ucs::coll::slots::{SlotId, Slots};
 use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
-use crate::wire::{self, Class, Features, PktType, RawAddr, Reject};
+use crate::wire::{self, Class, Features, Packet, PktType, RawAddr, Reject};
 use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
@@ -72,7 +72,7 @@ use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::{Receives, Sends, Table};
 use op::tx::TxOp;
 use order::{Share, Turn, turn};
-use peer::{Peers, Was};
+use peer::{Part, Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
 use rooms::{
@@ -333,7 +333,7 @@ impl Engine {
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
             Room::Eager => eager::on_recv(self, w, a),
             Room::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => medium::on_recv(self, w, a),
-            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.drop_of_failed(a),
+            _ if self.peers[a.peer].was.contains(Was::FAILED) => self.last_words(w, a),
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::LongRead => longread::on_recv(self, w, a),
@@ -362,6 +362,26 @@ impl Engine {
     fn drop_packet(&mut self, a: &Arrival<'_>, why: Reason) {
         let from = self.peers[a.peer].from;
         self.count_drop(why, a.row.ty.0, from);
+    }
+
+    /// A packet of a peer that has failed: bytes of a message that needs nothing more of it are welcome.
+    #[cold]
+    fn last_words<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
+        let peer = &self.peers[a.peer];
+        let follows = |msg_id| match peer.work.as_ref().and_then(|work| work.parts.get(msg_id)) {
+            Some(&Part::Rx(rx)) => self.rx.get(rx).is_some(),
+            _ => false,
+        };
+        match a.packet {
+            _ if peer.was.contains(Was::SILENT) => self.drop_of_failed(a),
+            Packet::CtsData(hdr, _) if self.rx.get(SlotId::from_raw(hdr.recv_id)).is_some() => {
+                longcts::on_recv(self, w, a);
+            }
+            Packet::Rtm(rtm) if a.row.room == Room::LongRead && follows(&rtm.msg_id) => {
+                longread::on_recv(self, w, a);
+            }
+            _ => self.drop_of_failed(a),
+        }
     }
 
     /// Drops a packet that needs its sender, which has failed. A stream ends before a piece that is lost so.

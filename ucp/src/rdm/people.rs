@@ -122,6 +122,14 @@ impl Engine {
         }
     }
 
+    /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs an answer ends
+    /// now, the rest when the wire has been [quiet](Engine::on_quiet).
+    pub fn on_peer_dead<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+        if self.peers.get(peer).is_some() {
+            self.fail_peer(w, peer, fault);
+        }
+    }
+
     /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
     /// the wire has been [quiet](Engine::on_quiet). But when nothing was sent to it but our HANDSHAKE, and nothing here
     /// waits for it, that is forgotten: it said what it had to say, and has left. If it is heard again, it has not, and is
@@ -261,9 +269,9 @@ impl Engine {
 
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => which == Ends::All && op.want.only() == Some(id),
-            RxState::Matched(inflow) => {
-                self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id && ends(i.envelope.row))
-            }
+            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|inflow| {
+                inflow.envelope.from == id && (which == Ends::All || !inflow.needs_nothing_more())
+            }),
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         let lost = self.of_stream(&receives);
@@ -355,6 +363,11 @@ impl Engine {
     /// What is known of a peer.
     pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
         self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
+    }
+
+    /// Why a peer is lost, if it is.
+    pub fn fault(&self, peer: PeerId) -> Option<Fault> {
+        self.peers.get(peer)?.fault
     }
 
     /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and

@@ -82,6 +82,19 @@ pub struct Inflow {
     pub nack: bool,
 }
 
+impl Inflow {
+    /// Whether the sender waits for nothing: what is missing has been sent, or will be, unless it ends.
+    pub fn needs_nothing_more(&self) -> bool {
+        match self.envelope.row.plain() {
+            Row::Medium => true,
+            Row::LongCts => self.envelope.len - self.cover.arrived() <= self.window,
+            // What is read of it has been; the rest comes in packets.
+            Row::RuntRead => self.reading.is_none() && !self.nack,
+            _ => false,
+        }
+    }
+}
+
 /// A message no receive has matched yet.
 #[derive(Debug)]
 pub struct Unexpected {

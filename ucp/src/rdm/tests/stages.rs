@@ -484,6 +484,37 @@ fn long_last_words_of_a_peer_that_is_gone() {
     assert_eq!(net.nodes[1].engine.held_bytes(), 0);
 }
 
+/// Of a message in windows the last one may be on its way when its sender is found dead: it was sent, so it is received.
+/// One that waits for a window ends at once.
+#[test]
+fn granted_last_words_of_a_peer_that_is_gone() {
+    for granted in [true, false] {
+        let (mut net, peer) = met();
+        let back = net.peer(1, 0);
+        let bytes = letter(1, 20_000);
+        let mut room = vec![0; 20_000];
+        net.recv(1, &mut room, exact(1), 1);
+        net.send(0, peer, &bytes, Some(1), Row::LongCts);
+        net.nodes[1].jammed = !granted;
+        for _ in 0..2 {
+            net.deliver_one();
+        }
+        while net.resume(0) > 0 {}
+        net.at(1, |e, w| e.on_peer_dead(w, back, Fault::Gone));
+        let failed = Out::PeerFailed { peer: back, fault: Fault::Gone };
+        if granted {
+            assert_eq!(net.outs(1), [failed]);
+            net.settle();
+            let status = ok(&mut net, 1, 0, 20_000, 1);
+            assert_eq!(net.outs(1), [Out::RecvDone { user: 1, result: Ok(status) }]);
+            assert!(room == bytes);
+        } else {
+            let error = OpError::Peer(back, Fault::Gone);
+            assert_eq!(net.outs(1), [Out::RecvDone { user: 1, result: Err(error) }, failed]);
+        }
+    }
+}
+
 #[test]
 fn probes_see_and_take() {
     let (mut net, peer) = met();

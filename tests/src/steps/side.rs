@@ -1,0 +1,174 @@
+//! One process of the two: its worker, endpoint and memory, what it has under way, and where it is.
+//! The same code on both sides; `victim` and `survivor` drive it.
+
+use super::op::{How, LEN};
+use super::{Closing, Place, Role};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use ucp::rdm::RdmStats;
+use ucp::{
+    ANY_TAG, Access, Address, Close, Context, Ep, EpParams, Error, FlushRequest, Match, Mem, Rkey, Worker,
+};
+use ucp::{RecvRequest, SendRequest};
+
+/// Tells the end of an operation, once.
+pub type End = Box<dyn FnMut() -> Option<Result<(), Error>>>;
+
+/// The tag of the messages by which two meet.
+const MEET: u64 = 1;
+/// More than any run takes.
+const LONG: Duration = Duration::from_secs(600);
+
+/// The end of a send.
+pub fn end_of_send(request: SendRequest<Vec<u8>>) -> End {
+    let mut request = Some(request);
+    Box::new(move || match request.as_mut()?.is_done() {
+        true => request.take().map(|request| request.wait().0),
+        false => None,
+    })
+}
+
+/// The end of a receive or get.
+pub fn end_of_recv(request: RecvRequest<Vec<u8>>) -> End {
+    let mut request = Some(request);
+    Box::new(move || match request.as_mut()?.is_done() {
+        true => request.take().map(|request| request.wait().0.map(drop)),
+        false => None,
+    })
+}
+
+/// Where a worker is, and its memory.
+#[derive(Serialize, Deserialize)]
+pub struct Card {
+    address: Vec<u8>,
+    at: u64,
+    key: u64,
+    rkey: Vec<u8>,
+}
+
+/// The other's memory.
+pub struct Far {
+    /// Its address.
+    pub at: u64,
+    /// A key by which packets alone reach it.
+    pub packets: Rkey,
+    /// The key that its owner packed.
+    pub device: Rkey,
+}
+
+/// One of the two processes.
+pub struct Side {
+    // Operations and endpoint before the worker: dropped before it.
+    ends: Vec<(End, Option<Result<(), Error>>)>,
+    closing: Option<FlushRequest>,
+    ep: Option<Ep>,
+    far: Option<Far>,
+    mem: Mem,
+    worker: Worker,
+    before: RdmStats,
+}
+
+impl Side {
+    /// A worker for `how` on the transport `wire`; sockets of `posix` are files in `dir`.
+    pub fn open(wire: &str, dir: &str, how: How) -> Side {
+        let settings = how.settings(wire).with("UCX_POSIX_SOCKET_DIR", dir);
+        let worker = Context::configured(settings).unwrap().worker().unwrap();
+        let mem = worker.mem_alloc(LEN, Access::all()).unwrap();
+        let before = worker.stats();
+        Side { ends: Vec::new(), closing: None, ep: None, far: None, mem, worker, before }
+    }
+
+    /// What the other needs to know.
+    pub fn card(&self) -> Card {
+        Card {
+            address: self.worker.address().pack(),
+            at: self.mem.addr(),
+            key: self.mem.key(),
+            rkey: self.mem.pack_rkey(),
+        }
+    }
+
+    /// Makes the way to the other.
+    pub fn connect(&mut self, card: &Card) {
+        let ep = self.worker.connect(&Address::unpack(&card.address).unwrap(), EpParams::default()).unwrap();
+        let device = ep.unpack_rkey(&card.rkey).unwrap();
+        self.far = Some(Far { at: card.at, packets: Rkey::of_key(card.key), device });
+        self.ep = Some(ep);
+    }
+
+    /// Its endpoint.
+    pub fn ep(&self) -> &Ep {
+        self.ep.as_ref().expect("connected and not closed")
+    }
+
+    /// Its worker.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The other's memory.
+    pub fn far(&self) -> &Far {
+        self.far.as_ref().expect("connected")
+    }
+
+    /// A message each way, acknowledged.
+    pub fn meet(&mut self) {
+        let from = Match::tagged(MEET, ANY_TAG).from(self.ep());
+        let ends = [
+            end_of_recv(self.worker.recv(from, Vec::with_capacity(1))),
+            end_of_send(self.ep().tag_send_sync(MEET, vec![1])),
+        ];
+        self.ends = ends.into_iter().map(|end| (end, None)).collect();
+    }
+
+    /// Begins its part of an operation. From here on [`Side::place`] counts.
+    pub fn start(&mut self, how: How, role: Role) {
+        assert!(self.ends.iter().all(|(_, end)| *end == Some(Ok(()))), "they have met");
+        self.before = self.worker.stats();
+        self.ends = how.start(self, role).into_iter().map(|end| (end, None)).collect();
+        self.look();
+    }
+
+    /// Progress once; answers the events.
+    pub fn turn(&mut self) -> usize {
+        let events = self.worker.progress();
+        self.look();
+        events
+    }
+
+    fn look(&mut self) {
+        for (end, outcome) in self.ends.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+            *outcome = end();
+        }
+    }
+
+    /// Closes the endpoint.
+    pub fn close(&mut self, how: Closing) {
+        let how = match how {
+            Closing::InTime => Close::Flush(LONG),
+            Closing::ByForce => Close::Force,
+        };
+        self.closing = self.ep.take().map(|ep| ep.close(how));
+    }
+
+    /// What its operations have ended with.
+    pub fn outcomes(&self) -> Vec<Option<Result<(), Error>>> {
+        self.ends.iter().map(|(_, outcome)| *outcome).collect()
+    }
+
+    /// Where it is.
+    pub fn place(&mut self) -> Place {
+        let now = self.worker.stats();
+        let more = |now: &[u64; 256], before: &[u64; 256]| {
+            let diff = (0..=255u8).map(|ty| (ty, now[usize::from(ty)] - before[usize::from(ty)]));
+            diff.filter(|(_, n)| *n > 0).collect()
+        };
+        Place {
+            sent: more(&now.tx_pkts, &self.before.tx_pkts),
+            got: more(&now.rx_pkts, &self.before.rx_pkts),
+            reads: now.rare.reads - self.before.rare.reads,
+            ended: self.ends.iter().map(|(_, outcome)| outcome.is_some()).collect(),
+            closed: self.closing.as_mut().is_some_and(FlushRequest::is_done),
+        }
+    }
+}

@@ -45,6 +45,7 @@ struct Handlers {
 /// What a worker keeps for active messages. Nothing, until the first handler is set.
 #[derive(Default)]
 pub(crate) struct Ams {
+    /// There has been a handler: before, no message is handed over.
     pub(super) on: Cell<bool>,
     handlers: RefCell<Handlers>,
     /// Buffers posted, by place; `arg` of their callbacks points to the place.

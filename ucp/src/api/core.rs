@@ -121,14 +121,24 @@ impl Core {
         (&mut self.engine, bound, &mut self.reqs)
     }
 
-    /// Takes in what the lanes have, and sends what waited. Answers the number of events. // HOT
-    #[inline]
-    pub(crate) fn poll(&mut self, ams: &Ams) -> usize {
+    /// Takes in what the lanes have, and sends what waited. Answers the number of events; `None` if there was neither
+    /// anything to do nor anything to tell. // HOT
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, ams: &Ams) -> Option<usize> {
         self.calls = self.calls.wrapping_add(1);
         let calm = self.engine.is_calm() && self.flushes.is_empty() && self.streams.is_idle();
         if !calm || self.calls.is_multiple_of(CLOCK_EVERY) {
-            return self.poll_all(ams);
+            return Some(self.poll_all(ams));
         }
+        match self.poll_lanes(ams) {
+            0 if !self.engine.has_outs() && !self.engine.has_unexpected(Kind::Am) => None,
+            events => Some(events),
+        }
+    }
+
+    /// The same, when nothing waits. // HOT
+    #[inline(always)]
+    fn poll_lanes(&mut self, ams: &Ams) -> usize {
         let mut events = 0;
         for at in 0..self.lanes.len() {
             if !self.lanes[at].iface.is_quiet() {

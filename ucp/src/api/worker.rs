@@ -119,11 +119,14 @@ impl Worker {
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
         let mut core = self.core();
-        let events = core.poll(self.ams());
-        let rests = core.has_nothing_to_tell();
+        let polled = core.poll(self.ams());
+        let rests = polled.is_none() || core.has_nothing_to_tell();
         drop(core);
         // Those that were handed over came before whatever the engine has to tell.
-        self.handle_ams();
+        if self.ams().on.get() {
+            self.handle_ams();
+        }
+        let events = polled.unwrap_or(0);
         if rests { events } else { events + self.tell() }
     }
 

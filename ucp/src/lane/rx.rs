@@ -43,7 +43,7 @@ pub(crate) struct Intake<'a> {
 
 impl Sink for Intake<'_> {
     // HOT
-    #[inline]
+    #[inline(always)]
     fn on_am(&mut self, am: Am<'_>) {
         let from = am.source();
         let from = Source { node: from.node, port: from.port };

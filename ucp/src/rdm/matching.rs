@@ -181,30 +181,25 @@ impl Expected {
         Some(at)
     }
 
-    /// Takes out the oldest receive that fits a message. // HOT
-    #[inline(always)]
-    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
-        if !self.wild.is_empty() {
-            return self.take_any(all, tag, from);
-        }
-        let bucket = self.buckets.of(tag);
-        let list = self.buckets.lists.get_mut(bucket)?;
-        // Nearly always it is the first of the only list that it can be in.
-        let at = list.front()?;
-        if !all.want(at).fits(tag, from) {
-            return self.take_any(all, tag, from);
-        }
-        list.remove(&mut Chain(all), at);
-        self.exact -= 1;
-        Some(at)
-    }
-
-    /// The same, wherever it is.
+    /// Takes out the oldest receive that fits a message.
     #[inline(never)]
-    fn take_any<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
+    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
         let at = self.find(all, tag, from)?;
         self.remove(all, at);
         Some(at)
+    }
+
+    /// The receive that nearly always is the one for a message with this tag: the first of the only list that it can be in.
+    /// `None`: it may be in another, or in none. // HOT
+    #[inline(always)]
+    pub fn first(&mut self, tag: u64) -> Option<First<'_>> {
+        if !self.wild.is_empty() {
+            return None;
+        }
+        let bucket = self.buckets.of(tag);
+        let list = self.buckets.lists.get_mut(bucket)?;
+        let at = list.front()?;
+        Some(First { at, list, exact: &mut self.exact })
     }
 
     /// The oldest receive that fits a message, left where it is.
@@ -248,6 +243,27 @@ impl Expected {
             let bucket = self.buckets.of(all.want(at).tag);
             self.buckets.lists[bucket].push_back(&mut Chain(all), at);
         }
+    }
+}
+
+/// The first of some receives that one list has; see [`Expected::first`].
+pub struct First<'a> {
+    /// Which.
+    pub at: u32,
+    list: &'a mut List,
+    exact: &'a mut usize,
+}
+
+impl First<'_> {
+    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. // HOT
+    #[inline(always)]
+    pub fn take(self, want: &Want, tag: u64, from: PeerId) -> Option<()> {
+        if !want.fits(tag, from) {
+            return None;
+        }
+        self.list.drop_front(&want.link);
+        *self.exact -= 1;
+        Some(())
     }
 }
 

@@ -313,14 +313,14 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         true
     }
 
-    /// Runs `f` on the element in the slot of this number and drops it where it is: what is only looked at once more
-    /// need not be moved out. Its id is stale from now on.
+    /// Runs `f` on the element in the slot of this number and, if that answers something, drops it where it is: what is
+    /// only looked at once more need not be moved out. Its id is stale from then on.
     // HOT
-    #[inline]
-    pub fn end_at<R>(&mut self, index: usize, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+    #[inline(always)]
+    pub fn end_at<R>(&mut self, index: usize, f: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
         let Body::Full(value) = &mut entry.body else { return None };
-        let answer = f(value);
+        let answer = f(value)?;
         entry.generation = Self::after(entry.generation);
         entry.body = Body::Free { next: self.free };
         self.free = index as u32;

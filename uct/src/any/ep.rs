@@ -89,7 +89,7 @@ impl api::Ep for Ep {
     }
 
     // HOT
-    #[inline]
+    #[inline(always)]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         each!(self, Ep(ep) => ep.am_packet(max, pack))
     }

@@ -176,12 +176,17 @@ pub(in crate::rdm) fn take<W: Wire>(
     if !e.multis.is_empty() {
         return false;
     }
-    let Some(at) = e.queues[kind as usize].expected.take(&mut e.rx, hdr.tag, from) else { return false };
-    let ended = e.rx.end_at(at as usize, |op| {
-        op.buf.put(0, payload);
-        (op.buf.len(), op.user)
+    let expected = &mut e.queues[kind as usize].expected;
+    let ended = expected.first(hdr.tag).and_then(|first| {
+        e.rx.end_at(first.at as usize, |op| {
+            first.take(&op.want, hdr.tag, from)?;
+            op.buf.put(0, payload);
+            Some((op.buf.len(), op.user))
+        })
     });
-    let Some((room, user)) = ended else { return false };
+    let Some((room, user)) = ended.or_else(|| take_elsewhere(e, kind, hdr.tag, from, payload)) else {
+        return false;
+    };
     let len = payload.len();
     let status = RecvStatus { len, tag: hdr.tag, from, cq_data: None };
     // Who waits for nothing but the end finds it where he looks; others are told in turn.
@@ -194,6 +199,23 @@ pub(in crate::rdm) fn take<W: Wire>(
     }
     count_taken(e, from, hdr.msg_id, len);
     true
+}
+
+/// Receives into whichever receive fits, when it is not the first of its list. Answers the room that was there, and whose
+/// it was.
+#[inline(never)]
+fn take_elsewhere(
+    e: &mut Engine,
+    kind: Kind,
+    tag: u64,
+    from: PeerId,
+    payload: &[u8],
+) -> Option<(usize, u64)> {
+    let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
+    e.rx.end_at(at as usize, |op| {
+        op.buf.put(0, payload);
+        Some((op.buf.len(), op.user))
+    })
 }
 
 /// Notes that the message whose turn it was has been taken. // HOT

@@ -132,8 +132,10 @@ impl Mail<'_> {
         if self.spec.validate == Validate::Yes {
             slots.number(slot, seq);
         }
-        // SAFETY: the ring keeps the buffer as it is until the send has ended; a way sends on an endpoint of its worker.
-        unsafe { slots.send_by(slot, |message| way.send(message)) }
+        // SAFETY: the ring keeps the buffer as it is until the send has ended.
+        let begin = |message: Message<'_>| unsafe { way.send(message) };
+        // SAFETY: a way sends on an endpoint of the ring's worker, and keeps nothing.
+        unsafe { slots.send_by(slot, begin) }
     }
 
     /// Waits until at least `count` messages have come; answers how many. HOT

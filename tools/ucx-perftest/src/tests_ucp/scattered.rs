@@ -2,7 +2,6 @@
 //! from several pieces and receives into one; a program whose data go to several scatters them, so the tests do, and it is
 //! measured. Used by `tag`, `am` and `stream`; one-sided operations take pieces themselves.
 
-use crate::pattern;
 use crate::spec::{Layout, Spec, Validate};
 
 /// The pieces of one message, and the memory they lie in.

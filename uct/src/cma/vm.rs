@@ -88,7 +88,7 @@ fn there(at: u64, len: usize) -> libc::iovec {
 }
 
 /// Leaves out the first `skip` bytes, which are fewer than there are.
-fn advance<'b>(mut list: &'b mut [libc::iovec], mut skip: usize) -> &'b mut [libc::iovec] {
+fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] {
     while skip >= list[0].iov_len {
         skip -= list[0].iov_len;
         list = &mut list[1..];

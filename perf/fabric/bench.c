@@ -11,7 +11,7 @@
  *           data are in the target's memory
  * get_lat   one read at a time                           get_bw    windows of reads
  * put_limit, get_limit: put_bw and get_bw with nothing but the system call by which the software device copies, 1 MiB at a
- *           time at most: what it can reach
+ *           time at most: what it can reach; pull_limit: what put_bw reaches where the target reads
  * fadd      one atomic at a time, on SIZE bytes of 64-bit words; its end brings the old values
  */
 #define _GNU_SOURCE
@@ -268,15 +268,16 @@ static size_t make_buffers(void)
 }
 
 /* Copies windows to or from the other process, as the software device does. */
-static void copy_all(int put, pid_t other, uint64_t iters)
+static void copy_all(const char *test, pid_t other, uint64_t iters)
 {
 	enum { PIECE = 1 << 20 };
+	int put = !strcmp(test, "put_limit"), pull = !strcmp(test, "pull_limit");
 	for (uint64_t i = 0; i < iters; i++) {
 		size_t slot = i % window() * size;
 		for (size_t at = 0, n; at < size; at += n) {
 			n = size - at < PIECE ? size - at : PIECE;
 			struct iovec near = { put ? send_buf + at : recv_buf + slot + at, n };
-			struct iovec far = { (char *)theirs.addr + slot + at, n };
+			struct iovec far = { pull ? (char *)theirs.key + at : (char *)theirs.addr + slot + at, n };
 			ssize_t done = put ? process_vm_writev(other, &near, 1, &far, 1, 0)
 					   : process_vm_readv(other, &near, 1, &far, 1, 0);
 			if (done != (ssize_t)n) {
@@ -335,7 +336,7 @@ static void pass(const char *test, int first, pid_t child, uint64_t iters)
 {
 	if (is_limit(test)) {
 		if (first)
-			copy_all(!strcmp(test, "put_limit"), child, iters);
+			copy_all(test, child, iters);
 	} else if (!strcmp(test, "tag_lat"))
 		ping_pong(iters, first);
 	else if (!strcmp(test, "tag_bw"))
@@ -353,7 +354,7 @@ static void pass(const char *test, int first, pid_t child, uint64_t iters)
 static int known(const char *test)
 {
 	static const char *const tests[] = { "tag_lat", "tag_bw", "put_lat", "put_bw", "get_lat",
-					   "get_bw", "put_limit", "get_limit", "fadd" };
+					   "get_bw", "put_limit", "get_limit", "pull_limit", "fadd" };
 	for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
 		if (!strcmp(test, tests[i]))
 			return 1;
@@ -411,7 +412,8 @@ int main(int argc, char **argv)
 		swap(fd, mine, other, ADDRESS);
 		must(fi_av_insert(av, other, 1, &peer, 0, NULL) - 1, "fi_av_insert");
 	}
-	uint64_t here[2] = { (uintptr_t)recv_buf, recv_mr ? fi_mr_key(recv_mr) : 0 };
+	/* Without registrations: where the other may pull from. */
+	uint64_t here[2] = { (uintptr_t)recv_buf, recv_mr ? fi_mr_key(recv_mr) : (uintptr_t)send_buf };
 	swap(fd, here, &theirs, sizeof here);
 	pass(test, first, child, warm);
 	double start = now();

@@ -40,6 +40,12 @@ pub fn what_is_off_is_unsupported<I: Iface>(p: &Pair<I>) {
         let nobody = BareQp { qpn: 1, qkey: 1 };
         assert!(is_unsupported(p.ab.am_bare(nobody, 1, None, |_| panic!("packed")).map(|_| Sent::Done)));
     }
+    assert_eq!(p.a.bare_qp().is_none(), off(Caps::RECV_BARE));
+    if off(Caps::RECV_BARE) {
+        // SAFETY: a receive of nothing has no memory.
+        let posted = unsafe { p.a.recv_bare(Iov::new(std::ptr::null(), 0, None), 1) };
+        assert!(is_unsupported(posted));
+    }
     // SAFETY: an empty message has no memory.
     assert_eq!(is_unsupported(unsafe { p.ab.am_zcopy(1, &[], &[], Comp::None) }), off(Caps::AM_ZCOPY));
     assert_eq!(p.a.event_fd().is_err(), off(Caps::EVENT_RECV) && off(Caps::EVENT_SEND));

@@ -108,6 +108,7 @@ fn step(playing: &mut Option<Play>, line: &Line) -> Result<String, String> {
         }
         (_, None) => Err("open comes first".into()),
         ("features", Some(play)) => play.features(line),
+        ("passed", Some(play)) => Ok(play.worker.stats().rare.passed_on.to_string()),
         ("mem", Some(play)) => play.memories.add(&play.worker, line),
         ("look", Some(play)) => play.memories.look(line),
         ("forget", Some(play)) => play.memories.forget(line).map(|()| String::new()),

@@ -99,6 +99,14 @@ impl Scene {
                     zerocopy::headerless,
                 )
             },
+            Scene {
+                receivers: &[Player::Ours],
+                ..scene(
+                    "receives in place",
+                    "ours is in zero-copy receive mode: packets and headerless messages meet the same receives",
+                    zerocopy::in_place,
+                )
+            },
             scene(
                 "memory runs out",
                 "a message too many to register is received all the same",

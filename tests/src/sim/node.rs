@@ -126,6 +126,7 @@ impl Node {
             tx_queue_len: knobs.tx,
             rx_queue_len: knobs.rx,
             rx_spare: knobs.spare,
+            bare_rx_queue_len: 0,
             rnr_retry: knobs.rnr_retry,
         };
         let connid = Some(0x1000 + n as u32);

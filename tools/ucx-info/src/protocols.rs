@@ -232,7 +232,7 @@ fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
         Range {
             from: r.from,
             to: (r.to < usize::MAX).then_some(r.to),
-            protocol: r.row.name(),
+            protocol: taken.first().map_or("none", |c| c.row.name()),
             nsec: taken.first().and_then(|c| c.ns),
             emulated: false,
             rejected: others.iter().map(rejected).collect(),

@@ -54,6 +54,9 @@ ucs::config_table! {
         /// Whether an untagged message to a peer whose HANDSHAKE has not come waits for it: a libfabric receiver of 1.22 to 2.5
         /// that takes untagged messages alone may be in zero-copy receive mode, and loses what comes before we know.
         pub untagged_wait: bool = "n", key "UNTAGGED_WAIT";
+        /// Zero-copy receive mode, as libfabric 1.22 to 2.5 have it: untagged messages of at most a packet are put by the device
+        /// where their receives are; nothing else is received. For workers on one NIC and no other transport.
+        pub zcopy_recv: bool = "n", key "ZCOPY_RECV";
         /// A receiver that is not ready is tried again at once, then after this time, then after twice as long, and so on.
         /// 0: between 40 and 120 microseconds, drawn (libfabric: FI_EFA_TIMEOUT_INTERVAL).
         pub rnr_wait: Duration = "0", key "RNR_WAIT";

@@ -9,11 +9,11 @@ use ucs::time::Clock;
 use uct::api::{Caps, DevKind, Iface as _, OpenError, OrderKind, TlResource};
 use uct::base::rcache::Limits;
 
-use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, together};
+use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
 use crate::rdm::rma::Order;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience};
 use crate::select::Thresholds;
-use crate::wire::{Features, RawAddr};
+use crate::wire::{Features, RawAddr, UserRecvQp};
 
 use super::Worker;
 use super::calibrate::{self, Calibration};
@@ -82,6 +82,7 @@ impl Context {
     /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
     pub fn worker(&self) -> Result<Worker, OpenError> {
         let source = uct::any::with_returns(&self.source);
+        let source = if self.config.zcopy_recv { uct::any::with_bare_receives(&source) } else { source };
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
@@ -185,9 +186,35 @@ impl Context {
         let (batch, keepalive) = (self.config.progress_batch, self.config.keepalive);
         let kept = Limits { count: self.config.rcache_regions, bytes: self.config.rcache_size };
         let regs = Regs::new(self.config.rcache, kept);
-        let core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
+        let mut core = Core::new(engine, (lanes, regs), batch, keepalive, (selection, dump, time));
+        if self.config.zcopy_recv {
+            receive_in_place(&mut core).map_err(OpenError::Config)?;
+        }
         Ok(Worker::new(core, events, limits, self.config.spin))
     }
+}
+
+/// Enters zero-copy receive mode. What comes in packets is passed on to ourselves, so there is a way to ourselves.
+fn receive_in_place(core: &mut Core) -> Result<(), String> {
+    let [lane] = &core.lanes[..] else {
+        let lanes = core.lanes.len();
+        return Err(format!(
+            "UCX_ZCOPY_RECV=y is for one NIC and no other transport, not {lanes} (UCX_TLS=efa, UCX_NET_DEVICES)"
+        ));
+    };
+    let Some(qp) = lane.iface.bare_qp() else {
+        let tl = lane.iface.attr().tl;
+        return Err(format!(
+            "UCX_ZCOPY_RECV=y: transport '{tl}' has no receives of the program's own memory"
+        ));
+    };
+    let ep = lane.iface.connect(&lane.iface.device_addr(), &lane.iface.iface_addr());
+    let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
+    let (wire, addr) = (lane.wire, RawAddr::from_bytes(&lane.raw));
+    let me = core.engine.add_peer(wire, addr, source(&lane.raw));
+    core.paths.set(me, LaneIdx(0), ep);
+    core.engine.set_in_place(wire, UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey }, me);
+    Ok(())
 }
 
 /// Tells the engine which lanes carry long transfers together.

@@ -11,8 +11,11 @@ use uct::api::Iface as _;
 
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
+use crate::rdm::quirks::wants_headerless;
 use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
-use crate::select::{Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, explain};
+use crate::select::{
+    Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
+};
 
 use super::buf::Held;
 use super::core::{Ask, Core};
@@ -238,7 +241,7 @@ impl Ep {
     }
 
     /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
-    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 5] {
+    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
         explain(&self.key(kind, sync), self.worker.limits(), len)
     }
 
@@ -262,7 +265,11 @@ impl Ep {
     fn key(&self, kind: Kind, sync: Sync) -> Key {
         let core = self.worker.core();
         let features = core.engine.peer_info(self.state.peer).and_then(|view| view.features);
-        let peer = PeerCaps { reads: Reads::of(features), ..PeerCaps::default() };
+        let takes = match features {
+            Some(features) if wants_headerless(features) => Takes::BytesAlone,
+            _ => Takes::Packets,
+        };
+        let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
         keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
     }
 

@@ -123,6 +123,17 @@ impl Wire for Bound<'_> {
         }
     }
 
+    fn recv_in_place(&mut self, wire: WireId, into: Piece, reg: &Reg, receive: u32) -> Result<(), Refused> {
+        let lane = self.lanes.iter().find(|lane| lane.wire == wire);
+        let (Some(lane), Some((_, mem))) = (lane, self.regs.get(reg.id)) else {
+            return Err(Refused::Fault(Fault::NO_RDMA));
+        };
+        let iov = Iov::new(into.ptr(), into.len(), Some(mem));
+        // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
+        // whoever posted the receive promised, until then or until lanes and engine are gone.
+        posted(unsafe { lane.iface.recv_bare(iov, u64::from(receive)) }).map(drop)
+    }
+
     // HOT
     #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {

@@ -3,10 +3,10 @@
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
-use uct::api::{Am, Comp, EpTag, Error, Imm, Sink};
+use uct::api::{Am, Bare, Comp, EpTag, Error, Imm, Sink};
 
-use crate::rdm::io::{PeerId, Source, TxToken};
-use crate::rdm::{Engine, WireId};
+use crate::rdm::io::{Fault, PeerId, Source, TxToken};
+use crate::rdm::{Engine, InPlaceEnd, WireId};
 
 use super::{Bound, fault_of};
 
@@ -54,6 +54,16 @@ impl Sink for Intake<'_> {
     fn on_imm(&mut self, imm: Imm) {
         let from = Source { node: imm.source.node, port: imm.source.port };
         self.engine.on_imm(self.wire, from, imm.len as u64, imm.value);
+    }
+
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        let from = Source { node: bare.source.node, port: bare.source.port };
+        let result = bare.result.map_err(|error| match error {
+            Error::TooLong { .. } => Fault::TOO_LONG,
+            error => fault_of(error),
+        });
+        let end = InPlaceEnd { from, len: bare.len, imm: bare.imm, result };
+        self.engine.on_in_place(&mut self.bound, self.wire, token as u32, end);
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {

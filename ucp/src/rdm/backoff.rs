@@ -97,7 +97,9 @@ impl Engine {
     // [M5.11]
     #[cold]
     pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
-        self.came_back(now, to, data, Way::Headerless(imm));
+        if !self.passes_again(to) {
+            self.came_back(now, to, data, Way::Headerless(imm));
+        }
     }
 
     fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {

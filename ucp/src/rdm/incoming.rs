@@ -32,7 +32,11 @@ impl Engine {
         let heard =
             |from| self.peers.get(from).is_none_or(|peer| !peer.was.intersects(Was::SILENT | Was::GAP));
         let may_come = r.from.is_none_or(heard);
-        if !may_come || !self.queues[kind as usize].arrived.is_empty() || self.rx.is_full() {
+        if !may_come
+            || self.in_place.is_some()
+            || !self.queues[kind as usize].arrived.is_empty()
+            || self.rx.is_full()
+        {
             return Err(r);
         }
         let RecvArgs { buf, user, .. } = r;
@@ -58,6 +62,9 @@ impl Engine {
 
     /// Posts a receive. A message that has come already and is whole completes it at once.
     pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+        if self.in_place.is_some() {
+            return self.recv_in_place(w, r);
+        }
         let pattern = r.kind.pattern(r.from);
         let queues = &mut self.queues[r.kind.kind() as usize];
         if !queues.arrived.is_empty()
@@ -286,7 +293,7 @@ impl Engine {
 
     // [M6.1] [M6.3]
     #[inline]
-    fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
+    pub(super) fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
         if envelope.row.sync() == Sync::Yes {
             let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
             self.control(w, envelope.from, receipt);
@@ -294,7 +301,7 @@ impl Engine {
     }
 
     #[inline]
-    fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
+    pub(super) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
         self.stats.count_received(envelope.row, envelope.len as usize);
         self.by_peer.of(envelope.from).rx_bytes += envelope.len;
         self.stats.rare.truncated += u64::from(truncated);

@@ -124,6 +124,9 @@ impl Fault {
     /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
     pub const NOT_READY: Fault = Fault::Device(10);
 
+    /// A message was longer than the receive that it used up.
+    pub const TOO_LONG: Fault = Fault::Device(11);
+
     /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
     pub const fn of_lane(self) -> bool {
         matches!(self, Fault::Device(1 | 2))
@@ -233,6 +236,18 @@ pub trait Wire {
         _imm: Option<u32>,
         _fill: F,
     ) -> Result<Posted, Refused> {
+        Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// Gives the device a receive for one headerless message: memory of ours, which lies in `reg`. `Engine::on_in_place` tells
+    /// the end, with the same number. [`Refused::Full`]: the device has enough of them.
+    fn recv_in_place(
+        &mut self,
+        _wire: WireId,
+        _into: Piece,
+        _reg: &Reg,
+        _receive: u32,
+    ) -> Result<(), Refused> {
         Err(Refused::Fault(Fault::NO_RDMA))
     }
 

@@ -75,8 +75,10 @@ use order::{Share, Turn, turn};
 use peer::{Part, Peers, Was};
 use rma::Order;
 use room::{Arrival, Room};
+use rooms::inplace::InPlace;
 use rooms::{
-    atomic, eager, handshake, longcts, longread, medium, peererror, read, readnack, receipt, write, writeread,
+    atomic, eager, handshake, inplace, longcts, longread, medium, peererror, read, readnack, receipt, write,
+    writeread,
 };
 use stats::ByPeer;
 use tally::Tallies;
@@ -90,6 +92,7 @@ pub use op::stripes::{MAX_RAILS, rails_for};
 pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};
+pub use rooms::inplace::InPlaceEnd;
 pub use stats::{PeerStats, RdmStats};
 
 /// The protocol state of one worker.
@@ -106,6 +109,8 @@ pub struct Engine {
     mem: Regions,
     multis: Slots<Multi>,
     unexpected: Slots<Unexpected, 24>,
+    /// In zero-copy receive mode.
+    in_place: Option<Box<InPlace>>,
     /// By [`Kind`].
     queues: [Queues; Kind::COUNT],
     hold: Hold,
@@ -166,6 +171,7 @@ impl Engine {
             mem: Regions::new(cfg.nonce),
             multis: Slots::new(),
             unexpected: Slots::new(),
+            in_place: None,
             queues: Default::default(),
             hold: Hold::new(),
             listed: VecDeque::new(),
@@ -330,6 +336,9 @@ impl Engine {
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
             _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.drop_packet(a, Reason::PeerFailed),
+            Room::Eager | Room::Medium | Room::LongCts | Room::LongRead if self.in_place.is_some() => {
+                inplace::on_packet(self, w, a);
+            }
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
             Room::Eager => eager::on_recv(self, w, a),
             Room::Medium if !self.peers[a.peer].was.contains(Was::SILENT) => medium::on_recv(self, w, a),

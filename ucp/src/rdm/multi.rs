@@ -38,6 +38,9 @@ impl Engine {
     /// are left. Each message is told by an [`Out::RecvPart`]; [`Out::MultiDone`] follows when the buffer is free again.
     /// Those that have come already are taken at once.
     pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
+        if self.in_place.is_some() {
+            return Err(OpError::Unsupported);
+        }
         let (pattern, kind) = (r.kind.pattern(r.from), r.kind.kind());
         let least = least.max(1);
         let multi =

@@ -171,6 +171,9 @@ impl Engine {
             self.peers[peer].was.remove(Was::LISTED);
             steps += self.drive(w, peer);
         }
+        if self.in_place.is_some() {
+            self.pass_on(w);
+        }
         steps
     }
 

@@ -137,6 +137,11 @@ impl Engine {
     // [M10.2]
     pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
         let Some(peer) = self.peers.get(id) else { return };
+        // Its program's receive was shorter than our message: cut there, as any message is, and no end of the peer.
+        if fault == Fault::TOO_LONG && peer.was.contains(Was::HEADERLESS) {
+            self.stats.rare.truncated += 1;
+            return;
+        }
         let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
         if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
             self.stats.rare.handshakes_lost += 1;
@@ -163,6 +168,7 @@ impl Engine {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.want.only() == Some(id),
             RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
+            RxState::Lent(_) => false,
         };
         let is_broken = |held: &Unexpected| {
             let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
@@ -272,6 +278,7 @@ impl Engine {
             RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|inflow| {
                 inflow.envelope.from == id && (which == Ends::All || !inflow.needs_nothing_more())
             }),
+            RxState::Lent(_) => false,
         };
         let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
         let lost = self.of_stream(&receives);
@@ -288,6 +295,7 @@ impl Engine {
             match state {
                 RxState::Posted => self.queues[kind as usize].expected.remove(&mut self.rx, place(id)),
                 RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
+                RxState::Lent(_) => {}
             }
             let Some(op) = self.rx.remove(id) else { continue };
             self.rx_ended(&op, Err(error));

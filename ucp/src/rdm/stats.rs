@@ -47,6 +47,8 @@ ucs::counters! {
         not_ready,
         /// Packets sent again after that.
         sent_again,
+        /// Messages that came in packets and were passed on to receives that the device has.
+        passed_on,
         /// RDMA reads posted.
         reads,
         /// RDMA reads that the device ended with an error.

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use super::cost;
-use super::key::{Key, Reads};
+use super::key::{Key, Reads, Takes};
 use super::rules::{Thresholds, capacity, curve, offers, rows};
 use super::table::Table;
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::room::{Kind, Row, Sync};
 
 /// What became of one candidate for one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,12 @@ pub enum Verdict {
     NotSync,
     /// A head is configured to travel in packets.
     RuntInstead,
+    /// The peer takes messages in packets.
+    InPackets,
+    /// The peer is in zero-copy receive mode: it takes untagged messages as their bytes alone.
+    BytesAlone,
+    /// Without headers there is neither a tag nor a completion at the receiver.
+    NoHeaders,
     /// Possible, but the one taken is faster.
     Slower {
         /// What it would take, ns.
@@ -66,6 +72,13 @@ impl fmt::Display for Verdict {
             Verdict::NoRunt => f.write_str("no bytes travel ahead of the read (UCX_RUNT_SIZE)"),
             Verdict::NotSync => f.write_str("not for sends that end at the receiver"),
             Verdict::RuntInstead => f.write_str("part of the message travels at once (UCX_RUNT_SIZE)"),
+            Verdict::InPackets => f.write_str("the peer takes messages in packets"),
+            Verdict::BytesAlone => {
+                f.write_str("the peer is in zero-copy receive mode, and takes no packets with messages")
+            }
+            Verdict::NoHeaders => {
+                f.write_str("without headers there is neither a tag nor a completion at the receiver")
+            }
             Verdict::Slower { ns, best } => write!(f, "slower: {ns} ns, {best} ns best"),
         }
     }
@@ -82,8 +95,26 @@ pub struct Candidate {
     pub verdict: Verdict,
 }
 
-/// All candidates for a message of `len` bytes; exactly one is taken.
-pub fn explain(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
+/// All candidates for a message of `len` bytes; exactly one is taken, or none if the peer is in zero-copy receive mode, where
+/// not every message can be sent.
+pub fn explain(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 6] {
+    let [a, b, c, d, e] = match key.peer.takes {
+        Takes::Packets => in_packets(key, limits, len),
+        Takes::BytesAlone => {
+            rows(key.sync).map(|row| Candidate { row, ns: None, verdict: Verdict::BytesAlone })
+        }
+    };
+    let verdict = match key.peer.takes {
+        Takes::Packets => Verdict::InPackets,
+        Takes::BytesAlone if key.kind != Kind::Untagged || key.sync == Sync::Yes => Verdict::NoHeaders,
+        Takes::BytesAlone if len > key.wire.mtu => Verdict::TooLong { max: key.wire.mtu },
+        Takes::BytesAlone => Verdict::Taken,
+    };
+    [a, b, c, d, e, Candidate { row: Row::Headerless, ns: None, verdict }]
+}
+
+/// The same of those in packets, for a peer that takes them.
+fn in_packets(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
     let taken = Table::new(key, limits).pick(len);
     let offers = offers(key, limits);
     let offered = |row| offers.iter().any(|o| o.row == row && cost::at(&o.curve, len).is_some());

@@ -59,6 +59,16 @@ impl Reads {
     }
 }
 
+/// In which form a peer takes messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum Takes {
+    /// In packets, as far as is known.
+    #[default]
+    Packets,
+    /// As their bytes alone: it is in zero-copy receive mode.
+    BytesAlone,
+}
+
 /// What selection wants to know of a peer (see `Engine::peer_info`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct PeerCaps {
@@ -66,12 +76,14 @@ pub struct PeerCaps {
     pub hdr: ReqHdr,
     /// Whether it reads our memory.
     pub reads: Reads,
+    /// In which form it takes messages.
+    pub takes: Takes,
 }
 
 impl Default for PeerCaps {
     /// Before the handshake.
     fn default() -> Self {
-        PeerCaps { hdr: ReqHdr::FIRST, reads: Reads::Unknown }
+        PeerCaps { hdr: ReqHdr::FIRST, reads: Reads::Unknown, takes: Takes::Packets }
     }
 }
 

@@ -149,6 +149,23 @@ fn one_is_taken_and_the_others_say_why() {
     assert_eq!(why(1 << 20, 4), Verdict::NoRunt);
 }
 
+/// To a peer in zero-copy receive mode there is one way, for the messages it takes.
+#[test]
+fn bytes_alone_for_who_takes_no_packets() {
+    let mut key = key(Sync::No, Reads::Yes, Reads::Yes);
+    key.wire.mtu = 4096;
+    let all = |key: &Key, len| explain(key, &Thresholds::default(), len).map(|c| (c.row, c.verdict));
+    assert_eq!(all(&key, 8)[5], (Row::Headerless, Verdict::InPackets));
+    key.peer.takes = Takes::BytesAlone;
+    assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "a tagged one");
+    key.kind = Kind::Untagged;
+    assert!(all(&key, 8)[..5].iter().all(|(_, why)| *why == Verdict::BytesAlone));
+    assert_eq!(all(&key, 4096)[5], (Row::Headerless, Verdict::Taken));
+    assert_eq!(all(&key, 4097)[5].1, Verdict::TooLong { max: 4096 });
+    key.sync = Sync::Yes;
+    assert_eq!(all(&key, 8)[5].1, Verdict::NoHeaders, "one that is to be confirmed");
+}
+
 fn device(put: Line, get: Line) -> RmaWire {
     let mut costs = Costs { window: Some(32), ..Costs::default() };
     (costs.put, costs.get) = ([Line::new(50.0, 0.02), put], [Line::new(50.0, 0.02), get]);

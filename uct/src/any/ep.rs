@@ -24,7 +24,7 @@ fn with_iov<'m, M: OfKind<'m> + 'm>(
 }
 
 #[inline(always)]
-fn piece_of<'m, M: OfKind<'m> + 'm>(piece: &Iov<'m, Mem>) -> Result<Iov<'m, M>, Refused> {
+pub(super) fn piece_of<'m, M: OfKind<'m> + 'm>(piece: &Iov<'m, Mem>) -> Result<Iov<'m, M>, Refused> {
     let mem = match piece.mem {
         Some(mem) => Some(M::of_kind(mem).ok_or(MIXED)?),
         None => None,

@@ -1,9 +1,10 @@
 //! Interface of whichever transport. Delegation only.
 
+use super::ep::piece_of;
 use super::kinds::each;
-use super::{Ep, Iface, Md};
+use super::{Ep, Iface, Md, Mem};
 use crate::api::{
-    self, AddrBuf, AmHandler, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Outcome, Sink,
+    self, AddrBuf, AmHandler, BareQp, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Iov, Outcome, Sink,
 };
 use std::os::fd::BorrowedFd;
 
@@ -64,6 +65,15 @@ impl api::Iface for Iface {
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
         each!(self, Iface(iface, _) => iface.set_error_handler(handler))
+    }
+
+    fn bare_qp(&self) -> Option<BareQp> {
+        each!(self, Iface(iface, _) => iface.bare_qp())
+    }
+
+    unsafe fn recv_bare(&self, into: Iov<'_, Mem>, token: u64) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        each!(self, Iface(iface, _) => unsafe { iface.recv_bare(piece_of(&into)?, token) })
     }
 
     // HOT

@@ -144,6 +144,18 @@ pub fn with_returns(source: &Source) -> Source {
     }
 }
 
+/// The configuration for a user that posts receives of its own memory ([`Iface::recv_bare`]): unless it says otherwise, 256
+/// of them at a time.
+///
+/// [`Iface::recv_bare`]: crate::api::Iface::recv_bare
+pub fn with_bare_receives(source: &Source) -> Source {
+    const DEPTH: &str = "UCX_EFA_BARE_RX_QUEUE_LEN";
+    match source.is_set(DEPTH) {
+        true => source.clone(),
+        false => source.clone().with(DEPTH, "256"),
+    }
+}
+
 /// The configuration tables of all transports, for lists of keys and for finding misspelt ones.
 pub fn tables() -> Vec<&'static TableDesc> {
     ROWS.iter().flat_map(|row| row.tables).copied().collect()

@@ -138,6 +138,19 @@ pub struct Imm {
     pub source: Source,
 }
 
+/// A receive of [`super::Iface::recv_bare`] is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bare {
+    /// Whether the message is there. [`Error::TooLong`]: it was longer than the receive, which it has used up.
+    pub result: Result<(), Error>,
+    /// Bytes of the message, as far as the device says.
+    pub len: usize,
+    /// What came with it.
+    pub imm: Option<u32>,
+    /// Who sent it.
+    pub source: Source,
+}
+
 /// What is called for words that come along with writes. Rules as for [`AmHandler`].
 pub type ImmHandler = Box<dyn FnMut(Imm)>;
 
@@ -165,6 +178,9 @@ pub trait Sink {
     fn on_unsent_bare(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
         self.on_ep_error(ep, Error::NotReady);
     }
+    /// A receive posted with this token by [`super::Iface::recv_bare`] is over: its memory is the program's again. Told to
+    /// sinks that post such receives.
+    fn on_bare(&mut self, _token: u64, _bare: Bare) {}
     /// A peer's write brought a word along, and its bytes are here. Where nobody expects any, they are ignored.
     fn on_imm(&mut self, _imm: Imm) {}
 }

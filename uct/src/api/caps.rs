@@ -60,6 +60,8 @@ bitflags! {
         const WORD_KEY = 1 << 23;
         /// `am_bare`.
         const AM_BARE = 1 << 24;
+        /// `recv_bare`: messages of `am_bare` go into memory of the program's own.
+        const RECV_BARE = 1 << 25;
     }
 }
 
@@ -72,6 +74,7 @@ pub enum Op {
     AmBcopy,
     AmZcopy,
     AmBare,
+    RecvBare,
     PutShort,
     PutBcopy,
     PutZcopy,
@@ -104,6 +107,7 @@ impl fmt::Display for Op {
             Op::AmBcopy => "am_bcopy",
             Op::AmZcopy => "am_zcopy",
             Op::AmBare => "am_bare",
+            Op::RecvBare => "recv_bare",
             Op::PutShort => "put_short",
             Op::PutBcopy => "put_bcopy",
             Op::PutZcopy => "put_zcopy",

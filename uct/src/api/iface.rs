@@ -1,6 +1,8 @@
 //! Interfaces: a transport on a device, owned by a worker.
 
-use super::{AddrBuf, AmHandler, Comp, ConnectError, Ep, Error, IfaceAttr, Md, Op, Outcome, Sink};
+use super::{
+    AddrBuf, AmHandler, BareQp, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink,
+};
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
 
@@ -51,6 +53,23 @@ pub trait Iface: Sized {
     /// Registers what [`Iface::progress`] calls for words that come along with a peer's write
     /// ([`super::Caps::PUT_IMM`]).
     fn set_imm_handler(&self, _handler: Option<super::ImmHandler>) {}
+
+    /// Where messages of [`Ep::am_bare`] go that are to be received in memory of the program's own. `None`: the interface
+    /// was opened without, or has no such thing ([`super::Caps::RECV_BARE`]).
+    fn bare_qp(&self) -> Option<BareQp> {
+        None
+    }
+
+    /// Posts a receive for one message of [`Ep::am_bare`], which the device puts into `into` as it is. Receives and messages
+    /// meet as they come: neither source nor order can be asked for. Always *in progress*, and the end is told by
+    /// [`Sink::on_bare`] with `token`, of 63 bits; one that was posted cannot be taken back.
+    ///
+    /// # Safety
+    /// Unless the call answers an error, the memory stays valid for writes, and is touched by nobody else, until that end or
+    /// that of the interface and its endpoints.
+    unsafe fn recv_bare(&self, _into: Iov<'_, <Self::Md as Md>::Mem>, _token: u64) -> Outcome {
+        Err(Error::Unsupported(Op::RecvBare).into())
+    }
 
     /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
     /// Answers how many there were.

@@ -15,7 +15,7 @@ mod outcome;
 mod pending;
 
 pub use addr::{AddrBuf, ConnectError, MAX_ADDR_LEN, Source};
-pub use am::{Am, AmHandler, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
+pub use am::{Am, AmHandler, Bare, Imm, ImmHandler, Keep, Kept, KeptPool, Sink};
 pub use amo::{AtomicCaps, AtomicOp, AtomicOps, Word};
 pub use caps::{
     AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,

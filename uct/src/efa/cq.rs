@@ -1,6 +1,7 @@
 //! Polling: arrivals go to the sink, completions to whoever waits for them, buffers back to the device.
 //! Called by `Iface::poll` and nobody else. Never sends by itself; pending operations do.
 
+use super::bare::{TOKEN, told};
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
 use super::tx::{Finished, Kind, Place};
@@ -18,6 +19,7 @@ impl<D: Dev> Inner<D> {
             let got = self.cq.poll(&mut batch[..want]);
             for cqe in &batch[..got] {
                 match cqe.op {
+                    CqeOp::Recv if cqe.wr_id & TOKEN != 0 => on_bare(cqe, sink),
                     CqeOp::Recv | CqeOp::RecvWriteImm => self.on_recv(cqe, sink),
                     CqeOp::Send | CqeOp::Write => self.on_sent(cqe, sink),
                     CqeOp::Read => self.on_read(cqe, sink),
@@ -181,6 +183,12 @@ impl<D: Dev> Inner<D> {
             told += 1;
         }
     }
+}
+
+/// A receive of the program's own memory is over.
+fn on_bare<S: Sink>(cqe: &Cqe, sink: &mut S) {
+    let (token, bare) = told(cqe, error);
+    sink.on_bare(token, bare);
 }
 
 /// What a completion status means for an operation.

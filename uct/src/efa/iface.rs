@@ -3,16 +3,18 @@
 
 use super::addr::{DEVICE_ADDR_LEN, RAW_ADDR_LEN, RawAddr, parse_pair};
 use super::ah::Ahs;
+use super::bare::{BareRx, TOKEN};
 use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
-use super::md::Md;
+use super::md::{Md, Mem};
 use super::rdma::MAX_PIECES;
 use super::region::Region;
 use super::rx::Rx;
 use super::tx::{MAX_INLINE, Tx};
 use crate::api::{
-    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, Caps, Comp, ConnectError, DevKind, EpTag, Error,
-    Events, IfaceAttr, ImmHandler, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
+    self, Access, AddrBuf, AmHandler, AmLimits, AtomicCaps, BareQp, Caps, Comp, ConnectError, DevKind, EpTag,
+    Error, Events, IfaceAttr, ImmHandler, Iov, Latency, Op, OpenError, OrderKind, Outcome, RmaLimits, Sent,
+    Sink,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::pending::Arbiter;
@@ -34,6 +36,9 @@ ucs::config_table! {
         pub rx_queue_len: u32 = "512", key "RX_QUEUE_LEN", unit "buffers", range 1..=65536;
         /// Receive buffers beyond those posted: so many messages can be kept without a copy.
         pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
+        /// Receives of the program's own memory that may be posted at a time, to a queue pair of their own; 0: no such
+        /// queue pair. `ucp` asks for 256 where UCX_ZCOPY_RECV is set.
+        pub bare_rx_queue_len: u32 = "0", key "BARE_RX_QUEUE_LEN", unit "receives", range 0..=65536;
         /// How often the device sends again when the receiver has no receive posted, before the operation fails; 7
         /// is for ever. Unless this is set, `ucp` asks for 3, and sends again by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
@@ -90,6 +95,8 @@ pub struct Iface<D: Dev> {
 /// buffers it writes to go.
 pub(super) struct Inner<D: Dev> {
     pub(super) qp: D::Qp,
+    /// Stops before `cq` goes, like `qp`.
+    pub(super) bare: Option<BareRx<D::Qp>>,
     pub(super) cq: D::Cq,
     pub(super) rx: Rx<D::Mr>,
     pub(super) tx: RefCell<Tx>,
@@ -140,8 +147,9 @@ impl<D: Dev> Iface<D> {
         let a = dev.attr();
         let send_depth = config.tx_queue_len.min(a.max_send_depth);
         let recv_depth = config.rx_queue_len.min(a.max_recv_depth);
+        let bare_depth = config.bare_rx_queue_len.min(a.max_recv_depth);
         let connid = params.connid.unwrap_or_else(random) & 0x7fff_ffff;
-        let cq = dev.create_cq(send_depth + recv_depth, params.events)?;
+        let cq = dev.create_cq(send_depth + recv_depth + bare_depth, params.events)?;
         let init = QpInit {
             kind: QpKind::Srd,
             send_depth,
@@ -152,6 +160,10 @@ impl<D: Dev> Iface<D> {
             unsolicited_write_recv: false,
         };
         let qp = dev.create_qp(md.pd(), &cq, &cq, &init)?;
+        let bare = match bare_depth {
+            0 => None,
+            depth => Some(BareRx::open(dev, md.pd(), &cq, depth, random() & 0x7fff_ffff)?),
+        };
         let limits = Limits::new(a);
         let rows = send_depth.min(qp.send_depth());
         let bounce =
@@ -170,12 +182,13 @@ impl<D: Dev> Iface<D> {
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
                 stats: Cell::default(),
-                attr: attr(a, &limits, rows, params.events),
+                attr: attr(a, &limits, rows, params.events, bare.is_some()),
                 limits,
                 addr: RawAddr { gid: dev.gid(), qpn: qp.qpn(), connid },
                 events: params.events,
                 md: md.clone(),
                 qp,
+                bare,
                 cq,
             }),
         })
@@ -215,7 +228,7 @@ impl Limits {
     }
 }
 
-fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
+fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) -> IfaceAttr {
     let mut caps = Caps::AM_BCOPY
         | Caps::AM_BARE
         | Caps::AM_SOURCE
@@ -231,6 +244,7 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel) -> IfaceAttr {
     let put = Caps::PUT_SHORT | Caps::PUT_BCOPY | Caps::PUT_ZCOPY | Caps::PUT_SGL | Caps::PUT_IMM;
     caps.set(put, limits.write.is_some());
     caps.set(Caps::EP_CHECK, limits.read.is_some());
+    caps.set(Caps::RECV_BARE, bare);
     caps.set(Caps::EVENT_RECV | Caps::EVENT_SEND, events == Channel::With);
     // Through a buffer of the row, which has the size of a packet.
     let rma = |max: Option<usize>| {
@@ -313,6 +327,18 @@ impl<D: Dev> api::Iface for Iface<D> {
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
         self.inner.handlers.set_error(handler);
+    }
+
+    fn bare_qp(&self) -> Option<BareQp> {
+        self.inner.bare.as_ref().map(BareRx::name)
+    }
+
+    unsafe fn recv_bare(&self, into: Iov<'_, Mem<D>>, token: u64) -> Outcome {
+        let Some(bare) = &self.inner.bare else { return Err(Error::Unsupported(Op::RecvBare).into()) };
+        if token & TOKEN != 0 || into.count != 1 {
+            return Err(Error::InvalidParam("a token has 63 bits, and a receive one block").into());
+        }
+        bare.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(into.addr, into.len)?)
     }
 
     #[inline]

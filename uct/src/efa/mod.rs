@@ -13,6 +13,7 @@
 //! | `cq` | polling: arrivals to handlers, completions to whoever waits |
 //! | `tx`, `epoch` | what is on its way; flush and fence |
 //! | `rx`, `region` | receive buffers; registered slots |
+//! | `bare` | the queue pair for receives of the program's own memory |
 //! | `md` | [`Md`], [`Mem`], [`Rkey`]: memory |
 //! | `addr`, `ah` | [`RawAddr`]; address handles |
 //!
@@ -26,6 +27,7 @@
 
 mod addr;
 mod ah;
+mod bare;
 mod cq;
 pub mod dev;
 mod ep;

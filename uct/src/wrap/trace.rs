@@ -2,8 +2,8 @@
 
 use super::forward::forward_memory;
 use crate::api::{
-    AddrBuf, Am, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, Imm,
-    ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
+    AddrBuf, Am, AmHandler, AtomicOp, Bare, BareQp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface,
+    IfaceAttr, Imm, ImmHandler, Iov, Md, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
 };
 use crate::base::am::{AmTable, TableSink};
 use std::cell::RefCell;
@@ -106,6 +106,10 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_unsent_bare(ep, data, imm);
     }
 
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        self.then.on_bare(token, bare);
+    }
+
     fn on_imm(&mut self, imm: Imm) {
         self.then.on_imm(imm);
     }
@@ -153,6 +157,15 @@ impl<I: Iface> Iface for Traced<I> {
 
     fn set_imm_handler(&self, handler: Option<ImmHandler>) {
         self.handlers.set_imm(handler);
+    }
+
+    fn bare_qp(&self) -> Option<BareQp> {
+        self.inner.bare_qp()
+    }
+
+    unsafe fn recv_bare(&self, into: Iov<'_, <I::Md as Md>::Mem>, token: u64) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.inner.recv_bare(into, token) }
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {

@@ -1,5 +1,5 @@
-//! A receiver whose device puts messages straight into its buffers: ours sends them without headers. Played by `scenes`,
-//! with releases of libfabric that have that mode.
+//! A receiver whose device puts messages straight into its buffers: libfabric's, with releases that have that mode, to which
+//! ours sends without headers; and ours, to which releases without it send packets. Played by `scenes`.
 
 use crate::interop::end::Player;
 use crate::interop::pair::{Fault, Msg, Pair, wrong};
@@ -67,4 +67,38 @@ pub fn headerless(pair: &mut Pair, to: Player) -> Result<(), Fault> {
         pair.expected(to, &msg, 0)?;
     }
     pair.part()
+}
+
+/// Ours is the receiver: whatever libfabric sends, packets or bytes alone, meets the receives that the device has.
+pub fn in_place(pair: &mut Pair, to: Player) -> Result<(), Fault> {
+    pair.set("UCX_ZCOPY_RECV", "y");
+    pair.restart(to)?;
+    let ours = pair.open(Player::Ours)?;
+    let from = to.other();
+    let opened = match exists(pair.release()?) {
+        true => pair.end(from).step("open messages")?,
+        false => pair.end(from).step("open")?,
+    };
+    let theirs = opened.word(1).unwrap_or("").to_owned();
+    pair.introduce(&ours, &theirs)?;
+    for (nth, len) in [8, 0, 1, 31, 32, 33, 100, 4096, 8000].into_iter().enumerate() {
+        let msg = Msg { data: (nth % 2 == 1).then_some(0xda7a_0000 + nth as u64), ..pair.msg(len) };
+        pair.expected(from, &msg, 1 + 16 * (nth % 3))?;
+        let late = Msg { data: msg.data, ..pair.msg(len) };
+        pair.send(from, &late)?;
+        super::pause();
+        pair.post_recv(to, &late, len + 1)?;
+        pair.received(to, &late)?;
+        pair.sent(from, &late)?;
+    }
+    // Who knows nothing of the mode sends all in packets; who does, no more than a few until our HANDSHAKE has come.
+    let line = pair.end(to).step("passed")?;
+    let passed = line.number_at(1);
+    match pair.release()? {
+        release if release >= (1, 22) && passed.is_none_or(|passed| passed > 6) => {
+            Err(wrong(to, "packets came in spite of the HANDSHAKE", &line))
+        }
+        release if release < (1, 22) && passed != Some(18) => Err(wrong(to, "was sent no packets", &line)),
+        _ => pair.part(),
+    }
 }

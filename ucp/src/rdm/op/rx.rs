@@ -37,6 +37,8 @@ pub enum RxState {
     Posted,
     /// Matched by a message in several packets, which this [`Inflow`] follows.
     Matched(SlotId),
+    /// Given to the device, which fills it with a message of its own choice: by this registration.
+    Lent(SlotId),
 }
 
 /// What a receive is part of.
@@ -163,7 +165,7 @@ impl RxOp {
     pub fn inflow(&self) -> Option<SlotId> {
         match self.state {
             RxState::Matched(inflow) => Some(inflow),
-            RxState::Posted => None,
+            RxState::Posted | RxState::Lent(_) => None,
         }
     }
 }

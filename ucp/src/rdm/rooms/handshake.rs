@@ -38,8 +38,12 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     let mut word = ours(wire.rdma);
     // [M11.3]
     word.set(Features::RAILS, !wire.mates.is_empty());
+    let user_qp = e.in_place.as_ref().map(|mode| mode.qp);
+    // [M5.12]
+    word.set(Features::USER_RECV_QP, user_qp.is_some());
     word.remove(e.cfg.withhold);
-    let hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
+    let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
+    hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
     e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
     e.peers[id].was.remove(Was::OWED);
     Ok(())

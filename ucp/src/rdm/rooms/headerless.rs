@@ -1,5 +1,5 @@
 //! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose device puts them
-//! into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half only: this end never asks for it.
+//! into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the receiving one is `inplace`.
 //! Called for every send to such a peer; it has no packet, no id and no order, and nobody acknowledges it.
 
 use ucs::coll::slots::SlotId;
@@ -7,6 +7,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ask::OpError;
 use crate::rdm::io::{Fault, Refused, Wire};
+use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peer::Was;
 use crate::rdm::room::{Kind, Push, Row, Sync};
@@ -17,11 +18,15 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let Some(op) = e.tx.get_mut(id) else { return Push::Out };
     let (to, buf) = (op.peer, op.buf);
     let max = w.mtu(to);
-    let imm = match fits(op, max) {
-        Ok(imm) => imm,
-        Err(error) => return Push::Fail(error),
-    };
+    if let Err(error) = fits(op, max) {
+        return Push::Fail(error);
+    }
     op.row = Row::Headerless;
+    let imm = op.cq_data.map(u32::try_from).transpose();
+    if e.is_self_in_place(to) {
+        return to_self(e, w, id);
+    }
+    let Ok(imm) = imm else { return Push::Fail(OpError::Unsupported) };
     let peer = &mut e.peers[to];
     let Some(qp) = peer.work.as_ref().and_then(|work| work.user_qp) else {
         return Push::Fail(OpError::Unsupported);
@@ -42,17 +47,30 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     }
 }
 
-/// The word that goes along, if the message can go at all: untagged, in one packet of nothing else, with no more than 32
-/// bits of data for the completion, and without a RECEIPT, which nobody there would send.
-fn fits(op: &TxOp, max: usize) -> Result<Option<u32>, OpError> {
+/// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the same receives could
+/// not be told apart there.
+fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
+    let len = buf.len() as u64;
+    let envelope = Envelope { len, tag: 0, from, msg_id: 0, row: Row::Headerless, cq_data, send_id: 0 };
+    let mut bytes = vec![0; buf.len()];
+    buf.copy_to(0, &mut bytes);
+    e.keep_to_pass(w, envelope, &bytes);
+    e.all_out(w, id);
+    Push::Out
+}
+
+/// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which nobody there
+/// would send.
+fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
     let begun = op.state != TxState::Queued;
     let sync = op.sync == Sync::Yes || op.row.sync() == Sync::Yes;
     if begun || sync || op.kind() != Kind::Untagged {
         return Err(OpError::Unsupported);
     }
-    let imm = op.cq_data.map(u32::try_from).transpose().map_err(|_| OpError::Unsupported)?;
     match op.buf.len() {
         len if len > max => Err(OpError::TooLong { len, max }),
-        _ => Ok(imm),
+        _ => Ok(()),
     }
 }

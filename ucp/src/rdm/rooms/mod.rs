@@ -6,6 +6,7 @@ pub(super) mod direct;
 pub(super) mod eager;
 pub(super) mod handshake;
 pub(super) mod headerless;
+pub(super) mod inplace;
 pub(super) mod longcts;
 pub(super) mod longread;
 pub(super) mod medium;

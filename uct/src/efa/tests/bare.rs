@@ -1,11 +1,12 @@
-//! Messages without an id to another queue pair of a peer: what arrives there, and what comes back when nothing is
-//! posted.
+//! Messages without an id to another queue pair of a peer: what arrives there, what comes back when nothing is posted, and
+//! receives of the program's own memory that an interface posts itself.
 
 use super::*;
-use crate::api::BareQp;
+use crate::api::{Bare, BareQp};
 use crate::efa::dev::{Cqe, CqeOp, DevCq, DevMr, DevQp, DevStatus, QpInit, QpKind, Sge};
 
-on_every_net!(data_and_words_arrive_as_they_are what_finds_no_receive_comes_back_with_its_word a_queue_pair_that_is_not_there_is_an_error);
+on_every_net!(data_and_words_arrive_as_they_are what_finds_no_receive_comes_back_with_its_word a_queue_pair_that_is_not_there_is_an_error
+    receives_of_own_memory_are_filled_in_place a_receive_that_is_too_short_says_so);
 
 const QKEY: u32 = 0x1234;
 const SLOT: usize = 64;
@@ -157,4 +158,83 @@ fn a_queue_pair_that_is_not_there_is_an_error<N: Net>() {
     });
     assert_eq!(a.log.errors.len(), 1);
     assert_eq!(a.log.errors[0].0, EpTag(5));
+}
+
+/// A sink that notes ends of receives of the program's own memory, and what else comes.
+#[derive(Default)]
+struct Ends(Vec<(u64, Bare)>, Log);
+
+impl Sink for Ends {
+    fn on_am(&mut self, am: Am<'_>) {
+        self.1.on_am(am);
+    }
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        self.1.on_comp(token, result);
+    }
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.1.on_ep_error(ep, error);
+    }
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        self.0.push((token, bare));
+    }
+}
+
+/// Posts `len` bytes of registered memory, `at` bytes into it.
+fn lend<D: Dev>(side: &Side<D>, mem: &Mem<D>, at: usize, len: usize, token: u64) -> crate::api::Outcome {
+    let iov = Iov::new(mem.addr().wrapping_add(at), len, Some(mem));
+    // SAFETY: the registration outlives the interface's use of it: tests keep both, and read it afterwards only.
+    unsafe { side.iface.recv_bare(iov, token) }
+}
+
+fn own_receives<N: Net>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
+    let hasty = Config { rnr_retry: 0, ..Config::default() };
+    pair_on(&hasty, &Config { bare_rx_queue_len: depth, ..Config::default() })
+}
+
+fn receives_of_own_memory_are_filled_in_place<N: Net>() {
+    let (net, mut a, mut b) = own_receives::<N>(4);
+    assert_eq!(a.iface.bare_qp(), None);
+    let qp = b.iface.bare_qp().unwrap();
+    let (ep, mem) = (a.ep_to(&b), alloc(&b, 4 * SLOT, 0));
+    let mut posted = 0;
+    while lend(&b, &mem, posted % 4 * SLOT, SLOT, 1 << 62 | posted as u64) == Ok(Sent::InProgress) {
+        posted += 1;
+    }
+    assert!((4..64).contains(&posted), "{posted} fit a queue of 4");
+    assert!(matches!(lend(&b, &mem, 0, 4 * SLOT + 1, 0), Err(Refused::Failed(Error::BadLocalKey))));
+    assert!(matches!(lend(&b, &mem, 0, SLOT, 1 << 63), Err(Refused::Failed(Error::InvalidParam(_)))));
+    let from = From { node: a.iface.raw_addr().gid.iid(), port: a.iface.raw_addr().qpn.into() };
+    let mut ends = Ends::default();
+    for (n, (len, imm)) in [(SLOT, None), (0, Some(7)), (5, Some(u32::MAX))].into_iter().enumerate() {
+        send(&ep, qp, SLOT, &vec![n as u8 + 1; len], imm);
+        until(&net, || {
+            a.poll();
+            b.iface.poll(64, &mut ends);
+            ends.0.len() == n + 1
+        });
+        let (token, bare) = ends.0[n];
+        assert_eq!(bare, Bare { result: Ok(()), len, imm, source: from });
+        let at = (token & !(1 << 62)) as usize % 4 * SLOT;
+        assert_eq!(read(&mem)[at..at + len], vec![n as u8 + 1; len]);
+    }
+    // Messages of the interface itself are no business of theirs.
+    assert_eq!(ep.am_short(9, 0, &[]), Ok(Sent::Done));
+    settle(&net, &mut a, &mut b);
+    assert_eq!((b.log.ams.len(), ends.1.ams.len()), (1, 0));
+}
+
+fn a_receive_that_is_too_short_says_so<N: Net>() {
+    let (net, mut a, b) = own_receives::<N>(4);
+    let (ep, mem) = (a.ep_to(&b), alloc(&b, SLOT, 0));
+    assert_eq!(lend(&b, &mem, 0, 8, 3), Ok(Sent::InProgress));
+    send(&ep, b.iface.bare_qp().unwrap(), 9, &[1; 9], None);
+    let mut ends = Ends::default();
+    until(&net, || {
+        a.poll();
+        b.iface.poll(64, &mut ends);
+        !ends.0.is_empty() && !a.log.errors.is_empty()
+    });
+    assert!(matches!(ends.0[..], [(3, Bare { result: Err(Error::TooLong { .. }), .. })]), "{:?}", ends.0);
+    assert_eq!(a.log.errors[0].1, Error::RemoteLength);
+    assert_eq!(read(&mem)[8..], [0; SLOT - 8], "nothing behind the receive");
 }

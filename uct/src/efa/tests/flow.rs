@@ -246,6 +246,7 @@ fn random_run(seed: u64) -> Vec<u64> {
         tx_queue_len: 1 + die(6) as u32,
         rx_queue_len: 1 + die(6) as u32,
         rx_spare: die(4) as u32,
+        bare_rx_queue_len: 0,
         rnr_retry: 7,
     };
     let mut sides: Vec<Side<Simulated>> = (1..4).map(|iid| Side::open(&fabric, iid, &config)).collect();

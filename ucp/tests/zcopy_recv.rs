@@ -1,0 +1,219 @@
+//! Zero-copy receive mode, both ends ours, on the software device: what goes straight to receives, what comes in packets
+//! from who does not know of the mode, and what is refused.
+
+mod common;
+
+use common::{Pair, bytes, spin};
+use ucp::rdm::{Row, Sync};
+use ucp::wire::Features;
+use ucp::{Ep, Error, Match, RecvRequest, SendParams, Worker};
+use ucs::config::Source;
+
+const NAME: [(&str, &str); 2] = [("UCX_TLS", "efa"), ("UCX_NET_DEVICES", "softefa0")];
+
+fn worker(keys: &[(&str, &str)]) -> Result<Worker, uct::api::OpenError> {
+    let source =
+        NAME.iter().chain(keys).fold(Source::empty(), |source, (key, value)| source.with(key, value));
+    ucp::Context::configured(source).and_then(|context| context.worker())
+}
+
+/// A sender, and a receiver in that mode that posts up to four receives at a time.
+fn pair(sender: &[(&str, &str)], receiver: &[(&str, &str)]) -> Pair {
+    let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_EFA_BARE_RX_QUEUE_LEN", "4")];
+    let receiver: Vec<_> = mode.iter().chain(receiver).copied().collect();
+    Pair::of(worker(sender).unwrap(), worker(&receiver).unwrap())
+}
+
+fn with_data(cq_data: u64) -> SendParams {
+    SendParams { cq_data: Some(cq_data), ..SendParams::default() }
+}
+
+fn post(worker: &Worker, n: usize) -> Vec<RecvRequest<Vec<u8>>> {
+    (0..n).map(|_| worker.msg_recv(vec![0; 9000])).collect()
+}
+
+/// What receives got, sorted: the data say which is which.
+fn take(pair: &Pair, mut receives: Vec<RecvRequest<Vec<u8>>>, from: &Ep) -> Vec<(Option<u64>, Vec<u8>)> {
+    pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));
+    let got = receives.into_iter().map(|receive| {
+        let (status, mut room) = receive.wait();
+        let status = status.unwrap();
+        assert_eq!((status.from, status.tag), (from.peer(), 0));
+        room.truncate(status.len);
+        (status.cq_data, room)
+    });
+    let mut got: Vec<_> = got.collect();
+    got.sort();
+    got
+}
+
+// [M5.10] [M5.12]
+#[test]
+fn messages_go_straight_to_receives_and_back() {
+    let mode = [("UCX_ZCOPY_RECV", "y"), ("UCX_UNTAGGED_WAIT", "y")];
+    let pair = pair(&mode, &mode[1..]);
+    for (from, to, ep, back) in
+        [(&pair.a, &pair.b, &pair.ab, &pair.ba), (&pair.b, &pair.a, &pair.ba, &pair.ab)]
+    {
+        let receives = post(to, 12);
+        let mut sent = Vec::new();
+        for (n, len) in [0, 1, 8, 31, 32, 33, 100, 4096, 8000, 8500, 3, 5].into_iter().enumerate() {
+            let data = (n % 3 > 0).then_some(n as u64);
+            let (letter, params) = (bytes(n as u64, len), SendParams { cq_data: data, ..Default::default() });
+            let mut send = ep.send(letter.clone(), &params);
+            pair.until(|| send.is_done());
+            send.wait().0.unwrap();
+            sent.push((data, letter));
+        }
+        sent.sort();
+        assert_eq!(take(&pair, receives, back), sent);
+        let (tx, rx) = (from.stats(), to.stats());
+        assert_eq!((tx.sent(Row::Headerless).msgs, rx.received(Row::Headerless).msgs), (12, 12));
+        assert_eq!(rx.rare.passed_on, 0, "none by way of a packet");
+    }
+    assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+}
+
+/// The first message goes out before anything is known of the receiver, and peers of other kinds never know.
+// [M5.13]
+#[test]
+fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
+    let old = Features::USER_RECV_QP.bits().to_string();
+    for (receiver, mode) in
+        [(&[][..], "knows later"), (&[("UCX_WITHHOLD_FEATURES", &old[..])][..], "never knows")]
+    {
+        let pair = pair(&[], receiver);
+        let (mut sent, mut sends) = (Vec::new(), Vec::new());
+        for n in 0..10u64 {
+            let letter = bytes(n, 1 + n as usize * 800);
+            // 64 bits of data fit a packet, and only there.
+            let data = if n == 0 || !receiver.is_empty() { n << 40 } else { n };
+            // Those without a packet wait here until there are receives.
+            sends.push(pair.ab.send(letter.clone(), &with_data(data)));
+            sent.push((Some(data), letter));
+            pair.settle();
+        }
+        let census = pair.b.census();
+        assert!(pair.b.unexpected_bytes() > 0 && census.held_bytes > 0, "{mode}: they wait for receives");
+        let receives = post(&pair.b, 10);
+        sent.sort();
+        assert_eq!(take(&pair, receives, &pair.ba), sent, "{mode}");
+        sends.into_iter().for_each(|send| send.wait().0.unwrap());
+        let passed = pair.b.stats().rare.passed_on;
+        assert!(
+            if receiver.is_empty() { (1..10).contains(&passed) } else { passed == 10 },
+            "{mode}: {passed}"
+        );
+        pair.settle();
+        assert_eq!((pair.b.unexpected_bytes(), pair.b.census().held_bytes), (0, 0), "{mode}");
+    }
+}
+
+/// A sender that waits for delivery is told when its message has been received, not before.
+// [M5.13] [M6.1]
+#[test]
+fn a_message_in_a_packet_is_acknowledged_when_it_is_received() {
+    let old = Features::USER_RECV_QP.bits().to_string();
+    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    let mut send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
+    pair.until(|| pair.b.stats().rare.passed_on == 1);
+    pair.settle();
+    assert!(!send.is_done());
+    let got = take(&pair, post(&pair.b, 1), &pair.ba);
+    assert_eq!(got, [(None, b"sync".to_vec())]);
+    pair.until(|| send.is_done());
+    send.wait().0.unwrap();
+}
+
+// [M5.13]
+#[test]
+fn what_cannot_be_passed_on_is_refused() {
+    let old = Features::USER_RECV_QP.bits().to_string();
+    let pair = pair(&[("UCX_RNDV_THRESH", "10k")], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    // So that they know each other.
+    pair.ab.msg_send(b"first".to_vec()).wait().0.unwrap();
+    take(&pair, post(&pair.b, 1), &pair.ba);
+    let mut long = pair.ab.msg_send(vec![1; 100_000]);
+    pair.until(|| long.is_done());
+    assert!(matches!(long.wait().0, Err(Error::Aborted { .. })), "the sender is told");
+    let before = pair.b.stats().rare.unsupported;
+    pair.ab.tag_send(5, b"tagged".to_vec()).wait().0.unwrap();
+    pair.until(|| pair.b.stats().rare.unsupported == before + 1);
+    assert_eq!((pair.b.census().unexpected, pair.b.unexpected_bytes()), (0, 0));
+    // The other end of such messages.
+    let refused = |receive: RecvRequest<Vec<u8>>| receive.wait().0 == Err(Error::Unsupported);
+    assert!(refused(pair.b.tag_recv(5, !0, vec![0; 8])));
+    assert!(refused(pair.b.recv(Match::untagged().from(&pair.ba), vec![0; 8])));
+    assert!(pair.b.msg_recv(Vec::new()).wait().0.is_err(), "a receive of nothing has no memory");
+}
+
+/// A receive shorter than its message is cut, and neither end loses the other.
+#[test]
+fn a_short_receive_is_an_error_of_its_own() {
+    let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
+    for headerless in [true, false] {
+        let short = pair.b.msg_recv(vec![0; 10]);
+        match headerless {
+            true => {
+                let mut send = pair.ab.msg_send(vec![1; 100]);
+                pair.until(|| send.is_done());
+                send.wait().0.unwrap();
+            }
+            // By ourselves: as whatever is passed on.
+            false => drop(myself(&pair.b).msg_send(vec![1; 100])),
+        }
+        let (status, _) = short.wait();
+        assert!(matches!(status, Err(Error::Truncated { room: 10, .. })), "{status:?}");
+        pair.settle();
+    }
+    let receives = post(&pair.b, 1);
+    pair.ab.msg_send(b"goes on".to_vec()).wait().0.unwrap();
+    assert_eq!(take(&pair, receives, &pair.ba), [(None, b"goes on".to_vec())]);
+}
+
+fn myself(worker: &Worker) -> Ep {
+    worker.connect(&worker.address(), ucp::EpParams::default()).unwrap()
+}
+
+#[test]
+fn a_worker_in_that_mode_sends_to_itself() {
+    let worker = worker(&[("UCX_ZCOPY_RECV", "y")]).unwrap();
+    let me = myself(&worker);
+    let mut sends: Vec<_> = (0..5).map(|n| me.send(vec![n; 50], &with_data(u64::MAX))).collect();
+    let mut receives = post(&worker, 5);
+    spin(&[&worker], &mut || {
+        sends.iter_mut().all(|send| send.is_done()) && receives.iter_mut().all(|receive| receive.is_done())
+    });
+    for (n, receive) in receives.into_iter().enumerate() {
+        let (status, room) = receive.wait();
+        let status = status.unwrap();
+        assert_eq!((status.len, status.from, status.cq_data), (50, me.peer(), Some(u64::MAX)));
+        assert_eq!(room[..50], [n as u8; 50]);
+    }
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+}
+
+/// Receives that are posted when a worker ends are never written to again: their memory outlives the device's use of it.
+#[test]
+fn a_worker_ends_with_receives_posted() {
+    let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
+    let receives = post(&pair.b, 20);
+    let mut send = pair.ab.msg_send(b"one of them".to_vec());
+    pair.until(|| send.is_done());
+    pair.settle();
+    drop(receives);
+    let Pair { a, b, ab, ba } = pair;
+    drop((b, ba));
+    for _ in 0..10 {
+        drop(ab.msg_send(vec![7; 100]));
+        a.progress();
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_is_not_made() {
+    let two = worker(&[("UCX_ZCOPY_RECV", "y"), ("SOFTEFA_DEVICES", "2"), ("UCX_NET_DEVICES", "all")]);
+    assert!(two.unwrap_err().to_string().contains("one NIC and no other transport, not 2"));
+    let none = worker(&[("UCX_ZCOPY_RECV", "y"), ("UCX_TLS", "posix")]);
+    assert!(none.unwrap_err().to_string().contains("no receives of the program's own memory"));
+}

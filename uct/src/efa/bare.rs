@@ -1,0 +1,66 @@
+//! The queue pair for messages that go straight into memory of the program's own: receives of `Iface::recv_bare`, which
+//! `ucp` names to its peers as the user receive queue pair (RDM v4, wire facts 11.3). It sends nothing, and shares the
+//! completion queue of its interface, where [`TOKEN`] marks what is its own. Never looks into a message.
+
+use super::dev::{Cqe, Dev, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
+use crate::api::{Bare, BareQp, Error, OpenError, Outcome, Refused, Sent, Source};
+
+/// Marks completions of such receives among those of the interface; the other 63 bits are the caller's.
+pub(super) const TOKEN: u64 = 1 << 63;
+
+/// The queue pair.
+pub(super) struct BareRx<Q> {
+    qp: Q,
+    qkey: u32,
+}
+
+impl<Q: DevQp> BareRx<Q> {
+    /// One with room for `depth` receives, which complete to `cq`.
+    pub(super) fn open<D: Dev<Qp = Q>>(
+        dev: &D,
+        pd: &D::Pd,
+        cq: &D::Cq,
+        depth: u32,
+        qkey: u32,
+    ) -> Result<Self, OpenError> {
+        let init = QpInit {
+            kind: QpKind::Srd,
+            send_depth: 1,
+            recv_depth: depth,
+            qkey,
+            rnr_retry: 0,
+            unsolicited_write_recv: false,
+        };
+        Ok(BareRx { qp: dev.create_qp(pd, cq, cq, &init)?, qkey })
+    }
+
+    /// Where peers send to.
+    pub(super) fn name(&self) -> BareQp {
+        BareQp { qpn: self.qp.qpn(), qkey: self.qkey }
+    }
+
+    /// Posts one receive.
+    pub(super) fn post(&self, token: u64, sge: Sge) -> Outcome {
+        match self.qp.recv(token | TOKEN, sge) {
+            Ok(()) => {
+                self.qp.ring();
+                Ok(Sent::InProgress)
+            }
+            Err(PostError::Full) => Err(Refused::NoResource),
+            Err(PostError::Invalid(why)) => Err(Error::InvalidParam(why).into()),
+        }
+    }
+}
+
+/// What the end of such a receive says, and of which one it is.
+pub(super) fn told(cqe: &Cqe, error: impl FnOnce(DevStatus) -> Error) -> (u64, Bare) {
+    let len = cqe.len as usize;
+    let result = match cqe.status {
+        DevStatus::Ok => Ok(()),
+        // How long the receive was, its owner knows.
+        DevStatus::BadLength => Err(Error::TooLong { len, max: 0 }),
+        status => Err(error(status)),
+    };
+    let source = Source { node: cqe.src_gid.iid(), port: u32::from(cqe.src_qpn) };
+    (cqe.wr_id & !TOKEN, Bare { result, len, imm: cqe.imm, source })
+}

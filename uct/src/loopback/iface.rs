@@ -110,7 +110,13 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
         tl: TL,
         dev: DEV.into(),
         kind: DevKind::Loopback,
-        caps: Caps::all() - Caps::CONNECT_TO_EP - Caps::EVENT_SEND - Caps::PEER_FAILURE - Caps::WORD_KEY,
+        caps: Caps::all()
+            - Caps::CONNECT_TO_EP
+            - Caps::EVENT_SEND
+            - Caps::PEER_FAILURE
+            - Caps::WORD_KEY
+            - Caps::AM_BARE
+            - Caps::RECV_BARE,
         am: AmLimits {
             max_short: max_am,
             max_bcopy: max_am,

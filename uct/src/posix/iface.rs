@@ -117,7 +117,13 @@ fn attr(config: &Config) -> IfaceAttr {
         tl: TL,
         dev: DEV.into(),
         kind: DevKind::Shm,
-        caps: Caps::all() - Caps::PUT_IMM - Caps::CONNECT_TO_EP - Caps::EVENT_SEND - Caps::WORD_KEY,
+        caps: Caps::all()
+            - Caps::PUT_IMM
+            - Caps::CONNECT_TO_EP
+            - Caps::EVENT_SEND
+            - Caps::WORD_KEY
+            - Caps::AM_BARE
+            - Caps::RECV_BARE,
         am: AmLimits {
             max_short: INLINE - 1,
             max_bcopy: max_am,

@@ -4,7 +4,7 @@
 //!
 //! | Message | How it comes in |
 //! |---|---|
-//! | one packet in its turn | copied beside others ([`super::shelf`]) |
+//! | one packet in its turn | copied beside others ([`super::am_pool`]) |
 //! | up to 8 KiB in any other case | into a buffer posted in advance |
 //! | packed and longer | into a buffer made when it comes |
 //! | announced | the handler gets the header and says where the data goes |
@@ -16,6 +16,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::{RecvKind, RecvStatus};
 use crate::wire::Class;
 
+use super::am_pool::AmBuf;
 use super::am_send::{Label, LabelKind, NOTICE, PACKED_MAX};
 use super::ams::Come;
 use super::buf::Held;
@@ -23,7 +24,6 @@ use super::ep::Started;
 use super::op::RecvRequest;
 use super::recv::{EXACT, Match};
 use super::request::{Callback, Ended, RequestId};
-use super::shelf::Book;
 use super::worker::WeakWorker;
 use super::{Ep, Error, IoBufMut, Worker};
 
@@ -44,14 +44,14 @@ fn data_of(number: u64, from: PeerId) -> Match {
 /// A posted receive.
 pub(super) struct Place {
     worker: WeakWorker,
-    room: Cell<Option<Book>>,
+    room: Cell<Option<AmBuf>>,
 }
 
 /// An active message, as its handler gets it. It may be kept; its memory is reused when it is dropped.
 pub struct AmMessage {
     worker: Worker,
     /// Header, and data or [`Notice`].
-    book: Book,
+    buf: AmBuf,
     tag: u64,
     from: PeerId,
     kind: LabelKind,
@@ -78,7 +78,7 @@ impl AmMessage {
     #[inline]
     fn parts(&self) -> (&[u8], &[u8]) {
         // Their lengths were compared before the handler was called.
-        self.book.bytes().split_at(usize::from(Label::of(self.tag).header_len))
+        self.buf.bytes().split_at(usize::from(Label::of(self.tag).header_len))
     }
 
     /// The header. // HOT
@@ -210,16 +210,16 @@ impl Worker {
 
     /// Hands a packed message to its handler. // HOT
     #[inline]
-    fn deliver(&self, Come { from, tag, book }: Come) {
+    fn deliver(&self, Come { from, tag, buf }: Come) {
         let Label { id, header_len, kind } = Label::of(tag);
         let behind = match kind {
             LabelKind::Packed => 0,
             LabelKind::Announced => NOTICE,
         };
-        if usize::from(header_len) + behind > book.len() {
+        if usize::from(header_len) + behind > buf.len() {
             return ill(from, id, "malformed");
         }
-        let message = AmMessage { worker: self.clone(), book, tag, from, kind };
+        let message = AmMessage { worker: self.clone(), buf, tag, from, kind };
         match self.ams().handler(id) {
             Some(handler) => handler(message),
             None => ill(from, id, "without a handler"),
@@ -263,7 +263,7 @@ impl Worker {
             let worker = self.downgrade();
             message.recv(vec![0; len as usize].into_boxed_slice()).then(move |ended, bytes| {
                 if let (Some(worker), Ok(status)) = (worker.upgrade(), ended) {
-                    worker.deliver(Come::of(&status, Book::own(bytes)));
+                    worker.deliver(Come::of(&status, AmBuf::own(bytes)));
                 }
             });
         }

@@ -12,7 +12,7 @@ use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
 
 use super::am::{AmMessage, POSTED_LEN, Place};
-use super::shelf::{Book, Shelf};
+use super::am_pool::{AmBuf, AmPool};
 
 /// Numbers of handlers that are found by an index.
 const LOW: usize = 256;
@@ -24,13 +24,13 @@ pub(super) struct Come {
     pub from: PeerId,
     pub tag: u64,
     /// Header and data.
-    pub book: Book,
+    pub buf: AmBuf,
 }
 
 impl Come {
-    /// A message that was received into the first bytes of `book`.
-    pub(super) fn of(status: &RecvStatus, book: Book) -> Come {
-        Come { from: status.from, tag: status.tag, book: book.cut(status.len) }
+    /// A message that was received into the first bytes of `buf`.
+    pub(super) fn of(status: &RecvStatus, buf: AmBuf) -> Come {
+        Come { from: status.from, tag: status.tag, buf: buf.cut(status.len) }
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Ams {
     handlers: RefCell<Handlers>,
     /// Buffers posted, by place; `arg` of their callbacks points to the place.
     pub(super) posted: RefCell<Vec<Rc<Place>>>,
-    shelf: RefCell<Shelf>,
+    pool: RefCell<AmPool>,
     /// Messages that came whole and in their turn, to be handled.
     come: RefCell<VecDeque<Come>>,
     pub(super) next_number: Cell<u64>,
@@ -64,8 +64,8 @@ impl Ams {
         if !self.on.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let book = self.shelf.borrow_mut().copy(payload);
-        self.come.borrow_mut().push_back(Come { from, tag, book });
+        let buf = self.pool.borrow_mut().copy(payload);
+        self.come.borrow_mut().push_back(Come { from, tag, buf });
         true
     }
 
@@ -112,8 +112,8 @@ impl Ams {
     }
 
     /// Room for a message of [`POSTED_LEN`] bytes.
-    pub(super) fn room(&self) -> Book {
-        self.shelf.borrow_mut().room()
+    pub(super) fn room(&self) -> AmBuf {
+        self.pool.borrow_mut().room()
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         assert!(!ams.take_in(PeerId(1), 2, &bytes));
         for len in lens {
             let come = ams.next().unwrap();
-            assert_eq!((come.from, come.tag, come.book.bytes()), (PeerId(1), 2, &bytes[..len]));
+            assert_eq!((come.from, come.tag, come.buf.bytes()), (PeerId(1), 2, &bytes[..len]));
         }
         assert!(ams.next().is_none() && !ams.has_come());
     }

@@ -11,10 +11,10 @@ use crate::wire::Class;
 use super::am_send::{AmParams, AmSend};
 use super::buf::Held;
 use super::ep::Started;
-use super::lent::Loan;
 use super::op::SendRequest;
 use super::request::Callback;
 use super::rma::Piece;
+use super::staging::Staged;
 use super::{AmProto, Ep, Error, IoBuf, SendParams};
 
 /// Pieces of a message that need no memory of ours if it ends in the call that begins it.
@@ -22,7 +22,7 @@ const FEW: usize = 16;
 
 /// # Safety
 /// As for [`SendBuf::new`], of each piece.
-unsafe fn lend(piece: &Piece) -> SendBuf {
+unsafe fn stage(piece: &Piece) -> SendBuf {
     // SAFETY: this function's contract.
     unsafe { SendBuf::new(piece.addr, piece.len) }
 }
@@ -47,11 +47,11 @@ impl Ep {
             return Ok(Started::Done(()));
         }
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { lend(piece) });
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
         // SAFETY: as above.
-        let loan = unsafe { self.worker().loans().lend(&[], list) };
-        // SAFETY: as above, and the loan is kept as long.
-        self.borrow(loan, |buf| unsafe { self.send_any(buf, params) })
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.send_any(buf, params) })
     }
 
     /// The same of containers, which come back at the end.
@@ -78,11 +78,11 @@ impl Ep {
         params: &AmParams,
     ) -> Result<Started<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { lend(piece) });
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
         // SAFETY: as above.
-        let loan = unsafe { self.worker().loans().lend(&[], list) };
-        // SAFETY: as above, and the loan is kept as long.
-        self.borrow(loan, |buf| unsafe { self.start_am(id, header, buf, params) })
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.start_am(id, header, buf, params) })
     }
 
     /// The same of containers, which come back at the end.
@@ -110,11 +110,11 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<Started<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let list = pieces.iter().map(|piece| unsafe { lend(piece) });
+        let list = pieces.iter().map(|piece| unsafe { stage(piece) });
         // SAFETY: as above.
-        let loan = unsafe { self.worker().loans().lend(&[], list) };
-        // SAFETY: as above, and the loan is kept as long.
-        self.borrow(loan, |buf| unsafe { self.start_stream_send(buf, done) })
+        let staged = unsafe { self.worker().staging().stage(&[], list) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.start_stream_send(buf, done) })
     }
 
     /// Sends a message of this class, a copy of `head` and `pieces` behind it, that could not be sent at once.
@@ -131,24 +131,24 @@ impl Ep {
         done: Option<Callback>,
     ) -> Result<Started<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
-        let loan = unsafe { self.worker().loans().lend(head, pieces.iter().copied()) };
-        // SAFETY: as above, and the loan is kept as long.
-        self.borrow(loan, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
+        let staged = unsafe { self.worker().staging().stage(head, pieces.iter().copied()) };
+        // SAFETY: as above, and what is staged is kept as long.
+        self.borrow(staged, |buf| unsafe { self.send_class_raw(class, tag, buf, done) })
     }
 
-    /// Starts an operation that reads from a loan, which is kept until its end.
+    /// Starts an operation that reads what is staged, which is kept until its end.
     fn borrow(
         &self,
-        loan: Loan,
+        staged: Staged,
         start: impl FnOnce(SendBuf) -> Result<Started<()>, Error>,
     ) -> Result<Started<()>, Error> {
-        let started = loan.buf().ok_or(Error::Invalid).and_then(start);
+        let started = staged.buf().ok_or(Error::Invalid).and_then(start);
         match started {
             Ok(Started::Running(id)) => {
                 let core = self.worker().core();
-                self.worker().loans().keep(id.0, loan, |id| core.reqs.role(id).is_some());
+                self.worker().staging().keep(id.0, staged, |id| core.reqs.role(id).is_some());
             }
-            _ => self.worker().loans().back(loan),
+            _ => self.worker().staging().recycle(staged),
         }
         started
     }
@@ -161,7 +161,7 @@ impl Ep {
         let mut list = ArrayVec::<SendBuf, FEW>::new();
         for piece in pieces {
             // SAFETY: this function's contract.
-            if list.try_push(unsafe { lend(piece) }).is_err() {
+            if list.try_push(unsafe { stage(piece) }).is_err() {
                 return Ok(false);
             }
         }

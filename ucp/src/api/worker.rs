@@ -27,8 +27,8 @@ use super::address::Entry;
 use super::ams::Ams;
 use super::core::Core;
 use super::flush::Late;
-use super::lent::Loans;
 use super::op::FlushRequest;
+use super::staging::Staging;
 use super::{Address, Error, RequestId};
 use crate::rdm::RecvStatus;
 
@@ -45,7 +45,7 @@ struct Inner {
     /// Dropped after the engine, which writes into its buffers.
     ams: Ams,
     /// Likewise: the engine reads what they lend.
-    loans: Loans,
+    staging: Staging,
     events: Option<Epoll>,
     limits: Thresholds,
     spin: u32,
@@ -76,7 +76,7 @@ impl Worker {
             inner: Rc::new(Inner {
                 core: RefCell::new(core),
                 ams: Ams::default(),
-                loans: Loans::default(),
+                staging: Staging::default(),
                 events,
                 limits,
                 spin,
@@ -95,8 +95,8 @@ impl Worker {
         &self.inner.ams
     }
 
-    pub(super) fn loans(&self) -> &Loans {
-        &self.inner.loans
+    pub(super) fn staging(&self) -> &Staging {
+        &self.inner.staging
     }
 
     /// The worker, without keeping it.

@@ -1,0 +1,196 @@
+//! Memory of active messages: chunks on which messages are copied side by side, and used again when all of a chunk are gone.
+//! Used by `ams` and `am`. A message that is kept keeps its chunk, at most [`CHUNK`] bytes, from being used.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::am::POSTED_LEN;
+
+/// Bytes of a chunk for messages that come in their turn.
+const CHUNK: usize = 32 << 10;
+/// Chunks looked at before a new one is made.
+const LOOK: usize = 4;
+/// Chunks of either kind that are known, in use or not; of more than these, the oldest go with their messages.
+const KNOWN: usize = 96;
+
+/// A stretch of memory. Parts of it are written while nobody has them, and only read afterwards.
+struct Chunk(Box<[UnsafeCell<u8>]>);
+
+impl Chunk {
+    fn of(bytes: Box<[u8]>) -> Rc<Chunk> {
+        let bytes = Box::into_raw(bytes) as *mut [UnsafeCell<u8>];
+        // SAFETY: the box's own memory; a cell is laid out as what it holds.
+        Rc::new(Chunk(unsafe { Box::from_raw(bytes) }))
+    }
+
+    fn zeroed(len: usize) -> Rc<Chunk> {
+        Chunk::of(vec![0; len].into_boxed_slice())
+    }
+
+    #[inline(always)]
+    fn at(&self, at: usize) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(at).cast_mut().cast()
+    }
+}
+
+/// The bytes of one message. Nobody else has them.
+pub(super) struct AmBuf {
+    chunk: Rc<Chunk>,
+    at: u32,
+    len: u32,
+}
+
+impl AmBuf {
+    /// A message's own memory. At most 4 GiB of it are used.
+    pub(super) fn own(bytes: Box<[u8]>) -> AmBuf {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        AmBuf { chunk: Chunk::of(bytes), at: 0, len }
+    }
+
+    /// The bytes. // HOT
+    #[inline(always)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: at + len lies within the chunk (`copy`, `room`, `own`, `cut`), whose bytes are initialised; they are this
+        // message's, and written through `as_mut_ptr` only, whose users say that they hold no reference.
+        unsafe { std::slice::from_raw_parts(self.chunk.at(self.at as usize), self.len as usize) }
+    }
+
+    /// Bytes. // HOT
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// First byte, for a receive to write to; nobody looks at the bytes meanwhile.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.chunk.at(self.at as usize)
+    }
+
+    /// Its first `len` bytes.
+    pub(super) fn cut(self, len: usize) -> AmBuf {
+        let len = (self.len as usize).min(len) as u32;
+        AmBuf { len, ..self }
+    }
+}
+
+/// The chunks of a worker.
+#[derive(Default)]
+pub(super) struct AmPool {
+    /// The one that is filled, and how far.
+    open: Option<Rc<Chunk>>,
+    filled: usize,
+    /// Those that were filled, the oldest first.
+    full: VecDeque<Rc<Chunk>>,
+    /// Those for one message each.
+    single: VecDeque<Rc<Chunk>>,
+}
+
+impl AmPool {
+    /// A copy of a message of at most [`POSTED_LEN`] bytes. // HOT
+    #[inline]
+    pub(super) fn copy(&mut self, message: &[u8]) -> AmBuf {
+        let len = message.len();
+        assert!(len <= POSTED_LEN);
+        let chunk = match &self.open {
+            Some(chunk) if self.filled + len <= CHUNK => chunk,
+            _ => self.turn(),
+        };
+        let (chunk, at) = (chunk.clone(), self.filled);
+        self.filled += len;
+        let to = chunk.at(at);
+        // The commonest message, one word, without a call.
+        if let Some(word) = message.first_chunk::<8>().filter(|_| len == 8) {
+            // SAFETY: at + 8 <= CHUNK, and nobody has these bytes: the chunk was nobody's when its filling began.
+            unsafe { to.cast::<[u8; 8]>().write(*word) };
+        } else {
+            // SAFETY: as above, of `len` bytes; a packet lies on no chunk.
+            unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), to, len) };
+        }
+        AmBuf { chunk, at: at as u32, len: len as u32 }
+    }
+
+    /// The open chunk is full: an empty one takes its place.
+    #[cold]
+    fn turn(&mut self) -> &Rc<Chunk> {
+        self.filled = 0;
+        let next = match self.open.take() {
+            Some(chunk) if Rc::strong_count(&chunk) == 1 => chunk,
+            Some(chunk) => {
+                note(&mut self.full, chunk);
+                vacant(&mut self.full).unwrap_or_else(|| Chunk::zeroed(CHUNK))
+            }
+            None => Chunk::zeroed(CHUNK),
+        };
+        self.open.insert(next)
+    }
+
+    /// Room for a message of [`POSTED_LEN`] bytes, alone on a chunk.
+    pub(super) fn room(&mut self) -> AmBuf {
+        let chunk = vacant(&mut self.single).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
+        note(&mut self.single, chunk.clone());
+        AmBuf { chunk, at: 0, len: POSTED_LEN as u32 }
+    }
+}
+
+fn note(chunks: &mut VecDeque<Rc<Chunk>>, chunk: Rc<Chunk>) {
+    if chunks.len() == KNOWN {
+        chunks.pop_front();
+    }
+    chunks.push_back(chunk);
+}
+
+/// Takes out a chunk that nobody else has, if one of the first ones is such.
+fn vacant(chunks: &mut VecDeque<Rc<Chunk>>) -> Option<Rc<Chunk>> {
+    for _ in 0..LOOK.min(chunks.len()) {
+        let chunk = chunks.pop_front()?;
+        if Rc::strong_count(&chunk) == 1 {
+            return Some(chunk);
+        }
+        chunks.push_back(chunk);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn kept_messages_keep_their_bytes(steps in prop::collection::vec((0usize..=POSTED_LEN, any::<u8>(), 0usize..40), 1..200)) {
+            let (mut pool, mut kept) = (AmPool::default(), Vec::<(AmBuf, Vec<u8>)>::new());
+            for (len, byte, gone) in steps {
+                let bytes: Vec<u8> = (0..len).map(|n| byte.wrapping_add(n as u8)).collect();
+                kept.push((pool.copy(&bytes), bytes));
+                if gone < kept.len() {
+                    kept.swap_remove(gone);
+                }
+                for (buf, bytes) in &kept {
+                    prop_assert_eq!(buf.bytes(), &bytes[..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_used_again() {
+        let mut pool = AmPool::default();
+        for _ in 0..1000 {
+            let bufs: Vec<AmBuf> = (0..20).map(|_| pool.copy(&[1; 5000])).collect();
+            let rooms = [pool.room(), pool.room()];
+            drop((bufs, rooms));
+        }
+        assert!(pool.full.len() + pool.single.len() <= 12, "{} {}", pool.full.len(), pool.single.len());
+    }
+
+    #[test]
+    fn what_was_received_is_cut_out() {
+        let mut buf = AmPool::default().room();
+        // SAFETY: the buf has room for them, and nobody looks.
+        unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(b"hello".as_ptr(), 5) };
+        assert_eq!((buf.len(), buf.cut(5).bytes()), (POSTED_LEN, &b"hello"[..]));
+        assert_eq!(AmBuf::own(vec![7; 3].into()).cut(9).bytes(), [7; 3]);
+    }
+}

@@ -8,7 +8,7 @@ use super::pd::{Ah, Pd, PdCore};
 use super::request::{MAX_SGE, Request, raw};
 use super::status::{error, last_error};
 use crate::api::{Error, OpenError};
-use crate::efa::dev::{Cqe, CqeOp, Dest, DevQp, DevStatus, Gid, PostError, QpInit, QpKind, Sge};
+use crate::efa::dev::{Cqe, CqeOp, Dest, DevQp, DevStatus, PostError, QpInit, QpKind, Sge};
 use arrayvec::ArrayVec;
 use rdma_sys::*;
 use std::cell::{Cell, RefCell};

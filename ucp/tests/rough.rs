@@ -263,6 +263,8 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
         ep.tag_send(4, bytes(4, 2 << 20)),
     ];
     let mut recv = a.recv(Match::tagged(9, ANY_TAG).from(&ep), vec![0; 100]);
+    let many = || a.recv_multi(Match::tagged(10, ANY_TAG).from(&ep), vec![0; 100], 8).unwrap();
+    let before = many();
     let acked = ucp::RmaParams { sync: ucp::select::Sync::Yes, ..Default::default() };
     let mut put = ep.put_with(bytes(5, 100_000), at, &rkey, &acked);
     let mut get = ep.get(vec![0; 100_000], at, &rkey);
@@ -273,6 +275,7 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     common::spin(&[&a], &mut || {
         sends.iter_mut().all(|send| send.is_done())
             && recv.is_done()
+            && before.is_done()
             && put.is_done()
             && get.is_done()
             && flush.is_done()
@@ -283,6 +286,10 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     }
     assert_eq!((recv.wait().0, put.wait().0, get.wait().0.map(drop)), (Err(gone), Err(gone), Err(gone)));
     assert_eq!((flush.wait(), all.wait()), (Err(gone), Ok(())), "nothing is left to flush");
+    assert_eq!(before.finish().0, Err(gone));
+    let after = many();
+    common::spin(&[&a], &mut || after.is_done());
+    assert_eq!(after.finish().0, Err(gone), "nothing of it can come");
     // From now on nothing even starts.
     assert_eq!(ep.tag_send(8, "no").wait().0, Err(gone));
     assert_eq!(ep.put(vec![1], at, &rkey).wait().0, Err(gone));

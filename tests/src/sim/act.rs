@@ -16,7 +16,7 @@ const SENDER_SHIFT: u32 = 32;
 /// Masks of receives: any tag, the user's part, user and sender.
 const MASKS: [u64; 3] = [0, u64::MAX << USER_SHIFT, u64::MAX << SENDER_SHIFT];
 /// Shortest message or room that can be told by its first word, bytes.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 /// More than any run takes: time is not what closes.
 const LONG: Duration = Duration::from_secs(1 << 30);
 /// Receives a worker has open at a time.
@@ -195,6 +195,9 @@ impl World {
             return Ok(());
         }
         let (want, from) = self.want(n);
+        if self.limits.many && self.dice.percent(self.knobs.many) {
+            return self.post_many(n, want, from);
+        }
         let room = self.room();
         self.post_this(n, want, from, room)
     }
@@ -243,7 +246,7 @@ impl World {
     ) -> Result<usize, Failed> {
         let (sender, seq) = of_tag(found.tag);
         let ledger = &self.nodes[n].ledger;
-        let rec = super::ledger::Rec { want, from, room: 0, end: super::ledger::End::Open };
+        let rec = super::ledger::Rec { want, from, room: 0, many: false, end: End::Open };
         let msg = ledger.find(sender, seq).filter(|msg| {
             let m = ledger.msg(*msg);
             m.fate == Fate::Waits && m.tag == Some(found.tag) && m.len as u64 == found.len && rec.names(m)
@@ -304,6 +307,9 @@ impl World {
     }
 
     fn cancel_recv(&mut self, n: usize) -> Result<(), Failed> {
+        if self.limits.many && self.dice.percent(50) {
+            return self.cancel_one_of_many(n);
+        }
         let len = self.nodes[n].recvs.len() as u64;
         match len {
             0 => Ok(()),
@@ -337,6 +343,7 @@ impl World {
                 return Err(self.fail(format!("worker {n}: open receive {rec} cannot be cancelled at rest")));
             }
         }
+        self.cancel_all_of_many(n)?;
         // The end of a cancelled operation is told by progress.
         self.progress(n).map(drop)
     }

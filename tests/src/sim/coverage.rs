@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, or is taken back, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 16] = [
+pub const FAULTS: [(&str, Happened); 18] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -18,6 +18,8 @@ pub const FAULTS: [(&str, Happened); 16] = [
     ("registration refused", |o| o.refused),
     ("message that could not be read", |o| o.nacked),
     ("receive cancelled", |o| o.cancelled),
+    ("receive of many filled", |o| o.filled),
+    ("receive of many cancelled", |o| o.many_cancelled),
     ("send cancelled or refused", |o| o.withdrawn),
     ("put or get cancelled", |o| o.called_off),
     ("claimed message discarded", |o| o.discarded),

@@ -17,11 +17,13 @@ pub struct Limits {
     pub workers: usize,
     /// Messages each worker sends, to any worker, itself included.
     pub messages: u64,
+    /// Receives of many messages too.
+    pub many: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48 }
+        Limits { workers: 0, messages: 48, many: true }
     }
 }
 
@@ -111,6 +113,8 @@ pub struct Knobs {
     pub window: usize,
     /// Percent of endpoints made at the start; the others are made at the first send.
     pub connected: u64,
+    /// Percent of receives that are for many messages.
+    pub many: u64,
 }
 
 impl Knobs {
@@ -177,6 +181,8 @@ impl Knobs {
             letters: *dice.pick(&[0, 5, 15]),
             brooks: *dice.pick(&[0, 5, 15]),
             cq_data: *dice.pick(&[0, 0, 20]),
+            // Behind all others, which are what they were without it.
+            many: *dice.pick(&[0, 5, 15, 40]),
         }
     }
 }

@@ -77,8 +77,21 @@ pub struct Rec {
     pub from: Option<usize>,
     /// Bytes it has room for.
     pub room: usize,
+    /// It takes every message that it names, until its room is used up.
+    pub many: bool,
     /// What became of it.
     pub end: End,
+}
+
+/// A message in a receive of many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    rec: usize,
+    msg: usize,
+    /// Where its bytes begin: messages are put one behind the other as they are matched.
+    offset: usize,
+    /// When its end was seen.
+    at: Step,
 }
 
 /// What became of a receive.
@@ -100,6 +113,8 @@ pub enum End {
     },
     /// It took a message of a sender that died before all of it had come.
     Bereaved,
+    /// It took as many as it had room for. The last one; nobody, if that is lost with its sender.
+    Full(Option<usize>),
 }
 
 impl Rec {
@@ -133,6 +148,8 @@ macro_rules! broken {
 pub struct Ledger {
     msgs: Vec<Msg>,
     recs: Vec<Rec>,
+    /// What receives of many took.
+    parts: Vec<Part>,
     /// Senders that have died: their messages may be lost.
     dead: Vec<usize>,
 }
@@ -146,7 +163,13 @@ impl Ledger {
 
     /// A receive is posted; answers its number.
     pub fn posted(&mut self, want: Want, from: Option<usize>, room: usize) -> usize {
-        self.recs.push(Rec { want, from, room, end: End::Open });
+        self.recs.push(Rec { want, from, room, many: false, end: End::Open });
+        self.recs.len() - 1
+    }
+
+    /// A receive of many is posted; answers its number.
+    pub fn posted_many(&mut self, want: Want, from: Option<usize>, room: usize) -> usize {
+        self.recs.push(Rec { want, from, room, many: true, end: End::Open });
         self.recs.len() - 1
     }
 
@@ -182,6 +205,11 @@ impl Ledger {
             return broken!("rule 1: receive {rec} {r:?} took message {msg} {m:?}, which it does not name");
         }
         match (r.end, m.fate) {
+            (End::Open, Fate::Waits) if r.many => {
+                m.fate = Fate::Taken(rec);
+                self.parts.push(Part { rec, msg, offset: 0, at });
+                return Ok(());
+            }
             (End::Open, Fate::Waits) => {}
             // Taken by a probe before, received now.
             (End::Got { msg: before, at: Step::MAX }, Fate::Taken(by)) if (before, by) == (msg, rec) => {}
@@ -189,6 +217,24 @@ impl Ledger {
         }
         r.end = End::Got { msg, at };
         m.fate = Fate::Taken(rec);
+        Ok(())
+    }
+
+    /// Where the message lies that a receive of many took last.
+    pub fn lies_at(&mut self, offset: usize) {
+        if let Some(part) = self.parts.last_mut() {
+            part.offset = offset;
+        }
+    }
+
+    /// A receive of many has no room for another; `whole`: none of its messages was lost.
+    pub fn full(&mut self, rec: usize, whole: bool) -> Result<(), Broken> {
+        let parts = self.parts.iter().filter(|part| part.rec == rec);
+        let last = parts.max_by_key(|part| (part.offset, self.msgs[part.msg].len)).map(|part| part.msg);
+        match &mut self.recs[rec] {
+            Rec { end: end @ End::Open, many: true, .. } => *end = End::Full(last.filter(|_| whole)),
+            r => return broken!("receive {rec} {r:?} was filled"),
+        }
         Ok(())
     }
 
@@ -277,27 +323,47 @@ impl Ledger {
                 // Lost with its sender, or a part of it was: then a receive ended that says nothing of it.
                 Fate::Waits if self.dead.contains(&e.sender) => {}
                 Fate::Taken(before) if before < by => {}
+                Fate::Taken(before) if before == by && self.lies_before(e, m, by) => {}
                 _ => return broken!("rule 2: message {n} {m:?} overtook {e:?} at receive {by} {r:?}"),
             }
         }
         Ok(())
     }
 
+    /// Whether a receive of many matched `e` before `m`.
+    fn lies_before(&self, e: &Msg, m: &Msg, by: usize) -> bool {
+        let offset = |of: &Msg| {
+            let part = self.parts.iter().find(|part| part.rec == by && self.msgs[part.msg] == *of);
+            part.map(|part| part.offset)
+        };
+        offset(e).zip(offset(m)).is_some_and(|(e, m)| e <= m)
+    }
+
+    /// When a message was seen to have been received.
+    fn seen(&self, n: usize, by: usize) -> Option<Step> {
+        match self.recs[by] {
+            Rec { many: true, .. } => self.parts.iter().find(|part| part.msg == n).map(|part| part.at),
+            Rec { end: End::Got { at, .. }, .. } => Some(at),
+            _ => None,
+        }
+    }
+
     /// Rule 3.
     fn passed_nobody(&self, n: usize, by: usize) -> Result<(), Broken> {
         let m = &self.msgs[n];
-        let End::Got { at, .. } = self.recs[by].end else {
+        let Some(at) = self.seen(n, by) else {
             return broken!("message {n} {m:?}: no such receive");
+        };
+        let came_before = |other: usize| {
+            let other = &self.msgs[other];
+            if other.sender == m.sender { other.seq < m.seq } else { other.sent < at }
         };
         for (rec, r) in self.recs[..by].iter().enumerate().filter(|(_, r)| r.names(m)) {
             let closed_before = match r.end {
                 End::Open => false,
-                End::Bereaved => true,
+                End::Bereaved | End::Full(None) => true,
                 End::Cancelled { at: cancelled } => cancelled < at,
-                End::Got { msg, .. } => {
-                    let other = &self.msgs[msg];
-                    if other.sender == m.sender { other.seq < m.seq } else { other.sent < at }
-                }
+                End::Got { msg, .. } | End::Full(Some(msg)) => came_before(msg),
             };
             if !closed_before {
                 return broken!("rule 3: message {n} {m:?} went to receive {by}, past receive {rec} {r:?}");
@@ -380,6 +446,40 @@ mod tests {
         l.got(b, 0, 5).unwrap();
         l.cancelled(a, 6).unwrap();
         assert_eq!(rule(l.audit()), "rule 3");
+    }
+
+    #[test]
+    fn a_receive_of_many_keeps_the_rules() {
+        // Messages 0, 1 and 2 of sender 0 lie one behind the other, 3 of sender 1 went to the receive behind it.
+        let filled = |offsets: [usize; 3]| {
+            let mut l = ledger();
+            let (many, one) = (l.posted_many(ANY, None, 24), l.posted(ANY, None, 8));
+            for (msg, offset) in offsets.into_iter().enumerate() {
+                l.got(many, msg, 10).unwrap();
+                l.lies_at(offset);
+            }
+            l.got(one, 3, 11).unwrap();
+            assert!(l.audit().is_err(), "it is open");
+            l.full(many, true).unwrap();
+            assert!(l.full(many, true).is_err() && l.full(one, true).is_err());
+            l
+        };
+        assert_eq!(filled([0, 8, 16]).audit(), Ok(()));
+        assert_eq!(rule(filled([8, 0, 16]).audit()), "rule 2");
+
+        // It was open when the receive behind it took message 0: its last message was sent later.
+        let mut l = Ledger::default();
+        let (many, one) = (l.posted_many(ANY, None, 8), l.posted(ANY, None, 8));
+        l.sent(0, 0, Some(1), 8, 1);
+        l.got(one, 0, 5).unwrap();
+        l.sent(1, 0, Some(1), 8, 6);
+        l.got(many, 1, 7).unwrap();
+        l.full(many, true).unwrap();
+        assert_eq!(rule(l.audit()), "rule 3");
+        let mut l = Ledger::default();
+        l.posted_many(ANY, None, 8);
+        l.sent(0, 0, Some(1), 8, 1);
+        assert_eq!(rule(l.at_rest()), "rule 4");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod death;
 pub mod knobs;
 pub mod ledger;
 mod letters;
+mod many;
 mod node;
 mod rma;
 mod settle;
@@ -37,6 +38,10 @@ pub struct Outcome {
     pub bytes: u64,
     /// Receives cancelled.
     pub cancelled: u64,
+    /// Receives of many filled.
+    pub filled: u64,
+    /// Receives of many cancelled.
+    pub many_cancelled: u64,
     /// Sends withdrawn.
     pub withdrawn: u64,
     /// Receives that were too short.

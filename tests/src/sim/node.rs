@@ -4,6 +4,7 @@
 use super::Knobs;
 use super::ledger::{Ledger, Step};
 use super::letters::Letters;
+use super::many::Many;
 use super::rma::{Lent, Shore};
 use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
@@ -79,6 +80,8 @@ pub struct Node {
     pub sends: Vec<Sending>,
     /// As above.
     pub recvs: Vec<Receiving>,
+    /// As above.
+    pub many: Vec<Many>,
     /// As above.
     pub taken: Vec<Taken>,
     /// As above.
@@ -158,6 +161,7 @@ impl Node {
         Ok(Node {
             sends: Vec::new(),
             recvs: Vec::new(),
+            many: Vec::new(),
             taken: Vec::new(),
             flushes: Vec::new(),
             letters: Letters::of(&worker),
@@ -204,7 +208,7 @@ impl Node {
                 ))
             })
             .collect();
-        let open: Vec<_> = self.recvs.iter().map(|r| r.rec).collect();
+        let open: Vec<_> = self.recvs.iter().map(|r| r.rec).chain(self.many.iter().map(|m| m.rec)).collect();
         format!(
             "worker {n}{}: sent {} (running {:?}), receives open {open:?}, taken {}, waiting {:?}, requests {}, {:?}, {:?}, peers {views:?}",
             if self.dead { " (dead)" } else { "" },

@@ -83,6 +83,10 @@ impl World {
             }
             if sync && end.is_ok() && !self.is_lost(n, to) {
                 self.settle_recvs(to)?;
+                // A message that was there when a receive of many was posted is received, and told by progress.
+                if self.nodes[to].ledger.msg(msg).fate == Fate::Waits && !self.nodes[to].many.is_empty() {
+                    self.progress(to)?;
+                }
                 if !matches!(self.nodes[to].ledger.msg(msg).fate, Fate::Taken(_)) {
                     return Err(self.fail(format!(
                         "worker {n}: sync send of message {msg} of {to} ended before it was received"
@@ -126,10 +130,16 @@ impl World {
                 }
             }
         }
-        Ok(())
+        self.settle_many(n)
     }
 
-    fn received(&mut self, n: usize, rec: usize, status: RecvStatus, buf: &[u8]) -> Result<(), Failed> {
+    pub(super) fn received(
+        &mut self,
+        n: usize,
+        rec: usize,
+        status: RecvStatus,
+        buf: &[u8],
+    ) -> Result<(), Failed> {
         let len = status.len;
         let Some(bytes) = buf.get(..len) else {
             return Err(
@@ -152,7 +162,7 @@ impl World {
         self.know(n, status.from, m.sender)
     }
 
-    fn truncated(&mut self, n: usize, rec: usize, len: usize, buf: &[u8]) -> Result<(), Failed> {
+    pub(super) fn truncated(&mut self, n: usize, rec: usize, len: usize, buf: &[u8]) -> Result<(), Failed> {
         self.outcome.truncated += 1;
         let who = self.by_word(buf);
         self.found(n, rec, who, len, buf).map(drop)

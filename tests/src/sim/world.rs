@@ -227,6 +227,7 @@ impl World {
         let own = [
             ("sends", node.sends.len()),
             ("receives", node.recvs.len()),
+            ("receives of many", node.many.len()),
             ("probed messages", node.taken.len()),
             ("flushes", node.flushes.len()),
             ("operations on memory", node.shore.open()),

@@ -70,6 +70,10 @@ impl Engine {
                 Started::Pending(_) => {}
             }
         }
+        // What has come of it is taken; nothing more will come.
+        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+            self.close_multi(multi, Err(error));
+        }
         Ok(OpId(id))
     }
 

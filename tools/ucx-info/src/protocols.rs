@@ -315,7 +315,7 @@ mod tests {
         for op in all.iter().flat_map(|e| &e.operations) {
             assert_eq!((op.ranges[0].from, op.ranges.last().unwrap().to), (0, None), "{}", op.name);
             assert!(op.ranges.windows(2).all(|w| w[0].to.map(|to| to + 1) == Some(w[1].from)));
-            assert!(op.ranges.iter().all(|r| r.rejected.len() == 4));
+            assert!(op.ranges.iter().all(|r| r.rejected.len() == 5));
         }
         let text = text(&all);
         assert!(text.contains("lane[0]: posix/memory"), "{text}");

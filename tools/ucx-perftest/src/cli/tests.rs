@@ -100,7 +100,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
             "-t tag_lat -s 8,8",
             "-s with several pieces needs -D shortiov, -D zcopy or, for high-level tests, -D iov",
         ),
-        ("-l -t tag_lat -M multi", "-M multi: each thread has a worker or interface of its own here (-T)"),
+        ("-l -t tag_lat -M multi", "-M serialized and multi are for low-level tests, not for tag_lat"),
         ("-t tag_lat -T 65", "-T: 65 is not in 1..=64"),
         ("-t tag_lat --procs 4", "--procs needs --local, or a launcher such as mpirun or srun"),
         ("--local -t tag_lat --procs 1", "--procs: 1 is not in 2..=64"),
@@ -150,8 +150,13 @@ fn a_batch_line_goes_over_the_command_line() {
         read_test_args(&words("-t am_bw -s 64 --validate")).unwrap().over(&base).specs(Some("a")).unwrap();
     assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
     assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
-    let text = read_test_args(&words("-t tag_lat -M multi")).unwrap_err().to_string();
-    assert!(text.contains("-M multi: each thread"), "{text}");
+    let text = read_test_args(&words("-t tag_lat -M multi"))
+        .unwrap()
+        .over(&base)
+        .specs(None)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("-M serialized and multi"), "{text}");
     let text = read_test_args(&words("-p 3")).unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-p'"), "{text}");
 }

@@ -28,7 +28,7 @@ fn forty_seeds() {
     assert!(total(|o| o.nacked) > 0, "no READ_NACK");
     assert!(total(|o| o.died) > 0 && total(|o| o.bereaved) > 0, "nobody died");
     assert!(total(|o| o.not_ready) > 0, "nothing handed back");
-    assert!(total(|o| o.forced) > 0 && total(|o| o.told) > 0, "nobody was given up");
+    assert!(total(|o| o.forced) > 0 && total(|o| o.severed) > 0, "nobody was given up");
     let mut coverage = Coverage::default();
     outcomes.iter().for_each(|outcome| coverage.add_run(outcome));
     assert!(coverage.missing().len() < 5, "never came: {:?}", coverage.missing());

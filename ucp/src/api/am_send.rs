@@ -36,7 +36,7 @@ pub enum AmProto {
     Auto,
     /// With the header, up to 64 KiB together; longer ones as by [`AmProto::Rendezvous`].
     Eager,
-    /// When the receiver has said where to: the handler gets the header, and calls [`AmMessage::recv`].
+    /// When the receiver has said where to: the handler gets the header, and calls [`AmMessage::recv`](super::AmMessage::recv).
     Rendezvous,
 }
 

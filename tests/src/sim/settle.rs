@@ -57,7 +57,10 @@ impl World {
             let Sending { to, msg, sync, cancelled, row, request } = self.nodes[n].sends.remove(at);
             // Only who reads a message tells its end without having said that it acknowledges.
             let refuses = sync && self.nodes[to].withholds_dc();
-            let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead);
+            // Or it was to be a packet, and was read when its turn came and more was known of the peer.
+            let len = self.nodes[to].ledger.msg(msg).len;
+            let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead)
+                || self.knobs.min_read.is_some_and(|min| len >= min);
             let Ok((end, _)) = request.test() else { return Err(self.fail("a done request is not done")) };
             self.trace.tell(
                 &[9, n as u64, to as u64, msg as u64, u64::from(end.is_ok())],

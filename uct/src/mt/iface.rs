@@ -197,9 +197,12 @@ impl Iface {
                 "transport 'self' is the memory of one thread; open 'posix' to share an interface".into();
             return Err(OpenError::Config(text));
         }
+        let mut attr = iface.attr().clone();
+        // Receives without an id are told to sinks only, and handlers are all that threads have.
+        attr.caps.remove(api::Caps::RECV_BARE);
         let shared = Shared {
             gate: Gate::new(mode, this_thread()),
-            attr: iface.attr().clone(),
+            attr,
             device_addr: iface.device_addr(),
             iface_addr: iface.iface_addr(),
             iface,

@@ -1,5 +1,57 @@
-//! The operations on memory and messages without an id, handed on to an endpoint inside: written once for all decorators.
-//! Used inside `impl Ep`; never looks at what it hands on.
+//! What decorators hand on as it is, written once for all of them: of an interface addresses, receives without an id, flush
+//! and waiting; of an endpoint the operations on memory and messages without an id. Used inside `impl Iface` and `impl Ep`.
+
+/// Defines the methods of an `impl Iface` that are those of the interface inside: `$inner` answers it, `$inside` too, or an
+/// error.
+macro_rules! forward_iface {
+    ($inner:ident, $inside:ident) => {
+        fn md(&self) -> &I::Md {
+            self.$inner().md()
+        }
+
+        fn device_addr(&self) -> AddrBuf {
+            self.$inner().device_addr()
+        }
+
+        fn iface_addr(&self) -> AddrBuf {
+            self.$inner().iface_addr()
+        }
+
+        fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+            self.$inside()?.reachable(device, iface)
+        }
+
+        fn bare_qp(&self) -> Option<crate::api::BareQp> {
+            self.$inner().bare_qp()
+        }
+
+        unsafe fn recv_bare(&self, into: Iov<'_, <I::Md as crate::api::Md>::Mem>, token: u64) -> Outcome {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.$inside()?.recv_bare(into, token) }
+        }
+
+        #[inline(always)]
+        fn is_quiet(&self) -> bool {
+            self.$inside().is_ok_and(|inner| inner.is_quiet())
+        }
+
+        fn flush(&self, comp: Comp) -> Outcome {
+            self.$inside()?.flush(comp)
+        }
+
+        fn fence(&self) -> Outcome {
+            self.$inside()?.fence()
+        }
+
+        fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+            self.$inner().event_fd()
+        }
+
+        fn arm(&self, events: Events) -> Result<bool, Error> {
+            self.$inside()?.arm(events)
+        }
+    };
+}
 
 /// Defines put, get, atomics and messages without an id of an `impl Ep` as those of the endpoint that the method `$inner` answers, or its error.
 macro_rules! forward_memory {
@@ -133,4 +185,4 @@ macro_rules! forward_memory {
     };
 }
 
-pub(super) use forward_memory;
+pub(super) use {forward_iface, forward_memory};

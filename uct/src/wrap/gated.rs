@@ -1,7 +1,7 @@
 //! A thread mode around any interface: each call goes through the gate that `mt` has, whose cost is that of the mode. For who
 //! measures it, and for tests; threads share [`mt::Iface`](crate::mt::Iface), since these types stay with one thread.
 
-use super::forward::forward_memory;
+use super::forward::{forward_iface, forward_memory};
 use crate::api::{
     AddrBuf, AmHandler, AtomicOp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr, ImmHandler,
     Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Word,
@@ -67,6 +67,10 @@ impl<I: Iface> Gated<I> {
         self.gate.mode()
     }
 
+    fn inner(&self) -> &I {
+        &self.inner
+    }
+
     #[inline(always)]
     fn inside(&self) -> Result<Inside<'_, I>, Error> {
         enter(&self.inner, &self.gate)
@@ -90,22 +94,6 @@ impl<I: Iface> Iface for Gated<I> {
 
     fn attr(&self) -> &IfaceAttr {
         self.inner.attr()
-    }
-
-    fn md(&self) -> &I::Md {
-        self.inner.md()
-    }
-
-    fn device_addr(&self) -> AddrBuf {
-        self.inner.device_addr()
-    }
-
-    fn iface_addr(&self) -> AddrBuf {
-        self.inner.iface_addr()
-    }
-
-    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        self.inside()?.reachable(device, iface)
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
@@ -134,30 +122,11 @@ impl<I: Iface> Iface for Gated<I> {
         self.inside().map_or(0, |inner| inner.poll(max, sink))
     }
 
-    #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        self.inside().is_ok_and(|inner| inner.is_quiet())
-    }
-
     fn progress(&self, max: usize) -> usize {
         self.inside().map_or(0, |inner| inner.progress(max))
     }
 
-    fn flush(&self, comp: Comp) -> Outcome {
-        self.inside()?.flush(comp)
-    }
-
-    fn fence(&self) -> Outcome {
-        self.inside()?.fence()
-    }
-
-    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.inner.event_fd()
-    }
-
-    fn arm(&self, events: Events) -> Result<bool, Error> {
-        self.inside()?.arm(events)
-    }
+    forward_iface!(inner, inside);
 }
 
 impl<E: Ep> Ep for GatedEp<E> {

@@ -3,7 +3,7 @@
 //! Nothing is added to what is sent: the wires here know interfaces, so whom a message is for among several pairs
 //! between the same two interfaces is the user's to say, in its header.
 
-use super::forward::forward_memory;
+use super::forward::{forward_iface, forward_memory};
 use crate::api::{
     AddrBuf, AmHandler, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
     ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Sink, Word,
@@ -52,6 +52,12 @@ impl<I: Iface> Paired<I> {
         &self.shared.inner
     }
 
+    /// The same, which is always there.
+    #[inline(always)]
+    fn inside(&self) -> Result<&I, Error> {
+        Ok(self.inner())
+    }
+
     fn ep(&self, inner: OnceCell<I::Ep>) -> PairedEp<I> {
         let number = self.shared.next.get();
         self.shared.next.set(number.wrapping_add(1));
@@ -85,22 +91,6 @@ impl<I: Iface> Iface for Paired<I> {
         &self.shared.attr
     }
 
-    fn md(&self) -> &I::Md {
-        self.inner().md()
-    }
-
-    fn device_addr(&self) -> AddrBuf {
-        self.inner().device_addr()
-    }
-
-    fn iface_addr(&self) -> AddrBuf {
-        self.inner().iface_addr()
-    }
-
-    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        self.inner().reachable(device, iface)
-    }
-
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
         self.inner().connect(device, iface).map(|ep| self.ep(OnceCell::from(ep)))
     }
@@ -125,29 +115,11 @@ impl<I: Iface> Iface for Paired<I> {
         self.inner().poll(max, sink)
     }
 
-    fn is_quiet(&self) -> bool {
-        self.inner().is_quiet()
-    }
-
     fn progress(&self, max: usize) -> usize {
         self.inner().progress(max)
     }
 
-    fn flush(&self, comp: Comp) -> Outcome {
-        self.inner().flush(comp)
-    }
-
-    fn fence(&self) -> Outcome {
-        self.inner().fence()
-    }
-
-    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.inner().event_fd()
-    }
-
-    fn arm(&self, events: Events) -> Result<bool, Error> {
-        self.inner().arm(events)
-    }
+    forward_iface!(inner, inside);
 }
 
 impl<I: Iface> Ep for PairedEp<I> {

@@ -1,9 +1,9 @@
 //! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes.
 
-use super::forward::forward_memory;
+use super::forward::{forward_iface, forward_memory};
 use crate::api::{
-    AddrBuf, Am, AmHandler, AtomicOp, Bare, BareQp, Comp, ConnectError, Ep, EpTag, Error, Events, Iface,
-    IfaceAttr, Imm, ImmHandler, Iov, Md, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
+    AddrBuf, Am, AmHandler, AtomicOp, Bare, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
+    Imm, ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sink, Source, Word,
 };
 use crate::base::am::{AmTable, TableSink};
 use std::cell::RefCell;
@@ -57,6 +57,12 @@ impl<I: Iface> Traced<I> {
     /// The interface inside.
     pub fn inner(&self) -> &I {
         &self.inner
+    }
+
+    /// The same, which is always there.
+    #[inline(always)]
+    fn inside(&self) -> Result<&I, Error> {
+        Ok(self.inner())
     }
 
     fn wrap(&self, inner: I::Ep) -> TracedEp<I::Ep> {
@@ -123,22 +129,6 @@ impl<I: Iface> Iface for Traced<I> {
         self.inner.attr()
     }
 
-    fn md(&self) -> &I::Md {
-        self.inner.md()
-    }
-
-    fn device_addr(&self) -> AddrBuf {
-        self.inner.device_addr()
-    }
-
-    fn iface_addr(&self) -> AddrBuf {
-        self.inner.iface_addr()
-    }
-
-    fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        self.inner.reachable(device, iface)
-    }
-
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
         self.inner.connect(device, iface).map(|ep| self.wrap(ep))
     }
@@ -159,42 +149,15 @@ impl<I: Iface> Iface for Traced<I> {
         self.handlers.set_imm(handler);
     }
 
-    fn bare_qp(&self) -> Option<BareQp> {
-        self.inner.bare_qp()
-    }
-
-    unsafe fn recv_bare(&self, into: Iov<'_, <I::Md as Md>::Mem>, token: u64) -> Outcome {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.inner.recv_bare(into, token) }
-    }
-
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.inner.poll(max, &mut Shown { tracer: &self.tracer, then: sink })
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.inner.is_quiet()
     }
 
     fn progress(&self, max: usize) -> usize {
         self.poll(max, &mut TableSink(&self.handlers))
     }
 
-    fn flush(&self, comp: Comp) -> Outcome {
-        self.inner.flush(comp)
-    }
-
-    fn fence(&self) -> Outcome {
-        self.inner.fence()
-    }
-
-    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        self.inner.event_fd()
-    }
-
-    fn arm(&self, events: Events) -> Result<bool, Error> {
-        self.inner.arm(events)
-    }
+    forward_iface!(inner, inside);
 }
 
 impl<E: Ep> Ep for TracedEp<E> {

@@ -238,3 +238,14 @@ fn a_receive_that_is_too_short_says_so<N: Net>() {
     assert_eq!(a.log.errors[0].1, Error::RemoteLength);
     assert_eq!(read(&mem)[8..], [0; SLOT - 8], "nothing behind the receive");
 }
+
+/// What an interface says it can do, it can behind a decorator too.
+#[test]
+fn decorators_hand_on_receives_of_own_memory() {
+    let fabric = Fabric::new(1, FaultPlan::NONE);
+    let open = |iid| Side::open(&fabric, iid, &Config { bare_rx_queue_len: 4, ..Config::default() }).iface;
+    let gated = crate::wrap::Gated::new(open(1), crate::wrap::ThreadMode::Multi);
+    let paired = crate::wrap::Paired::new(open(2));
+    assert!(gated.attr().has(Caps::RECV_BARE) && paired.attr().has(Caps::RECV_BARE));
+    assert!(gated.bare_qp().is_some() && paired.bare_qp().is_some());
+}

@@ -61,17 +61,7 @@ impl Side {
     }
 
     fn polled(&self) -> Vec<Cqe> {
-        let none = Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: self.dev.gid(),
-            imm: None,
-        };
-        let mut out = [none; 16];
+        let mut out = [Cqe::EMPTY; 16];
         let n = self.cq.poll(&mut out);
         out[..n].to_vec()
     }
@@ -422,16 +412,7 @@ fn a_failed_queue_pair_flushes_and_a_destroyed_one_is_silent() {
 
 impl Side {
     fn one_blank(&self) -> Cqe {
-        Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: self.dev.gid(),
-            imm: None,
-        }
+        Cqe::EMPTY
     }
 }
 

@@ -74,16 +74,7 @@ fn one_of_several_nics_between_processes_goes_down() {
     };
     let (g, b, o) = (make(&good), make(&bad), make(&other));
     let ended = |cq: &Cq<Shm>| {
-        let mut out = [Cqe {
-            wr_id: 0,
-            status: DevStatus::Ok,
-            op: CqeOp::Send,
-            qpn: 0,
-            src_qpn: 0,
-            len: 0,
-            src_gid: good.gid(),
-            imm: None,
-        }; 16];
+        let mut out = [Cqe::EMPTY; 16];
         let n = cq.poll(&mut out);
         out[..n].iter().map(|c| (c.op, c.status)).collect::<Vec<_>>()
     };

@@ -242,16 +242,7 @@ fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {
         sent += burst;
         let until = sent.min(got + take);
         while got < until {
-            let mut out = [Cqe {
-                wr_id: 0,
-                status: DevStatus::Ok,
-                op: CqeOp::Send,
-                qpn: 0,
-                src_qpn: 0,
-                len: 0,
-                src_gid: dev.gid(),
-                imm: None,
-            }];
+            let mut out = [Cqe::EMPTY];
             assert_eq!(cq.poll(&mut out), 1);
             assert_eq!(out[0].status, DevStatus::Ok);
             if out[0].op == CqeOp::Recv {

@@ -98,9 +98,15 @@ pub fn ask(door: &OwnedFd, name: Name, stay: Stay) -> Result<Given, ConnectError
     let mut bytes = [0; ROOM];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let got = await_answer(door, || {
+    let mut hear = || {
         let mut room = [IoSliceMut::new(&mut bytes)];
         rustix::net::recvmsg(door, &mut room, &mut beside, RecvFlags::CMSG_CLOEXEC)
+    };
+    // The porter answers and hangs up. A call that does not wait looks for a packet first and for the end afterwards: if both
+    // come between, it tells of the end only. The packet is there then.
+    let got = await_answer(door, || match hear()? {
+        end if end.bytes == 0 => hear(),
+        answer => Ok(answer),
     })
     .map_err(failed("hear a peer's porter"))?;
     let mut fds = beside.drain().flat_map(|message| match message {

@@ -58,6 +58,23 @@ fn what_is_exported_is_handed_out_and_then_no_more() {
     }
 }
 
+/// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
+/// wait: once in thousands of answers, if the sides do not run at the same time.
+#[test]
+fn each_of_many_questions_is_answered() {
+    let porter = Porter::at(Place::new("").unwrap()).unwrap();
+    let export = porter.export(porter.new_name(), memory(1), None);
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..10_000 {
+                    assert_eq!(porter.fetch(export.name()).err(), None);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_porter_that_has_left_leaves_nothing() {
     let dir = Dir::new("left");

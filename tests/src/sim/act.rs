@@ -34,7 +34,7 @@ impl World {
         let living = self.living();
         let n = *self.dice.pick(&living);
         type Act = fn(&mut World, usize) -> Result<(), Failed>;
-        let acts: [(u64, Act); 7] = [
+        let acts: [(u64, Act); 8] = [
             (self.knobs.send, World::send),
             (self.knobs.recv, World::post),
             (self.knobs.progress, |world, n| world.progress(n).map(drop)),
@@ -42,6 +42,7 @@ impl World {
             (self.knobs.letters, World::post_letter),
             (self.knobs.brooks, World::paddle),
             (self.knobs.other, World::other),
+            (self.knobs.loans, World::borrow_or_lend),
         ];
         let mut roll = self.dice.below(acts.iter().map(|(weight, _)| weight).sum());
         for (weight, act) in acts {

@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, or is taken back, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 18] = [
+pub const FAULTS: [(&str, Happened); 20] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -23,6 +23,8 @@ pub const FAULTS: [(&str, Happened); 18] = [
     ("send cancelled or refused", |o| o.withdrawn),
     ("put or get cancelled", |o| o.called_off),
     ("claimed message discarded", |o| o.discarded),
+    ("memory taken back in use", |o| o.taken_back),
+    ("refused what was taken back", |o| o.denied),
     ("worker dies", |o| o.died),
     ("endpoint closed by force", |o| o.forced),
     ("flush or close out of time", |o| o.timed_out),

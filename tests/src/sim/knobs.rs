@@ -19,11 +19,13 @@ pub struct Limits {
     pub messages: u64,
     /// Receives of many messages too.
     pub many: bool,
+    /// Also memory that is taken back.
+    pub more: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, many: true }
+        Limits { workers: 0, messages: 48, many: true, more: true }
     }
 }
 
@@ -115,6 +117,8 @@ pub struct Knobs {
     pub connected: u64,
     /// Percent of receives that are for many messages.
     pub many: u64,
+    /// Weight of a step that lends memory, uses what is lent, or takes it back.
+    pub loans: u64,
 }
 
 impl Knobs {
@@ -183,6 +187,7 @@ impl Knobs {
             cq_data: *dice.pick(&[0, 0, 20]),
             // Behind all others, which are what they were without it.
             many: *dice.pick(&[0, 5, 15, 40]),
+            loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.more),
         }
     }
 }

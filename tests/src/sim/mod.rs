@@ -14,6 +14,7 @@ mod death;
 pub mod knobs;
 pub mod ledger;
 mod letters;
+mod loans;
 mod many;
 mod node;
 mod rma;
@@ -86,6 +87,10 @@ pub struct Outcome {
     pub told: u64,
     /// Puts and gets cancelled before they began.
     pub called_off: u64,
+    /// Memory taken back while somebody used it.
+    pub taken_back: u64,
+    /// Operations refused since the memory had been taken back.
+    pub denied: u64,
     /// Packets received, by type.
     pub coverage: Coverage,
     /// Virtual time, ns.

@@ -4,6 +4,7 @@
 use super::Knobs;
 use super::ledger::{Ledger, Step};
 use super::letters::Letters;
+use super::loans::Loans;
 use super::many::Many;
 use super::rma::{Lent, Shore};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +91,8 @@ pub struct Node {
     pub letters: Letters,
     /// Its memory, and its operations on that of others.
     pub shore: Shore,
+    /// Memory it has lent, and what it does with that of others.
+    pub loans: Loans,
     /// Endpoints by worker; made at first use.
     pub eps: Vec<Option<Ep>>,
     /// Which worker a peer number stands for, as messages have shown.
@@ -166,6 +169,7 @@ impl Node {
             flushes: Vec::new(),
             letters: Letters::of(&worker),
             shore: Shore::new(n, workers, &worker).map_err(|e| OpenError::Config(e.to_string()))?,
+            loans: Loans::default(),
             eps: (0..workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
             ledger: Ledger::default(),

@@ -28,6 +28,7 @@ impl World {
         self.settle_sends(n)?;
         self.settle_flushes(n)?;
         self.settle_shore(n)?;
+        self.settle_loans(n)?;
         self.settle_letters(n)?;
         self.settle_brooks(n)?;
         Ok(events)

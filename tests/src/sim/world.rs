@@ -208,6 +208,7 @@ impl World {
         self.look_at_letters()?;
         self.look_at_brooks()?;
         self.look_at_shores()?;
+        self.look_at_loans()?;
         if self.outcome.died == 0 && self.fabric.regions() != self.regions {
             let regions = (self.regions, self.fabric.regions());
             return Err(self.fail(format!("memory regions before and after: {regions:?}")));
@@ -231,6 +232,7 @@ impl World {
             ("probed messages", node.taken.len()),
             ("flushes", node.flushes.len()),
             ("operations on memory", node.shore.open()),
+            ("operations on memory lent", node.loans.open()),
             ("active messages", node.letters.open()),
             ("bytes of held messages", node.worker.held_bytes()),
             ("registrations", node.worker.registrations()),
@@ -247,19 +249,25 @@ impl World {
         }
         let rare = node.worker.stats().rare;
         // What is given up at one end may still be on its way from the other.
-        let bereaved = rare.peers_failed + rare.peer_failed + rare.bad_id + rare.duplicate;
+        let bereaved = rare.peers_failed + rare.peer_failed + rare.duplicate;
+        let late = rare.bad_id * u64::from(!self.has_losses(n) && !self.any_gone());
+        let denied = rare.bad_access * u64::from(!node.loans.any_gone());
         let bad = rare.malformed
             + rare.unsupported
             + rare.unknown_sender
             + rare.no_path
             + rare.bad_segment
             + rare.bad_window
-            + rare.bad_access
             + rare.no_room;
-        match bad + bereaved * u64::from(!self.has_losses(n)) {
+        match bad + late + denied + bereaved * u64::from(!self.has_losses(n)) {
             0 => Ok(()),
             _ => Err(self.fail(format!("worker {n}: packets that nobody should have sent: {rare:?}"))),
         }
+    }
+
+    /// Whether anybody has taken memory back: what was going on there may still be on its way.
+    fn any_gone(&self) -> bool {
+        self.nodes.iter().any(|node| node.loans.any_gone())
     }
 
     #[cold]

@@ -68,7 +68,7 @@ impl Engine {
         for (_, peer) in self.peers.iter() {
             census.owed += usize::from(peer.was.contains(Was::OWED));
             let Some(work) = &peer.work else { continue };
-            census.owed += work.ctl.len();
+            census.owed += work.ctl.len() + work.untold.len();
             census.early += usize::from(!work.early.is_empty());
             census.parts += work.parts.len();
             census.exposed += work.exposed as usize;

@@ -94,6 +94,8 @@ pub struct Peer {
 pub struct Work {
     /// Control packets, before everything else.
     pub ctl: VecDeque<Ctl>,
+    /// What it is to be told has ended here, if its HANDSHAKE says that it understands that.
+    pub untold: Vec<(ErrorRef, u32)>,
     /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are stale.
     pub sends: VecDeque<SlotId>,
     /// Long-CTS sends with a grant to use up, served in turn.

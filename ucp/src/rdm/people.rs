@@ -327,6 +327,7 @@ impl Engine {
         if which == Ends::NeedAnswer {
             if let Some(work) = &mut peer.work {
                 work.ctl.clear();
+                work.untold.clear();
                 work.sends.clear();
                 work.grants.clear();
                 work.reads.clear();

@@ -71,7 +71,8 @@ impl Engine {
     /// [nudge](Engine::nudge) brings another.
     pub fn awaits_handshake(&self, peer: PeerId) -> bool {
         let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
-        self.peers.get(peer).is_some_and(|peer| asked(peer) && peer.outstanding > 0)
+        let untold = |peer: &Peer| peer.work.as_ref().is_some_and(|work| !work.untold.is_empty());
+        self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || untold(peer)))
     }
 
     /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
@@ -100,6 +101,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             peer.was |= Was::MET;
             learn_user_qp(peer, shake);
             e.events.push(Event::Handshake(a.peer));
+            e.tell_untold(w, a.peer);
             e.introduce_rails(w, a.peer);
             e.drive(w, a.peer);
         }

@@ -29,6 +29,10 @@ const NO_ACCESS: u32 = 4111;
 /// libfabric's code for an operation that its peer has given up.
 pub(in crate::rdm) const GIVEN_UP: u32 = 4127;
 
+/// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own HANDSHAKE, so only who
+/// means ill has more.
+const UNTOLD: usize = 4096;
+
 /// Sends one.
 pub(in crate::rdm) fn push<W: Wire>(
     e: &mut Engine,
@@ -88,9 +92,26 @@ impl Engine {
         what: ErrorRef,
         why: OpError,
     ) {
-        if self.may_tell(to) {
-            let code = if why == OpError::Access { NO_ACCESS } else { GIVEN_UP };
+        let code = if why == OpError::Access { NO_ACCESS } else { GIVEN_UP };
+        let peer = &mut self.peers[to];
+        if !peer.was.contains(Was::MET) {
+            // A request may be faster than the HANDSHAKE of who asks.
+            let waits = !peer.was.intersects(Was::FAILED | Was::REMOVED) && peer.work().untold.len() < UNTOLD;
+            if waits {
+                peer.work().untold.push((what, code));
+            }
+        } else if takes_errors(peer.features) {
             self.control(w, to, Ctl::Error { what, code });
+        }
+    }
+
+    /// Tells a peer that has just introduced itself what has ended here before.
+    // [M10.3]
+    pub(in crate::rdm) fn tell_untold<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        let Some(work) = &mut self.peers[to].work else { return };
+        let untold = std::mem::take(&mut work.untold);
+        if takes_errors(self.peers[to].features) {
+            untold.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
         }
     }
 

@@ -60,6 +60,43 @@ fn still_works(net: &mut Net, peer: PeerId) {
     net.outs(1);
 }
 
+/// Whose request comes before its HANDSHAKE is told as well, once that says that it may be.
+// [M8.1] [M10.3]
+#[test]
+fn a_refusal_waits_for_the_handshake() {
+    for knows in [true, false] {
+        let withhold = if knows { Features::empty() } else { Features::PEER_ERROR };
+        let cfg = EngineConfig { withhold, ..EngineConfig::default() };
+        let mut net = Net::with(2, 1, Manner::CALM, cfg);
+        let peer = net.peer(0, 1);
+        let target = share(&mut net, 1, 64, Access::READ);
+        let mut room = [0; 80];
+        let remote = wire::Iovs::one(wire::RmaIov { len: 80, ..target.at(0, 0) });
+        let local = Scatter::one(lend_mut(&mut room));
+        let args = GetArgs { local, remote, row: RmaRow::ShortRead, user: 7 };
+        net.at(0, |e, w| e.get(w, peer, args));
+        net.settle();
+        let ended = Out::OneDone { user: 7, result: Err(OpError::Access) };
+        assert_eq!(net.outs(0), if knows { vec![ended] } else { Vec::new() });
+        assert_eq!(net.nodes[1].engine.census().owed, 0);
+        assert_eq!(sent(&net, 1), u64::from(knows));
+    }
+}
+
+/// Who never introduces itself is kept no more for than that.
+#[test]
+fn refusals_of_a_peer_that_is_silent_are_bounded() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    net.peer(0, 1);
+    let peer = net.peer(1, 0);
+    for n in 0..10_000 {
+        net.at(1, |e, w| e.tell_error(w, peer, ErrorRef::Op(n), OpError::Access));
+    }
+    assert_eq!(net.nodes[1].engine.census().owed, 4096);
+    net.at(1, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    assert_eq!(net.nodes[1].engine.census().owed, 0);
+}
+
 // [M8.1] [M10.3] [M10.4]
 #[test]
 fn what_a_target_refuses_ends_at_the_requester() {

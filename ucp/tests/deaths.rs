@@ -371,3 +371,69 @@ fn without_memory_regions_everything_goes_by_packets() {
         }
     }
 }
+
+/// How a flush of all that worker 0 sent ends.
+fn flushed(rig: &Rig) -> Result<(), Error> {
+    let mut flush = Some(rig.workers[0].flush());
+    let end: End = Box::new(move || match flush.as_mut()?.is_done() {
+        true => flush.take().map(|flush| flush.wait()),
+        false => None,
+    });
+    rig.drive(&mut [(0, end)], &mut || {})[0].expect("a flush ends")
+}
+
+/// A flush of all says that a peer was lost with something unfinished: during it, or before it, once. The loss of one
+/// that has got all is no news to it.
+#[test]
+fn a_flush_of_all_tells_of_a_peer_lost_with_something_unfinished() {
+    let kill = |rig: &mut Rig| {
+        rig.fabric.kill(Gid::link_local(2));
+        rig.dead = Some(1);
+    };
+    for how in [EagerSync, MediumSync, LongRead, PutEager, AtomicPost] {
+        let [mut during, mut before, mut after] = [(); 3].map(|()| Rig::new(how, 1000));
+        let gone = Error::PeerGone(during.eps[0].as_ref().unwrap().peer());
+
+        let _ends = during.start(how);
+        kill(&mut during);
+        assert_eq!(flushed(&during), Err(gone), "{how:?}: lost during the flush");
+        assert_eq!(flushed(&during), Ok(()), "{how:?}: told once");
+
+        let mut ends = before.start(how);
+        kill(&mut before);
+        before.drive(&mut ends, &mut || {});
+        assert_eq!(flushed(&before), Err(gone), "{how:?}: lost before the flush");
+
+        let mut ends = after.start(how);
+        after.drive(&mut ends, &mut || {});
+        assert_eq!(flushed(&after), Ok(()));
+        kill(&mut after);
+        after.drive(&mut [], &mut || {});
+        assert_eq!(flushed(&after), Ok(()), "{how:?}: lost with nothing unfinished");
+    }
+}
+
+/// A short message is complete when the device has it: that it came back is told by the flush.
+#[test]
+fn a_flush_of_all_tells_of_a_short_message_that_came_back() {
+    for found_before in [true, false] {
+        let mut rig = Rig::new(Eager, 1000);
+        rig.fabric.kill(Gid::link_local(2));
+        rig.dead = Some(1);
+        let ep = rig.eps[0].as_ref().unwrap();
+        assert_eq!(ep.tag_send(8, vec![0; 8]).wait().0, Ok(()));
+        if found_before {
+            rig.drive(&mut [], &mut || {});
+        }
+        assert_eq!(flushed(&rig), Err(Error::PeerGone(ep.peer())));
+    }
+}
+
+/// What the program gives up by closing an endpoint by force is no loss that a flush would tell of.
+#[test]
+fn a_flush_of_all_is_silent_about_what_was_given_up() {
+    let mut rig = Rig::new(EagerSync, 1000);
+    let _ends = rig.start(EagerSync);
+    assert_eq!(rig.eps[0].take().unwrap().close(Close::Force).wait(), Ok(()));
+    assert_eq!(flushed(&rig), Ok(()));
+}

@@ -285,7 +285,7 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
         assert_eq!(send.wait().0, Err(gone));
     }
     assert_eq!((recv.wait().0, put.wait().0, get.wait().0.map(drop)), (Err(gone), Err(gone), Err(gone)));
-    assert_eq!((flush.wait(), all.wait()), (Err(gone), Ok(())), "nothing is left to flush");
+    assert_eq!((flush.wait(), all.wait()), (Err(gone), Err(gone)), "nothing else is left to flush");
     assert_eq!(before.finish().0, Err(gone));
     let after = many();
     common::spin(&[&a], &mut || after.is_done());

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use ucs::time::Nanos;
-use uct::api::{Comp, Ep as _, Error as WireError, Refused};
+use uct::api::{Ep as _, Error as WireError, Refused};
 
-use crate::lane::fault_of;
+use crate::lane::{comp_of_check, fault_of};
 use crate::rdm::io::PeerId;
 
 use super::core::Core;
@@ -73,7 +73,7 @@ impl Core {
             let (engine, mut wire, _) = self.split();
             return engine.nudge(&mut wire, peer);
         }
-        match path.ep.check(Comp::None) {
+        match path.ep.check(comp_of_check(peer)) {
             Ok(_) => return true,
             Err(Refused::NoResource) => return false,
             Err(Refused::Failed(WireError::Unsupported(_))) => {

@@ -461,7 +461,8 @@ impl Ep {
         }
     }
 
-    /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks.
+    /// Ends when everything sent to this peer has been handed over and acknowledged as its protocol asks; with the error of
+    /// the peer ([`Error::PeerGone`], [`Error::Unreachable`]) if it is lost, before or during the flush.
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER, Late::GoOn)
     }

@@ -53,6 +53,10 @@ enum Stage {
 }
 
 impl Flush {
+    fn is_of_all(&self) -> bool {
+        matches!((&self.of, &self.stage), (Of::Worker, Stage::Protocol | Stage::Lanes { .. }))
+    }
+
     fn peer(&self) -> Option<PeerId> {
         match &self.of {
             Of::Worker => None,
@@ -83,15 +87,30 @@ impl Core {
         let peer = of.as_ref().map(|ep| ep.peer);
         let (engine, mut wire, _) = self.split();
         engine.acknowledge(&mut wire, peer);
+        // What was lost before, and no flush of all has told, this one tells; another one under way tells it as well.
+        let result = match of {
+            None if !self.flushes.iter().any(Flush::is_of_all) => self.take_loss().map_or(Ok(()), Err),
+            _ => Ok(()),
+        };
         let of = of.map_or(Of::Worker, Of::Ep);
-        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result: Ok(()) });
+        self.flushes.push(Flush { id, of, stage: Stage::Protocol, deadline, late, result });
         Ok(id)
+    }
+
+    /// The error of a peer that has failed with something unfinished, once.
+    fn take_loss(&mut self) -> Option<Error> {
+        self.engine.take_lost().map(|(peer, fault)| Error::of_peer(peer, fault))
     }
 
     /// Moves every flush on. Those that ended are settled by [`Core::next_flush_act`].
     #[cold]
     pub(crate) fn poll_flushes(&mut self) {
         let mut flushes = std::mem::take(&mut self.flushes);
+        if let Some(error) = self.take_loss() {
+            for flush in flushes.iter_mut().filter(|f| f.is_of_all()) {
+                flush.result = flush.result.and(Err(error));
+            }
+        }
         for end in self.flushed.drain(..) {
             let Some(flush) = flushes.iter_mut().find(|f| f.id == end.id) else { continue };
             if let Stage::Lanes { waiting, .. } = &mut flush.stage {
@@ -142,7 +161,7 @@ impl Core {
             && !matches!(flush.stage, Stage::Ended)
             && self.now() >= flush.deadline
         {
-            flush.result = Err(Error::TimedOut);
+            flush.result = flush.result.and(Err(Error::TimedOut));
             flush.stage = Stage::Ended;
         }
     }

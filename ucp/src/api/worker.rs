@@ -322,6 +322,14 @@ impl Worker {
     }
 
     /// Ends when everything sent so far, to anybody, has been handed over and acknowledged as its protocol asks.
+    ///
+    /// With [`Error::PeerGone`] or [`Error::Unreachable`] if a peer was lost of which that cannot be said: during the flush, or
+    /// before it and after the last flush of this worker. Everything with the other peers has then ended as it should; of
+    /// several lost ones the first is named. A peer that had got everything, or that was closed by [`Close::Force`], is no
+    /// loss. (UCX ends such a flush well.) On `posix` and `self` a message is handed over once it lies in the memory that
+    /// both share.
+    ///
+    /// [`Close::Force`]: super::Close::Force
     pub fn flush(&self) -> FlushRequest {
         self.flush_until(Nanos::NEVER)
     }

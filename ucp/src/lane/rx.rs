@@ -26,6 +26,14 @@ pub(super) fn comp_of_settle(to: PeerId) -> Comp {
     Comp::Token(SETTLED | u64::from(to.0))
 }
 
+/// Marks the completion tokens of the question whether a peer lives.
+const CHECKED: u64 = FLUSH | SETTLED;
+
+/// The completion of that question.
+pub(crate) fn comp_of_check(peer: PeerId) -> Comp {
+    Comp::Token(CHECKED | u64::from(peer.0))
+}
+
 /// A lane's part of a flush has ended.
 pub(crate) struct FlushEnd {
     pub id: SlotId,
@@ -67,7 +75,11 @@ impl Sink for Intake<'_> {
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
-        if token & FLUSH != 0 {
+        if token & CHECKED == CHECKED {
+            if let Err(error) = result {
+                self.engine.on_peer_silent(&mut self.bound, PeerId(token as u32), fault_of(error));
+            }
+        } else if token & FLUSH != 0 {
             self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
         } else if token & SETTLED != 0 {
             self.engine.on_settled(self.now, PeerId(token as u32));

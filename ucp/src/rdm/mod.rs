@@ -63,7 +63,7 @@ use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
-use io::{PeerId, Rdma, Reg, Source, Wire};
+use io::{Fault, PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
 use multi::Multi;
 use op::one::Ones;
@@ -124,6 +124,8 @@ pub struct Engine {
     dice: u64,
     /// Peers that failed and of which something may still come.
     fading: Vec<PeerId>,
+    /// The first peer that failed with something unfinished since [`Engine::take_lost`].
+    lost: Option<(PeerId, Fault)>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
     outs: VecDeque<Out>,
@@ -179,6 +181,7 @@ impl Engine {
             away: Vec::new(),
             dice: u64::from(cfg.nonce),
             fading: Vec::new(),
+            lost: None,
             in_call: None,
             outs: VecDeque::new(),
             due: Vec::new(),

@@ -457,7 +457,13 @@ impl Engine {
                 self.stats.tx_pkts[usize::from(ty.0)] += 1;
                 self.by_peer.of(to).tx_pkts += 1;
                 // [M10.2]
-                let was = if ty == PktType::HANDSHAKE { Was::POSTED } else { Was::POSTED.union(Was::ASKED) };
+                let was = match ty {
+                    PktType::HANDSHAKE => Was::POSTED,
+                    _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
+                        Was::POSTED.union(Was::ASKED).union(Was::SENT)
+                    }
+                    _ => Was::POSTED.union(Was::ASKED),
+                };
                 self.peers[to].was |= was;
                 Ok(())
             }

@@ -21,7 +21,7 @@ use crate::wire::{Features, RawAddr, UserRecvQp};
 bitflags! {
     /// What has happened between us and a peer.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct Was: u16 {
+    pub struct Was: u32 {
         /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
         const HEARD = 1 << 0;
         /// Our HANDSHAKE is owed and has found no room yet.
@@ -57,6 +57,8 @@ bitflags! {
         const ASKED = 1 << 15;
         /// Writes to it are complete here of which nobody has said that they have arrived.
         const UNACKED = 1 << 14;
+        /// Something of ours was sent to it that is not known to be delivered.
+        const SENT = 1 << 16;
     }
 }
 

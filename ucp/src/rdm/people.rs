@@ -8,6 +8,7 @@ use super::io::{Fault, PeerId, Source, Wire};
 use super::op::rx::{Role, RxOp, RxState, Unexpected};
 use super::op::table::place;
 use super::peer::{Peer, Was};
+use super::rma::Order;
 use super::room::{Kind, Row};
 use super::rooms::peererror::GIVEN_UP;
 use crate::wire::{Packet, RawAddr};
@@ -142,6 +143,17 @@ impl Engine {
             self.stats.rare.truncated += 1;
             return;
         }
+        // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
+        let came_back = self.wires[usize::from(peer.wire.0)].order == Order::None;
+        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT {
+            self.lost.get_or_insert((id, fault));
+        }
+        self.on_peer_silent(w, id, fault);
+    }
+
+    /// The same, found by a question, the failure of which says nothing about what was sent.
+    pub fn on_peer_silent<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        let Some(peer) = self.peers.get(id) else { return };
         let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
         if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
             self.stats.rare.handshakes_lost += 1;
@@ -156,7 +168,10 @@ impl Engine {
     /// cannot.
     pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         self.give_up_all(w, id);
+        let lost = self.lost;
         self.on_peer_fault(w, id, Fault::Gone);
+        // What is given up is not lost.
+        self.lost = lost;
         if self.peers.get(id).is_some() {
             self.peers[id].was |= Was::CUT_OFF;
             self.drop_all_unexpected(w, id, Kind::AmData);
@@ -235,6 +250,9 @@ impl Engine {
         let peer = &mut self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             return;
+        }
+        if peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY) {
+            self.lost.get_or_insert((id, fault));
         }
         peer.was |= Was::FAILED;
         peer.fault = Some(fault);
@@ -377,6 +395,12 @@ impl Engine {
     /// Why a peer is lost, if it is.
     pub fn fault(&self, peer: PeerId) -> Option<Fault> {
         self.peers.get(peer)?.fault
+    }
+
+    /// The first peer that has failed, since this was last asked, with something of ours that had not ended, was not
+    /// acknowledged, or came back. Not one that was cut off.
+    pub fn take_lost(&mut self) -> Option<(PeerId, Fault)> {
+        self.lost.take()
     }
 
     /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and

@@ -41,7 +41,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
-    let known = Was::POSTED | Was::ASKED;
+    let known = Was::POSTED | Was::ASKED | Was::SENT;
     let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
     if !simple || class != Class::Message && !takes_classes(peer.features) {
         return false;

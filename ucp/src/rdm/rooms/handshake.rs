@@ -3,7 +3,7 @@
 
 use crate::rdm::Engine;
 use crate::rdm::event::{Event, Reason};
-use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::io::{PeerId, Refused, Settled, Wire};
 use crate::rdm::peer::{Peer, Was};
 use crate::rdm::quirks::{ReqHdr, ours, wants_headerless};
 use crate::rdm::room::{Arrival, PktRow, Room};
@@ -61,7 +61,10 @@ pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) ->
 fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
     let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
     let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
+    // It says nothing, so that its loss is none; it may be the loss of what went before.
+    let sent = e.is_unsettled(w, id);
     e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    e.peers[id].was.set(Was::SENT, sent);
     e.stats.rare.triggers += 1;
     Ok(())
 }
@@ -73,6 +76,13 @@ impl Engine {
         let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
         let untold = |peer: &Peer| peer.work.as_ref().is_some_and(|work| !work.untold.is_empty());
         self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || untold(peer)))
+    }
+
+    /// Whether something of ours may be on its way to this peer.
+    fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
+        let peer = &self.peers[id];
+        let ended = peer.outstanding == 0 && !peer.was.contains(Was::AWAY);
+        peer.was.contains(Was::SENT) && !(ended && w.settle(id) == Settled::Now)
     }
 
     /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and

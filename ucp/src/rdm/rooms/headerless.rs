@@ -33,7 +33,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     };
     match w.send_headerless(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
         Ok(_) => {
-            peer.was |= Was::POSTED | Was::ASKED;
+            peer.was |= Was::POSTED | Was::ASKED | Was::SENT;
             e.by_peer.of(to).tx_pkts += 1;
             e.all_out(w, id);
             Push::Out

@@ -437,3 +437,51 @@ fn a_flush_of_all_is_silent_about_what_was_given_up() {
     assert_eq!(rig.eps[0].take().unwrap().close(Close::Force).wait(), Ok(()));
     assert_eq!(flushed(&rig), Ok(()));
 }
+
+/// Without keep-alive: what waits for the HANDSHAKE of a peer that says nothing calls for it again, so that it ends when the
+/// peer answers at last, or with an error when the peer is gone.
+// [M10.2]
+#[test]
+fn a_handshake_is_called_for_again_without_keep_alive() {
+    for dies in [false, true] {
+        let fabric = Fabric::new(1, FaultPlan::NONE);
+        let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();
+        let [a, b] = [1, 2].map(|n| {
+            let device = fabric.open(n, Profile::small()).unwrap();
+            let iface = Iface::open(device, &Params::default()).unwrap();
+            context.worker_simulated(vec![iface.into()], Box::new(fabric.clone()), n as u32).unwrap()
+        });
+        let ep = a.connect(&b.address(), EpParams::default()).unwrap();
+        let mut send = ep.tag_send_sync(7, vec![1; 8]);
+        let mut pass = |time: u64, b_too: bool| {
+            for _ in 0..100 {
+                fabric.advance(time / 100);
+                for _ in 0..100 {
+                    a.progress();
+                    if b_too {
+                        b.progress();
+                    }
+                }
+            }
+            send.is_done()
+        };
+        assert!(!pass(900_000_000, false));
+        let first = a.stats().rare.triggers;
+        assert!(!pass(40_000_000_000, false), "a peer that makes no progress is waited for");
+        assert!(a.stats().rare.triggers >= first + 4, "called for {} times", a.stats().rare.triggers);
+        assert!(
+            a.next_timer().is_some_and(|at| at <= Duration::from_secs(64)),
+            "a sleeper would wake up for it"
+        );
+        if dies {
+            fabric.kill(Gid::link_local(2));
+            assert!(pass(64_000_000_000, false));
+            assert_eq!(send.wait().0, Err(Error::PeerGone(ep.peer())));
+        } else {
+            let recv = b.tag_recv(7, EXACT, vec![0; 8]);
+            assert!(pass(64_000_000_000, true));
+            assert_eq!((send.wait().0, recv.wait().1), (Ok(()), vec![1; 8]));
+            assert_eq!(a.next_timer(), None, "nothing is waited for");
+        }
+    }
+}

@@ -14,11 +14,20 @@ use super::core::Core;
 /// Peers asked in one turn; the next turn goes on with the next ones.
 const CHECKS: usize = 128;
 
+/// How soon HANDSHAKEs that something waits for are called for again, whatever keep-alive is set to: one may have been lost at
+/// the peer, which then forgets it until it hears of us, or the peer may be lost, which only a packet to it shows.
+const CALL_AGAIN: Duration = Duration::from_secs(1);
+/// The same after many times in vain: each wait is twice the one before. The peer lives, but makes no progress.
+const CALL_SELDOM: Duration = Duration::from_secs(64);
+
 /// When to look, and how far the last look came.
 pub(crate) struct Alive {
     /// `None`: never.
     every: Option<Duration>,
     next: Nanos,
+    /// When to call for HANDSHAKEs again, and how long after that for the next time.
+    call: Nanos,
+    pace: Duration,
     at: usize,
     /// Peers asked by [`Core::check_peers`] in this turn.
     asked: usize,
@@ -27,16 +36,50 @@ pub(crate) struct Alive {
 impl Alive {
     /// Looks `every` so often; never if that is zero.
     pub(crate) fn new(every: Duration, now: Nanos) -> Alive {
-        Alive { every: (!every.is_zero()).then_some(every), next: now + every, at: 0, asked: 0 }
+        let every = (!every.is_zero()).then_some(every);
+        let next = every.map_or(Nanos::NEVER, |every| now + every);
+        Alive { every, next, call: now + CALL_AGAIN, pace: CALL_AGAIN, at: 0, asked: 0 }
     }
 
-    /// When it is time; `None` if never.
+    /// Whether it is time for either.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.next.min(self.call)
+    }
+
+    /// When peers are to be asked; `None` if never.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.every.map(|_| self.next)
+    }
+
+    /// When HANDSHAKEs are to be called for.
+    pub(crate) fn call(&self) -> Nanos {
+        self.call
     }
 }
 
 impl Core {
+    /// Calls for the HANDSHAKEs that something waits for once more, if it is time.
+    // [M10.2]
+    pub(crate) fn call_again(&mut self, now: Nanos) {
+        if now < self.alive.call {
+            return;
+        }
+        let mut awaited: Vec<PeerId> = self.engine.awaited_handshakes().collect();
+        awaited.sort_unstable();
+        awaited.dedup();
+        self.alive.pace = match awaited.is_empty() {
+            true => CALL_AGAIN,
+            false => (self.alive.pace * 2).min(CALL_SELDOM),
+        };
+        self.alive.call = now + self.alive.pace;
+        let (engine, mut wire, _) = self.split();
+        for peer in awaited.into_iter().take(CHECKS) {
+            if !engine.nudge(&mut wire, peer) {
+                return;
+            }
+        }
+    }
+
     /// Asks the transports whether peers still live, if it is time. An answer that comes later comes as the endpoint's
     /// failure.
     pub(crate) fn look_after_peers(&mut self, now: Nanos) {

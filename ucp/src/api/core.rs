@@ -216,7 +216,8 @@ impl Core {
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
                 dump.write(&Report::of(self));
             }
-            if self.alive.due().is_some_and(|due| self.now >= due) {
+            if self.alive.is_due(self.now) {
+                self.call_again(self.now);
                 self.look_after_peers(self.now);
             }
         }
@@ -343,7 +344,8 @@ impl Core {
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let closes = self.flushes.iter().map(Flush::deadline).filter(|at| *at != Nanos::NEVER);
         let alive = self.alive.due().filter(|_| self.paths.slots() > 0);
-        closes.chain(self.engine.next_deadline()).chain(alive).min()
+        let call = self.engine.awaited_handshakes().next().map(|_| self.alive.call());
+        closes.chain(self.engine.next_deadline()).chain(alive).chain(call).min()
     }
 
     /// Asks the engine to give an operation up. `true`: it will end with [`Error::Cancelled`].

@@ -78,6 +78,13 @@ impl Engine {
         self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || untold(peer)))
     }
 
+    /// The peers whose HANDSHAKE something waits for: each once for every operation under way with it.
+    pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let of_sends = self.tx.iter().map(|(_, op)| op.peer);
+        let of_others = self.one.iter().map(|(_, one)| one.peer);
+        of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
+    }
+
     /// Whether something of ours may be on its way to this peer.
     fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self.peers[id];

@@ -1,7 +1,10 @@
 //! The wire under a script: takes packets and keeps the last ones, refuses now and then, and does RDMA in memory. A
-//! registration is looked at whenever it is used, so that an operation outside of it, or after its end, is a failure.
+//! registration is looked at whenever it is used, so that an operation outside of it, or after its end, is a failure. What it
+//! has sent it may hand back, once, and receives of our own memory end as the script says.
 
-use ucp::rdm::io::{Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use ucp::rdm::io::{
+    Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+};
 use ucp::rdm::{Piece, WireId};
 use ucp::wire::{RawAddr, UserRecvQp};
 
@@ -12,6 +15,8 @@ pub const RDMA: usize = 700;
 const COPY: usize = 64;
 /// Packets kept.
 const SENT: usize = 16;
+/// Receives that it takes at a time.
+const LENT: usize = 4;
 /// What RDMA reads from anybody's memory.
 pub const READ: u8 = 0x77;
 
@@ -24,12 +29,36 @@ pub struct Flying {
     reg: Option<u32>,
 }
 
+/// Bytes under way that may come back.
+pub struct Out {
+    /// Whom they are for.
+    pub to: PeerId,
+    /// All of them.
+    pub bytes: Vec<u8>,
+    /// They have no header; the word that goes with them.
+    pub bare: Option<Option<u32>>,
+}
+
+/// A receive of our own memory that the device has.
+pub struct Lent {
+    into: Piece,
+    reg: u32,
+    /// The engine's number.
+    pub receive: u32,
+}
+
 /// The wire and its device.
 pub struct Device {
     /// Packets sent, the latest last.
     pub sent: Vec<Vec<u8>>,
     /// Operations that have not ended.
     pub flying: Vec<Flying>,
+    /// What was sent last and has neither arrived nor come back.
+    pub out: Vec<Out>,
+    /// Peers of which the engine waits for the end of what is under way.
+    pub settling: Vec<PeerId>,
+    /// Receives that have not ended.
+    pub lent: Vec<Lent>,
     regs: Vec<Option<(Piece, Use)>>,
     posts: u32,
     /// One post in so many finds no room; 0: none does.
@@ -44,6 +73,9 @@ impl Device {
         Device {
             sent: Vec::new(),
             flying: Vec::new(),
+            out: Vec::new(),
+            settling: Vec::new(),
+            lent: Vec::new(),
             regs: Vec::new(),
             posts: 0,
             full_every,
@@ -94,6 +126,28 @@ impl Device {
         Ok(Posted::Pending)
     }
 
+    fn sends(&mut self, to: PeerId, len: usize, bare: Option<Option<u32>>) {
+        if self.out.len() == SENT {
+            self.out.remove(0);
+        }
+        self.out.push(Out { to, bytes: self.packet[..len].to_vec(), bare });
+    }
+
+    /// Whether something is under way to a peer.
+    pub fn is_busy(&self, to: PeerId) -> bool {
+        self.out.iter().any(|out| out.to == to)
+    }
+
+    /// Ends a receive of our own memory with a message of `len` bytes; answers its number, and as many bytes as it has taken.
+    pub fn receive(&mut self, nth: usize, len: usize) -> (u32, usize) {
+        let Lent { into, reg, receive } = self.lent.swap_remove(nth);
+        assert!(self.regs[reg as usize].is_some(), "released under a receive");
+        let len = len.min(into.len());
+        // SAFETY: the engine has lent the piece until this receive is over, and looks at it only then.
+        unsafe { std::ptr::write_bytes(into.ptr(), READ, len) };
+        (receive, len)
+    }
+
     /// Ends an operation as the device would; answers what the engine is to be told. Of a read that is well, all bytes are
     /// written.
     pub fn land(&mut self, nth: usize, result: Result<(), Fault>) -> (TxToken, Result<(), Fault>) {
@@ -116,21 +170,40 @@ impl Wire for Device {
 
     fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        _: PeerId,
+        to: PeerId,
         _: UserRecvQp,
         max: usize,
-        _: Option<u32>,
+        imm: Option<u32>,
         fill: F,
     ) -> Result<Posted, Refused> {
         assert!(max <= MTU, "a message of {max} bytes");
         self.room()?;
-        assert!(fill(&mut self.packet[..max]) <= max);
+        let len = fill(&mut self.packet[..max]);
+        assert!(len <= max);
+        self.sends(to, len, Some(imm));
         Ok(Posted::Done)
+    }
+
+    fn recv_in_place(&mut self, _wire: WireId, into: Piece, reg: &Reg, receive: u32) -> Result<(), Refused> {
+        self.holds(reg, into, Use::LOCAL_WRITE);
+        if self.lent.len() == LENT {
+            return Err(Refused::Full);
+        }
+        self.lent.push(Lent { into, reg: reg.id, receive });
+        Ok(())
+    }
+
+    fn settle(&mut self, to: PeerId) -> Settled {
+        if !self.is_busy(to) {
+            return Settled::Now;
+        }
+        self.settling.push(to);
+        Settled::Later
     }
 
     fn send<F: FnOnce(&mut [u8]) -> usize>(
         &mut self,
-        _to: PeerId,
+        to: PeerId,
         max: usize,
         _token: TxToken,
         fill: F,
@@ -143,6 +216,7 @@ impl Wire for Device {
             self.sent.remove(0);
         }
         self.sent.push(self.packet[..len].to_vec());
+        self.sends(to, len, None);
         Ok(Posted::Done)
     }
 
@@ -164,6 +238,7 @@ impl Wire for Device {
     fn release(&mut self, reg: Reg) {
         assert!(self.regs[reg.id as usize].take().is_some(), "released twice");
         assert!(self.flying.iter().all(|f| f.reg != Some(reg.id)), "released under an operation");
+        assert!(self.lent.iter().all(|l| l.reg != reg.id), "released under a receive");
     }
 
     fn read(

@@ -1,5 +1,6 @@
 //! A live engine under a script of bytes: packets of any bytes from a known peer, another one and strangers, packets of its
-//! own sent back to it, between operations of every kind, ends of RDMA, cancels, failures. The fuzzer and the property test
+//! own sent back to it, between operations of every kind, ends of RDMA, packets that come back, receives without headers,
+//! cancels, failures. The fuzzer and the property test
 //! run the same.
 //!
 //! What must hold: no panic; nothing is written outside of what was lent, nor to memory that may only be read; the device
@@ -15,10 +16,11 @@ use ucp::rdm::io::{Fault, PeerId, Source};
 use ucp::rdm::mem::{Access, Region};
 use ucp::rdm::rma::Behind;
 use ucp::rdm::{
-    AtomicArgs, Census, Engine, EngineConfig, Gather, GetArgs, MemKey, MsgHandle, OpId, Out, PutArgs,
-    RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take, WireId,
+    AtomicArgs, Census, Engine, EngineConfig, Gather, GetArgs, InPlaceEnd, MemKey, MsgHandle, OpId, Out,
+    PutArgs, RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take,
+    WireId,
 };
-use ucp::wire::{AtomicOp, Class, Datatype, Iovs, RawAddr, RmaIov};
+use ucp::wire::{AtomicOp, Class, Datatype, Iovs, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
 
 const GUARD: usize = 64;
@@ -58,6 +60,8 @@ struct Live {
     device: Device,
     wire: WireId,
     peers: [PeerId; 2],
+    /// The engine as a peer of itself, in the mode without headers.
+    me: Option<PeerId>,
     keys: Vec<MemKey>,
     ops: Vec<OpId>,
     taken: Option<MsgHandle>,
@@ -106,6 +110,8 @@ impl Live {
             engine.set_rdma(wire, Device::rdma());
         }
         let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
+        let me = (setting & 0x80 != 0).then(|| engine.add_peer(wire, addr(1), source(1)));
+        me.map(|me| engine.set_in_place(wire, UserRecvQp { qpn: 9, qkey: 9 }, me));
         let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
         let mut keys = Vec::new();
         for (n, memory) in shared.iter_mut().enumerate() {
@@ -122,6 +128,7 @@ impl Live {
             device,
             wire,
             peers,
+            me,
             keys,
             ops: Vec::new(),
             taken: None,
@@ -318,10 +325,63 @@ impl Live {
                 3 => self.engine.on_quiet(&mut self.device, self.wire),
                 4 => self.engine.on_imm(self.wire, source(step & 3), u64::from(step), 1),
                 5 => self.engine.remove_peer(&mut self.device, self.peers[1]),
+                6 => self.hand_back(usize::from(script.byte()?)),
+                7 => self.settled(),
+                8 | 9 => {
+                    let (nth, len, how) = (script.byte()?, script.word()?, script.byte()?);
+                    self.receive(usize::from(nth), usize::from(len), how);
+                }
                 _ => while self.engine.take_event().is_some() {},
             },
         }
         Some(())
+    }
+
+    /// Something that was sent has found no receive.
+    fn hand_back(&mut self, nth: usize) {
+        if self.device.out.is_empty() {
+            return;
+        }
+        let device::Out { to, bytes, bare } = self.device.out.remove(nth % self.device.out.len());
+        self.come += bytes.len().max(16);
+        match bare {
+            None => self.engine.on_unsent(Nanos(self.next), to, &bytes),
+            Some(imm) => self.engine.on_unsent_headerless(Nanos(self.next), to, &bytes, imm),
+        }
+    }
+
+    /// All that was under way to a peer has arrived.
+    fn settled(&mut self) {
+        let Some(to) = self.device.settling.pop() else { return };
+        self.device.out.retain(|out| out.to != to);
+        self.engine.on_settled(Nanos(self.next), to);
+    }
+
+    /// A receive of our own memory ends.
+    fn receive(&mut self, nth: usize, len: usize, how: u8) {
+        if self.device.lent.is_empty() {
+            return;
+        }
+        let nth = nth % self.device.lent.len();
+        // Only what is under way to ourselves comes from us.
+        let to_me = self.device.out.iter().position(|out| Some(out.to) == self.me && out.bare.is_some());
+        let from = match (how & 3, to_me) {
+            (0, Some(at)) => {
+                self.device.out.remove(at);
+                source(1)
+            }
+            (n, _) => source([2, 2, 3, 77][usize::from(n)]),
+        };
+        let result = match how >> 5 {
+            0 => Err(Fault::TOO_LONG),
+            1 => Err(Fault::Device(how)),
+            _ => Ok(()),
+        };
+        let (receive, took) = self.device.receive(nth, len);
+        let len = if result.is_ok() { took } else { len };
+        let imm = (how & 4 != 0).then_some(u32::from(how));
+        let end = InPlaceEnd { from, len, imm, result };
+        self.engine.on_in_place(&mut self.device, self.wire, receive, end);
     }
 
     fn take_outs(&mut self) {
@@ -339,6 +399,12 @@ impl Live {
         while !self.device.flying.is_empty() {
             let (token, result) = self.device.land(0, Err(Fault::Gone));
             self.engine.on_sent(&mut self.device, token, result);
+        }
+        while !self.device.lent.is_empty() {
+            let (receive, _) = self.device.receive(0, 0);
+            let end = InPlaceEnd { from: source(1), len: 0, imm: None, result: Err(Fault::Device(1)) };
+            self.device.out.clear();
+            self.engine.on_in_place(&mut self.device, self.wire, receive, end);
         }
         for peer in 0..64 {
             self.engine.on_peer_fault(&mut self.device, PeerId(peer), Fault::Gone);

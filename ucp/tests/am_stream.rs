@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use common::{Pair, bytes};
-use ucp::{AM_MAX_HEADER, AmMessage, AmProto, Error, Worker};
+use ucp::{AM_MAX_HEADER, AmMessage, AmProto, Context, Error, Worker};
+use ucs::config::Source;
 
 const SIZES: [usize; 9] = [0, 1, 8, 4000, 8100, 8192, 20_000, 65_000, 500_000];
 
@@ -292,6 +293,32 @@ fn a_stream_can_be_taken(tls: &str) {
     assert_eq!(&waits.wait().1[..2], b"gh");
 }
 
+/// Whoever gives up the data of an announced message loses it, and the sender is done with it all the same.
+fn data_that_is_given_up_holds_nobody(tls: &str) {
+    let config = || Source::empty().with("UCX_TLS", tls).with("UCX_PROGRESS_BATCH", "1");
+    let worker = || Context::configured(config()).unwrap().worker().unwrap();
+    let a = worker();
+    let pair = Pair::of(a.clone(), if tls == "self" { a } else { worker() });
+    let (given_up, received) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let (given_up_in, received_in) = (given_up.clone(), received.clone());
+    pair.b.set_am_handler(5, move |message| {
+        let recv = message.recv(vec![0; 20_000].into_boxed_slice());
+        given_up_in.set(given_up_in.get() + u32::from(recv.cancel()));
+        received_in.borrow_mut().push(recv);
+    });
+    let send = |n| {
+        pair.ab.am_send_by(AmProto::Rendezvous, 5, b"header", bytes(n, [10, 3000, 20_000][n as usize % 3]))
+    };
+    let mut sends: Vec<_> = (0..30).map(send).collect();
+    pair.until(|| received.borrow().len() == 30 && sends.iter_mut().all(|send| send.is_done()));
+    pair.until(|| received.borrow_mut().iter_mut().all(|recv| recv.is_done()));
+    let ends = received.take().into_iter().map(|recv| recv.wait().0);
+    let cancelled = ends.filter(|end| *end == Err(Error::Cancelled)).count();
+    assert!(cancelled as u32 == given_up.get() && cancelled > 0, "{cancelled} given up");
+    pair.settle();
+    assert_eq!((pair.b.held_bytes(), pair.b.census().unexpected), (0, 0));
+}
+
 fn a_failed_peer_ends_its_stream(tls: &str) {
     let pair = Pair::on(tls);
     pair.ab.stream_send("last words").detach();
@@ -311,7 +338,7 @@ macro_rules! on {
     ($($name:ident: $tls:literal),+) => {$(
         mod $name {
             on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order bare_messages_arrive early_unhandled_and_unwanted
-                callbacks_may_use_the_worker a_stream_has_no_borders a_stream_can_be_taken a_failed_peer_ends_its_stream);
+                callbacks_may_use_the_worker a_stream_has_no_borders a_stream_can_be_taken data_that_is_given_up_holds_nobody a_failed_peer_ends_its_stream);
         }
     )+};
     (@ $tls:literal: $($test:ident)+) => {$(

@@ -2,6 +2,7 @@
 //! Called by the world. Everything it starts is written into the receiver's or its own ledger first.
 
 use super::Failed;
+use super::forms::{Form, Way};
 use super::ledger::{End, Fate, Step, Want};
 use super::node::{Flushing, Receiving, Sending, Taken};
 use super::world::World;
@@ -60,7 +61,7 @@ impl World {
             self.kill_one();
             return Ok(());
         }
-        match self.dice.below(11) {
+        match self.dice.below(if self.limits.more { 14 } else { 11 }) {
             0 => self.probe(n),
             1 | 2 => self.take(n),
             3 => self.receive_one_taken(n),
@@ -73,6 +74,15 @@ impl World {
                 self.cancel_reach(n);
                 self.settle_shore(n)
             }
+            11 => {
+                self.cancel_letter(n);
+                self.settle_letters(n)
+            }
+            12 => {
+                self.cancel_brook(n);
+                self.settle_brooks(n)
+            }
+            13 => self.fence(n),
             _ => {
                 let most = *self.dice.pick(&[20_000, 20_000, 200_000, 5_000_000]);
                 let ns = self.dice.below(most);
@@ -125,16 +135,18 @@ impl World {
         let msg = self.nodes[to].ledger.sent(n, seq, tag, len, self.step);
         self.outcome.messages += 1;
         self.outcome.bytes += len as u64;
+        let (way, cuts) = self.way(len);
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
         let row = ep.table(if tag.is_some() { Kind::Tagged } else { Kind::Untagged }, sync).pick(len);
         self.trace.tell(
             &[1, n as u64, to as u64, seq, len as u64],
             format_args!(
-                "{}: {n} sends {seq} to {to}: tag {tag:x?}, {len} bytes, {sync:?}, {row:?}",
+                "{}: {n} sends {seq} to {to}: tag {tag:x?}, {len} bytes, {sync:?}, {row:?}, {way:?}",
                 self.step
             ),
         );
-        let request = ep.send(buf, &SendParams { tag, sync, cq_data, done: None });
+        let params = SendParams { tag, sync, cq_data, done: None };
+        let request = Form::message(ep, way, buf, &cuts, &params);
         self.nodes[n].sends.push(Sending {
             to,
             msg,
@@ -144,6 +156,17 @@ impl World {
             request,
         });
         self.settle_sends(n)
+    }
+
+    /// A form for a send of `len` bytes, and the lengths of its pieces.
+    pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
+        let way = match self.limits.more {
+            true => *self.dice.pick(&[Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id]),
+            false => Way::Whole,
+        };
+        self.outcome.formed += u64::from(way != Way::Whole);
+        let cuts = if way == Way::Whole { Vec::new() } else { self.cut(len) };
+        (way, cuts)
     }
 
     /// What a random receive or probe names.
@@ -355,8 +378,9 @@ impl World {
             return Ok(());
         }
         let at = self.dice.below(len) as usize;
-        let send = &mut self.nodes[n].sends[at];
-        send.cancelled |= send.request.cancel();
+        let node = &mut self.nodes[n];
+        let send = &mut node.sends[at];
+        send.cancelled |= send.request.cancel(&node.worker);
         let (to, msg, granted) = (send.to, send.msg, send.cancelled);
         self.trace.tell(
             &[6, n as u64, to as u64, msg as u64, u64::from(granted)],
@@ -380,6 +404,13 @@ impl World {
         };
         node.flushes.push(Flushing { of, limited, lent, cells, request });
         self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({of:?})", self.step));
+        Ok(())
+    }
+
+    /// What is started behind it, to anybody, takes effect behind it.
+    fn fence(&mut self, n: usize) -> Result<(), Failed> {
+        Worker::fence(&self.nodes[n].worker);
+        self.trace.tell(&[8, n as u64, u64::MAX], format_args!("{}: {n} fences", self.step));
         Ok(())
     }
 

@@ -2,15 +2,23 @@
 //! whatever the borders of sends and receives. Called by `act` and `settle`; looked at by the world at the end.
 
 use super::Failed;
+use super::forms::Form;
 use super::world::World;
 use crate::pattern::Pattern;
 use std::collections::BTreeMap;
-use ucp::{Error, RecvRequest, SendRequest};
+use ucp::{Error, RecvRequest};
 
 /// Bytes of one stream in one run.
 const LEN: usize = 150_000;
 /// Sends of one stream under way.
 const MAX_OPEN: usize = 6;
+
+/// A send that has not ended.
+struct Pouring {
+    len: usize,
+    cancelled: bool,
+    form: Form,
+}
 
 /// The stream between two workers.
 #[derive(Default)]
@@ -18,8 +26,12 @@ pub struct Brook {
     /// Bytes sent so far, and received.
     sent: usize,
     got: usize,
-    sending: Vec<(usize, SendRequest<Vec<u8>>)>,
+    sending: Vec<Pouring>,
     receiving: Option<RecvRequest<Box<[u8]>>>,
+    /// As many bytes the receive waits for, if it waits for all of them.
+    awaited: usize,
+    /// The receive was cancelled.
+    hushed: bool,
     /// A receive ended with the death of the sender: nothing more comes.
     over: bool,
 }
@@ -53,14 +65,15 @@ impl World {
         }
         let bytes = self.bytes_of((n, to))[at..at + len].to_vec();
         let refuses = self.nodes[to].withholds_classes();
+        let (way, cuts) = self.way(len);
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
-        let send = ep.stream_send(bytes);
+        let form = Form::stream(ep, way, bytes, &cuts);
         self.trace.tell(
             &[40, n as u64, to as u64, len as u64],
             format_args!("{}: {n} streams {len} bytes at {at} to {to}", self.step),
         );
         if let Some(brook) = self.brooks.get_mut(&(n, to)) {
-            brook.sending.push((len, send));
+            brook.sending.push(Pouring { len, cancelled: false, form });
             // What the peer refuses never was in the stream.
             brook.sent += if refuses { 0 } else { len };
         }
@@ -88,6 +101,8 @@ impl World {
         );
         if let Some(brook) = self.brooks.get_mut(&(from, n)) {
             brook.receiving = Some(request);
+            brook.awaited = if full { room } else { 0 };
+            brook.hushed = false;
         }
         Ok(())
     }
@@ -96,12 +111,16 @@ impl World {
     pub(super) fn settle_brooks(&mut self, n: usize) -> Result<(), Failed> {
         for other in 0..self.nodes.len() {
             if let Some(brook) = self.brooks.get_mut(&(n, other)) {
-                let ended: Vec<_> = brook.sending.extract_if(.., |(_, send)| send.is_done()).collect();
+                let worker = &self.nodes[n].worker;
+                let ended: Vec<_> = brook.sending.extract_if(.., |send| send.form.is_done(worker)).collect();
                 let refuses = self.nodes[other].withholds_classes();
-                for (len, send) in ended {
+                for Pouring { len, cancelled, form } in ended {
                     // Of no bytes nothing is sent that could be refused.
                     let refuses = refuses && len > 0;
-                    let right = match send.wait().0 {
+                    let Some(end) = form.end() else { return Err(self.fail("a done send is not done")) };
+                    let right = match end {
+                        Err(Error::Cancelled) if cancelled => true,
+                        _ if cancelled => false,
                         Ok(()) => !refuses || self.is_lost(n, other),
                         Err(Error::Unsupported) => refuses,
                         Err(_) => self.is_lost(n, other),
@@ -127,20 +146,21 @@ impl World {
         let all = self.bytes_of((from, n));
         let lost = self.is_lost(n, from);
         let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
-        let at = brook.got;
+        let (at, hushed) = (brook.got, std::mem::take(&mut brook.hushed));
+        brook.awaited = 0;
         self.trace.tell(
             &[42, n as u64, from as u64, at as u64, u64::from(end.is_ok())],
             format_args!("{}: {n} drew from {from} at {at}: {end:?}", self.step),
         );
         match end {
-            Ok(status) if status.len > 0 && at + status.len <= brook.sent => {
+            Ok(status) if !hushed && status.len > 0 && at + status.len <= brook.sent => {
                 brook.got += status.len;
                 if all[at..at + status.len] != buf[..status.len] {
                     return Err(self.fail(format!("worker {n}: the stream from {from} is wrong behind {at}")));
                 }
                 Ok(())
             }
-            Err(Error::Cancelled) => Ok(()),
+            Err(Error::Cancelled) if hushed => Ok(()),
             Err(_) if lost => {
                 brook.over = true;
                 Ok(())
@@ -170,6 +190,7 @@ impl World {
             let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
             let buf = vec![0; left.max(1)].into_boxed_slice();
             brook.receiving = Some(if lost { ep.stream_recv(buf) } else { ep.stream_recv_full(buf) });
+            brook.hushed = false;
             any = true;
         }
         Ok(any)
@@ -177,15 +198,48 @@ impl World {
 
     /// Gives up receives for which nothing comes any more.
     pub(super) fn stop_brooks(&mut self) -> Result<(), Failed> {
-        for ((from, n), brook) in &self.brooks {
+        for ((from, n), brook) in &mut self.brooks {
             let Some(request) = &brook.receiving else { continue };
-            if !self.is_dead(*n) && !request.cancel() {
-                return Err(
-                    self.fail(format!("worker {n}: a receive from {from}'s stream cannot be cancelled"))
-                );
+            if self.nodes[*n].dead {
+                continue;
+            }
+            brook.hushed = request.cancel();
+            if !brook.hushed {
+                let what = format!("worker {n}: a receive from {from}'s stream cannot be cancelled");
+                return Err(self.fail(what));
             }
         }
         Ok(())
+    }
+
+    /// Worker `n` gives up its latest send to some stream, and its receive from another.
+    pub(super) fn cancel_brook(&mut self, n: usize) {
+        let (to, from) = (self.any_worker(), self.any_worker());
+        let mut granted = 0;
+        if let Some(brook) = self.brooks.get_mut(&(n, to))
+            && let Some(last) = brook.sending.last_mut()
+            // Else the model would not know what is behind the gap, or a receive would wait for what never comes.
+            && !last.cancelled
+            && last.len + brook.awaited + brook.got <= brook.sent
+            && last.form.cancel(&self.nodes[n].worker)
+        {
+            (last.cancelled, granted) = (true, 1);
+            brook.sent -= last.len;
+        }
+        if let Some(brook) = self.brooks.get_mut(&(from, n))
+            && let Some(request) = &brook.receiving
+        {
+            brook.hushed |= request.cancel();
+            granted += u64::from(brook.hushed);
+        }
+        self.outcome.hushed += granted;
+        self.trace.tell(
+            &[43, n as u64, to as u64, from as u64, granted],
+            format_args!(
+                "{}: {n} cancels what it streams to {to} and draws from {from}: {granted}",
+                self.step
+            ),
+        );
     }
 
     /// Everything that was sent was received.

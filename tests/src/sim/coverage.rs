@@ -8,8 +8,8 @@ use ucp::rdm::{Engine, RdmStats};
 use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
-/// Everything that goes wrong, or is taken back, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 20] = [
+/// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
+pub const FAULTS: [(&str, Happened); 22] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -21,6 +21,8 @@ pub const FAULTS: [(&str, Happened); 20] = [
     ("receive of many filled", |o| o.filled),
     ("receive of many cancelled", |o| o.many_cancelled),
     ("send cancelled or refused", |o| o.withdrawn),
+    ("send in pieces, or without a request", |o| o.formed),
+    ("active message or stream cancelled", |o| o.hushed),
     ("put or get cancelled", |o| o.called_off),
     ("claimed message discarded", |o| o.discarded),
     ("memory taken back in use", |o| o.taken_back),

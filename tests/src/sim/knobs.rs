@@ -19,7 +19,7 @@ pub struct Limits {
     pub messages: u64,
     /// Receives of many messages too.
     pub many: bool,
-    /// Also memory that is taken back.
+    /// Also memory that is taken back, every form of a send, cancels of active messages and streams.
     pub more: bool,
 }
 

@@ -2,12 +2,13 @@
 //! too little room, or dropped; some are answered by the endpoint that they bring. Called by `act` and `settle`.
 
 use super::Failed;
+use super::forms::Form;
 use super::world::World;
 use crate::pattern::Pattern;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use ucp::{AmMessage, AmProto, AmSend, Error, RecvRequest, Worker};
+use ucp::{AmMessage, AmProto, Error, RecvRequest, Worker};
 
 /// Numbers of handlers.
 const IDS: u64 = 3;
@@ -33,16 +34,30 @@ pub struct Letter {
 enum State {
     Sent,
     Come,
-    /// The peer takes no active messages.
+    /// The peer takes no active messages, or it was cancelled.
     Refused,
+}
+
+/// A letter under way.
+struct Sending {
+    number: usize,
+    cancelled: bool,
+    form: Form,
+}
+
+/// The body of a letter that is being received.
+struct Receiving {
+    number: usize,
+    cancelled: bool,
+    request: RecvRequest<Box<[u8]>>,
 }
 
 /// A worker's part.
 pub struct Letters {
     /// What handlers were given; looked at after progress.
     come: Rc<RefCell<VecDeque<AmMessage>>>,
-    sending: Vec<(usize, AmSend<Vec<u8>>)>,
-    receiving: Vec<(usize, RecvRequest<Box<[u8]>>)>,
+    sending: Vec<Sending>,
+    receiving: Vec<Receiving>,
 }
 
 impl Letters {
@@ -75,9 +90,10 @@ impl World {
         let how = *self.dice.pick(&[AmProto::Auto, AmProto::Auto, AmProto::Eager, AmProto::Rendezvous]);
         let (number, header, body) = self.write_letter(n, to);
         let id = self.letters[number].id;
+        let (way, cuts) = self.way(body.len());
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
-        let send = ep.am_send_by(how, id, &header, body);
-        self.nodes[n].letters.sending.push((number, send));
+        let form = Form::letter(ep, (way, how), id, &header, body, &cuts);
+        self.nodes[n].letters.sending.push(Sending { number, cancelled: false, form });
         self.settle_letters(n)
     }
 
@@ -102,6 +118,25 @@ impl World {
         (number, header, body)
     }
 
+    /// Gives up the latest letter, and the latest body that is being received.
+    pub(super) fn cancel_letter(&mut self, n: usize) {
+        let node = &mut self.nodes[n];
+        let mut granted = 0;
+        if let Some(send) = node.letters.sending.last_mut() {
+            send.cancelled |= send.form.cancel(&node.worker);
+            granted += u64::from(send.cancelled);
+        }
+        if let Some(recv) = node.letters.receiving.last_mut() {
+            recv.cancelled |= recv.request.cancel();
+            granted += u64::from(recv.cancelled);
+        }
+        self.outcome.hushed += granted;
+        self.trace.tell(
+            &[32, n as u64, granted],
+            format_args!("{}: {n} cancels a letter and a body: {granted}", self.step),
+        );
+    }
+
     /// Looks at what has come and what has ended.
     pub(super) fn settle_letters(&mut self, n: usize) -> Result<(), Failed> {
         loop {
@@ -109,15 +144,19 @@ impl World {
             let Some(message) = next else { break };
             self.open_letter(n, message)?;
         }
-        let sent: Vec<_> = self.nodes[n].letters.sending.extract_if(.., |(_, send)| send.is_done()).collect();
-        for (number, send) in sent {
-            let end = send.wait().0;
-            self.letter_sent(n, number, end)?;
+        let node = &mut self.nodes[n];
+        let sent = node.letters.sending.extract_if(.., |send| send.form.is_done(&node.worker));
+        for Sending { number, cancelled, form } in sent.collect::<Vec<_>>() {
+            let Some(end) = form.end() else { return Err(self.fail("a done send is not done")) };
+            self.letter_sent(n, number, cancelled, end)?;
         }
         let got: Vec<_> =
-            self.nodes[n].letters.receiving.extract_if(.., |(_, recv)| recv.is_done()).collect();
-        for (number, recv) in got {
-            let (end, bytes) = recv.wait();
+            self.nodes[n].letters.receiving.extract_if(.., |recv| recv.request.is_done()).collect();
+        for Receiving { number, cancelled, request } in got {
+            let (end, bytes) = request.wait();
+            if cancelled && end == Err(Error::Cancelled) {
+                continue;
+            }
             let letter = self.letters[number];
             let whole = match end {
                 Ok(status) => status.len == letter.len && bytes.len() >= letter.len,
@@ -125,7 +164,7 @@ impl World {
                 Err(_) => false,
             };
             let excused = end.is_err() && self.is_lost(n, letter.from);
-            if !whole && !excused {
+            if cancelled || !whole && !excused {
                 return Err(
                     self.fail(format!("worker {n}: body of letter {number} {letter:?} ended {end:?}"))
                 );
@@ -137,11 +176,21 @@ impl World {
         Ok(())
     }
 
-    fn letter_sent(&mut self, n: usize, number: usize, end: Result<(), Error>) -> Result<(), Failed> {
+    fn letter_sent(
+        &mut self,
+        n: usize,
+        number: usize,
+        cancelled: bool,
+        end: Result<(), Error>,
+    ) -> Result<(), Failed> {
         let letter = self.letters[number];
         let refuses = self.nodes[letter.to].withholds_classes();
         match end {
-            Ok(()) if !refuses || self.is_lost(n, letter.to) => Ok(()),
+            Ok(()) if !cancelled && (!refuses || self.is_lost(n, letter.to)) => Ok(()),
+            Err(Error::Cancelled) if cancelled && letter.state == State::Sent => {
+                self.letters[number].state = State::Refused;
+                Ok(())
+            }
             Err(Error::Unsupported) if refuses && letter.state == State::Sent => {
                 self.letters[number].state = State::Refused;
                 Ok(())
@@ -183,8 +232,9 @@ impl World {
             && let Some(ep) = message.reply_ep()
         {
             let (answer, header, body) = self.write_letter(n, from);
-            let send = ep.am_send(self.letters[answer].id, &header, body);
-            self.nodes[n].letters.sending.push((answer, send));
+            let (way, cuts) = self.way(body.len());
+            let form = Form::letter(&ep, (way, AmProto::Auto), self.letters[answer].id, &header, body, &cuts);
+            self.nodes[n].letters.sending.push(Sending { number: answer, cancelled: false, form });
         }
         let room = match self.dice.below(10) {
             // Dropped: the body is lost, and nobody else notices.
@@ -192,8 +242,8 @@ impl World {
             1 => self.dice.below(letter.len as u64 + 1) as usize,
             _ => letter.len,
         };
-        let recv = message.recv(vec![0; room].into_boxed_slice());
-        self.nodes[n].letters.receiving.push((number, recv));
+        let request = message.recv(vec![0; room].into_boxed_slice());
+        self.nodes[n].letters.receiving.push(Receiving { number, cancelled: false, request });
         Ok(())
     }
 

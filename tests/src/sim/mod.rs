@@ -11,6 +11,7 @@ mod amo;
 mod brook;
 pub mod coverage;
 mod death;
+mod forms;
 pub mod knobs;
 pub mod ledger;
 mod letters;
@@ -89,6 +90,10 @@ pub struct Outcome {
     pub called_off: u64,
     /// Memory taken back while somebody used it.
     pub taken_back: u64,
+    /// Sends of several pieces, or without a request.
+    pub formed: u64,
+    /// Sends of active messages and to streams, and receives of either, that were cancelled.
+    pub hushed: u64,
     /// Operations refused since the memory had been taken back.
     pub denied: u64,
     /// Packets received, by type.

@@ -2,6 +2,7 @@
 //! State only; `act.rs` starts things, `settle.rs` ends them.
 
 use super::Knobs;
+use super::forms::Form;
 use super::ledger::{Ledger, Step};
 use super::letters::Letters;
 use super::loans::Loans;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
 use ucp::select::{Row, Thresholds};
 use ucp::wire::Features;
-use ucp::{Address, Context, Ep, FlushRequest, Message, RecvRequest, SendRequest, Worker};
+use ucp::{Address, Context, Ep, FlushRequest, Message, RecvRequest, Worker};
 use ucs::config::Source;
 use uct::api::OpenError;
 use uct::efa::dev::Channel;
@@ -32,7 +33,7 @@ pub struct Sending {
     /// How it was to go when it was started.
     pub row: Row,
     /// The operation.
-    pub request: SendRequest<Vec<u8>>,
+    pub request: Form,
 }
 
 /// A flush, or a close, that has not ended.

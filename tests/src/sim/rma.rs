@@ -579,7 +579,7 @@ impl World {
     }
 
     /// Cuts a length into up to four, some of them perhaps of nothing.
-    fn cut(&mut self, len: usize) -> Vec<usize> {
+    pub(super) fn cut(&mut self, len: usize) -> Vec<usize> {
         let mut at: Vec<usize> =
             (0..self.dice.below(PIECES as u64)).map(|_| self.dice.below(len as u64 + 1) as usize).collect();
         at.extend([0, len]);

@@ -51,7 +51,8 @@ impl World {
         self.note_losses(n)?;
         let mut at = 0;
         while at < self.nodes[n].sends.len() {
-            if !self.nodes[n].sends[at].request.is_done() {
+            let node = &mut self.nodes[n];
+            if !node.sends[at].request.is_done(&node.worker) {
                 at += 1;
                 continue;
             }
@@ -62,7 +63,7 @@ impl World {
             let len = self.nodes[to].ledger.msg(msg).len;
             let reads = matches!(row.plain(), Row::LongRead | Row::RuntRead)
                 || self.knobs.min_read.is_some_and(|min| len >= min);
-            let Ok((end, _)) = request.test() else { return Err(self.fail("a done request is not done")) };
+            let Some(end) = request.end() else { return Err(self.fail("a done request is not done")) };
             self.trace.tell(
                 &[9, n as u64, to as u64, msg as u64, u64::from(end.is_ok())],
                 format_args!("{}: {n}'s send of message {msg} of {to} ended: {end:?}", self.step),

@@ -355,7 +355,7 @@ impl Core {
                 let (engine, mut wire, _) = self.split();
                 engine.cancel_send(&mut wire, op)
             }
-            Some(Role::Recv(op)) => self.engine.cancel_recv(op),
+            Some(Role::Recv(op)) => self.cancel_recv(op),
             Some(Role::One(op, _)) => self.engine.cancel_one(op),
             Some(Role::Stream(peer)) => self.cancel_stream(peer, id),
             Some(Role::Flush) => self.cancel_flush(id),

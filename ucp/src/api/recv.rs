@@ -2,7 +2,7 @@
 //! Called by programs. Checks arguments and calls the engine; keeps no message.
 
 use crate::rdm::io::PeerId;
-use crate::rdm::{MsgHandle, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted, Take};
+use crate::rdm::{MsgHandle, OpId, RecvArgs, RecvBuf, RecvKind, RecvStatus, Started as EngineStarted, Take};
 
 use super::buf::Held;
 use super::core::Core;
@@ -204,6 +204,21 @@ impl Message {
 }
 
 impl Core {
+    /// Cancels a receive. The data of an active message is on its way all the same: then it goes into no room, so that its
+    /// sender's operation ends.
+    pub(super) fn cancel_recv(&mut self, op: OpId) -> bool {
+        let Some((kind, from)) = self.engine.awaits_data(op) else { return self.engine.cancel_recv(op) };
+        let Ok(user) = self.reqs.next_id() else { return false };
+        if !self.engine.cancel_recv(op) {
+            return false;
+        }
+        let args = RecvArgs { buf: RecvBuf::EMPTY, kind, from, user: u64::from(user.raw()) };
+        if let Ok(Started::Running(id)) = self.recv(args, None) {
+            self.reqs.detach(id.0, None);
+        }
+        true
+    }
+
     /// Posts a receive under the next request's id, or receives what has come.
     #[inline(never)]
     fn recv(&mut self, args: RecvArgs, done: Option<Callback>) -> Result<Started<RecvStatus>, Error> {

@@ -14,6 +14,7 @@ use super::op::table::place;
 use super::op::{OpId, RecvBuf};
 use super::peer::{Ctl, Part, Was};
 use super::room::{Arrival, Kind, Row, Sync};
+use crate::wire::Class;
 use crate::wire::rtm::Rtm;
 
 /// The two queues of one kind of message.
@@ -97,6 +98,13 @@ impl Engine {
         self.rx.remove(op.0);
         self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
         true
+    }
+
+    /// What a receive waits for, if that is the data of an announced active message: it comes even if nobody wants it.
+    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
+        let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
+        let Pattern { tag, mask, from } = rx.want.pattern();
+        Some((RecvKind::Class { class: Class::AmData, tag, mask }, from))
     }
 
     /// True while a receive waits for a message.

@@ -95,6 +95,11 @@ impl Want {
         Want { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
     }
 
+    /// What it was made of.
+    pub fn pattern(&self) -> Pattern {
+        Pattern { tag: self.tag, mask: self.mask, from: self.only() }
+    }
+
     /// The only peer whose messages it takes, if it is one.
     #[inline]
     pub fn only(&self) -> Option<PeerId> {

@@ -111,7 +111,9 @@ impl Live {
         }
         let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
         let me = (setting & 0x80 != 0).then(|| engine.add_peer(wire, addr(1), source(1)));
-        me.map(|me| engine.set_in_place(wire, UserRecvQp { qpn: 9, qkey: 9 }, me));
+        if let Some(me) = me {
+            engine.set_in_place(wire, UserRecvQp { qpn: 9, qkey: 9 }, me);
+        }
         let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
         let mut keys = Vec::new();
         for (n, memory) in shared.iter_mut().enumerate() {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, bytes};
-use ucp::{ANY_TAG, Context, EXACT, Match, SendRequest};
+use ucp::{ANY_TAG, Context, EXACT, Error, Match, SendRequest};
 use ucs::config::Source;
 
 const LIMIT: usize = 256 << 10;
@@ -68,6 +68,35 @@ fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
     }
     pair.settle();
     assert!(count >= 2001, "{count}");
+}
+
+/// Whatever the program waits for: `UCX_UNEXP_MAX` is never passed. The peer that sends more fails with an error that says so.
+fn no_flood_costs_more_than_the_most(tls: &str) {
+    const MOST: usize = 2 << 20;
+    let source =
+        Source::empty().with("UCX_TLS", tls).with("UCX_UNEXP_MEM", "256k").with("UCX_UNEXP_MAX", "2m");
+    let context = Context::configured(source.with("UCX_NET_DEVICES", "softefa0")).unwrap();
+    let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
+    let from = Match::tagged(1 << 40, EXACT).from(&pair.ba);
+    let mut recv = pair.b.recv(from, vec![0; 100]);
+    let left = flood(&pair, 2000);
+    assert!(pair.b.unexpected_bytes() <= MOST && pair.b.unexpected_bytes() > MOST / 2);
+    pair.until(|| recv.is_done());
+    assert_eq!(recv.wait().0.map(drop), Err(Error::Flooded(pair.ba.peer())));
+    let mut first = pair.b.tag_recv(0, EXACT, vec![0; LEN]);
+    pair.until(|| first.is_done());
+    assert!(first.wait().1 == bytes(0, LEN), "what was kept can be received");
+    left.into_iter().for_each(SendRequest::detach);
+}
+
+#[test]
+fn no_flood_costs_more_than_the_most_on_shared_memory() {
+    no_flood_costs_more_than_the_most("posix");
+}
+
+#[test]
+fn no_flood_costs_more_than_the_most_on_efa() {
+    no_flood_costs_more_than_the_most("efa");
 }
 
 #[test]

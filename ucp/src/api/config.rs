@@ -43,6 +43,10 @@ ucs::config_table! {
         /// What messages that nobody has received yet may cost: from here on a worker whose program waits for nothing takes
         /// no more packets from its transports, so that senders have to wait. inf: no limit.
         pub unexp_mem: usize = "256m", key "UNEXP_MEM", unit "bytes";
+        /// What they may cost at most, also while the program waits for something that may be behind them: a peer whose
+        /// message would cost more fails, with an error that says so. Never less than UCX_UNEXP_MEM and one poll of full
+        /// packets. inf: no limit.
+        pub unexp_max: usize = "1g", key "UNEXP_MAX", unit "bytes";
         /// Where a worker writes what it has counted: stdout, stderr or file:PATH (appended; %p is the process id). Empty:
         /// nowhere.
         pub stats_dest: String = "", key "STATS_DEST";

@@ -23,6 +23,9 @@ use super::report::Dump;
 use super::tables::Selection;
 use super::time::Time;
 
+/// No packet of any transport costs more while it is kept, bytes.
+const MOST_OF_PACKET: usize = 32 << 10;
+
 /// What workers have in common: configuration, transports and devices.
 ///
 /// ```no_run
@@ -130,11 +133,14 @@ impl Context {
             min_rdma_get: self.config.min_rdma_get.given(),
             runt_size: self.config.runt_size,
         };
+        // A worker at rest has looked at its limit before its last poll.
+        let poll = self.config.progress_batch * MOST_OF_PACKET;
         let mut engine = Engine::new(EngineConfig {
             nonce,
             runt_size: self.config.runt_size,
             read_segment: self.config.read_segment as u64,
             unexpected_max: self.config.unexp_mem,
+            unexpected_most: self.config.unexp_max.max(self.config.unexp_mem.saturating_add(poll)),
             emulation: if self.config.emulation { Emulation::Allowed } else { Emulation::Refused },
             first_contact: if self.config.untagged_wait { FirstContact::Wait } else { FirstContact::Send },
             patience: Patience { first: self.config.rnr_wait, most: self.config.rnr_max_wait },

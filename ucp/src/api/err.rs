@@ -85,6 +85,10 @@ pub enum Error {
     /// This process, or the system, has no file descriptor left to reach the peer with.
     #[error("no file descriptor left (raise the limit, see `ulimit -n`)")]
     NoDescriptor,
+    /// This peer has sent more than may be kept here until somebody receives it (`UCX_UNEXP_MAX`): nothing of it is heard any
+    /// more.
+    #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
+    Flooded(PeerId),
     /// Memory to reach the peer with could not be had.
     #[error("out of memory (free some, use smaller sizes, or raise the container's or user's limit)")]
     NoMemory,
@@ -106,7 +110,7 @@ impl Error {
             | TooLong { .. }
             | Unsupported => Blame::Peer,
             Device(_) => Blame::Device,
-            Exhausted | NoDescriptor | NoMemory => Blame::Resource,
+            Exhausted | NoDescriptor | NoMemory | Flooded(_) => Blame::Resource,
         }
     }
 
@@ -127,7 +131,7 @@ impl Error {
             RemoteAccess | Aborted(_) => Status::Rejected,
             Unsupported => Status::Unsupported,
             Device(_) => Status::IoError,
-            Exhausted | NoDescriptor | NoMemory => Status::NoMemory,
+            Exhausted | NoDescriptor | NoMemory | Flooded(_) => Status::NoMemory,
         }
     }
 }
@@ -140,6 +144,7 @@ impl Error {
             Fault::Unreachable => Error::Unreachable(peer),
             Fault::NoDescriptor => Error::NoDescriptor,
             Fault::NoMemory => Error::NoMemory,
+            Fault::Flood => Error::Flooded(peer),
             Fault::Device(code) => Error::Device(code),
         }
     }
@@ -225,6 +230,7 @@ mod tests {
             Unreachable(PEER),
             TimedOut,
             Device(7),
+            Flooded(PEER),
             Aborted(4127),
         ];
         for e in all {

@@ -61,6 +61,8 @@ pub struct EngineConfig {
     pub read_segment: u64,
     /// What unexpected messages may cost before [`Engine::may_rest`](super::Engine::may_rest) says so, bytes.
     pub unexpected_max: usize,
+    /// What they may cost whatever anybody waits for, bytes: a peer whose message would cost more [fails](Fault::Flood).
+    pub unexpected_most: usize,
     /// Whether one-sided operations may go by packets.
     pub emulation: Emulation,
     /// Whether untagged messages wait for their peer's HANDSHAKE.
@@ -91,6 +93,7 @@ impl Default for EngineConfig {
             runt_size: 0,
             read_segment: 1 << 30,
             unexpected_max: 256 << 20,
+            unexpected_most: 1 << 30,
             emulation: Emulation::Allowed,
             first_contact: FirstContact::Send,
             patience: Patience::default(),

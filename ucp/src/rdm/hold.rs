@@ -78,6 +78,13 @@ impl Hold {
         }
     }
 
+    /// Whether unexpected messages would cost at most `max` bytes with these of one more packet.
+    #[inline]
+    pub fn has_room_for(&self, bytes: usize, max: usize) -> bool {
+        let size = CLASSES.iter().copied().find(|&size| bytes <= size).unwrap_or(bytes);
+        self.unexpected.saturating_add(size + ENTRY) <= max
+    }
+
     /// A copy of bytes of an unexpected message.
     #[inline]
     pub fn keep_part(&mut self, bytes: &[u8]) -> Held {

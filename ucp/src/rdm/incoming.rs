@@ -220,6 +220,9 @@ impl Engine {
             self.drop_packet(a, Reason::NoRoom);
             return None;
         }
+        if !self.may_keep(a, rtm) {
+            return None;
+        }
         let kind = Kind::of(rtm.tag, rtm.opts.class);
         if kind == Kind::Stream && self.peers[a.peer].was.contains(Was::GAP) {
             self.drop_packet(a, Reason::PeerFailed);
@@ -239,6 +242,18 @@ impl Engine {
         self.hold.note_message();
         self.stats.rare.over_limit += u64::from(self.is_over_limit());
         Some(id)
+    }
+
+    /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard any more: what it
+    /// sends next would go before what is refused.
+    pub(super) fn may_keep(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
+        let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_most);
+        if !fits {
+            self.peers[a.peer].was |= Was::CUT_OFF;
+            self.flooder = Some(a.peer);
+            self.drop_packet(a, Reason::NoRoom);
+        }
+        fits
     }
 
     /// The receive `id` has matched a message of which more packets come.

@@ -110,6 +110,9 @@ pub enum Fault {
     /// This process has no memory left to reach it with.
     #[error("out of memory to reach the peer")]
     NoMemory,
+    /// It has sent more messages than may be kept here until somebody receives them.
+    #[error("peer has sent more than may be kept unreceived")]
+    Flood,
     /// The device ended a packet with this EFA completion status.
     #[error("device completion status {0}")]
     Device(u8),
@@ -136,7 +139,7 @@ impl Fault {
     pub const fn status(self) -> u8 {
         match self {
             Fault::Gone => 9,
-            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory => 15,
+            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory | Fault::Flood => 15,
             Fault::Device(status) => status,
         }
     }

@@ -126,6 +126,8 @@ pub struct Engine {
     fading: Vec<PeerId>,
     /// The first peer that failed with something unfinished since [`Engine::take_lost`].
     lost: Option<(PeerId, Fault)>,
+    /// A peer whose message there was no memory for, until it has failed.
+    flooder: Option<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
     outs: VecDeque<Out>,
@@ -182,6 +184,7 @@ impl Engine {
             dice: u64::from(cfg.nonce),
             fading: Vec::new(),
             lost: None,
+            flooder: None,
             in_call: None,
             outs: VecDeque::new(),
             due: Vec::new(),
@@ -277,6 +280,9 @@ impl Engine {
                 self.in_turn(w, &arrival, share, msg_id, packet);
             }
             _ => self.enter(w, &Arrival { peer, row, packet: parsed, turn: Turn::Now }),
+        }
+        if let Some(flooder) = self.flooder.take() {
+            self.cut_off_by(w, flooder, Fault::Flood);
         }
     }
 

@@ -167,11 +167,15 @@ impl Engine {
     /// of it is heard any more. Messages and streams of it that have come can still be received, bodies of active messages
     /// cannot.
     pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
-        self.give_up_all(w, id);
         let lost = self.lost;
-        self.on_peer_fault(w, id, Fault::Gone);
+        self.cut_off_by(w, id, Fault::Gone);
         // What is given up is not lost.
         self.lost = lost;
+    }
+
+    pub(super) fn cut_off_by<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        self.give_up_all(w, id);
+        self.on_peer_fault(w, id, fault);
         if self.peers.get(id).is_some() {
             self.peers[id].was |= Was::CUT_OFF;
             self.drop_all_unexpected(w, id, Kind::AmData);

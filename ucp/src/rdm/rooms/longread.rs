@@ -277,6 +277,7 @@ fn on_further<W: Wire>(
             // While it is read, the head is what has arrived; afterwards, all is.
             arrived == msg_length || reading.is_some() && arrived == runt
         }
+        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
         Some(Part::Held(id)) => {
             let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
             let fits = held.envelope.row == Row::RuntRead && held.envelope.len == msg_length;

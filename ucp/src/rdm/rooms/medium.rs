@@ -147,6 +147,7 @@ fn on_further<W: Wire>(
             }
             whole
         }
+        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
         Some(Part::Held(id)) => {
             let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
             if held.envelope.len != msg_length || !held.cover.add(seg_offset, len) {

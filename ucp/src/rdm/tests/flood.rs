@@ -1,7 +1,7 @@
 //! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
 
 use crate::rdm::ask::*;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::mem::{Access, Region};
 use crate::rdm::room::{Row, Sync};
 use crate::rdm::testing::*;
@@ -94,4 +94,46 @@ fn whoever_waits_for_something_does_not_rest() {
     assert!(!net.nodes[1].engine.may_rest(), "peers may want this memory");
     assert!(net.at(1, |e, w| e.remove_memory(w, key)));
     assert!(net.nodes[1].engine.may_rest());
+}
+
+/// The limit is one: whatever waits here, messages that nobody receives never cost more. Who sends too many fails, and only
+/// that one.
+#[test]
+fn no_flood_costs_more_than_the_most() {
+    const MOST: usize = 40_000;
+    for (len, row) in [(400, Row::Eager), (9000, Row::Medium), (9000, Row::LongCts)] {
+        let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: MOST, ..EngineConfig::default() };
+        let mut net = Net::with(3, 1, Manner::CALM, cfg);
+        let (flooded, quiet) = (net.peer(0, 1), net.peer(2, 1));
+        let flooder = net.peer(1, 0);
+        let (mut theirs, mut anybodys) = ([0; 8], [0; 8]);
+        let args = RecvArgs { buf: lend_mut(&mut theirs), kind: exact(777), from: Some(flooder), user: 1 };
+        net.at(1, |e, w| e.recv(w, args));
+        net.recv(1, &mut anybodys, exact(777), 2);
+        let body = letter(7, len);
+        for n in 0..200 {
+            net.send(0, flooded, &body, Some(n), row);
+            net.settle();
+            assert!(net.nodes[1].engine.unexpected_bytes() <= MOST, "{row:?}: after {n}");
+        }
+        net.send(0, flooded, b"too late", Some(777), Row::Eager);
+        net.settle();
+        let flood = OpError::Peer(flooder, Fault::Flood);
+        let outs = net.outs(1);
+        assert!(outs.contains(&Out::RecvDone { user: 1, result: Err(flood) }), "{row:?}: {outs:?}");
+        assert!(outs.contains(&Out::PeerFailed { peer: flooder, fault: Fault::Flood }));
+        assert!(
+            !outs.iter().any(|out| matches!(out, Out::RecvDone { user: 2, .. })),
+            "nothing overtakes what was refused"
+        );
+        // Others are heard, and what is kept can be received.
+        net.send(2, quiet, b"hello", Some(777), Row::Eager);
+        net.settle();
+        assert!(net.outs(1).iter().any(|out| matches!(out, Out::RecvDone { user: 2, result: Ok(_) })));
+        if row == Row::Eager {
+            let mut room = vec![0; len];
+            assert!(matches!(net.recv(1, &mut room, exact(0), 3), Started::Done(_)));
+            assert_eq!(room, body);
+        }
+    }
 }

@@ -68,6 +68,7 @@ pub fn line(record: &Record, start: u64, names: &Names, detail: Detail) -> Strin
     let what = match (record.packet(), detail) {
         (Some(_), Detail::Line) => Print(&record.bytes).to_string(),
         (Some(_), Detail::Fields) => format!("{:#}", Print(&record.bytes)),
+        (None, _) if record.headerless => format!("{}, {} bytes", record.name(), record.len),
         (None, _) => match record.op {
             WireOp::Send => format!("{} of {} bytes, not captured", record.name(), record.len),
             WireOp::Read | WireOp::Write => {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
 use file::FileError;
-use record::{Names, Record};
+use record::{Names, Record, mark_headerless};
 
 /// Decodes captures of EFA RDM v4 packets (docs/efa-dump.md).
 #[derive(Parser)]
@@ -138,6 +138,7 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
         records.extend(capture.records);
     }
     records.sort_by_key(|r| r.time);
+    mark_headerless(&mut records);
     Ok(records)
 }
 

@@ -1,6 +1,7 @@
 //! A captured packet: who sent it to whom, how that went, and its bytes. Made by `file`; used by everything else.
 //! Decodes the device's header only; packets are decoded by `ucp::wire`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::Ipv6Addr;
 
@@ -48,6 +49,8 @@ pub struct Record {
     pub remote: (u64, u32),
     /// The packet.
     pub bytes: Vec<u8>,
+    /// Whether it is a message without headers: see [`mark_headerless`].
+    pub headerless: bool,
 }
 
 impl Record {
@@ -66,6 +69,7 @@ impl Record {
             imm: (hdr.flags & CaptureHdr::HAS_IMM != 0).then(|| hdr.imm.get()),
             remote: (hdr.raddr.get(), hdr.rkey.get()),
             bytes: bytes.to_vec(),
+            headerless: false,
         })
     }
 
@@ -92,17 +96,36 @@ impl Record {
 
     /// The packet, if it is one: a message whose bytes are there.
     pub fn packet(&self) -> Option<Result<Packet<'_>, Reject>> {
-        let there = self.op == WireOp::Send && self.bytes.len() == self.len as usize && self.len > 0;
+        let there = self.op == WireOp::Send
+            && !self.headerless
+            && self.bytes.len() == self.len as usize
+            && self.len > 0;
         there.then(|| parse(&self.bytes))
     }
 
     /// Its name: that of the packet type, or of the RDMA operation.
     pub fn name(&self) -> String {
         match (self.op, self.bytes.first()) {
+            (WireOp::Send, _) if self.headerless => "HEADERLESS".into(),
             (WireOp::Send, Some(ty)) => ucp::wire::PktType(*ty).to_string(),
             (WireOp::Send, None) => "SEND".into(),
             (WireOp::Read, _) => "RDMA_READ".into(),
             (WireOp::Write, _) => "RDMA_WRITE".into(),
+        }
+    }
+}
+
+/// Finds the messages that are their bytes alone: those to a queue pair that a HANDSHAKE before them has named as where its
+/// sender takes such. `records` are in order of time.
+pub fn mark_headerless(records: &mut [Record]) {
+    let mut named: HashSet<End> = HashSet::new();
+    for record in records {
+        record.headerless = record.op == WireOp::Send && named.contains(&record.to);
+        if let Some(Ok(Packet::Handshake(shake))) = record.packet()
+            && let Some(qp) = shake.user_recv_qp
+            && let Ok(qpn) = u16::try_from(qp.qpn)
+        {
+            named.insert(End { gid: record.from.gid, qpn });
         }
     }
 }

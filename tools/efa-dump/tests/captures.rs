@@ -6,7 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::{Folder, capture, dump};
+use common::{Folder, capture, context, dump, until};
 
 const CHILD: &str = "EFA_DUMP_TEST_CAPTURE";
 const HDR: usize = 64;
@@ -24,6 +24,37 @@ fn our_traffic_violates_nothing() {
         assert!(ran.out.contains(&format!("  {name} ")), "no {name} in {}", ran.out);
     }
     assert!(!ran.out.contains("rejected"), "{}", ran.out);
+}
+
+/// Messages without headers are known by the HANDSHAKE that asks for them, also if their bytes look like a packet, or there
+/// are none.
+#[test]
+fn messages_without_headers_are_no_violation() {
+    let folder = Folder::new("headerless");
+    let path = |name: &str| folder.path(name);
+    let one = ("UCX_NET_DEVICES", "softefa0");
+    let a = context(&path("a.%p"), &[one, ("UCX_UNTAGGED_WAIT", "y")]).worker().unwrap();
+    let b = context(&path("b.%p"), &[one, ("UCX_ZCOPY_RECV", "y")]).worker().unwrap();
+    let ab = a.connect(&b.address(), ucp::EpParams::default()).unwrap();
+    let messages: [&[u8]; 4] = [b"", b"words", b"\x40\x04\x04\0\x05\0\0\0A", b"\x09"];
+    for bytes in messages {
+        let mut recv = b.msg_recv(vec![0; 100]);
+        let mut send = ab.msg_send(bytes.to_vec());
+        until(&[&a, &b], || send.is_done() & recv.is_done());
+        assert_eq!((send.wait().0, recv.wait().0.unwrap().len), (Ok(()), bytes.len()));
+    }
+    drop((ab, a, b));
+    let [a, b] = ["a", "b"].map(|name| path(&format!("{name}.{}", std::process::id())));
+    let ran = dump(&[&a, &b]);
+    assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
+    for bytes in messages {
+        assert!(ran.out.contains(&format!("  HEADERLESS, {} bytes", bytes.len())), "{}", ran.out);
+    }
+    assert!(!ran.out.contains("rejected") && !ran.out.contains("EAGER_MSGRTM"), "{}", ran.out);
+    let ran = dump(&["--flow".as_ref(), a.as_os_str(), b.as_os_str()]);
+    assert_eq!(ran.status, 0, "{}", ran.out);
+    let ran = dump(&["--json".as_ref(), a.as_os_str(), b.as_os_str()]);
+    assert!(ran.out.contains(r#""type":"HEADERLESS""#), "{}", ran.out);
 }
 
 #[test]

@@ -82,7 +82,8 @@ pub fn talk(context: &Context) {
     }
 }
 
-fn until(workers: &[&Worker], mut done: impl FnMut() -> bool) {
+/// Makes progress until `done`.
+pub fn until(workers: &[&Worker], mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         workers.iter().for_each(|w| {

@@ -350,3 +350,61 @@ macro_rules! on {
 }
 
 on!(loopback: "self", posix: "posix", efa: "efa");
+
+/// What has not gone out can be taken back, and nobody hears of it; what may have been told of cannot.
+fn what_has_not_gone_out_is_cancelled(tls: &str) {
+    let pair = Pair::on(tls);
+    let kept = keep(&pair.b, 5);
+    // Nothing of these goes out before the two have met.
+    let packed = [
+        pair.ab.am_send(5, b"first", bytes(1, 100)),
+        pair.ab.am_send(5, b"", bytes(2, 100)),
+        pair.ab.am_send_by(AmProto::Eager, 5, b"third", bytes(3, 30_000)),
+    ];
+    let announced = pair.ab.am_send_by(AmProto::Rendezvous, 5, b"fourth", bytes(4, 100));
+    let last = pair.ab.am_send(5, b"last", bytes(5, 10));
+    let streamed = [
+        pair.ab.stream_send(bytes(6, 50)),
+        pair.ab.stream_send(bytes(7, 50)),
+        pair.ab.stream_send(bytes(8, 50)),
+    ];
+    let flush = pair.ab.flush();
+    assert!(flush.cancel());
+    assert_eq!(flush.wait(), Err(Error::Cancelled));
+    for send in packed {
+        assert!(send.cancel());
+        let (result, back) = send.wait();
+        assert_eq!((result, back.is_empty()), (Err(Error::Cancelled), false));
+    }
+    assert!(!announced.cancel(), "its handler may have been told");
+    assert!(streamed[1].cancel());
+    let mut recv = pair.ba.stream_recv_full(vec![0; 100]);
+    pair.until(|| recv.is_done() && kept.borrow().len() == 2);
+    assert!(recv.wait().1 == [bytes(6, 50), bytes(8, 50)].concat());
+    let mut messages = kept.borrow_mut().drain(..).collect::<Vec<_>>();
+    let (second, first) = (messages.pop().unwrap(), messages.pop().unwrap());
+    assert_eq!((first.header(), second.header()), (&b"fourth"[..], &b"last"[..]));
+    drop(second);
+    let mut data = first.recv(vec![0; 100]);
+    pair.until(|| data.is_done());
+    assert!(data.wait().1 == bytes(4, 100));
+    assert_eq!((announced.wait().0, last.wait().0), (Ok(()), Ok(())));
+    let ends = streamed.map(|send| send.wait().0);
+    assert_eq!(ends, [Ok(()), Err(Error::Cancelled), Ok(())]);
+    let done = pair.ab.am_send(5, b"out", bytes(9, 10));
+    assert!(!done.cancel(), "it has gone out");
+    drop(done);
+    pair.settle();
+    kept.borrow_mut().clear();
+    assert_eq!((pair.a.requests(), pair.b.held_bytes()), (0, 0));
+}
+
+#[test]
+fn what_has_not_gone_out_is_cancelled_on_shared_memory() {
+    what_has_not_gone_out_is_cancelled("posix");
+}
+
+#[test]
+fn what_has_not_gone_out_is_cancelled_on_efa() {
+    what_has_not_gone_out_is_cancelled("efa");
+}

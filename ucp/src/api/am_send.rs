@@ -80,8 +80,7 @@ impl Label {
     }
 }
 
-/// An active message under way. A future of the result and the data's buffer. Dropping it lets the message go on. It cannot be
-/// taken back: the peer may have been told of it.
+/// An active message under way. A future of the result and the data's buffer. Dropping it lets the message go on.
 #[must_use = "an active message may still be under way: wait for it, await it, or detach it"]
 pub struct AmSend<B: 'static>(pub(super) SendRequest<B>);
 
@@ -94,6 +93,13 @@ impl<B: 'static> AmSend<B> {
     /// Makes progress until it has ended.
     pub fn wait(self) -> (Result<(), Error>, B) {
         self.0.wait()
+    }
+
+    /// Asks for it to be given up. `true`: nothing of it has gone out, and nothing will; it ends as cancelled. `false`: it
+    /// goes on, or has ended. One whose data is announced ([`AmProto::Rendezvous`], or too long for a packet) always goes on:
+    /// the peer's handler may have been told of it.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
     }
 
     /// Lets it go on without anybody asking for its end.

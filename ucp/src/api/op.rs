@@ -162,7 +162,8 @@ impl<B: 'static> SendRequest<B> {
         (self.0.wait().map(drop), self.0.back())
     }
 
-    /// Asks for it to be given up. `true`: it will end as cancelled. `false`: it goes on, or has ended.
+    /// Asks for it to be given up. `true`: nothing of it has gone out, and nothing will; it ends as cancelled. `false`: it
+    /// cannot be cancelled any more, and goes on, or has ended. Holds for messages, streams, puts and atomics alike.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
@@ -291,6 +292,12 @@ impl FlushRequest {
     /// Makes progress until it has ended.
     pub fn wait(mut self) -> Result<(), Error> {
         self.0.wait().map(drop)
+    }
+
+    /// Stops waiting: it ends as cancelled, what it waited for goes on, and an endpoint that was being closed stays
+    /// closed. False: it has ended.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
     }
 
     /// Calls `then` from progress when it has ended; at once if it has.

@@ -377,6 +377,8 @@ impl Core {
 
 impl Ep {
     /// Sends bytes to the peer's stream. Ends when the buffer may be reused. Nothing is sent of an empty one.
+    ///
+    /// [`SendRequest::cancel`] takes all of its bytes out of the stream while none has gone out.
     pub fn stream_send<B: IoBuf>(&self, buf: B) -> SendRequest<B> {
         let held = Held::new(buf);
         let (at, len) = held.bytes();

@@ -124,7 +124,7 @@ impl AmMessage {
     }
 
     /// Receives the data into `buf`, whether it has come already or not. Data that is longer ends with
-    /// [`Error::Truncated`]. A message that is dropped without this discards its data.
+    /// [`Error::Truncated`]. A message that is dropped without this discards its data, and so does a receive that is cancelled.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
         if let Some(notice) = self.notice() {
             // Nothing is left to be discarded.

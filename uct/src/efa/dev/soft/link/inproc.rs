@@ -110,6 +110,11 @@ impl Fabric {
         Ok(Device::new(link, profile, self.0.plan, self.0.seed ^ nth << 48, tap))
     }
 
+    /// The next queue pair gets this number, unless its device has it already: for tests of numbers that are used again.
+    pub fn number_next(&self, qpn: u16) {
+        self.0.next_qpn.set(qpn.wrapping_sub(1));
+    }
+
     /// Virtual time, ns.
     pub fn now(&self) -> u64 {
         self.0.now.get()

@@ -1,0 +1,247 @@
+//! Queue pair numbers that are used again: a worker ends, and another one opens with the same GID and number. Nothing of the
+//! first is taken for something of the second, at either end: the second is a new peer, told from the first by its connid.
+//!
+//! Between processes, the first of which is killed (the second process is this test binary again, running only [`child`]),
+//! and on devices of one thread, with packets of the first under way when the second opens.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use common::{bytes, context, spin};
+use ucp::rdm::io::PeerId;
+use ucp::wire::RawAddr;
+use ucp::{ANY_TAG, Address, Context, EXACT, Ep, EpParams, Error, Match, Worker};
+use ucs::config::Source;
+use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+use uct::efa::{Iface, Params};
+
+const LIFE: &str = "UCP_TEST_LIFE";
+const GID: &str = "SOFTEFA_GID";
+const MESSAGES: u64 = 20;
+/// The number that is used again.
+const QPN: u16 = 77;
+
+fn message(life: u64, n: u64) -> Vec<u8> {
+    bytes(life << 32 | n, [10, 3000, 40_000][n as usize % 3])
+}
+
+/// A process that does not outlive the test.
+struct Life(Child);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a process whose only queue pair has the GID and the number that all of them have.
+fn start(life: u64, worker: &Worker) -> Life {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(LIFE, life.to_string())
+        .env(GID, format!("fe80::7e57:{:x}", std::process::id() & 0xffff))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&worker.address().pack()).unwrap();
+    Life(child)
+}
+
+/// Not a test of its own: the other process.
+#[test]
+fn child() {
+    let Ok(life) = std::env::var(LIFE) else { return };
+    let life: u64 = life.parse().unwrap();
+    let mut packed = Vec::new();
+    std::io::stdin().read_to_end(&mut packed).unwrap();
+    let source = Source::empty()
+        .with("UCX_TLS", "efa")
+        .with(GID, &std::env::var(GID).unwrap())
+        .with("SOFTEFA_SEED", &(u64::from(QPN) << 16).to_string());
+    let worker = Context::configured(source).unwrap().worker().unwrap();
+    let ep = worker.connect(&Address::unpack(&packed).unwrap(), EpParams::default()).unwrap();
+    ep.tag_send_blocking(0, &worker.address().pack()).unwrap();
+    let sends: Vec<_> = (0..MESSAGES).map(|n| ep.tag_send(7, message(life, n))).collect();
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+    ep.flush().wait().unwrap();
+    if life == 1 {
+        // Until it is killed.
+        loop {
+            worker.progress();
+        }
+    }
+    let mut room = [0; 100];
+    let status = worker.tag_recv_blocking(0, ANY_TAG, &mut room).unwrap();
+    assert_eq!(
+        (status.tag, &room[..status.len]),
+        (9, &b"for the second"[..]),
+        "the first message is another's"
+    );
+    ep.tag_send_blocking(10, b"thanks").unwrap();
+    ep.flush().wait().unwrap();
+}
+
+fn meet(worker: &Worker) -> Ep {
+    let mut room = [0; 512];
+    let status = worker.tag_recv_blocking(0, EXACT, &mut room).unwrap();
+    worker.connect(&Address::unpack(&room[..status.len]).unwrap(), EpParams::default()).unwrap()
+}
+
+fn addr(ep: &Ep) -> RawAddr {
+    ep.peer_view().unwrap().addr
+}
+
+/// The second has the first's place, and another connid.
+fn same_place(first: RawAddr, second: RawAddr) {
+    assert_eq!((first.gid, first.qpn), (second.gid, second.qpn), "not the number that was to be used again");
+    assert_ne!(first.connid, second.connid);
+}
+
+fn receive_all(worker: &Worker, life: u64, from: PeerId) {
+    for n in 0..MESSAGES {
+        let (status, got) = worker.tag_recv(7, EXACT, vec![0; 40_000].into_boxed_slice()).wait();
+        let status = status.unwrap();
+        assert_eq!(status.from, from, "message {n} of life {life}");
+        assert!(got[..status.len] == message(life, n), "message {n} of life {life}");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_and_another_in_its_place() {
+    let worker = context("efa").worker().unwrap();
+    let first = start(1, &worker);
+    let to_first = meet(&worker);
+    receive_all(&worker, 1, to_first.peer());
+    // Nobody receives it, and nobody sends what the other waits for.
+    let pending = to_first.tag_send_sync(8, bytes(8, 300_000));
+    let mut posted = worker.recv(Match::tagged(7, EXACT).from(&to_first), vec![0; 100].into_boxed_slice());
+    drop(first);
+
+    let mut second = start(2, &worker);
+    let to_second = meet(&worker);
+    same_place(addr(&to_first), addr(&to_second));
+    assert_ne!(to_first.peer(), to_second.peer());
+    // On the way to the first, to a queue pair that the second has now.
+    let mut late: Vec<_> = (0..10).map(|n| to_first.tag_send_sync(9, bytes(n, 100))).collect();
+    receive_all(&worker, 2, to_second.peer());
+    spin(&[&worker], &mut || posted.is_done() && late.iter_mut().all(|send| send.is_done()));
+    let gone = Error::PeerGone(to_first.peer());
+    assert_eq!(posted.wait().0.unwrap_err(), gone);
+    late.into_iter().for_each(|send| assert_eq!(send.wait().0, Err(gone)));
+    assert_eq!(pending.wait().0, Err(gone));
+
+    to_second.tag_send_blocking(9, b"for the second").unwrap();
+    let mut room = [0; 10];
+    let status = worker.tag_recv_blocking(10, EXACT, &mut room).unwrap();
+    assert_eq!((status.from, &room[..status.len]), (to_second.peer(), &b"thanks"[..]));
+    assert!(second.0.wait().unwrap().success());
+    assert_eq!(worker.stats().rare.unknown_sender, 0);
+}
+
+/// A worker on a device of its own, with the number that all of them have.
+fn life(fabric: &Fabric, iid: u64) -> Worker {
+    let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();
+    fabric.number_next(QPN);
+    let iface = Iface::open(fabric.open(iid, Profile::small()).unwrap(), &Params::default()).unwrap();
+    context.worker_simulated(vec![iface.into()], Box::new(fabric.clone()), iid as u32).unwrap()
+}
+
+fn connect(from: &Worker, to: &Worker) -> Ep {
+    from.connect(&to.address(), EpParams::default()).unwrap()
+}
+
+/// Until nothing moves.
+fn rest(fabric: &Fabric, workers: &[&Worker]) {
+    let mut quiet = 0;
+    while quiet < 3 {
+        let events: usize = workers.iter().map(|worker| worker.progress()).sum();
+        quiet = if events > 0 || fabric.step() { 0 } else { quiet + 1 };
+    }
+}
+
+/// Packets of both are in the receiver's queue when it first looks.
+#[test]
+fn packets_of_both_lives_are_told_apart() {
+    for met_before in [false, true] {
+        let fabric = Fabric::new(1, FaultPlan::NONE);
+        let receiver = life(&fabric, 1);
+        let speak = |sender: &Worker, life: u64| {
+            let ep = connect(sender, &receiver);
+            if met_before {
+                ep.tag_send(6, vec![life as u8]).detach();
+                rest(&fabric, &[sender, &receiver]);
+            }
+            (0..5).for_each(|n| ep.tag_send(5, vec![life as u8, n]).detach());
+            sender.progress();
+            fabric.advance(1_000_000);
+            ep
+        };
+        let first = life(&fabric, 2);
+        let place = addr(&connect(&receiver, &first));
+        drop(speak(&first, 1));
+        drop(first);
+        let second = life(&fabric, 2);
+        let _ep = speak(&second, 2);
+        let to_second = connect(&receiver, &second);
+        same_place(place, addr(&to_second));
+        rest(&fabric, &[&receiver, &second]);
+        let mut peers = Vec::new();
+        for life in 1..3 {
+            for n in 0..5 {
+                let (status, got) = receiver.tag_recv(5, EXACT, vec![0; 2]).wait();
+                assert_eq!(got, [life, n]);
+                peers.push(status.unwrap().from);
+            }
+        }
+        assert!(peers[..5].iter().all(|peer| *peer == peers[0] && *peer != to_second.peer()));
+        assert!(peers[5..].iter().all(|peer| *peer == to_second.peer()));
+        let rare = receiver.stats().rare;
+        assert_eq!((rare.peers_displaced, rare.unknown_sender, rare.duplicate), (1, 0, 0));
+        assert_eq!(receiver.probe(Match::tagged(5, EXACT)), None);
+    }
+}
+
+/// What is on its way to the first when that ends reaches nobody: its sender is told.
+#[test]
+fn packets_for_the_first_do_not_reach_the_second() {
+    let plan = FaultPlan { delay: 1_000_000, ..FaultPlan::NONE };
+    let fabric = Fabric::new(1, plan);
+    let sender = life(&fabric, 1);
+    let first = life(&fabric, 2);
+    let to_first = connect(&sender, &first);
+    to_first.tag_send(5, "hello").detach();
+    rest(&fabric, &[&sender, &first]);
+    // One that is complete when it is out, one that is not, a request.
+    to_first.tag_send(5, "too late").detach();
+    let sync = to_first.tag_send_sync(5, "too late");
+    let long = to_first.tag_send(5, vec![0; 500_000]);
+    sender.progress();
+    let place = addr(&to_first);
+    drop(first);
+    let second = life(&fabric, 2);
+    let to_second = connect(&sender, &second);
+    same_place(place, addr(&to_second));
+    rest(&fabric, &[&sender, &second]);
+    let gone = Err(Error::PeerGone(to_first.peer()));
+    assert_eq!((sync.wait().0, long.wait().0), (gone, gone));
+    assert_eq!(to_first.tag_send(5, "again").wait().0, gone);
+    let rare = second.stats().rare;
+    assert_eq!(
+        (second.probe(Match::tagged(0, ANY_TAG)), rare.peers_found, rare.unknown_sender),
+        (None, 0, 0)
+    );
+
+    // The second is a peer like any other.
+    to_second.tag_send(5, "for the second").detach();
+    rest(&fabric, &[&sender, &second]);
+    assert_eq!(second.tag_recv(5, EXACT, vec![0; 20]).wait().1, b"for the second");
+    let back = connect(&second, &sender);
+    back.tag_send(5, "and back").detach();
+    rest(&fabric, &[&sender, &second]);
+    let (status, got) = sender.tag_recv(5, EXACT, vec![0; 20]).wait();
+    assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
+}

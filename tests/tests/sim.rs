@@ -42,6 +42,8 @@ fn seeds_that_taught_something() {
     for seed in [645, 7127, 4509, 2580, 3558, 706] {
         run(seed, Limits { many: false, more: false, ..Limits::default() });
     }
+    // A piece of a stream dropped with its sender while half of it was here.
+    run(7356, Limits::default());
 }
 
 #[test]

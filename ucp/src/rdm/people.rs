@@ -7,7 +7,7 @@ use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Source, Wire};
 use super::op::rx::{Role, RxOp, RxState, Unexpected};
 use super::op::table::place;
-use super::peer::{Peer, Was};
+use super::peer::{Part, Peer, Was};
 use super::rma::Order;
 use super::room::{Kind, Row};
 use super::rooms::peererror::GIVEN_UP;
@@ -353,6 +353,11 @@ impl Engine {
                 work.sends.clear();
                 work.grants.clear();
                 work.reads.clear();
+                // What comes of those that have ended is nobody's.
+                work.parts.retain(|_, part| match *part {
+                    Part::Rx(rx) => self.rx.get(rx).is_some(),
+                    Part::Held(held) => self.unexpected.get(held).is_some(),
+                });
             }
             return;
         }

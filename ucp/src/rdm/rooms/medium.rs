@@ -11,7 +11,7 @@ use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::order::{Share, Turn};
-use crate::rdm::peer::Part;
+use crate::rdm::peer::{Part, Was};
 use crate::rdm::room::{Arrival, PktRow, Push, Room, Row};
 use crate::wire::rtm::{Medium, Rtm, RtmBody};
 use crate::wire::{Packet, PktType};
@@ -132,6 +132,7 @@ fn on_further<W: Wire>(
     let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
     let len = rtm.payload.len() as u64;
     let whole = match part {
+        None if e.peers[a.peer].was.contains(Was::FAILED) => return e.drop_of_failed(a),
         None => return e.drop_packet(a, Reason::Duplicate),
         // Kept, it would cost memory that no length bounds.
         Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),

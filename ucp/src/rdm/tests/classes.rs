@@ -44,6 +44,34 @@ fn each_class_goes_to_its_own_receives_in_every_protocol() {
     }
 }
 
+/// A piece of a stream that is dropped with its peer, half of it here: what comes of the other half is that peer's, no
+/// mistake.
+// [M11.7]
+#[test]
+fn the_rest_of_a_piece_that_was_dropped_is_of_who_failed() {
+    let (first, second) = (letter(1, 50_000), letter(2, 5000));
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    net.meet(0, peer);
+    send(&mut net, Class::Stream, &first, Row::LongCts);
+    send(&mut net, Class::Stream, &second, Row::Medium);
+    // The first is announced, and waits for a receive; of the second one packet has come.
+    (0..2).for_each(|_| assert!(net.deliver_one()));
+    assert_eq!(net.nodes[1].engine.census().unexpected, 2);
+    let sender = net.peer(1, 0);
+    net.at(1, |e, w| e.on_peer_dead(w, sender, Fault::Gone));
+    let census = net.nodes[1].engine.census();
+    assert_eq!((census.unexpected, census.parts, census.held_bytes), (0, 0, 0));
+    let mut rest = 0;
+    while net.flights.iter().any(|flight| flight.to == 1) {
+        rest += u64::from(net.flights[0].to == 1);
+        net.deliver_one();
+    }
+    let rare = net.nodes[1].engine.stats().rare;
+    assert!(rest > 2);
+    assert_eq!((rare.peer_failed, rare.bad_segment, rare.duplicate), (rest, 0, 0));
+}
+
 // [M11.1]
 #[test]
 fn a_peer_that_does_not_know_classes_never_sees_one() {

@@ -47,6 +47,10 @@ ucs::config_table! {
         /// message would cost more fails, with an error that says so. Never less than UCX_UNEXP_MEM and one poll of full
         /// packets. inf: no limit.
         pub unexp_max: usize = "1g", key "UNEXP_MAX", unit "bytes";
+        /// Whether peers are asked for constant header length (bit 2 of the HANDSHAKE): each of their requests then carries their
+        /// address, 36 bytes, so that requests of a kind have one length from the first to the last. Costs those bytes, and the
+        /// shortest way of a short message.
+        pub const_hdr: bool = "n", key "CONST_HDR";
         /// Where a worker writes what it has counted: stdout, stderr or file:PATH (appended; %p is the process id). Empty:
         /// nowhere.
         pub stats_dest: String = "", key "STATS_DEST";

@@ -11,7 +11,7 @@ use uct::base::rcache::Limits;
 
 use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, source, together};
 use crate::rdm::rma::Order;
-use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience};
+use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience, ReqLen};
 use crate::select::Thresholds;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
@@ -148,6 +148,7 @@ impl Context {
             rndv_chunk: self.config.min_rndv_chunk as u64,
             rma_rails: self.config.max_rma_rails,
             rma_chunk: self.config.min_rma_chunk as u64,
+            ask_for: if self.config.const_hdr { ReqLen::Constant } else { ReqLen::Shortest },
             withhold: Features::from_bits_retain(self.config.withhold_features),
             ..EngineConfig::default()
         });

@@ -44,6 +44,16 @@ pub enum FirstContact {
     Wait,
 }
 
+/// How long the headers of a peer's REQ packets are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReqLen {
+    /// As short as may be: the connid says who sends.
+    #[default]
+    Shortest,
+    /// The same for ever: its raw address says who sends, in the last packet as in the first.
+    Constant,
+}
+
 /// Limits and identity of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
@@ -79,6 +89,8 @@ pub struct EngineConfig {
     pub rma_chunk: u64,
     /// Part of the keys of memory: differs between workers.
     pub nonce: u32,
+    /// What the REQ packets of peers carry once they have our HANDSHAKE.
+    pub ask_for: ReqLen,
     /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
     pub withhold: Features,
 }
@@ -102,6 +114,7 @@ impl Default for EngineConfig {
             rma_rails: MAX_RAILS as u8,
             rma_chunk: 128 << 10,
             nonce: 0,
+            ask_for: ReqLen::Shortest,
             withhold: Features::empty(),
         }
     }

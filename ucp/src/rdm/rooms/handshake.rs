@@ -2,6 +2,7 @@
 //! is sent once, before that packet is processed, or as soon as there is room. If it is lost, the next packet is a first one.
 
 use crate::rdm::Engine;
+use crate::rdm::ask::ReqLen;
 use crate::rdm::event::{Event, Reason};
 use crate::rdm::io::{PeerId, Refused, Settled, Wire};
 use crate::rdm::peer::{Peer, Was};
@@ -41,6 +42,8 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Re
     let user_qp = e.in_place.as_ref().map(|mode| mode.qp);
     // [M5.12]
     word.set(Features::USER_RECV_QP, user_qp.is_some());
+    // [M3.11]
+    word.set(Features::CONST_HDR_LEN, e.cfg.ask_for == ReqLen::Constant);
     word.remove(e.cfg.withhold);
     let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
     hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));

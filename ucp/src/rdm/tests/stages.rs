@@ -654,10 +654,43 @@ fn what_a_peer_cannot_take_is_refused() {
     assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(error) }]);
     assert_eq!(net.send(0, peer, b"x", None, Row::Eager), Started::Failed(error));
     assert_eq!(net.send(0, peer, b"x", Some(1), Row::Eager), Started::Failed(error));
-    // Constant header length: the raw address for ever, no connid.
+    // [M3.4] Constant header length: the raw address for ever, no connid.
     let (mut net, peer) = shake(0x1e);
     net.flights.clear();
     net.send(0, peer, b"x", Some(1), Row::Eager);
     let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
     assert!(rtm.opts.raw_addr == Some(address(0)) && rtm.opts.connid.is_none());
+}
+
+/// Who asks for constant header length gets it, in every request. The other tests, whose engines do not ask, see short headers.
+// [M3.11]
+#[test]
+fn constant_header_length_is_asked_for_and_given() {
+    let constant = EngineConfig { ask_for: ReqLen::Constant, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, Manner::CALM, constant);
+    let peer = net.peer(0, 1);
+    let mut room = [0; 300];
+    let mut lens = Vec::new();
+    for tag in 0..4 {
+        net.recv(1, &mut room, exact(tag), 0);
+        net.send(0, peer, b"hello", Some(tag), Row::Eager);
+        let request = &net.flights[0].bytes;
+        lens.push(request.len());
+        let Ok(Packet::Rtm(rtm)) = wire::parse(request) else { panic!() };
+        assert_eq!((rtm.opts.raw_addr, rtm.opts.connid), (Some(address(0)), None), "request {tag}");
+        net.deliver_one();
+        if tag == 0 {
+            // Bits 1, 2, 3, 6, 9 and 63; connid 1001, device version 0xefa2.
+            let golden = [
+                [0x09, 0x04, 0x02, 0x80, 4, 0, 0, 0],
+                [0x4e, 0x02, 0, 0, 0, 0, 0, 0x80],
+                [0xe9, 0x03, 0, 0, 0, 0, 0, 0],
+                [0xa2, 0xef, 0, 0, 0, 0, 0, 0],
+            ];
+            assert_eq!(net.flights[0].bytes, golden.concat());
+        }
+        net.settle();
+    }
+    assert!(lens.iter().all(|len| *len == lens[0]), "{lens:?}");
+    assert_eq!(net.outs(1).len(), 4);
 }

@@ -120,6 +120,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             peer.hdr = ReqHdr::after(peer.features);
             peer.was |= Was::MET;
             learn_user_qp(peer, shake);
+            if peer.was.contains(Was::HEADERLESS) {
+                e.refuse_announced(w, a.peer);
+            }
             e.events.push(Event::Handshake(a.peer));
             e.tell_untold(w, a.peer);
             e.introduce_rails(w, a.peer);

@@ -6,7 +6,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::OpError;
-use crate::rdm::io::{Fault, Refused, Wire};
+use crate::rdm::io::{Fault, PeerId, Refused, Wire};
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::op::tx::{TxOp, TxState};
 use crate::rdm::peer::Was;
@@ -44,6 +44,22 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         }
         Err(Refused::Fault(Fault::NO_RDMA)) => Push::Fail(OpError::Unsupported),
         Err(refused) => refused.into(),
+    }
+}
+
+impl Engine {
+    /// A peer has turned out to be in that mode: messages that were announced to it before that was known will never be
+    /// asked for, nor read. They end now.
+    // [M5.11]
+    #[cold]
+    pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        let max = w.mtu(to);
+        let long = |op: &TxOp| matches!(op.row.plain(), Row::LongCts | Row::LongRead | Row::RuntRead);
+        let announced =
+            self.tx.iter().filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
+        for (id, len) in announced.map(|(id, op)| (id, op.buf.len())).collect::<Vec<_>>() {
+            self.finish_tx(w, id, Err(OpError::TooLong { len, max }));
+        }
     }
 }
 

@@ -160,3 +160,26 @@ fn a_message_that_has_begun_in_packets_ends_with_an_error() {
     assert_eq!(net.outs(0), [Out::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
     assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
 }
+
+/// A long message that was announced before the peer's mode was known ends when that is: nobody will ask for it.
+// [M5.11]
+#[test]
+fn what_was_announced_before_the_handshake_ends_with_it() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let long = letter(1, 50_000);
+    for tag in [None, Some(3)] {
+        let announced = net.send(0, peer, &long, tag, Row::LongCts);
+        assert!(matches!(announced, Started::Pending(_)), "{announced:?}");
+    }
+    assert_eq!(net.flights.len(), 2, "both are announced");
+    shake(&mut net, Some(QP), WORD);
+    let refused = OpError::TooLong { len: long.len(), max: net.manner.mtu };
+    let ends = net.outs(0);
+    assert_eq!(ends.len(), 2);
+    assert!(
+        ends.iter().all(|end| matches!(end, Out::SendDone { result, .. } if *result == Err(refused))),
+        "{ends:?}"
+    );
+    assert!(net.nodes[0].engine.idle(Some(peer)));
+}

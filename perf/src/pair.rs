@@ -1,7 +1,7 @@
 //! Two protocol engines joined by two queues of packets in memory: the engine without any transport.
 //! Used by the bench `eager` and by `count`. Never allocates once it runs, so that what is measured is the engine.
 
-use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{
     Engine, EngineConfig, Out, RecvArgs, RecvBuf, RecvKind, RecvStatus, Row, SendArgs, SendBuf, Started,
     Sync, WireId,
@@ -38,6 +38,8 @@ impl Queue {
 
 /// The sending end of a queue: what an engine sees of it.
 struct Line<'a>(&'a mut Queue);
+
+impl Inward for Line<'_> {}
 
 impl Wire for Line<'_> {
     #[inline]

@@ -3,7 +3,7 @@
 
 mod counting;
 
-use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig, RecvArgs, RecvBuf, RecvKind, Row, SendArgs, SendBuf, Sync};
 use ucp::wire::RawAddr;
 use ucs::time::Nanos;
@@ -27,6 +27,8 @@ impl Line {
         &self.bytes[n * MTU..][..self.lens[n]]
     }
 }
+
+impl Inward for Line {}
 
 impl Wire for Line {
     fn mtu(&self, _: PeerId) -> usize {

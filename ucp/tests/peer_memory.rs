@@ -3,7 +3,7 @@
 
 mod counting;
 
-use ucp::rdm::io::{Fault, PeerId, Posted, Refused, Source, TxToken, Wire};
+use ucp::rdm::io::{Fault, Inward, PeerId, Posted, Refused, Source, TxToken, Wire};
 use ucp::rdm::{Engine, EngineConfig};
 use ucp::wire::{Features, Handshake, Opts, RawAddr, rtm};
 use ucs::time::Nanos;
@@ -14,6 +14,8 @@ const PEERS: u32 = 10_000;
 
 /// Takes packets and forgets them.
 struct Sink([u8; 1024]);
+
+impl Inward for Sink {}
 
 impl Wire for Sink {
     fn mtu(&self, _to: PeerId) -> usize {

@@ -59,6 +59,9 @@ struct Args {
     /// Bytes each; at most 8000.
     #[arg(long, short = 's', default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=8000))]
     size: u32,
+    /// Tagged messages under way at a time.
+    #[arg(long, short = 'w', default_value_t = WINDOW, value_parser = clap::value_parser!(u64).range(1..=64))]
+    window: u64,
     /// Set up and do nothing.
     #[arg(long)]
     calibrate: bool,
@@ -72,7 +75,7 @@ fn main() -> Result<(), Failure> {
     match args.what {
         What::Engine => engine(size, times),
         What::Tag | What::UcpAm | What::Stream | What::Get | What::Put | What::Idle => {
-            protocols(args.what, size, times)?
+            protocols(args.what, size, times, args.window)?
         }
         _ => uct::any::open("posix", "memory", &Source::empty())?.visit(Low {
             what: args.what,
@@ -94,7 +97,7 @@ fn engine(size: usize, times: u64) {
     }
 }
 
-fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
+fn protocols(what: What, size: usize, times: u64, window: u64) -> Result<(), Failure> {
     let worker = Context::configured(Source::empty().with("UCX_TLS", "posix"))?.worker()?;
     let ep = worker.connect(&worker.address(), EpParams::default())?;
     let (out, mut back) = (vec![7u8; size], vec![0u8; size]);
@@ -104,7 +107,7 @@ fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
     ep.tag_send_blocking(0, &out)?;
     worker.tag_recv_blocking(0, EXACT, &mut back)?;
     let params = SendParams { tag: Some(1), ..SendParams::default() };
-    let mut running = Vec::with_capacity(WINDOW as usize);
+    let mut running = Vec::with_capacity(window as usize);
     match what {
         What::Get => (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?,
         What::Put => (0..times).try_for_each(|_| ep.put_blocking(black_box(&out), mem.addr(), &rkey))?,
@@ -139,8 +142,8 @@ fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
             }
         }
         _ => {
-            for _ in 0..times / WINDOW {
-                for _ in 0..WINDOW {
+            for _ in 0..times / window {
+                for _ in 0..window {
                     // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
                     let started =
                         unsafe { worker.recv_raw(back.as_mut_ptr(), size, Match::tagged(1, EXACT), None) }?;
@@ -148,7 +151,7 @@ fn protocols(what: What, size: usize, times: u64) -> Result<(), Failure> {
                         running.push(id);
                     }
                 }
-                for _ in 0..WINDOW {
+                for _ in 0..window {
                     // SAFETY: `out` outlives the send and does not change.
                     let sent = unsafe { ep.send_raw(out.as_ptr(), size, &params) }?;
                     assert_eq!(sent, Started::Done(()), "there is room for a window");

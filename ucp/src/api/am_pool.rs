@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::am::POSTED_LEN;
+use ucs::sync::apart;
 
 /// Bytes of a chunk for messages that come in their turn.
 const CHUNK: usize = 32 << 10;
@@ -54,6 +55,13 @@ impl AmBuf {
         // SAFETY: at + len lies within the chunk (`copy`, `room`, `own`, `cut`), whose bytes are initialised; they are this
         // message's, and written through `as_mut_ptr` only, whose users say that they hold no reference.
         unsafe { std::slice::from_raw_parts(self.chunk.at(self.at as usize), self.len as usize) }
+    }
+
+    /// The same, read word by word. // HOT
+    #[inline(always)]
+    pub(super) fn apart(self) -> AmBuf {
+        let AmBuf { chunk, at, len } = self;
+        AmBuf { chunk, at: apart(at.into()) as u32, len: apart(len.into()) as u32 }
     }
 
     /// Bytes. // HOT

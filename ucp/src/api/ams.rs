@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
+use ucs::sync::apart;
 
 use crate::rdm::RecvStatus;
 use crate::rdm::io::PeerId;
@@ -51,8 +52,10 @@ pub(crate) struct Ams {
     /// Buffers posted, by place; `arg` of their callbacks points to the place.
     pub(super) posted: RefCell<Vec<Rc<Place>>>,
     pool: RefCell<AmPool>,
-    /// Messages that came whole and in their turn, to be handled.
-    come: RefCell<VecDeque<Come>>,
+    /// Messages that came whole and in their turn, to be handled: how many, the first, and those after it.
+    waiting: Cell<usize>,
+    first: Cell<Option<Come>>,
+    rest: RefCell<VecDeque<Come>>,
     pub(super) next_number: Cell<u64>,
 }
 
@@ -65,20 +68,30 @@ impl Ams {
             return false;
         }
         let buf = self.pool.borrow_mut().copy(payload);
-        self.come.borrow_mut().push_back(Come { from, tag, buf });
+        let come = Come { from, tag, buf };
+        match self.waiting.replace(self.waiting.get() + 1) {
+            0 => self.first.set(Some(come)),
+            _ => self.rest.borrow_mut().push_back(come),
+        }
         true
     }
 
     /// Whether a message is to be handled. // HOT
     #[inline(always)]
     pub(super) fn has_come(&self) -> bool {
-        !self.come.borrow().is_empty()
+        self.waiting.get() > 0
     }
 
     /// The next message to handle. // HOT
     #[inline]
     pub(super) fn next(&self) -> Option<Come> {
-        self.come.borrow_mut().pop_front()
+        self.waiting.set(self.waiting.get().checked_sub(1)?);
+        match self.first.take() {
+            Some(Come { from, tag, buf }) => {
+                Some(Come { from: PeerId(apart(from.0.into()) as u32), tag: apart(tag), buf: buf.apart() })
+            }
+            None => self.rest.borrow_mut().pop_front(),
+        }
     }
 
     /// The handler of messages with this number. // HOT

@@ -1,9 +1,9 @@
 //! What is noted at once while packets are taken in, instead of being told in turn: the ends of receives that nobody is
 //! called at, short active messages, and bytes of a stream that somebody waits for.
-//! Lent to the engine's wire by `core` for one poll. Runs no user code: handlers are called by `Worker::progress` behind it.
+//! Lent to the engine, or to its wire, by `core` for one poll. Runs no user code: handlers are called by `Worker::progress` behind it.
 
 use crate::rdm::RecvStatus;
-use crate::rdm::io::PeerId;
+use crate::rdm::io::{Inward, PeerId};
 use crate::wire::Class;
 
 use super::ams::Ams;
@@ -17,16 +17,16 @@ pub(crate) struct Inlet<'a> {
     pub ams: &'a Ams,
 }
 
-impl Inlet<'_> {
-    /// See `Wire::received`. // HOT
+impl Inward for Inlet<'_> {
+    // HOT
     #[inline]
-    pub(crate) fn received(&mut self, user: u64, status: RecvStatus) -> bool {
+    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
         self.reqs.note_received(user, status)
     }
 
-    /// See `Wire::hand_over`. // HOT
+    // HOT
     #[inline]
-    pub(crate) fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
             Class::Am => self.ams.take_in(from, tag, payload),
             Class::Stream => self.streams.take_in(from, payload, self.reqs),

@@ -271,11 +271,15 @@ impl Requests {
     }
 
     /// The end of an operation, if it has one; frees its slot. // HOT
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, id: SlotId) -> Option<Ended> {
         let next = self.idle;
         let slot = self.slot(id)?;
-        let Stage::Ended(ended) = slot.stage else { return None };
+        let Stage::Ended(ended) = &slot.stage else { return None };
+        let ended = match ended {
+            Ok(status) => Ok(status.apart()),
+            Err(error) => Err(*error),
+        };
         slot.rest(next);
         self.idle = index(id);
         self.running -= 1;

@@ -351,7 +351,7 @@ impl Worker {
 
     /// The end of an operation started by a `*_raw` call, once it has come; the request is freed by this.
     // HOT
-    #[inline]
+    #[inline(always)]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
         self.core().reqs.take(request.0)
     }

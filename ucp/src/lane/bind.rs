@@ -9,7 +9,7 @@ use uct::api::{
 
 use crate::api::Inlet;
 use crate::rdm::io::{
-    Fault, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{Class, RawAddr, UserRecvQp};
@@ -81,6 +81,20 @@ pub(crate) struct Bound<'a> {
     pub receiving: LaneIdx,
 }
 
+impl Inward for Bound<'_> {
+    // HOT
+    #[inline(always)]
+    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
+        self.inlet.as_mut().is_some_and(|inlet| inlet.received(user, status))
+    }
+
+    // HOT
+    #[inline]
+    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
+        self.inlet.as_mut().is_some_and(|inlet| inlet.hand_over(class, from, tag, payload))
+    }
+}
+
 impl Wire for Bound<'_> {
     #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
@@ -132,18 +146,6 @@ impl Wire for Bound<'_> {
         // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
         // whoever posted the receive promised, until then or until lanes and engine are gone.
         posted(unsafe { lane.iface.recv_bare(iov, u64::from(receive)) }).map(drop)
-    }
-
-    // HOT
-    #[inline(always)]
-    fn received(&mut self, user: u64, status: RecvStatus) -> bool {
-        self.inlet.as_mut().is_some_and(|inlet| inlet.received(user, status))
-    }
-
-    // HOT
-    #[inline]
-    fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
-        self.inlet.as_mut().is_some_and(|inlet| inlet.hand_over(class, from, tag, payload))
     }
 
     fn settle(&mut self, to: PeerId) -> Settled {

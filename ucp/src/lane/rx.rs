@@ -3,8 +3,9 @@
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
-use uct::api::{Am, Bare, Comp, EpTag, Error, Imm, Sink};
+use uct::api::{Am, Bare, Comp, EpTag, Error, Imm, Sink, Take};
 
+use crate::api::Inlet;
 use crate::rdm::io::{Fault, PeerId, Source, TxToken};
 use crate::rdm::{Engine, InPlaceEnd, WireId};
 
@@ -47,6 +48,22 @@ pub(crate) struct Intake<'a> {
     pub wire: WireId,
     pub now: Nanos,
     pub flushed: &'a mut Vec<FlushEnd>,
+}
+
+/// A look at one lane for one short message.
+pub(crate) struct Short<'a> {
+    pub engine: &'a mut Engine,
+    pub inlet: Inlet<'a>,
+    pub wire: WireId,
+}
+
+impl Take for Short<'_> {
+    // HOT
+    #[inline(always)]
+    fn take(mut self, packet: &[u8], from: uct::api::Source) -> bool {
+        let from = Source { node: from.node, port: from.port };
+        self.engine.take_short(&mut self.inlet, self.wire, from, packet)
+    }
 }
 
 impl Sink for Intake<'_> {

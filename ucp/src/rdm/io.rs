@@ -209,11 +209,28 @@ pub struct Remote {
     pub key: u64,
 }
 
+/// Where the engine notes at once what packets bring, instead of telling it in turn.
+pub trait Inward {
+    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
+    /// an [`Out`](super::Out), in its turn. // HOT
+    #[inline]
+    fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
+        false
+    }
+
+    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
+    /// True: it has been taken as it is, and needs none. // HOT
+    #[inline]
+    fn hand_over(&mut self, _class: Class, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
+        false
+    }
+}
+
 /// A wire, or several, as the engine sees them.
 ///
 /// The engine keeps memory that it registers, reads to or writes from in place until the registration is released,
 /// which it does only when none of its reads and writes is under way.
-pub trait Wire {
+pub trait Wire: Inward {
     /// Longest packet to this peer, bytes.
     fn mtu(&self, to: PeerId) -> usize;
 
@@ -252,20 +269,6 @@ pub trait Wire {
         _receive: u32,
     ) -> Result<(), Refused> {
         Err(Refused::Fault(Fault::NO_RDMA))
-    }
-
-    /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
-    /// an [`Out`](super::Out), in its turn. // HOT
-    #[inline]
-    fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
-        false
-    }
-
-    /// A short message of one of our own classes is here in its turn, and nothing that came before it waits for a receive.
-    /// True: it has been taken as it is, and needs none. // HOT
-    #[inline]
-    fn hand_over(&mut self, _class: Class, _from: PeerId, _tag: u64, _payload: &[u8]) -> bool {
-        false
     }
 
     /// Asks to be told when everything sent to this peer so far has been delivered or handed back (`on_unsent`). Only

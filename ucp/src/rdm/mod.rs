@@ -63,7 +63,7 @@ use event::{Event, Reason};
 use hold::{Held, Hold};
 use ident::Ident;
 use incoming::Queues;
-use io::{Fault, PeerId, Rdma, Reg, Source, Wire};
+use io::{Fault, Inward, PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
 use multi::Multi;
 use op::one::Ones;
@@ -244,13 +244,22 @@ impl Engine {
     /// The commonest packet in its commonest case, in one go: a short tagged message, in its turn, of a peer that has
     /// been heard before, with a receive posted for it. False, and nothing has happened: it is not that. // HOT
     #[inline(always)]
-    fn take_short<W: Wire>(&mut self, w: &mut W, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    pub fn take_short<I: Inward>(&mut self, to: &mut I, wire: WireId, from: Source, packet: &[u8]) -> bool {
         let Some((hdr, payload)) = Short::read(packet) else { return false };
         let Some(peer) = self.ident.current(wire, from) else { return false };
-        let sender = &self.peers[peer];
+        let sender = &mut self.peers[peer];
         let plain = sender.was & (Was::HEARD | Was::FAILED | Was::EARLY) == Was::HEARD;
         let known = hdr.connid.is_none_or(|connid| connid == sender.addr.connid);
-        plain && known && hdr.msg_id == sender.next_rx && eager::take(self, w, peer, &hdr, payload)
+        if !plain || !known || hdr.msg_id != sender.next_rx {
+            return false;
+        }
+        sender.next_rx = hdr.msg_id.wrapping_add(1);
+        let taken = eager::take(self, to, peer, &hdr, payload);
+        if !taken {
+            // Its turn comes again, by another way.
+            self.peers[peer].next_rx = hdr.msg_id;
+        }
+        taken
     }
 
     /// Any packet, in any case. Out of line, so that the short way needs little stack.

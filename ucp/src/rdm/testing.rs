@@ -5,7 +5,7 @@ use ucs::time::Nanos;
 
 use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
 use super::io::{
-    Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
 use super::op::{Piece, RecvBuf, SendBuf};
 use super::room::{Row, Sync};
@@ -158,6 +158,8 @@ pub struct Port<'a> {
     dice: &'a mut Dice,
     manner: Manner,
 }
+
+impl Inward for Port<'_> {}
 
 impl Wire for Port<'_> {
     fn mtu(&self, _to: PeerId) -> usize {

@@ -3,7 +3,7 @@
 //! has sent it may hand back, once, and receives of our own memory end as the script says.
 
 use ucp::rdm::io::{
-    Fault, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
 use ucp::rdm::{Piece, WireId};
 use ucp::wire::{RawAddr, UserRecvQp};
@@ -162,6 +162,8 @@ impl Device {
         (token, result)
     }
 }
+
+impl Inward for Device {}
 
 impl Wire for Device {
     fn mtu(&self, _to: PeerId) -> usize {

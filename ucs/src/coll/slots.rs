@@ -313,19 +313,18 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
         true
     }
 
-    /// Runs `f` on the element in the slot of this number and, if that answers something, drops it where it is: what is
-    /// only looked at once more need not be moved out. Its id is stale from then on.
+    /// The element in the slot of this number, to look at once more and, perhaps, to be dropped where it is: what is not
+    /// needed any more need not be moved out.
     // HOT
     #[inline(always)]
-    pub fn end_at<R>(&mut self, index: usize, f: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+    pub fn last_look(&mut self, index: usize) -> Option<LastLook<'_, T, INDEX_BITS, LOWER>> {
         let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
-        let Body::Full(value) = &mut entry.body else { return None };
-        let answer = f(value)?;
-        entry.generation = Self::after(entry.generation);
-        entry.body = Body::Free { next: self.free };
-        self.free = index as u32;
-        self.len -= 1;
-        Some(answer)
+        match entry.body {
+            Body::Full(_) => {
+                Some(LastLook { entry, index: index as u32, free: &mut self.free, len: &mut self.len })
+            }
+            Body::Free { .. } => None,
+        }
     }
 
     /// Runs `f` on the element named by `id`, and [renews](Self::renew) it if `f` answers something: one look-up for
@@ -406,6 +405,34 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Default for Slots<T, INDEX_BITS, 
 impl<T: fmt::Debug, const INDEX_BITS: u32, const HALF: u8> fmt::Debug for Slots<T, INDEX_BITS, HALF> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// An element that may end where it is: see [`Slots::last_look`].
+pub struct LastLook<'a, T, const INDEX_BITS: u32, const HALF: u8> {
+    entry: &'a mut Entry<T>,
+    index: u32,
+    free: &'a mut u32,
+    len: &'a mut u32,
+}
+
+impl<T, const INDEX_BITS: u32, const HALF: u8> LastLook<'_, T, INDEX_BITS, HALF> {
+    /// The element. // HOT
+    #[inline(always)]
+    pub fn element(&mut self) -> &mut T {
+        match &mut self.entry.body {
+            Body::Full(value) => value,
+            Body::Free { .. } => unreachable!("it is looked at because it is there"),
+        }
+    }
+
+    /// Drops it; its id is stale from now on. // HOT
+    #[inline(always)]
+    pub fn end(self) {
+        self.entry.generation = Slots::<T, INDEX_BITS, HALF>::after(self.entry.generation);
+        self.entry.body = Body::Free { next: *self.free };
+        *self.free = self.index;
+        *self.len -= 1;
     }
 }
 

@@ -2,10 +2,12 @@
 //! code written against this module can be checked exhaustively.
 //! Used by queues shared between threads or processes. Never offers a blocking lock.
 
+mod apart;
 mod cell;
 mod prefetch;
 mod spin;
 
+pub use apart::apart;
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
 pub use prefetch::{prefetch_read, prefetch_write, settle_loads};

@@ -4,7 +4,8 @@ use super::ep::piece_of;
 use super::kinds::each;
 use super::{Ep, Iface, Md, Mem};
 use crate::api::{
-    self, AddrBuf, AmHandler, BareQp, Comp, ConnectError, EpTag, Error, Events, IfaceAttr, Iov, Outcome, Sink,
+    self, AddrBuf, AmHandler, BareQp, Comp, ConnectError, EpTag, Error, Events, Glance, IfaceAttr, Iov,
+    Outcome, Sink, Take,
 };
 use std::os::fd::BorrowedFd;
 
@@ -86,6 +87,12 @@ impl api::Iface for Iface {
     #[inline(always)]
     fn is_quiet(&self) -> bool {
         each!(self, Iface(iface, _) => iface.is_quiet())
+    }
+
+    // HOT
+    #[inline(always)]
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        each!(self, Iface(iface, _) => iface.glance(take))
     }
 
     #[inline]

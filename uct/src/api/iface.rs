@@ -1,7 +1,7 @@
 //! Interfaces: a transport on a device, owned by a worker.
 
 use super::{
-    AddrBuf, AmHandler, BareQp, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink,
+    AddrBuf, AmHandler, BareQp, Comp, ConnectError, Ep, Error, IfaceAttr, Iov, Md, Op, Outcome, Sink, Source,
 };
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
@@ -14,6 +14,34 @@ bitflags! {
         const RECV = 1;
         /// A local completion, or room to send.
         const SEND = 2;
+    }
+}
+
+/// What a [glance](Iface::glance) at an interface found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Glance {
+    /// A poll now would find nothing, and this stood for it.
+    Quiet,
+    /// One packet, which was taken.
+    Taken {
+        /// Whether there is another one behind it.
+        more: bool,
+    },
+    /// Something that wants a [poll](Iface::poll). Nothing has happened.
+    Busy,
+}
+
+/// Who takes the packet of a [glance](Iface::glance): a closure, or what is to be compiled into its caller.
+pub trait Take {
+    /// A packet, id byte included, and who sent it: memory that the sender can still write to, as in
+    /// [`Am`](super::Am). False: it is not wanted.
+    fn take(self, packet: &[u8], from: Source) -> bool;
+}
+
+impl<F: FnOnce(&[u8], Source) -> bool> Take for F {
+    #[inline]
+    fn take(self, packet: &[u8], from: Source) -> bool {
+        self(packet, from)
     }
 }
 
@@ -78,6 +106,12 @@ pub trait Iface: Sized {
     /// interfaces asks first. The answer that is always right, and the default, is false.
     fn is_quiet(&self) -> bool {
         false
+    }
+    /// Looks for one short active message, and gives it to `take`: for who waits for the next message and for nothing else,
+    /// less than half the way of a poll. A packet that is not wanted stays where it is, for a poll. The default takes none.
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        let _ = take;
+        if self.is_quiet() { Glance::Quiet } else { Glance::Busy }
     }
     /// [`Iface::poll`] with the registered handlers as sink. Tokens go nowhere.
     fn progress(&self, max: usize) -> usize;

@@ -8,8 +8,8 @@ use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Latency,
-    Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink,
+    self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, Glance, IfaceAttr,
+    Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -232,6 +232,15 @@ impl api::Iface for Iface {
     #[inline(always)]
     fn is_quiet(&self) -> bool {
         self.inner.pending.waiting() == 0 && self.inner.rx.is_quiet()
+    }
+
+    // HOT
+    #[inline(always)]
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        match self.inner.pending.waiting() {
+            0 => self.inner.rx.glance(take),
+            _ => Glance::Busy,
+        }
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use super::fifo;
 use super::porter::{Alarm, Export, Porter, ProcKey};
 use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
-use crate::api::{Am, Error, Keep, Kept, Sink, Source};
+use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -174,6 +174,42 @@ impl Rx {
         self.settle();
         self.patience.set(patience - 1);
         true
+    }
+
+    /// A look for one packet that lies in its cell: see [`crate::api::Iface::glance`]. // HOT
+    #[inline(always)]
+    pub fn glance<T: Take>(&self, take: T) -> Glance {
+        let (ticket, patience) = (self.next.get(), self.patience.get());
+        if patience == 1 {
+            return Glance::Busy;
+        }
+        let cell = self.seg().cell(ticket);
+        let Some(about) = fifo::peek(cell.word(), ticket) else {
+            self.settle();
+            self.patience.set(patience - 1);
+            return Glance::Quiet;
+        };
+        // The bits above the length say that the packet lies elsewhere.
+        let len = about as usize;
+        if len.wrapping_sub(1) >= INLINE {
+            return Glance::Busy;
+        }
+        // SAFETY: INLINE >= len bytes at `packet` are mapped and initialised, and the FIFO keeps honest writers away until
+        // the ticket is released; whoever is given them was warned of the others.
+        let packet = unsafe { std::slice::from_raw_parts(cell.packet().cast_const(), len) };
+        let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+        // Before, as in `deliver`: what panics over a message is not given it again.
+        self.next.set(ticket + 1);
+        if !take.take(packet, source) {
+            self.next.set(ticket);
+            return Glance::Busy;
+        }
+        self.patience.set(patience - 1);
+        self.expects.set(true);
+        if (ticket + 1) & self.release_mask == 0 {
+            fifo::release(self.seg().tail(), ticket + 1);
+        }
+        Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
     /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see

@@ -1,7 +1,7 @@
 //! What only `posix` promises; the rest is in the conformance suite.
 
 use super::{Config, Ep, Iface};
-use crate::api::{ConnectError, Ep as _, Error, Events, Iface as _, PendingQueued, Refused, Sent};
+use crate::api::{ConnectError, Ep as _, Error, Events, Glance, Iface as _, PendingQueued, Refused, Sent};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ucs::config::{Source, Table};
@@ -205,6 +205,46 @@ fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
     assert!((1..1024).contains(&polls), "{polls}");
     assert_eq!(iface.progress(9), 0);
     assert!(iface.is_quiet());
+}
+
+#[test]
+fn a_glance_takes_one_short_message_or_leaves_it() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 5);
+    let never = |_: &[u8], _: crate::api::Source| -> bool { panic!("there is nothing to take") };
+    assert_eq!(iface.glance(never), Glance::Quiet);
+    for n in 0..3u64 {
+        assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
+    }
+    let seen = RefCell::new(Vec::new());
+    let glance = |wanted: bool| {
+        iface.glance(|packet: &[u8], _| {
+            seen.borrow_mut().push(packet.to_vec());
+            wanted
+        })
+    };
+    assert_eq!(glance(true), Glance::Taken { more: true });
+    assert_eq!(glance(false), Glance::Busy);
+    assert_eq!((iface.progress(1), got.borrow().len()), (1, 1), "a poll gets what was left");
+    assert_eq!(glance(true), Glance::Taken { more: false });
+    assert_eq!(iface.glance(never), Glance::Quiet);
+    let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
+    assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
+    assert_eq!(*got.borrow(), [1u64.to_le_bytes()]);
+    // What lies in a slot is a poll's, with the right to keep it.
+    assert_eq!(ep.am_bcopy(5, |room| room[..500].len()), Ok(500));
+    assert_eq!(iface.glance(never), Glance::Busy);
+    assert_eq!(iface.progress(9), 1);
+    // Cells are given back as by a poll: more than there are of them pass.
+    for n in 0..1000u64 {
+        assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done), "{n}");
+        while iface.glance(|p: &[u8], _| p == packet(n)) != (Glance::Taken { more: false }) {
+            assert_eq!(iface.progress(0), 0, "now and then it looks around instead");
+        }
+    }
+    // Each stood for a poll.
+    let looks = (0..5000).take_while(|_| iface.glance(never) == Glance::Quiet).count();
+    assert!((1..1024).contains(&looks), "{looks}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::{OpError, Out, RecvStatus, SendArgs};
-use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::io::{Inward, PeerId, Refused, TxToken, Wire};
 use crate::rdm::op::SendBuf;
 use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
@@ -157,9 +157,9 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 /// another look. // HOT
 // [M5.1] [M11.2]
 #[inline(always)]
-pub(in crate::rdm) fn take<W: Wire>(
+pub(in crate::rdm) fn take<I: Inward>(
     e: &mut Engine,
-    w: &mut W,
+    to: &mut I,
     from: PeerId,
     hdr: &Short,
     payload: &[u8],
@@ -168,24 +168,20 @@ pub(in crate::rdm) fn take<W: Wire>(
     if hdr.class != Class::Message
         && e.outs.is_empty()
         && e.queues[kind as usize].arrived.is_empty()
-        && w.hand_over(hdr.class, from, hdr.tag, payload)
+        && to.hand_over(hdr.class, from, hdr.tag, payload)
     {
-        count_taken(e, from, hdr.msg_id, payload.len());
+        e.count_short_received(from, payload.len());
         return true;
     }
     if !e.multis.is_empty() {
         return false;
     }
-    let expected = &mut e.queues[kind as usize].expected;
-    let ended = expected.first(hdr.tag).and_then(|first| {
-        e.rx.end_at(first.at as usize, |op| {
-            first.take(&op.want, hdr.tag, from)?;
-            op.buf.put(0, payload);
-            Some((op.buf.len(), op.user))
-        })
-    });
-    let Some((room, user)) = ended.or_else(|| take_elsewhere(e, kind, hdr.tag, from, payload)) else {
-        return false;
+    let (room, user) = match take_first(e, kind, hdr.tag, from, payload) {
+        Some(of) => of,
+        None => match take_elsewhere(e, kind, hdr.tag, from, payload) {
+            Some(of) => of,
+            None => return false,
+        },
     };
     let len = payload.len();
     let status = RecvStatus { len, tag: hdr.tag, from, cq_data: None };
@@ -194,15 +190,27 @@ pub(in crate::rdm) fn take<W: Wire>(
         e.stats.rare.truncated += 1;
         let result = Err(OpError::Truncated { len: len as u64, room });
         e.outs.push_back(Out::RecvDone { user, result });
-    } else if !w.received(user, status) {
+    } else if !to.received(user, status) {
         e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
     }
-    count_taken(e, from, hdr.msg_id, len);
+    e.count_short_received(from, len);
     true
 }
 
-/// Receives into whichever receive fits, when it is not the first of its list. Answers the room that was there, and whose
-/// it was.
+/// Receives into the receive that nearly always is the one. Answers the room that was there, and whose it was. // HOT
+#[inline(always)]
+fn take_first(e: &mut Engine, kind: Kind, tag: u64, from: PeerId, payload: &[u8]) -> Option<(usize, u64)> {
+    let first = e.queues[kind as usize].expected.first(tag)?;
+    let mut receive = e.rx.last_look(first.at as usize)?;
+    let op = receive.element();
+    first.take(&op.want, tag, from)?;
+    op.buf.put(0, payload);
+    let of = (op.buf.len(), op.user);
+    receive.end();
+    Some(of)
+}
+
+/// The same, when it is not the first of its list.
 #[inline(never)]
 fn take_elsewhere(
     e: &mut Engine,
@@ -212,17 +220,12 @@ fn take_elsewhere(
     payload: &[u8],
 ) -> Option<(usize, u64)> {
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
-    e.rx.end_at(at as usize, |op| {
-        op.buf.put(0, payload);
-        Some((op.buf.len(), op.user))
-    })
-}
-
-/// Notes that the message whose turn it was has been taken. // HOT
-#[inline(always)]
-fn count_taken(e: &mut Engine, from: PeerId, msg_id: u32, len: usize) {
-    e.peers[from].next_rx = msg_id.wrapping_add(1);
-    e.count_short_received(from, len);
+    let mut receive = e.rx.last_look(at as usize)?;
+    let op = receive.element();
+    op.buf.put(0, payload);
+    let of = (op.buf.len(), op.user);
+    receive.end();
+    Some(of)
 }
 
 #[inline]

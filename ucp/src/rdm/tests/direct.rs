@@ -41,6 +41,8 @@ struct Both<'a, 'p> {
     device: &'a mut Device,
 }
 
+impl Inward for Both<'_, '_> {}
+
 impl Wire for Both<'_, '_> {
     fn mtu(&self, to: PeerId) -> usize {
         self.port.mtu(to)

@@ -91,6 +91,8 @@ struct Port<'a> {
     nic: usize,
 }
 
+impl Inward for Port<'_> {}
+
 impl Wire for Port<'_> {
     fn mtu(&self, _to: PeerId) -> usize {
         2000

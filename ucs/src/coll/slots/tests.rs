@@ -146,11 +146,12 @@ fn an_element_is_ended_where_it_is() {
     if let Some(b) = slots.at_mut(at) {
         b.push('c');
     }
-    assert_eq!(slots.end_at(at, |_| None::<()>), None);
-    assert_eq!(slots.end_at(at, |s| Some(std::mem::take(s))), Some("bc".into()));
+    assert_eq!(slots.last_look(at).map(|mut look| look.element().len()), Some(2), "looked at, and left");
+    let mut look = slots.last_look(at).unwrap();
+    assert_eq!(std::mem::take(look.element()), "bc");
+    look.end();
     assert_eq!((slots.get(b), slots.at(at), slots.id_at(at), slots.len()), (None, None, None, 1));
-    assert_eq!(slots.end_at(at, |_| panic!("it has ended")), None::<()>);
-    assert_eq!(slots.end_at(900, |_| Some(())), None);
+    assert!(slots.last_look(at).is_none() && slots.last_look(900).is_none());
     let c = slots.insert("c".into()).unwrap();
     assert_eq!(Slots::<String>::index_of(c), at, "its slot is the next one used");
     assert!(c != b && slots.contains(a));

@@ -143,9 +143,9 @@ impl Core {
         for at in 0..self.lanes.len() {
             events += match self.glance(at, ams) {
                 Glance::Quiet => 0,
-                Glance::Taken { more: false } => 1,
-                Glance::Taken { more: true } => 1 + self.poll_lane(at, self.now, ams),
-                Glance::Busy => self.poll_lane(at, self.now, ams),
+                Glance::Taken { more } if !more || self.batch == 1 => 1,
+                Glance::Taken { .. } => 1 + self.poll_lane(at, self.batch - 1, self.now, ams),
+                Glance::Busy => self.poll_lane(at, self.batch, self.now, ams),
             };
         }
         if events > 0 && self.streams.is_waited_for() {
@@ -172,7 +172,7 @@ impl Core {
         let mut events = 0;
         for at in 0..self.lanes.len() {
             if !self.lanes[at].iface.is_quiet() || self.engine.is_waiting_for_quiet() {
-                events += self.poll_lane(at, now, ams);
+                events += self.poll_lane(at, self.batch, now, ams);
             }
         }
         events += self.resume(now);
@@ -199,9 +199,9 @@ impl Core {
         self.flushes.is_empty() && streams && self.engine.may_rest()
     }
 
-    /// Takes in what one lane has. Out of line, so that an empty poll stays small. // HOT
+    /// Takes in what one lane has, up to `max` events. Out of line, so that an empty poll stays small. // HOT
     #[inline(never)]
-    fn poll_lane(&mut self, at: usize, now: Nanos, ams: &Ams) -> usize {
+    fn poll_lane(&mut self, at: usize, max: usize, now: Nanos, ams: &Ams) -> usize {
         let lane = &self.lanes[at];
         let bound = Bound {
             lanes: &self.lanes,
@@ -212,7 +212,7 @@ impl Core {
         };
         let mut intake =
             Intake { engine: &mut self.engine, bound, wire: lane.wire, now, flushed: &mut self.flushed };
-        let taken = lane.iface.poll(self.batch, &mut intake);
+        let taken = lane.iface.poll(max, &mut intake);
         if taken == 0 && intake.engine.is_waiting_for_quiet() {
             intake.engine.on_quiet(&mut intake.bound, lane.wire);
         }

@@ -175,7 +175,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
 fn a_lost_nic_costs_no_message() {
     for nics in [2, 4] {
         let worker = context(&format!("efa*{nics}")).worker().unwrap();
-        let mut child = start("exchange", &format!("efa*{nics}/1:300"), &worker);
+        let mut child = start("exchange", &format!("efa*{nics}/1:150"), &worker);
         let ep = meet(&worker, ErrorMode::None);
         exchange(&worker, &ep, 0);
         while child.try_wait().unwrap().is_none() {

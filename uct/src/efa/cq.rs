@@ -71,6 +71,9 @@ impl<D: Dev> Inner<D> {
             }
             (DevStatus::Ok, _) => s.empty += 1,
             (status, _) => {
+                if status == DevStatus::Flushed {
+                    self.rx.close();
+                }
                 s.rx_errors += 1;
                 tracing::debug!(?status, "receive failed");
             }

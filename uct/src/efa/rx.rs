@@ -29,6 +29,8 @@ pub(super) struct Rx<M> {
     depth: u32,
     posted: Cell<u32>,
     batch: u32,
+    /// Nothing is posted any more.
+    closed: Cell<bool>,
 }
 
 /// A buffer between the device and the handler: goes back to the pool when dropped, unless kept.
@@ -52,7 +54,8 @@ impl<M: DevMr + 'static> Rx<M> {
         let free = RefCell::new((0..count).rev().collect());
         let lent = region.backing().map(|memory| Lent::new(count, memory));
         let pool = Pool { region, free, kept: Cell::new(0), spare, lent };
-        Ok(Rx { pool, depth, posted: Cell::new(0), batch: (depth / 4).clamp(1, BATCH) })
+        let batch = (depth / 4).clamp(1, BATCH);
+        Ok(Rx { pool, depth, posted: Cell::new(0), batch, closed: Cell::new(false) })
     }
 
     /// A posted receive came back. `None`: the device names a buffer that is none. // HOT
@@ -60,6 +63,11 @@ impl<M: DevMr + 'static> Rx<M> {
     pub(super) fn arrived(&self, wr_id: u64) -> Arrival<'_, M> {
         self.posted.set(self.posted.get() - 1);
         Arrival { pool: &self.pool, slot: wr_id as u32, kept: Cell::new(false) }
+    }
+
+    /// The queue pair has failed: a receive posted to it now would only come back, before what has arrived.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
     }
 
     /// Posts receives if a batch of them is missing. // HOT
@@ -79,6 +87,9 @@ impl<M: DevMr + 'static> Rx<M> {
     }
 
     fn post_missing<Q: DevQp>(&self, qp: &Q) {
+        if self.closed.get() {
+            return;
+        }
         let mut free = self.pool.free.borrow_mut();
         let before = self.posted.get();
         while self.posted.get() < self.depth {

@@ -315,3 +315,27 @@ fn random_runs_lose_nothing_and_replay() {
     assert_eq!(random_run(42), traces[42], "the same seed is the same run");
     assert_ne!(traces[41], traces[42]);
 }
+
+/// What was there when a NIC went down is read, and then it is over: receives posted to a queue pair that has failed would come
+/// back for ever, and before what there is to read.
+#[test]
+fn an_interface_on_a_nic_that_went_down_comes_to_rest() {
+    let fabric = Fabric::new(3, FaultPlan::NONE);
+    let devs = [1, 2].map(|iid| fabric.open(iid, Profile::default()).unwrap());
+    let open = |at: usize| Iface::open(devs[at].clone(), &Params::default()).unwrap();
+    let (a, b) = (open(0), open(1));
+    let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+    for n in 0..5 {
+        assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
+    }
+    devs[1].unplug();
+    let mut log = Log::default();
+    let mut polls = 0;
+    while b.poll(16, &mut log) > 0 {
+        polls += 1;
+        assert!(polls < 1000, "receives are posted and come back");
+    }
+    assert_eq!(log.ams.len(), 5);
+    // Nor does a poll post any later.
+    assert_eq!((b.poll(16, &mut log), b.poll(16, &mut log)), (0, 0));
+}

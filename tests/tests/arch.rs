@@ -134,6 +134,26 @@ fn dependencies_point_down() {
 }
 
 /// A file one cannot hold in the head is an attic.
+/// The engine is built alone too: tests that use lanes have to say so.
+#[test]
+fn tests_of_lanes_need_lanes() {
+    let manifest = fs::read_to_string(root().join("ucp/Cargo.toml")).unwrap();
+    let (mut with, mut without) = (0, 0);
+    for (name, text) in all("ucp/tests") {
+        let Some(stem) = name.strip_prefix("ucp/tests/").and_then(|n| n.strip_suffix(".rs")) else {
+            continue;
+        };
+        if stem.contains('/') {
+            continue;
+        }
+        let uses = code(&text).any(|(_, line)| line.contains("uct::") || line.trim() == "mod common;");
+        let says = manifest.contains(&format!("name = \"{stem}\"\nrequired-features = [\"lanes\"]"));
+        assert!(says || !uses, "{name} uses lanes: ucp/Cargo.toml has to say that it requires them");
+        if uses { with += 1 } else { without += 1 }
+    }
+    assert!(with > 5 && without > 1, "{with} {without}");
+}
+
 #[test]
 fn no_file_is_an_attic() {
     const MOST: usize = 800;

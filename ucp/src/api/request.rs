@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use ucs::coll::slots::SlotId;
+use ucs::sync::apart;
 
 use crate::rdm::io::PeerId;
 use crate::rdm::{OpId, RecvStatus};
@@ -107,6 +108,17 @@ const CHUNK: u32 = 256;
 #[inline(always)]
 const fn index(id: SlotId) -> u32 {
     id.raw() & ((1 << INDEX_BITS) - 1)
+}
+
+/// A status that has just been noted, read word by word. // HOT
+#[inline(always)]
+fn word_by_word(status: &RecvStatus) -> RecvStatus {
+    RecvStatus {
+        len: apart(status.len as u64) as usize,
+        tag: apart(status.tag),
+        from: PeerId(apart(u64::from(status.from.0)) as u32),
+        cq_data: status.cq_data.map(apart),
+    }
 }
 
 /// What settling an operation asks the worker to do.
@@ -277,7 +289,7 @@ impl Requests {
         let slot = self.slot(id)?;
         let Stage::Ended(ended) = &slot.stage else { return None };
         let ended = match ended {
-            Ok(status) => Ok(status.apart()),
+            Ok(status) => Ok(word_by_word(status)),
             Err(error) => Err(*error),
         };
         slot.rest(next);

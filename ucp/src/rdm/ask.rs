@@ -1,8 +1,6 @@
 //! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
 //! Used by `api` and `lane`; no behaviour here.
 
-use ucs::sync::apart;
-
 use super::backoff::Patience;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::matching::Pattern;
@@ -275,19 +273,6 @@ pub struct RecvStatus {
     pub from: PeerId,
     /// What came with it.
     pub cq_data: Option<u64>,
-}
-
-impl RecvStatus {
-    /// The same, read word by word: for who picks up what has just been noted. // HOT
-    #[inline(always)]
-    pub(crate) fn apart(&self) -> RecvStatus {
-        RecvStatus {
-            len: apart(self.len as u64) as usize,
-            tag: apart(self.tag),
-            from: PeerId(apart(u64::from(self.from.0)) as u32),
-            cq_data: self.cq_data.map(apart),
-        }
-    }
 }
 
 /// Why an operation failed.

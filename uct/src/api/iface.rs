@@ -108,7 +108,7 @@ pub trait Iface: Sized {
         false
     }
     /// Looks for one short active message, and gives it to `take`: for who waits for the next message and for nothing else,
-    /// less than half the way of a poll. A packet that is not wanted stays where it is, for a poll. The default takes none.
+    /// a shorter way than a poll. A packet that is not wanted stays where it is, for a poll. The default takes none.
     fn glance<T: Take>(&self, take: T) -> Glance {
         let _ = take;
         if self.is_quiet() { Glance::Quiet } else { Glance::Busy }

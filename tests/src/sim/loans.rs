@@ -77,6 +77,16 @@ struct Borrowing {
     doing: Doing,
 }
 
+/// What is about to be used, by whom.
+struct Use {
+    by: usize,
+    /// The owner, and which of his loans.
+    to: usize,
+    loan: usize,
+    rkey: Rkey,
+    len: usize,
+}
+
 /// A worker's part.
 #[derive(Default)]
 pub struct Loans {
@@ -192,15 +202,17 @@ impl World {
         };
         let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;
         let len = self.knobs.sizes.draw(&mut self.dice).min(CELL);
+        let what = Use { by: n, to, loan: number, rkey, len };
         self.outcome.reached += 1;
         match self.dice.below(4) {
-            0 => self.add_one(n, (to, number), &rkey),
-            1 => self.read_loan(n, (to, number), &rkey, len),
-            _ => self.write_loan(n, (to, number), &rkey, len),
+            0 => self.add_one(&what),
+            1 => self.read_loan(&what),
+            _ => self.write_loan(&what),
         }
     }
 
-    fn add_one(&mut self, n: usize, (to, number): (usize, usize), rkey: &Rkey) -> Result<(), Failed> {
+    fn add_one(&mut self, what: &Use) -> Result<(), Failed> {
+        let Use { by: n, to, loan: number, ref rkey, .. } = *what;
         self.trace.tell(
             &[62, n as u64, to as u64, number as u64],
             format_args!("{}: {n} adds to loan {number} of {to}", self.step),
@@ -214,13 +226,8 @@ impl World {
         Ok(())
     }
 
-    fn read_loan(
-        &mut self,
-        n: usize,
-        (to, number): (usize, usize),
-        rkey: &Rkey,
-        len: usize,
-    ) -> Result<(), Failed> {
+    fn read_loan(&mut self, what: &Use) -> Result<(), Failed> {
+        let Use { by: n, to, loan: number, ref rkey, len } = *what;
         let at = self.dice.below((CELL - len + 1) as u64) as usize;
         self.trace.tell(
             &[63, n as u64, to as u64, number as u64, at as u64, len as u64],
@@ -233,13 +240,8 @@ impl World {
         Ok(())
     }
 
-    fn write_loan(
-        &mut self,
-        n: usize,
-        (to, number): (usize, usize),
-        rkey: &Rkey,
-        len: usize,
-    ) -> Result<(), Failed> {
+    fn write_loan(&mut self, what: &Use) -> Result<(), Failed> {
+        let Use { by: n, to, loan: number, ref rkey, len } = *what;
         let cell = self.nodes[to].loans.mine[number].cells.len();
         if cell == CELLS {
             return Ok(());

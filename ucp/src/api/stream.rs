@@ -261,12 +261,9 @@ impl Core {
                 // What has come of a peer that has failed can still be received.
                 let lost = || self.engine.silenced(peer).map(Error::from);
                 if let Some(error) = stream.failed.or_else(lost) {
-                    // Once somebody has been told so, nothing more comes.
-                    (stream.broken, stream.failed) = (true, Some(error));
                     let gone = stream.waiters.drain(..).map(|waiter| (waiter.id, Err(error)));
                     self.streams.ended.extend(gone);
-                    let (engine, mut wire, _) = self.split();
-                    engine.end_stream(&mut wire, peer);
+                    self.break_stream(peer, error);
                 }
                 return;
             };
@@ -314,7 +311,22 @@ impl Core {
             return Ok(Some(StreamData { bytes, at }));
         }
         let failed = stream.failed;
-        failed.or_else(|| self.engine.silenced(peer).map(Error::from)).map_or(Ok(None), Err)
+        match failed.or_else(|| self.engine.silenced(peer).map(Error::from)) {
+            None => Ok(None),
+            Some(error) => {
+                self.break_stream(peer, error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Somebody has been told why a stream has ended: nothing more comes of it.
+    fn break_stream(&mut self, peer: PeerId, error: Error) {
+        if let Some(stream) = self.streams.from.get_mut(&peer) {
+            (stream.broken, stream.failed) = (true, Some(error));
+        }
+        let (engine, mut wire, _) = self.split();
+        engine.end_stream(&mut wire, peer);
     }
 
     /// Receives the next message of a stream, if there is one, into memory of ours.

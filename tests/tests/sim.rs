@@ -1,7 +1,7 @@
 //! A few dozen seeds of the simulation in `cargo test`, and that a seed is a run: the same every time. `tests/run sim` runs
 //! more of them, and asks for every packet type.
 
-use suites::sim::{self, Coverage, Limits, Outcome, Voice};
+use suites::sim::{self, Coverage, Limits, Outcome, Scope, Voice};
 
 fn run(seed: u64, limits: Limits) -> Outcome {
     sim::run(seed, limits, Voice::Silent).unwrap_or_else(|failed| panic!("{failed}"))
@@ -38,12 +38,13 @@ fn forty_seeds() {
 /// back; memory being read that its owner took back; a peer that died while it was given up.
 #[test]
 fn seeds_that_taught_something() {
-    // From before there were receives of many.
     for seed in [645, 7127, 4509, 2580, 3558, 706] {
-        run(seed, Limits { many: false, more: false, ..Limits::default() });
+        run(seed, Limits { scope: Scope::First, ..Limits::default() });
     }
     // A piece of a stream dropped with its sender while half of it was here.
-    run(7356, Limits::default());
+    run(7356, Limits { scope: Scope::Forms, ..Limits::default() });
+    // A stream that ended when its bytes were asked for: a piece that came later was kept for good.
+    run(1526, Limits { scope: Scope::Lists, ..Limits::default() });
 }
 
 #[test]

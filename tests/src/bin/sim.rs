@@ -40,7 +40,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let limits = Limits { workers: args.workers as usize, messages: args.messages, many: true, more: true };
+    let limits = Limits { workers: args.workers as usize, messages: args.messages, ..Limits::default() };
     let voice = if args.verbose { Voice::Telling } else { Voice::Silent };
     let seeds = match args.seed {
         Some(seed) => seed..seed + 1,

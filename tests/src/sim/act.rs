@@ -3,6 +3,7 @@
 
 use super::Failed;
 use super::forms::{Form, Way};
+use super::knobs::Scope;
 use super::ledger::{End, Fate, Step, Want};
 use super::node::{Flushing, Receiving, Sending, Taken};
 use super::world::World;
@@ -22,6 +23,15 @@ pub(super) const WORD: usize = 8;
 const LONG: Duration = Duration::from_secs(1 << 30);
 /// Receives a worker has open at a time.
 const MAX_OPEN: usize = 24;
+
+/// Kinds of a step that is none of the frequent ones; the last ones are in later scopes only.
+const fn others(scope: Scope) -> u64 {
+    match scope {
+        Scope::First | Scope::Many => 11,
+        Scope::Forms => 14,
+        Scope::Lists => 18,
+    }
+}
 
 /// The sender and number in a tag.
 pub fn of_tag(tag: u64) -> (usize, u64) {
@@ -61,7 +71,7 @@ impl World {
             self.kill_one();
             return Ok(());
         }
-        match self.dice.below(if self.limits.more { 14 } else { 11 }) {
+        match self.dice.below(others(self.limits.scope)) {
             0 => self.probe(n),
             1 | 2 => self.take(n),
             3 => self.receive_one_taken(n),
@@ -83,6 +93,12 @@ impl World {
                 self.settle_brooks(n)
             }
             13 => self.fence(n),
+            14 | 15 => self.throw_away(n),
+            16 => self.cancel_flush(n),
+            17 => {
+                self.change_handler(n);
+                Ok(())
+            }
             _ => {
                 let most = *self.dice.pick(&[20_000, 20_000, 200_000, 5_000_000]);
                 let ns = self.dice.below(most);
@@ -146,6 +162,7 @@ impl World {
             ),
         );
         let params = SendParams { tag, sync, cq_data, done: None };
+        self.outcome.let_go += u64::from(way == Way::Loose && sync == Sync::No);
         let request = Form::message(ep, way, buf, &cuts, &params);
         self.nodes[n].sends.push(Sending {
             to,
@@ -160,9 +177,11 @@ impl World {
 
     /// A form for a send of `len` bytes, and the lengths of its pieces.
     pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
-        let way = match self.limits.more {
-            true => *self.dice.pick(&[Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id]),
-            false => Way::Whole,
+        let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
+        let way = match self.limits.scope {
+            Scope::Lists => *self.dice.pick(&ways),
+            Scope::Forms => *self.dice.pick(&ways[..5]),
+            Scope::Many | Scope::First => Way::Whole,
         };
         self.outcome.formed += u64::from(way != Way::Whole);
         let cuts = if way == Way::Whole { Vec::new() } else { self.cut(len) };
@@ -219,7 +238,7 @@ impl World {
             return Ok(());
         }
         let (want, from) = self.want(n);
-        if self.limits.many && self.dice.percent(self.knobs.many) {
+        if self.limits.scope >= Scope::Many && self.dice.percent(self.knobs.many) {
             return self.post_many(n, want, from);
         }
         let room = self.room();
@@ -331,7 +350,7 @@ impl World {
     }
 
     fn cancel_recv(&mut self, n: usize) -> Result<(), Failed> {
-        if self.limits.many && self.dice.percent(50) {
+        if self.limits.scope >= Scope::Many && self.dice.percent(50) {
             return self.cancel_one_of_many(n);
         }
         let len = self.nodes[n].recvs.len() as u64;
@@ -402,7 +421,7 @@ impl World {
             _ if limited => (None, node.worker.flush_within(limit)),
             _ => (None, Worker::flush(&node.worker)),
         };
-        node.flushes.push(Flushing { of, limited, lent, cells, request });
+        node.flushes.push(Flushing { of, limited, cancelled: false, lent, cells, request });
         self.trace.tell(&[7, n as u64, to as u64], format_args!("{}: {n} flushes ({of:?})", self.step));
         Ok(())
     }
@@ -434,7 +453,14 @@ impl World {
                     node.giving_up.insert(to);
                 }
                 let request = ep.close(Close::Flush(within));
-                node.flushes.push(Flushing { of: Some(to), limited: force, lent, cells, request });
+                node.flushes.push(Flushing {
+                    of: Some(to),
+                    limited: force,
+                    cancelled: false,
+                    lent,
+                    cells,
+                    request,
+                });
             }
             false => node.shore.uncover(lent),
         }
@@ -469,6 +495,37 @@ impl World {
             self.post_this(n, want, None, longest)?;
         }
         Ok(kinds.len())
+    }
+
+    /// Throws a message away that nobody has asked for: its sender must not notice. Untagged ones do not say which they are.
+    fn throw_away(&mut self, n: usize) -> Result<(), Failed> {
+        let (want, from) = self.want(n);
+        if want == Want::Untagged {
+            return Ok(());
+        }
+        let Some(found) = self.nodes[n].worker.discard(self.matching(n, want, from)) else { return Ok(()) };
+        let msg = self.envelope(n, want, from, &found)?;
+        let rec = self.nodes[n].ledger.posted(want, from, 0);
+        self.trace.tell(
+            &[17, n as u64, msg as u64, rec as u64],
+            format_args!("{}: {n} throws message {msg} away: {want:x?} from {from:?}", self.step),
+        );
+        self.outcome.unread += 1;
+        let got = self.nodes[n].ledger.got(rec, msg, self.step);
+        got.map_err(|e| self.broken(n, e))
+    }
+
+    /// Stops waiting for a flush or close; what it waited for goes on.
+    fn cancel_flush(&mut self, n: usize) -> Result<(), Failed> {
+        let Some(last) = self.nodes[n].flushes.last_mut() else { return Ok(()) };
+        last.cancelled |= last.request.cancel();
+        let granted = u64::from(last.cancelled);
+        self.outcome.waits_ended += granted;
+        self.trace.tell(
+            &[18, n as u64, granted],
+            format_args!("{}: {n} cancels its latest flush: {granted}", self.step),
+        );
+        Ok(())
     }
 
     /// Nothing unexpected is left.

@@ -1,6 +1,6 @@
 //! Atomics in a job: each worker has a slot of its own in the memory of every worker, of one type in one run, and does
 //! everything to it that the type has. Atomics are done in order, so each old value is known beforehand.
-//! Called by `act` to start, by `settle` to look at ends. The sums that all share are in `rma`.
+//! Called by `rma` to start and to look at ends. Those on lists are in `lists`; the sums that all share are in `rma`.
 
 use super::Failed;
 use super::rma::SLOTS;
@@ -34,19 +34,22 @@ const TYPES: [Datatype; 14] = [
 pub struct Computing {
     /// At whose memory.
     pub to: usize,
-    id: RequestId,
+    /// The operation.
+    pub id: RequestId,
     /// The old value that must come; empty if none does.
-    want: Vec<u8>,
+    pub want: Vec<u8>,
     /// The peer does not acknowledge, so this must fail.
-    refused: bool,
+    pub refused: bool,
     /// Where it comes to.
-    result: Box<[u8]>,
+    pub result: Box<[u8]>,
+    /// What is read until it has ended.
+    pub _kept: [Vec<u8>; 2],
 }
 
 impl World {
     /// Does an operation on the slot that worker `n` has at `to`.
     pub(super) fn compute(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let ty = TYPES[(self.seed as usize + n * 5 + to * 3) % TYPES.len()];
+        let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
         let size = ty.size();
         let count = self.dice.range(1, (SLOT / size) as u64) as usize;
@@ -86,13 +89,19 @@ impl World {
         let want = if form == Form::Write { Vec::new() } else { old };
         match started {
             Ok(Started::Running(id)) => {
-                node.shore.computing.push(Computing { to, id, want, refused, result })
+                let _kept = [operand, compare];
+                node.shore.computing.push(Computing { to, id, want, refused, result, _kept })
             }
             Ok(Started::Done(_)) => self.computed(n, to, Ok(()), &want, &result, refused)?,
             Err(error) => self.computed(n, to, Err(error), &want, &result, refused)?,
         }
         self.outcome.atomics += 1;
         Ok(())
+    }
+
+    /// The type of what worker `n` has at `to`: always the same in one run.
+    pub(super) fn type_of(&self, n: usize, to: usize) -> Datatype {
+        TYPES[(self.seed as usize + n * 5 + to * 3) % TYPES.len()]
     }
 
     /// Looks at the atomics that have ended.
@@ -109,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    fn computed(
+    pub(super) fn computed(
         &mut self,
         n: usize,
         to: usize,
@@ -129,7 +138,7 @@ impl World {
     }
 
     /// Any operation that elements of this type have, in any form that it has.
-    fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
+    pub(super) fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
         loop {
             let op = AtomicOp::try_from(self.dice.below(19) as u32);
             let form = *self.dice.pick(&[Form::Write, Form::Fetch, Form::Compare]);
@@ -143,7 +152,7 @@ impl World {
     }
 
     /// Any integers; small numbers for the others, so that no sum is not a number.
-    fn elements(&mut self, ty: Datatype, count: usize) -> Vec<u8> {
+    pub(super) fn elements(&mut self, ty: Datatype, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count * ty.size());
         while bytes.len() < count * ty.size() {
             let small = self.dice.below(4);

@@ -3,6 +3,7 @@
 
 use super::Failed;
 use super::forms::Form;
+use super::knobs::Scope;
 use super::world::World;
 use crate::pattern::Pattern;
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ impl World {
         let other = self.any_worker();
         match self.dice.percent(50) {
             true => self.pour(n, other),
+            false if self.limits.scope >= Scope::Lists && self.dice.percent(40) => self.scoop(other, n),
             false => self.draw(other, n),
         }?;
         self.settle_brooks(n)
@@ -104,6 +106,35 @@ impl World {
             brook.awaited = if full { room } else { 0 };
             brook.hushed = false;
         }
+        Ok(())
+    }
+
+    /// Takes what has come of the stream from `from` to `n`, in memory of the library's.
+    fn scoop(&mut self, from: usize, n: usize) -> Result<(), Failed> {
+        self.settle_brooks(n)?;
+        if !self.connect(n, from)? || self.brooks.entry((from, n)).or_default().receiving.is_some() {
+            return Ok(());
+        }
+        let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
+        let taken = ep.stream_recv_data();
+        let (all, lost) = (self.bytes_of((from, n)), self.is_lost(n, from));
+        let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
+        let at = brook.got;
+        let len = match taken {
+            Ok(None) => return Ok(()),
+            Ok(Some(data)) if all[at..brook.sent].starts_with(&data) && !data.is_empty() => data.len(),
+            Err(_) if lost => {
+                brook.over = true;
+                return Ok(());
+            }
+            wrong => return Err(self.fail(format!("worker {n}: at {at} of {from}'s stream: {wrong:?}"))),
+        };
+        brook.got += len;
+        self.outcome.scooped += len as u64;
+        self.trace.tell(
+            &[44, n as u64, from as u64, len as u64],
+            format_args!("{}: {n} takes {len} bytes at {at} of the stream from {from}", self.step),
+        );
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 22] = [
+pub const FAULTS: [(&str, Happened); 28] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -22,7 +22,13 @@ pub const FAULTS: [(&str, Happened); 22] = [
     ("receive of many cancelled", |o| o.many_cancelled),
     ("send cancelled or refused", |o| o.withdrawn),
     ("send in pieces, or without a request", |o| o.formed),
+    ("send that nobody waits for", |o| o.let_go),
     ("active message or stream cancelled", |o| o.hushed),
+    ("active message unheard", |o| o.unheard),
+    ("stream into the library's memory", |o| o.scooped),
+    ("atomic on lists", |o| o.lists),
+    ("message thrown away unread", |o| o.unread),
+    ("flush or close given up", |o| o.waits_ended),
     ("put or get cancelled", |o| o.called_off),
     ("claimed message discarded", |o| o.discarded),
     ("memory taken back in use", |o| o.taken_back),

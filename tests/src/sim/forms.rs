@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use ucp::select::Sync;
 use ucp::{AmParams, AmProto, AmSend, Ep, Error, Piece, RequestId, SendParams, SendRequest, Started, Worker};
 
 /// A send under way.
@@ -18,6 +19,8 @@ pub enum Form {
     Letter(AmSend<Vec<u8>>),
     /// One of several pieces.
     LetterPieces(AmSend<Vec<Vec<u8>>>),
+    /// A copy of the library's.
+    Copy(SendRequest<Box<[u8]>>),
     /// By its id, or ended already; the bytes are kept here.
     Id { id: Option<RequestId>, end: Option<Result<(), Error>>, _bytes: Vec<Vec<u8>> },
 }
@@ -33,6 +36,10 @@ pub enum Way {
     Told,
     /// Pieces of these lengths, an id.
     Id,
+    /// Borrowed bytes: sent at once or copied. Of a tagged message that asks for nothing more; others as `Whole`.
+    Now,
+    /// Nobody waits for the end. Of what no peer refuses; others as `Whole`.
+    Loose,
 }
 
 fn cut(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
@@ -49,11 +56,27 @@ fn pieces(bufs: &[Vec<u8>]) -> Vec<Piece> {
     bufs.iter().map(|buf| Piece { addr: buf.as_ptr().cast_mut(), len: buf.len() }).collect()
 }
 
+/// The tag of a message that asks for nothing more.
+fn plain_tag(params: &SendParams) -> Option<u64> {
+    params.tag.filter(|_| params.sync == Sync::No && params.cq_data.is_none())
+}
+
 impl Form {
+    /// Ended in the call, or nobody hears of it.
+    const ENDED: Form = Form::Id { id: None, end: Some(Ok(())), _bytes: Vec::new() };
+
     /// Sends a message; `cuts` add up to its length.
     pub fn message(ep: &Ep, way: Way, bytes: Vec<u8>, cuts: &[usize], params: &SendParams) -> Form {
         match way {
-            Way::Whole => Form::Whole(ep.send(bytes, params)),
+            Way::Now if let Some(tag) = plain_tag(params) => match ep.tag_send_now(tag, &bytes) {
+                Ok(()) => Form::ENDED,
+                Err(request) => Form::Copy(request),
+            },
+            Way::Loose if params.sync == Sync::No => {
+                ep.send(bytes, params).detach();
+                Form::ENDED
+            }
+            Way::Whole | Way::Now | Way::Loose => Form::Whole(ep.send(bytes, params)),
             Way::Pieces => Form::Pieces(ep.send_iov(cut(&bytes, cuts), params)),
             Way::Told => Form::told(ep.send(bytes, params)),
             Way::Id => {
@@ -75,7 +98,9 @@ impl Form {
         cuts: &[usize],
     ) -> Form {
         match way {
-            Way::Whole | Way::Told => Form::Letter(ep.am_send_by(how, id, header, bytes)),
+            Way::Whole | Way::Told | Way::Now | Way::Loose => {
+                Form::Letter(ep.am_send_by(how, id, header, bytes))
+            }
             Way::Pieces => Form::LetterPieces(ep.am_send_iov(how, id, header, cut(&bytes, cuts))),
             Way::Id => {
                 let bufs = cut(&bytes, cuts);
@@ -90,7 +115,7 @@ impl Form {
     /// Sends to a stream.
     pub fn stream(ep: &Ep, way: Way, bytes: Vec<u8>, cuts: &[usize]) -> Form {
         match way {
-            Way::Whole => Form::Whole(ep.stream_send(bytes)),
+            Way::Whole | Way::Now | Way::Loose => Form::Whole(ep.stream_send(bytes)),
             Way::Told => Form::told(ep.stream_send(bytes)),
             Way::Pieces | Way::Id => {
                 let bufs = cut(&bytes, cuts);
@@ -111,7 +136,7 @@ impl Form {
     fn begun(begun: Result<Started<()>, Error>, _bytes: Vec<Vec<u8>>) -> Form {
         match begun {
             Ok(Started::Running(id)) => Form::Id { id: Some(id), end: None, _bytes },
-            Ok(Started::Done(())) => Form::Id { id: None, end: Some(Ok(())), _bytes },
+            Ok(Started::Done(())) => Form::ENDED,
             Err(error) => Form::Id { id: None, end: Some(Err(error)), _bytes },
         }
     }
@@ -121,6 +146,7 @@ impl Form {
         match self {
             Form::Whole(request) => request.is_done(),
             Form::Pieces(request) => request.is_done(),
+            Form::Copy(request) => request.is_done(),
             Form::Told(end) => end.get().is_some(),
             Form::Letter(send) => send.is_done(),
             Form::LetterPieces(send) => send.is_done(),
@@ -136,6 +162,7 @@ impl Form {
         match self {
             Form::Whole(request) => request.test().ok().map(|(end, _)| end),
             Form::Pieces(request) => request.test().ok().map(|(end, _)| end),
+            Form::Copy(request) => request.test().ok().map(|(end, _)| end),
             Form::Told(end) => end.get(),
             Form::Letter(send) => Some(send.wait().0),
             Form::LetterPieces(send) => Some(send.wait().0),
@@ -148,6 +175,7 @@ impl Form {
         match self {
             Form::Whole(request) => request.cancel(),
             Form::Pieces(request) => request.cancel(),
+            Form::Copy(request) => request.cancel(),
             Form::Id { id: Some(id), end: None, .. } => worker.cancel(*id),
             Form::Told(_) | Form::Letter(_) | Form::LetterPieces(_) | Form::Id { .. } => false,
         }

@@ -10,6 +10,20 @@ use uct::efa::dev::soft::{FaultPlan, Generation};
 /// Most workers of a job.
 pub const MAX_WORKERS: usize = 64;
 
+/// What a job plays. A seed that once failed means what it meant in its own scope only; each has all that those before it have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Scope {
+    /// Messages, streams, active messages and memory.
+    First,
+    /// Receives of many messages too.
+    Many,
+    /// Also memory that is taken back, every form of a send, cancels of active messages and streams.
+    Forms,
+    /// Also atomics on lists, streams into memory of the library's, messages thrown away unread, sends that nobody waits for,
+    /// flushes given up and handlers taken away.
+    Lists,
+}
+
 /// How large a job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
@@ -17,15 +31,13 @@ pub struct Limits {
     pub workers: usize,
     /// Messages each worker sends, to any worker, itself included.
     pub messages: u64,
-    /// Receives of many messages too.
-    pub many: bool,
-    /// Also memory that is taken back, every form of a send, cancels of active messages and streams.
-    pub more: bool,
+    /// What is played.
+    pub scope: Scope,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, many: true, more: true }
+        Limits { workers: 0, messages: 48, scope: Scope::Lists }
     }
 }
 
@@ -187,7 +199,7 @@ impl Knobs {
             cq_data: *dice.pick(&[0, 0, 20]),
             // Behind all others, which are what they were without it.
             many: *dice.pick(&[0, 5, 15, 40]),
-            loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.more),
+            loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use super::Failed;
 use super::forms::Form;
+use super::knobs::Scope;
+use super::node::Node;
 use super::world::World;
 use crate::pattern::Pattern;
 use std::cell::RefCell;
@@ -12,6 +14,8 @@ use ucp::{AmMessage, AmProto, Error, RecvRequest, Worker};
 
 /// Numbers of handlers.
 const IDS: u64 = 3;
+/// One more, whose handler comes and goes: what has come meanwhile is dropped, and nobody else notices.
+const FICKLE: u16 = IDS as u16;
 /// Bytes of a header that say whose message it is.
 const LABEL: usize = 16;
 /// Longest header of the suite.
@@ -54,6 +58,8 @@ struct Receiving {
 
 /// A worker's part.
 pub struct Letters {
+    /// The handler that comes and goes is there.
+    hears: bool,
     /// What handlers were given; looked at after progress.
     come: Rc<RefCell<VecDeque<AmMessage>>>,
     sending: Vec<Sending>,
@@ -64,17 +70,21 @@ impl Letters {
     /// Sets the handlers of a worker.
     pub fn of(worker: &Worker) -> Letters {
         let come: Rc<RefCell<VecDeque<AmMessage>>> = Rc::default();
-        for id in 0..IDS {
-            let come = come.clone();
-            worker.set_am_handler(id as u16, move |message| come.borrow_mut().push_back(message));
+        for id in 0..=FICKLE {
+            listen(worker, id, &come);
         }
-        Letters { come, sending: Vec::new(), receiving: Vec::new() }
+        Letters { hears: true, come, sending: Vec::new(), receiving: Vec::new() }
     }
 
     /// What has not ended.
     pub fn open(&self) -> usize {
         self.come.borrow().len() + self.sending.len() + self.receiving.len()
     }
+}
+
+fn listen(worker: &Worker, id: u16, come: &Rc<RefCell<VecDeque<AmMessage>>>) {
+    let come = come.clone();
+    worker.set_am_handler(id, move |message| come.borrow_mut().push_back(message));
 }
 
 impl World {
@@ -102,7 +112,8 @@ impl World {
         let number = self.letters.len();
         let len = self.knobs.sizes.draw(&mut self.dice);
         let header_len = LABEL + self.dice.below(HEADER.min(u64::from(self.knobs.mtu) / 4)) as usize;
-        let id = self.dice.below(IDS) as u16;
+        let ids = IDS + u64::from(self.limits.scope >= Scope::Lists);
+        let id = self.dice.below(ids) as u16;
         self.letters.push(Letter { from: n, to, header: header_len, len, id, state: State::Sent });
         let mut header = vec![0; header_len];
         let mut body = vec![0; len];
@@ -116,6 +127,20 @@ impl World {
         );
         self.outcome.letters += 1;
         (number, header, body)
+    }
+
+    /// Takes the handler that comes and goes away, or puts it back.
+    pub(super) fn change_handler(&mut self, n: usize) {
+        let Node { letters, worker, .. } = &mut self.nodes[n];
+        letters.hears ^= true;
+        match letters.hears {
+            true => listen(worker, FICKLE, &letters.come),
+            false => worker.clear_am_handler(FICKLE),
+        }
+        self.trace.tell(
+            &[33, n as u64, u64::from(letters.hears)],
+            format_args!("{}: {n} hears letters of number {FICKLE}: {}", self.step, letters.hears),
+        );
     }
 
     /// Gives up the latest letter, and the latest body that is being received.
@@ -253,10 +278,11 @@ impl World {
     }
 
     /// Nothing is under way, and every letter has come, or was refused, or had to do with a dead worker.
-    pub(super) fn look_at_letters(&self) -> Result<(), Failed> {
+    pub(super) fn look_at_letters(&mut self) -> Result<(), Failed> {
         for (number, letter) in self.letters.iter().enumerate() {
             let lost = letter.state == State::Sent && !self.is_lost(letter.from, letter.to);
-            if lost {
+            self.outcome.unheard += u64::from(lost && letter.id == FICKLE);
+            if lost && letter.id != FICKLE {
                 return Err(self.fail(format!("letter {number} {letter:?} never came")));
             }
         }

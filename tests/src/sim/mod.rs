@@ -15,6 +15,7 @@ mod forms;
 pub mod knobs;
 pub mod ledger;
 mod letters;
+mod lists;
 mod loans;
 mod many;
 mod node;
@@ -24,7 +25,7 @@ pub mod trace;
 mod world;
 
 pub use coverage::{Coverage, FAULTS};
-pub use knobs::{Knobs, Limits};
+pub use knobs::{Knobs, Limits, Scope};
 pub use trace::{Trace, Voice};
 
 /// What a run was.
@@ -94,6 +95,18 @@ pub struct Outcome {
     pub formed: u64,
     /// Sends of active messages and to streams, and receives of either, that were cancelled.
     pub hushed: u64,
+    /// Messages thrown away that nobody had asked for.
+    pub unread: u64,
+    /// Flushes and closes that nobody waited for any more.
+    pub waits_ended: u64,
+    /// Sends whose end nobody waited for.
+    pub let_go: u64,
+    /// Active messages that came when their handler had been taken away.
+    pub unheard: u64,
+    /// Bytes of streams taken in memory of the library's.
+    pub scooped: u64,
+    /// Atomics on lists.
+    pub lists: u64,
     /// Operations refused since the memory had been taken back.
     pub denied: u64,
     /// Packets received, by type.

@@ -42,6 +42,8 @@ pub struct Flushing {
     pub of: Option<usize>,
     /// It may end without having waited for all.
     pub limited: bool,
+    /// Nobody waits for it any more.
+    pub cancelled: bool,
     /// Reads without request that it ends.
     pub lent: Vec<Lent>,
     /// Writes that it stands for, by target and cell.
@@ -179,7 +181,8 @@ impl Node {
             dead: false,
             withheld: habit.withheld,
             seq: 0,
-            address: worker.address(),
+            address: Address::unpack(&worker.address().pack())
+                .map_err(|e| OpenError::Config(e.to_string()))?,
             worker,
         })
     }

@@ -7,7 +7,8 @@
 
 use super::Failed;
 use super::amo::{Computing, SLOT};
-use super::knobs::MAX_WORKERS;
+use super::knobs::{MAX_WORKERS, Scope};
+use super::lists::AREA;
 use super::world::World;
 use crate::pattern::{Pattern, mix};
 use std::collections::BTreeMap;
@@ -22,19 +23,20 @@ use ucp::{
 /// Bytes of a cell, and cells.
 const CELL: usize = 16 << 10;
 const CELLS: usize = 24;
-/// Two words first, then slots, then cells that are written, then bytes that are read.
+/// Two words first, then slots and areas, then cells that are written, then bytes that are read.
 const TICKETS: usize = 0;
 const SUM: usize = 8;
 /// Where the slots of the workers begin.
 pub const SLOTS: usize = 64;
-const WRITTEN: usize = 2048;
+/// Where their areas for lists begin.
+pub const AREAS: usize = SLOTS + MAX_WORKERS * SLOT;
+const WRITTEN: usize = AREAS + MAX_WORKERS * AREA;
 const READ: usize = WRITTEN + CELLS * CELL;
 const LEN: usize = READ + CELL;
-const _: () = assert!(SLOTS + MAX_WORKERS * SLOT <= WRITTEN);
 /// Operations running at a time in a worker.
 const MAX_OPEN: usize = 8;
 /// Pieces of one side of an operation.
-const PIECES: usize = 4;
+pub const PIECES: usize = 4;
 
 /// Where the end of an operation is told.
 enum Form<R> {
@@ -216,6 +218,7 @@ impl World {
             0 | 1 if self.nodes[to].shore.cells.len() < CELLS => self.put(n, to)?,
             2 => self.add(n, to)?,
             3 => self.draw_ticket(n, to),
+            4 if self.limits.scope >= Scope::Lists && self.dice.percent(40) => self.compute_list(n, to)?,
             4 => self.compute(n, to)?,
             _ => self.get(n, to)?,
         }
@@ -520,10 +523,10 @@ impl World {
 
     /// What `by` was doing to worker `to` when they lost each other is done, or not, or in part.
     pub(super) fn forget_reach(&mut self, by: usize, to: usize) {
-        let slot = SLOTS + by * SLOT;
+        let (slot, area) = (SLOTS + by * SLOT, AREAS + by * AREA);
         let shore = &mut self.nodes[to].shore;
         shore.unsure = true;
-        shore.unknown.push(slot..slot + SLOT);
+        shore.unknown.extend([slot..slot + SLOT, area..area + AREA]);
         for (at, cell) in shore.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
             let place = WRITTEN + at * CELL;
             shore.unknown.push(place..place + cell.len);
@@ -588,7 +591,7 @@ impl World {
     }
 }
 
-fn local(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
+pub fn local(bytes: &mut [u8], cuts: &[usize]) -> Vec<Piece> {
     let mut at = bytes.as_mut_ptr();
     let piece = |len: &usize| {
         let piece = Piece { addr: at, len: *len };

@@ -218,9 +218,10 @@ impl World {
                 at += 1;
                 continue;
             }
-            let Flushing { of, limited, lent, cells, request } = self.nodes[n].flushes.remove(at);
+            let Flushing { of, limited, cancelled, lent, cells, request } = self.nodes[n].flushes.remove(at);
             match request.wait() {
-                Ok(()) => self.check_covered(n, &lent, &cells)?,
+                Ok(()) if !cancelled => self.check_covered(n, &lent, &cells)?,
+                Err(Error::Cancelled) if cancelled => self.nodes[n].shore.uncover(lent),
                 Err(Error::TimedOut) if limited => {
                     self.outcome.timed_out += 1;
                     self.nodes[n].shore.uncover(lent);
@@ -229,7 +230,7 @@ impl World {
                     self.outcome.bereaved += 1;
                     self.nodes[n].shore.uncover(lent);
                 }
-                Err(e) => return Err(self.fail(format!("worker {n}: flush of {of:?} ended {e:?}"))),
+                end => return Err(self.fail(format!("worker {n}: flush of {of:?} ended {end:?}"))),
             }
             self.trace.tell(&[11, n as u64], format_args!("{}: a flush of {n} ended", self.step));
         }

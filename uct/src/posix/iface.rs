@@ -3,7 +3,7 @@
 
 use super::addr;
 use super::peer::{Link, Peer};
-use super::porter::{Name, Place, Porter};
+use super::porter::{Each, Fetched, MOST, Name, Place, Porter};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
@@ -17,6 +17,7 @@ use crate::base::pending::{Arbiter, Room};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::RefCell;
+use std::iter;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 
@@ -84,6 +85,12 @@ impl Iface {
     #[cfg(test)]
     pub(super) fn segment(&self) -> &super::seg::Segment {
         self.inner.rx.seg()
+    }
+
+    /// Peers of which no porter was asked yet.
+    #[cfg(test)]
+    pub(super) fn unasked(&self) -> usize {
+        self.inner.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.is_unasked()).count()
     }
 
     /// Counters of the receive side.
@@ -158,9 +165,47 @@ impl Inner {
         events
     }
 
-    /// A peer's segment, attached if it is not yet.
+    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter unless that was asked
+    /// already.
     pub(super) fn attach<'a>(&self, peer: &'a Peer) -> Result<&'a Link, ConnectError> {
-        peer.attach(self.rx.export(), self.rx.alarm())
+        peer.attach(self.rx.export(), || match self.fetch(peer, &self.neighbours(peer)) {
+            // What is kept for others may be the descriptors wanted.
+            Err(ConnectError::Op(Error::NoDescriptor)) if self.let_go() => self.fetch(peer, &[]),
+            fetched => fetched,
+        })
+    }
+
+    /// Other peers of its process that endpoints lead to and whose porter was not asked yet, as many as one question more than
+    /// `peer` can be about.
+    fn neighbours(&self, peer: &Peer) -> Vec<Rc<Peer>> {
+        let owner = peer.name().owner();
+        let peers = self.peers.borrow();
+        let there = peers.iter().filter(|(name, _)| name.owner() == owner && **name != peer.name());
+        let unasked = there.filter_map(|(_, peer)| peer.upgrade()).filter(|peer| peer.is_unasked());
+        unasked.take(MOST - 1).collect()
+    }
+
+    /// Asks a peer's porter for it, and by the way for others of its process: waking that porter takes most of the time.
+    fn fetch(&self, peer: &Peer, others: &[Rc<Peer>]) -> Result<Fetched, ConnectError> {
+        let names: Each<Name> =
+            iter::once(peer.name()).chain(others.iter().map(|peer| peer.name())).collect();
+        let mut all = self.rx.export().porter().fetch_all(&names)?.into_iter();
+        let fetched = all.next().unwrap_or(Err(ConnectError::Malformed));
+        for (peer, given) in others.iter().zip(all) {
+            // Why not, it is told when it asks itself.
+            if let Ok(given) = given {
+                peer.give(given, self.rx.alarm());
+            }
+        }
+        if let Ok(fetched) = &fetched {
+            fetched.death.tell(self.rx.alarm());
+        }
+        fetched
+    }
+
+    /// Lets go of what porters gave for peers that are not attached: true if there was something.
+    fn let_go(&self) -> bool {
+        self.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.let_go()).count() > 0
     }
 
     /// Whether a peer can still read.

@@ -3,7 +3,7 @@
 //! is only asked then; but for attaching, nothing blocks.
 
 use super::fifo;
-use super::porter::{Alarm, Death, Export, Name, Porter, ProcKey};
+use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use crate::api::{ConnectError, EpTag, Error, Outcome, Refused};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -20,6 +20,8 @@ const LOOK_EVERY: u32 = 4096;
 pub struct Peer {
     name: Name,
     link: OnceCell<Link>,
+    /// What its porter gave when it was asked for another peer of the process: taken when this one is attached.
+    given: Cell<Option<Fetched>>,
     /// It was gone when it was to be attached.
     gone: Cell<bool>,
     mourned: Cell<bool>,
@@ -95,7 +97,31 @@ impl Peer {
     /// The peer of an address. Asks nobody.
     pub fn new(name: Name) -> Peer {
         let (link, gone, mourned) = (OnceCell::new(), Cell::new(false), Cell::new(false));
-        Peer { name, link, gone, mourned, eps: RefCell::default() }
+        Peer { name, link, given: Cell::new(None), gone, mourned, eps: RefCell::default() }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Whether its porter is still to be asked for it.
+    pub fn is_unasked(&self) -> bool {
+        let given = self.given.take();
+        let unasked = given.is_none() && self.link.get().is_none() && !self.gone.get();
+        self.given.set(given);
+        unasked
+    }
+
+    /// Keeps what its porter gave until it is attached. `alarm` is raised when the peer dies from now on.
+    pub fn give(&self, given: Fetched, alarm: &Arc<Alarm>) {
+        given.death.tell(alarm);
+        self.given.set(Some(given));
+    }
+
+    /// Lets go of what its porter gave: true if there was something.
+    pub fn let_go(&self) -> bool {
+        self.given.take().is_some()
     }
 
     /// Its segment, if it is attached. // HOT
@@ -104,17 +130,22 @@ impl Peer {
         self.link.get()
     }
 
-    /// Its segment, attached if it is not yet: some system calls, and waiting for the peer's porter. `alarm` is raised
-    /// when the peer dies from then on. What may pass (no descriptor left) is tried again by the next call.
+    /// Its segment, attached if it is not yet, from what was given or else what `fetch` gives. What may pass (no descriptor
+    /// left) is tried again by the next call.
     #[cold]
-    pub fn attach(&self, own: &Export, alarm: &Arc<Alarm>) -> Result<&Link, ConnectError> {
+    pub fn attach(
+        &self,
+        own: &Export,
+        fetch: impl FnOnce() -> Result<Fetched, ConnectError>,
+    ) -> Result<&Link, ConnectError> {
         if let Some(link) = self.link.get() {
             return Ok(link);
         }
         if self.gone.get() {
             return Err(ConnectError::Gone);
         }
-        match Link::attach(own, self.name, alarm) {
+        let fetched = self.given.take().map_or_else(fetch, Ok);
+        match fetched.and_then(|fetched| Link::attach(own, self.name, fetched)) {
             Ok(link) => Ok(self.link.get_or_init(|| link)),
             Err(why) => {
                 self.gone.set(why == ConnectError::Gone);
@@ -143,7 +174,12 @@ impl Peer {
 
     /// Whether its process has died, as far as the porter knows. True once: its endpoints are to be told.
     pub fn is_to_mourn(&self) -> bool {
-        let Some(link) = self.link.get() else { return false };
+        let Some(link) = self.link.get() else {
+            // Nothing was sent, so nobody is told; but its memory goes.
+            let given = self.given.take().filter(|given| !given.death.is_dead());
+            self.given.set(given);
+            return false;
+        };
         if !link.death.is_dead() || self.mourned.replace(true) {
             return false;
         }
@@ -187,23 +223,22 @@ impl Peer {
 }
 
 impl Link {
-    fn attach(own: &Export, name: Name, alarm: &Arc<Alarm>) -> Result<Link, ConnectError> {
-        let porter = own.porter();
-        let fetched = porter.fetch(name)?;
+    fn attach(own: &Export, name: Name, fetched: Fetched) -> Result<Link, ConnectError> {
         let wake = Wake::new(fetched.wake.ok_or(ConnectError::Malformed)?);
         let mut seg = Segment::attach(fetched.mem, name)?;
         let shape = seg.shape();
         if name.is_usual() && shape.slot_len as usize != USUAL_SLOT {
             return Err(ConnectError::Malformed);
         }
-        // Its porter has just answered: if it has died since, that is told like any death.
+        // If it dies from here on, that is told like any death.
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.is_dead() {
             return Err(ConnectError::Gone);
         }
-        seg.take(take_line(&seg, porter).ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
+        seg.take(
+            take_line(&seg, own.porter()).ok_or(Error::Exhausted("writer lines in the peer's segment"))?,
+        );
         // A dead owner of the line may have left one.
         seg.mine().intent.store(fifo::NO_TICKET, Ordering::Release);
-        fetched.death.tell(alarm);
         Ok(Link {
             seg,
             after: Cell::new(0),

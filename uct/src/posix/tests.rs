@@ -1,5 +1,6 @@
 //! What only `posix` promises; the rest is in the conformance suite.
 
+use super::porter::MOST;
 use super::{Config, Ep, Iface};
 use crate::api::{ConnectError, Ep as _, Error, Events, Glance, Iface as _, PendingQueued, Refused, Sent};
 use std::cell::RefCell;
@@ -63,6 +64,46 @@ fn a_closed_interface_fails_its_senders() {
     assert_eq!(refused, Some(Refused::Failed(Error::PeerDead)));
     let late = writer.connect(&device, &addr).unwrap();
     assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
+}
+
+/// One question to a process is about all its interfaces that endpoints lead to, up to a number.
+#[test]
+fn a_porter_is_asked_for_many_at_once() {
+    const READERS: usize = MOST + 4;
+    let readers: Vec<_> = (0..READERS).map(|_| open(&Source::empty())).collect();
+    let got: Vec<_> = readers.iter().map(|reader| collect(reader, 1)).collect();
+    let writer = open(&Source::empty());
+    let to = |reader: &Iface| writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+    let eps: Vec<_> = readers.iter().map(to).collect();
+    let never = to(&readers[0]);
+    assert_eq!(writer.unasked(), READERS);
+    assert_eq!(eps[3].am_short(1, 3, &[]), Ok(Sent::Done));
+    assert_eq!(writer.unasked(), READERS - MOST);
+    drop(never);
+    // What one question left is the business of the next; what was given is enough by itself.
+    for (n, ep) in eps.iter().enumerate().filter(|(n, _)| *n != 3) {
+        assert_eq!(ep.am_short(1, n as u64, &[]), Ok(Sent::Done), "{n}");
+    }
+    assert_eq!(writer.unasked(), 0);
+    for (n, (reader, got)) in readers.iter().zip(&got).enumerate() {
+        assert_eq!(reader.progress(9), 1, "{n}");
+        assert_eq!(*got.borrow(), [(n as u64).to_le_bytes().to_vec()]);
+    }
+}
+
+/// What a porter gave for a peer is no proof that it is there when it is wanted.
+#[test]
+fn what_was_given_of_an_interface_that_closed_is_refused() {
+    let (kept, closed) = (open(&Source::empty()), open(&Source::empty()));
+    let writer = open(&Source::empty());
+    let [to_kept, to_closed] =
+        [&kept, &closed].map(|to| writer.connect(&to.device_addr(), &to.iface_addr()).unwrap());
+    assert_eq!(to_kept.ensure_connected(), Ok(()));
+    assert_eq!(writer.unasked(), 0, "asked with the other");
+    drop(closed);
+    assert_eq!(to_closed.am_short(1, 0, &[]), Err(Refused::Failed(Error::PeerDead)));
+    assert_eq!(to_closed.ensure_connected(), Err(ConnectError::Gone));
+    assert_eq!(to_kept.am_short(1, 0, &[]), Ok(Sent::Done));
 }
 
 /// Nobody is asked before the first message; what connecting would have said, the first operation says.

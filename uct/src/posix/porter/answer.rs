@@ -2,14 +2,15 @@
 //! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
 
 use super::place::{Place, ProcKey};
-use super::wire::{Answer, Question, ROOM, Stay, Verdict};
+use super::wire::{Answer, Each, MOST_FDS, Question, ROOM, Stay, Verdict};
 use super::{Exported, Shared, lock};
+use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use ucs::sys::PeerCred;
@@ -149,32 +150,56 @@ impl Body {
             _ => return Heard::Bye,
         };
         let question = Question::read(&bytes[..heard.min(ROOM)]);
-        let found = match question {
-            _ if !caller.welcome => Err(Verdict::Denied),
-            Some((name, _)) => lock(&self.shared.exports).get(&name).cloned().ok_or(Verdict::Nothing),
+        let found: Each<Found> = match &question {
+            Some((names, _)) if caller.welcome => {
+                let exports = lock(&self.shared.exports);
+                names.iter().map(|name| exports.get(&name.0).cloned().ok_or(Verdict::Nothing)).collect()
+            }
+            Some((names, _)) => names.iter().map(|_| Err(Verdict::Denied)).collect(),
             // Nonsense, or another version, which reads ours in the answer.
-            None => Err(Verdict::Nothing),
+            None => Each::new(),
         };
         // Who does not wait for the answer does not get one.
-        let _ = answer(&caller.fd, found);
+        let _ = answer(&caller.fd, &found);
         if matches!(question, Some((_, Stay::No))) { Heard::Bye } else { Heard::Waits }
     }
 }
+
+/// What there is of a name, or why not.
+type Found = Result<Exported, Verdict>;
 
 /// Any descriptor will do.
 fn spare(of: &OwnedFd) -> Result<OwnedFd, ucs::Errno> {
     Ok(rustix::io::fcntl_dupfd_cloexec(of, 0)?)
 }
 
-fn answer(to: &OwnedFd, found: Result<Exported, Verdict>) -> Result<usize, Errno> {
-    let verdict = found.as_ref().err().copied().unwrap_or(Verdict::Here);
-    let text = Answer::of(verdict);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    let mut fds = Vec::with_capacity(2);
-    if let Ok(Exported { mem, wake }) = &found {
+fn answer(to: &OwnedFd, found: &[Found]) -> Result<usize, Errno> {
+    let mut passed = found.len();
+    loop {
+        match answer_with(to, found, passed) {
+            // The system passes only so many descriptors of a process at a time. The first is what the caller waits for.
+            Err(Errno::TOOMANYREFS) if passed > 0 => passed = usize::from(passed > 1),
+            sent => return sent,
+        }
+    }
+}
+
+/// The answer, with the descriptors of the first `passed`.
+fn answer_with(to: &OwnedFd, found: &[Found], passed: usize) -> Result<usize, Errno> {
+    let text = Answer::of(found.iter().enumerate().map(|(n, found)| match found {
+        Err(verdict) => *verdict,
+        Ok(_) if n >= passed => Verdict::Later,
+        Ok(Exported { wake: None, .. }) => Verdict::Memory,
+        Ok(Exported { wake: Some(_), .. }) => Verdict::Iface,
+    }));
+    let mut fds = ArrayVec::<BorrowedFd<'_>, MOST_FDS>::new();
+    for Exported { mem, wake } in found[..passed].iter().flatten() {
         fds.push(mem.as_fd());
         fds.extend(wake.as_ref().map(|wake| wake.as_fd()));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
         beside.push(SendAncillaryMessage::ScmRights(&fds));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

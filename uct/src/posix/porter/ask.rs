@@ -4,7 +4,7 @@
 
 use super::Name;
 use super::place::{Place, ProcKey};
-use super::wire::{Answer, Question, ROOM, Stay, VERSION, Verdict};
+use super::wire::{Answer, Each, MOST, MOST_FDS, Question, ROOM, Stay, VERSION, Verdict};
 use crate::api::{ConnectError, Error};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -90,13 +90,17 @@ fn await_answer<T>(door: &OwnedFd, mut call: impl FnMut() -> Result<T, Errno>) -
     }
 }
 
-/// Asks at `door` for what `name` names. With [`Stay::No`] nothing more can be asked there.
-pub fn ask(door: &OwnedFd, name: Name, stay: Stay) -> Result<Given, ConnectError> {
-    let question = Question::about(name.0, stay);
+/// Asks at `door` for what `names` name, and answers of each. With [`Stay::No`] nothing more can be asked there.
+pub fn ask(
+    door: &OwnedFd,
+    names: &[Name],
+    stay: Stay,
+) -> Result<Each<Result<Given, ConnectError>>, ConnectError> {
+    let question = Question::about(names, stay);
     rustix::io::retry_on_intr(|| rustix::net::send(door, question.as_bytes(), SendFlags::NOSIGNAL))
         .map_err(failed("ask a peer's porter"))?;
     let mut bytes = [0; ROOM];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut hear = || {
         let mut room = [IoSliceMut::new(&mut bytes)];
@@ -116,19 +120,23 @@ pub fn ask(door: &OwnedFd, name: Name, stay: Stay) -> Result<Given, ConnectError
     if got.bytes == 0 {
         return Err(ConnectError::Gone);
     }
-    match Answer::read(&bytes[..got.bytes.min(ROOM)]).ok_or(ConnectError::Malformed)? {
-        Err(theirs) => Err(ConnectError::Version { theirs, ours: VERSION }),
-        Ok(Verdict::Nothing) => Err(ConnectError::Gone),
-        Ok(Verdict::Denied) => Err(ConnectError::Permission),
-        // The system drops descriptors for which this process has no number left.
-        Ok(Verdict::Here) if got.flags.contains(ReturnFlags::CTRUNC) => Err(Error::NoDescriptor.into()),
-        Ok(Verdict::Here) => {
-            let mem = fds.next().ok_or(ConnectError::Malformed)?;
-            let wake = fds.next();
-            drop(fds);
-            Ok(Given { mem, wake })
-        }
-    }
+    let verdicts = Answer::read(&bytes[..got.bytes.min(ROOM)])
+        .ok_or(ConnectError::Malformed)?
+        .map_err(|theirs| ConnectError::Version { theirs, ours: VERSION })?;
+    // The system drops the last descriptors if this process has no number left for them.
+    let missing = match got.flags.contains(ReturnFlags::CTRUNC) {
+        true => ConnectError::Op(Error::NoDescriptor),
+        false => ConnectError::Malformed,
+    };
+    let mut next = || fds.next().ok_or(missing);
+    let given = names.iter().zip(verdicts).map(|(_, verdict)| match verdict {
+        Verdict::Memory => Ok(Given { mem: next()?, wake: None }),
+        Verdict::Iface => Ok(Given { mem: next()?, wake: Some(next()?) }),
+        Verdict::Nothing => Err(ConnectError::Gone),
+        Verdict::Denied => Err(ConnectError::Permission),
+        Verdict::Later => Err(ConnectError::Op(Error::NoDescriptor)),
+    });
+    Ok(given.take(MOST).collect())
 }
 
 /// Whether the process still runs, or that cannot be told.

@@ -23,8 +23,10 @@ mod wire;
 
 pub use place::{Place, ProcKey};
 pub use watch::{Alarm, Death};
+pub use wire::{Each, MOST};
 
 use crate::api::{ConnectError, Error, OpenError};
+use ask::Given;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,11 +173,19 @@ impl Porter {
 
     /// Asks the owner of `name` for what it names. Waits for its porter, but not for its progress.
     pub fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
-        let door = ask::connect(&self.place, name.owner())?;
-        let sight = self.shared.watches.look(name.owner(), &door)?;
-        let given = ask::ask(&door, name, sight.needs_door())?;
-        let death = self.shared.watches.watch(name.owner(), sight, door)?;
-        Ok(Fetched { mem: given.mem, wake: given.wake, death })
+        self.fetch_all(&[name])?.pop().unwrap_or(Err(ConnectError::Malformed))
+    }
+
+    /// The same of up to [`MOST`] names of one owner by one question, answered in their order. What is said of one does not
+    /// depend on the others, but for descriptors: if they do not suffice, the first names get them.
+    pub fn fetch_all(&self, names: &[Name]) -> Result<Each<Result<Fetched, ConnectError>>, ConnectError> {
+        let Some(owner) = names.first().map(|name| name.owner()) else { return Ok(Each::new()) };
+        let door = ask::connect(&self.place, owner)?;
+        let sight = self.shared.watches.look(owner, &door)?;
+        let given = ask::ask(&door, names, sight.needs_door())?;
+        let death = self.shared.watches.watch(owner, sight, door)?;
+        let fetched = |Given { mem, wake }| Fetched { mem, wake, death: death.clone() };
+        Ok(given.into_iter().map(|given| given.map(fetched)).collect())
     }
 
     /// Watches a process that has no porter that we know of.

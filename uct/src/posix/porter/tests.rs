@@ -1,6 +1,6 @@
 //! Two porters, questions good and bad, and what is left of a porter in a directory.
 
-use super::wire::{Answer, Question, Stay, Verdict};
+use super::wire::{Answer, MOST, Question, Stay, Verdict};
 use super::*;
 use std::time::Duration;
 use ucs::mem::MapOpts;
@@ -56,6 +56,33 @@ fn what_is_exported_is_handed_out_and_then_no_more() {
         drop(without);
         assert_eq!(porter.fetch(name).err(), Some(ConnectError::Gone));
     }
+}
+
+#[test]
+fn many_names_are_answered_one_by_one() {
+    let porter = Porter::at(Place::new("").unwrap()).unwrap();
+    let wake = Arc::new(EventFd::new().unwrap());
+    let exports: Vec<_> = (0..MOST as u8)
+        .map(|n| porter.export(porter.new_name(), memory(n), (n % 3 == 0).then(|| wake.clone())))
+        .collect();
+    let mut names: Vec<_> = exports.iter().map(Export::name).collect();
+    // One that is gone, and one of another process, in between.
+    names[5] = porter.new_name();
+    names[9] = Name::new(ProcKey(porter.key().0 ^ 1), 0);
+    let got = porter.fetch_all(&names).unwrap();
+    assert_eq!(got.len(), MOST);
+    for (n, got) in got.into_iter().enumerate() {
+        if n == 5 || n == 9 {
+            assert_eq!(got.err(), Some(ConnectError::Gone), "{n}");
+            continue;
+        }
+        let got = got.unwrap();
+        assert_eq!(got.wake.is_some(), n % 3 == 0, "{n}");
+        let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
+        // SAFETY: a byte of the mapping, which nobody writes any more.
+        assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
+    }
+    assert!(porter.fetch_all(&[]).unwrap().is_empty());
 }
 
 /// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
@@ -134,27 +161,27 @@ fn bad_questions_harm_nobody() {
     };
     let send = |door: &OwnedFd, bytes: &[u8]| {
         rustix::net::send(door, bytes, rustix::net::SendFlags::NOSIGNAL).unwrap();
-        let mut room = [0; 64];
+        let mut room = [0; 256];
         let (_, got) = rustix::net::recv(door, &mut room, rustix::net::RecvFlags::empty()).unwrap();
-        Answer::read(&room[..got])
+        Answer::read(&room[..got]).unwrap().unwrap()
     };
     let long = [7; 4000];
-    for bytes in [&[1][..], &[0; 16], &long, Question::about(3, Stay::Yes).as_bytes()] {
+    for bytes in [&[1][..], &[0; 16], &long, Question::about(&[Name(3)], Stay::Yes).as_bytes()] {
         let door = socket();
-        assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
+        assert_eq!(send(&door, bytes), [Verdict::Nothing; MOST]);
         // And again on the same connection.
-        assert_eq!(send(&door, bytes), Some(Ok(Verdict::Nothing)));
+        assert_eq!(send(&door, bytes), [Verdict::Nothing; MOST]);
     }
     // Who does not stay is sent away with the answer.
     let door = socket();
-    assert_eq!(send(&door, Question::about(3, Stay::No).as_bytes()), Some(Ok(Verdict::Nothing)));
+    assert_eq!(send(&door, Question::about(&[Name(3)], Stay::No).as_bytes()), [Verdict::Nothing; MOST]);
     assert_eq!(rustix::net::recv(&door, &mut [0; 8], rustix::net::RecvFlags::empty()).unwrap().1, 0);
     // Callers that say nothing, or do not listen.
     let silent: Vec<_> = (0..20).map(|_| socket()).collect();
     for door in &silent {
         for _ in 0..5 {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            let _ = rustix::net::send(door, Question::about(3, Stay::Yes).as_bytes(), flags);
+            let _ = rustix::net::send(door, Question::about(&[Name(3)], Stay::Yes).as_bytes(), flags);
         }
     }
     let export = porter.export(porter.new_name(), memory(1), None);

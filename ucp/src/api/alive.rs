@@ -125,7 +125,9 @@ impl Core {
             }
             Err(Refused::Failed(e)) => {
                 let (engine, mut wire, _) = self.split();
-                engine.on_peer_dead(&mut wire, peer, fault_of(e));
+                if !engine.goes_on(&mut wire, peer, fault_of(e)) {
+                    engine.on_peer_dead(&mut wire, peer, fault_of(e));
+                }
             }
         }
         true

@@ -178,9 +178,14 @@ impl Core {
             return Ok(());
         }
         let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
-        if asked(Some(peer), path.ep.flush(comp_of_flush(id)), waiting)? {
-            *next = usize::MAX;
+        // What is on its way where the peer does not go any more may come back.
+        for ep in self.paths.left(peer).chain([&path.ep]).skip(*next) {
+            if !asked(Some(peer), ep.flush(comp_of_flush(id)), waiting)? {
+                return Ok(());
+            }
+            *next += 1;
         }
+        *next = usize::MAX;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use uct::api::Iface as _;
 
 use crate::lane::{Route, further, source};
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::{MAX_RAILS, RailKeys};
+use crate::rdm::{MAX_RAILS, PeerView, RailKeys, WireId};
 use crate::select::Spread;
 use crate::wire::RawAddr;
 
@@ -104,16 +104,31 @@ impl Ep {
         Spread { nics, most: usize::from(most), chunk }
     }
 
-    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes.
+    /// The NICs that long transfers to this peer may go over: the first is the one that everything else takes. Behind them
+    /// are those that the peer has left because they, or the peer's, were lost.
     pub fn rails(&self) -> Vec<Rail> {
         let core = self.worker().core();
-        let all = std::iter::once(self.peer()).chain(self.further_lanes().iter().copied());
-        let rail = |peer: PeerId| {
-            let view = core.engine.peer_info(peer)?;
-            let lane = core.lanes.iter().find(|lane| lane.wire == view.wire)?;
-            let device = lane.iface.attr().dev.clone();
+        let view = |peer: PeerId| core.engine.peer_info(peer);
+        let device = |wire: WireId| {
+            let lane = core.lanes.iter().find(|lane| lane.wire == wire)?;
+            Some(lane.iface.attr().dev.clone())
+        };
+        let rail = |view: PeerView| {
+            let device = device(view.wire)?;
             Some(Rail { device, peer: view.addr, met: view.features.is_some(), fault: view.fault })
         };
-        all.filter_map(rail).collect()
+        let Some(main) = view(self.peer()) else { return Vec::new() };
+        let further = self.further_lanes().iter().filter_map(|&peer| view(peer));
+        // A peer that goes on over a further lane is where that is.
+        let (taken, others): (Vec<_>, Vec<_>) = further.partition(|view| view.wire == main.wire);
+        let first = PeerView { addr: taken.first().map_or(main.addr, |view| view.addr), ..main };
+        let left = core.engine.ways_left(self.peer()).iter().filter_map(|left| {
+            let device = device(left.wire)?;
+            Some(Rail { device, peer: left.addr, met: true, fault: Some(left.fault) })
+        });
+        let others = others
+            .into_iter()
+            .filter(|view| core.engine.ways_left(self.peer()).iter().all(|left| left.wire != view.wire));
+        [first].into_iter().chain(others).filter_map(rail).chain(left).collect()
     }
 }

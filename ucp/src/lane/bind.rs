@@ -38,6 +38,8 @@ impl Path {
 #[derive(Default)]
 pub(crate) struct Paths {
     by_peer: Vec<Option<Path>>,
+    /// Ways that were left because a NIC was lost: what is on its way there still comes back.
+    left: Vec<(PeerId, Ep)>,
 }
 
 impl Paths {
@@ -57,6 +59,18 @@ impl Paths {
         self.by_peer[at] = Some(Path { ep, mtu, lane });
     }
 
+    /// The peer takes another way from now on, and keeps the one it leaves.
+    fn change(&mut self, peer: PeerId, lane: LaneIdx, ep: Ep) {
+        let old = self.by_peer.get_mut(peer.0 as usize).and_then(Option::take);
+        self.left.extend(old.map(|path| (peer, path.ep)));
+        self.set(peer, lane, ep);
+    }
+
+    /// The ways that a peer has left, oldest first.
+    pub(crate) fn left(&self, peer: PeerId) -> impl Iterator<Item = &Ep> {
+        self.left.iter().filter(move |(of, _)| *of == peer).map(|(_, ep)| ep)
+    }
+
     /// One more than the largest number of a peer that there is, or was, a way to.
     pub(crate) fn slots(&self) -> usize {
         self.by_peer.len()
@@ -67,6 +81,7 @@ impl Paths {
         if let Some(path) = self.by_peer.get_mut(peer.0 as usize) {
             *path = None;
         }
+        self.left.retain(|(of, _)| *of != peer);
     }
 }
 
@@ -178,6 +193,18 @@ impl Wire for Bound<'_> {
         Ok(())
     }
 
+    fn reroute(&mut self, peer: PeerId, onto: PeerId, addr: &RawAddr) -> Result<(), Fault> {
+        let at = self.paths.get(onto).ok_or(Fault::Gone)?.lane;
+        let lane = &self.lanes[usize::from(at.0)];
+        let (device, iface) = lane.form.addrs(&addr.to_bytes(), &lane.device);
+        let ep = lane.iface.connect(&device, &iface).map_err(|e| match e {
+            ConnectError::Op(e) => fault_of(e),
+            _ => Fault::Unreachable,
+        })?;
+        self.paths.change(peer, at, ep);
+        Ok(())
+    }
+
     fn register(&mut self, wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
         let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(NoReg::Refused)?;
         // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
@@ -278,7 +305,9 @@ impl Bound<'_> {
     /// The way to a peer, and the memory of a registration with its lane.
     fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, &super::Mem), Refused> {
         let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
-        let (lane, mem) = self.regs.get(reg.id).ok_or(Refused::Fault(Fault::NO_RDMA))?;
+        // A registration of the lane that the peer has left is of no use on the one it takes now.
+        let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);
+        let (lane, mem) = reg.ok_or(Refused::Fault(Fault::NO_RDMA))?;
         Ok((path, &self.lanes[usize::from(lane.0)], mem))
     }
 }

@@ -94,7 +94,10 @@ impl Sink for Intake<'_> {
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         if token & CHECKED == CHECKED {
             if let Err(error) = result {
-                self.engine.on_peer_silent(&mut self.bound, PeerId(token as u32), fault_of(error));
+                let (peer, fault) = (PeerId(token as u32), fault_of(error));
+                if !self.engine.has_other_way(&mut self.bound, peer, self.wire, fault) {
+                    self.engine.on_peer_silent(&mut self.bound, peer, fault);
+                }
             }
         } else if token & FLUSH != 0 {
             self.flushed.push(FlushEnd { id: SlotId::from_raw(token as u32), result });
@@ -113,6 +116,12 @@ impl Sink for Intake<'_> {
     #[cold]
     fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
         self.engine.on_unsent_headerless(self.now, PeerId(ep.0 as u32), data, imm);
+    }
+
+    #[cold]
+    fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
+        let (peer, way) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
+        self.engine.on_lost(&mut self.bound, self.now, peer, way, packet);
     }
 
     #[cold]

@@ -108,15 +108,27 @@ impl Engine {
             return;
         }
         self.stats.rare.not_ready += 1;
+        self.keep_back(now, to, packet, way);
+        if let Some(came) = &mut self.peers[to].work().back.tried {
+            *came += 1;
+        }
+    }
+
+    /// A packet that came back from a way that is lost goes over the one that the peer takes now, before anything new.
+    #[cold]
+    pub(super) fn goes_elsewhere(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
+        self.stats.rare.sent_elsewhere += 1;
+        self.keep_back(now, to, packet, Way::Packet);
+        self.list(to);
+    }
+
+    fn keep_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
         let held = self.hold.keep(packet);
         let peer = &mut self.peers[to];
         let first = !peer.was.contains(Was::AWAY);
         peer.was |= Was::AWAY;
         let back = &mut peer.work().back;
         back.again.push_back((held, way));
-        if let Some(came) = &mut back.tried {
-            *came += 1;
-        }
         if first {
             back.until = now;
             self.away.push(to);
@@ -191,7 +203,9 @@ impl Engine {
                     break;
                 }
                 Err(Refused::Fault(fault)) => {
-                    self.fail_peer(w, to, fault);
+                    if !self.move_on(w, to, fault) {
+                        self.fail_peer(w, to, fault);
+                    }
                     return sent;
                 }
             }

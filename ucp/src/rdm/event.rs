@@ -48,6 +48,8 @@ pub enum Event {
     Handshake(PeerId),
     /// A peer failed.
     PeerFailed(PeerId, Fault),
+    /// A NIC on the way to a peer is lost: the peer goes on over another pair.
+    PeerMoved(PeerId, Fault),
     /// A packet was dropped.
     Dropped {
         /// Why.

@@ -115,7 +115,8 @@ pub(super) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
 }
 
 /// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so they are
-/// noted. // HOT
+/// noted. A grant that went to a peer once more, as its way was lost (`moved`), may have counted twice: then the window is
+/// no bound. // HOT
 #[inline]
 pub(super) fn admit(
     cover: &mut Cover,
@@ -123,13 +124,14 @@ pub(super) fn admit(
     total: u64,
     at: u64,
     len: u64,
+    moved: bool,
 ) -> Result<(), Reason> {
-    if len > *window || at.checked_add(len).is_none_or(|end| end > total) {
+    if len > *window && !moved || at.checked_add(len).is_none_or(|end| end > total) {
         return Err(Reason::BadWindow);
     }
     if !cover.add(at, len) {
         return Err(Reason::BadSegment);
     }
-    *window -= len;
+    *window = window.saturating_sub(len);
     Ok(())
 }

@@ -135,6 +135,11 @@ impl Fault {
         matches!(self, Fault::Device(1 | 2))
     }
 
+    /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
+    pub const fn of_way(self) -> bool {
+        self.of_lane() || matches!(self, Fault::Unreachable)
+    }
+
     /// The EFA completion status that says so.
     pub const fn status(self) -> u8 {
         match self {
@@ -279,6 +284,12 @@ pub trait Wire: Inward {
 
     /// Makes a path to a peer that introduced itself by a raw address header (it is unknown to the lanes).
     fn connect(&mut self, peer: PeerId, from: Source, addr: &RawAddr) -> Result<(), Fault>;
+
+    /// From now on packets to `peer` take the way of `onto`, another lane of the same worker, whose address is `addr`. What
+    /// is on its way on the old one may still come back.
+    fn reroute(&mut self, _peer: PeerId, _onto: PeerId, _addr: &RawAddr) -> Result<(), Fault> {
+        Err(Fault::Unreachable)
+    }
 
     /// Registers local memory on a wire.
     fn register(&mut self, _wire: WireId, _piece: Piece, _for_what: Use) -> Result<Reg, NoReg> {

@@ -15,10 +15,12 @@
 //! | which receive | `matching`, `incoming` |
 //! | come back: its receiver was not ready | `backoff` |
 //! | read in place, over several wires | `reading`, `rails` |
+//! | come back: a NIC on the way is lost | `detour` |
 //! | which memory | `mem`, `onesided` |
 
 mod backoff;
 mod census;
+mod detour;
 mod flow;
 mod hold;
 mod ident;
@@ -86,6 +88,7 @@ use tally::Tallies;
 pub use ask::*;
 pub use backoff::Patience;
 pub use census::Census;
+pub use detour::Left;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::stripes::{MAX_RAILS, rails_for};

@@ -98,8 +98,8 @@ impl Engine {
         }
         let mut one = One::new(to, Job::Put(p.local), p.row, iov.len);
         one.ack = self.ack(to, p.sync);
-        one.stripes = self.linked_rails(to, iov.key, keys);
         (one.user, one.remote) = (p.user, p.remote);
+        self.spread_one(to, &mut one, *iov, keys);
         self.start_one(w, to, one)
     }
 
@@ -109,10 +109,22 @@ impl Engine {
         if g.row != RmaRow::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
             return self.get(w, to, g);
         }
-        let stripes = self.linked_rails(to, iov.key, keys);
         let mut one = One::new(to, Job::Get(g.local), g.row, iov.len);
-        (one.user, one.remote, one.stripes) = (g.user, g.remote, stripes);
+        (one.user, one.remote) = (g.user, g.remote);
+        self.spread_one(to, &mut one, *iov, keys);
         self.start_one(w, to, one)
+    }
+
+    /// Names the ways that an operation on one piece of memory may take.
+    fn spread_one(&self, to: PeerId, one: &mut One, iov: RmaIov, keys: &RailKeys) {
+        let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
+            return;
+        };
+        if self.has_moved(to) {
+            one.first_key = Some(iov.key);
+            one.remote = Iovs::one(RmaIov { key, ..iov });
+        }
+        one.stripes = self.linked_rails(to, key, keys);
     }
 
     /// Starts a read.

@@ -6,6 +6,7 @@ use ucs::time::Nanos;
 
 use super::Engine;
 use super::ask::{FirstContact, OpError, Out, SendArgs, Started};
+use super::detour;
 use super::flow;
 use super::io::{Fault, PeerId, Posted, Refused, Reg, TxToken, Wire};
 use super::onesided::is_ours;
@@ -296,6 +297,7 @@ impl Engine {
             }
             Push::Hold => Step::Idle,
             Push::Full => Step::Full,
+            Push::Fault(fault) if self.move_on(w, id, fault) => Step::Done,
             Push::Out | Push::Fail(_) | Push::Fault(_) => {
                 if let Some(work) = &mut self.peers[id].work {
                     work.sends.pop_front();
@@ -328,6 +330,10 @@ impl Engine {
         }
         match push {
             Push::Full => Step::Full,
+            Push::Fault(fault) if self.move_on(w, id, fault) => {
+                self.peers[id].work().grants.push_front(op);
+                Step::Done
+            }
             push if is_one(op) => self.ended_one(w, id, op, push),
             push => self.ended(w, id, op, push),
         }
@@ -376,6 +382,7 @@ impl Engine {
         match sent {
             Ok(()) => Step::Done,
             Err(Refused::Full) => Step::Full,
+            Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => Step::Done,
             Err(Refused::Fault(fault)) => {
                 self.fail_peer(w, id, fault);
                 Step::Idle
@@ -400,6 +407,7 @@ impl Engine {
             match self.push_ctl(w, id, ctl) {
                 Ok(()) => return,
                 Err(Refused::Full) => {}
+                Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => {}
                 Err(Refused::Fault(fault)) => return self.fail_peer(w, id, fault),
             }
         }
@@ -411,6 +419,9 @@ impl Engine {
         match ctl {
             Ctl::Cts(id) => flow::push_cts(self, w, to, id),
             Ctl::ReadNack { send_id, recv_id } => readnack::push(self, w, to, send_id, recv_id),
+            Ctl::Lane(other) => detour::push_lane(self, w, to, other),
+            Ctl::Lost(other) => detour::push_lost(self, w, to, other),
+            Ctl::Moved => detour::push_moved(self, w, to),
             Ctl::Again(id) => readnack::push_again(self, w, to, id),
             Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
             Ctl::Error { what, code } => peererror::push(self, w, to, what, code),
@@ -485,10 +496,10 @@ impl Engine {
         }
     }
 
-    /// Our address on the wire of this peer.
+    /// Our address on the wire that this peer was met on.
     #[inline]
     pub(super) fn own(&self, peer: &Peer) -> &RawAddr {
-        &self.wires[usize::from(peer.wire.0)].me
+        &self.wires[usize::from(peer.home.0)].me
     }
 
     /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.

@@ -11,6 +11,7 @@ use ucs::coll::snug;
 
 use super::ask::{PeerView, WireId};
 use super::backoff::BackOff;
+use super::detour::Left;
 use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
@@ -69,8 +70,10 @@ pub struct Peer {
     pub was: Was,
     /// Identity header of our REQ packets.
     pub hdr: ReqHdr,
-    /// Its wire.
+    /// The wire its packets take.
     pub wire: WireId,
+    /// The wire it was met on: our packets carry our connid there, whichever way they go.
+    pub home: WireId,
     /// `msg_id` of our next message to it.
     pub next_tx: u32,
     /// `msg_id` of its next message to us.
@@ -106,6 +109,12 @@ pub struct Work {
     pub reads: VecDeque<SlotId>,
     /// Further lanes of its worker, as peers of their own.
     pub rails: Mates<PeerId>,
+    /// Who it is a further lane of.
+    pub of: Option<PeerId>,
+    /// Lanes of which it has said that they are of the same worker.
+    pub named: Mates<RawAddr>,
+    /// The ways it has left because a NIC was lost, oldest first.
+    pub left: Mates<Left>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
     /// Where it takes messages without headers, if it does.
@@ -147,6 +156,12 @@ pub enum Ctl {
     },
     /// This send, announced once more after a READ_NACK.
     Again(SlotId),
+    /// That the lane this peer is and that of another peer are of one worker: ours.
+    Lane(PeerId),
+    /// That our packets come another way from now on.
+    Moved,
+    /// That the way to this peer, of which it is a further lane, is lost.
+    Lost(PeerId),
     /// An EOR.
     Eor {
         /// The sender's id.
@@ -177,6 +192,7 @@ impl Peer {
             was: Was::empty(),
             hdr: ReqHdr::FIRST,
             wire,
+            home: wire,
             next_tx: 0,
             next_rx: 0,
             outstanding: 0,

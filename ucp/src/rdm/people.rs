@@ -91,6 +91,9 @@ impl Engine {
         {
             return Ok(peer);
         }
+        if let Some(peer) = self.by_other_lane(w, wire, from, packet) {
+            return Ok(peer);
+        }
         // [M2.4]
         let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
             return Err(Reason::UnknownSender);
@@ -265,9 +268,12 @@ impl Engine {
             Ends::NeedAnswer => self.fading.push(id),
         }
         let wire = peer.wire;
-        self.wires[usize::from(wire.0)].down |= fault.of_lane();
+        self.lose_wire(wire, fault);
         self.stats.rare.peers_failed += 1;
         self.events.push(Event::PeerFailed(id, fault));
+        if fault.of_way() {
+            self.say_lost(w, id);
+        }
         self.end_ops(w, id, OpError::Peer(id, fault), which);
         self.outs.push_back(Out::PeerFailed { peer: id, fault });
     }
@@ -276,10 +282,12 @@ impl Engine {
     /// name may be given to another peer once they are gone.
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
+        let left = peer.work.as_ref().map(|work| work.left.clone()).unwrap_or_default();
         let (wire, from, connid) = (peer.wire, peer.from, peer.addr.connid);
         self.end_ops(w, id, OpError::Cancelled, Ends::All);
         self.fading.retain(|&fading| fading != id);
         self.ident.remove(wire, from, connid, id);
+        left.iter().for_each(|left| self.ident.remove(left.wire, left.from, connid, id));
         self.listed.retain(|&listed| listed != id);
         let peer = &mut self.peers[id];
         peer.was = Was::REMOVED;

@@ -10,7 +10,7 @@ use super::ask::WireId;
 use super::io::{Fault, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
 use super::op::Piece;
 use super::op::stripes::{MAX_RAILS, Stripes};
-use super::peer::Was;
+use super::peer::{Peer, Was};
 use super::quirks::takes_rails;
 use super::rma::RailKeys;
 use super::rooms::handshake;
@@ -66,27 +66,44 @@ impl Engine {
         let known = &mut self.peers[to].work().rails;
         known.clear();
         known.extend(rails.iter().copied().take(MAX_RAILS - 1));
+        for rail in rails.iter().take(MAX_RAILS - 1) {
+            self.attach(to, *rail);
+        }
         self.introduce_rails(w, to);
     }
 
     /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by `keys` in the
     /// order of [`Engine::link`].
     pub(super) fn linked_rails(&self, to: PeerId, key: u64, keys: &RailKeys) -> Option<Box<Stripes>> {
-        let rails = &self.peers.get(to)?.work.as_ref()?.rails;
-        let rails = rails.iter().zip(keys).filter_map(|(rail, key)| Some((*rail, (*key)?)));
+        let peer = self.peers.get(to)?;
+        let rails = &peer.work.as_ref()?.rails;
+        let on_its_wire = |rail: PeerId| self.peers[rail].wire == peer.wire;
+        let rails = rails.iter().zip(keys).filter(|(rail, _)| !on_its_wire(**rail));
+        let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
         let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
         Some(Box::new(Stripes::new(all)))
+    }
+
+    /// The key of a peer's memory on the lane it takes now, if that is known.
+    pub(super) fn key_there(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
+        if peer.wire == peer.home {
+            return Some(key);
+        }
+        let rails = &peer.work.as_ref()?.rails;
+        let at = rails.iter().position(|rail| self.peers[*rail].wire == peer.wire)?;
+        keys[at]
     }
 
     /// Whether it is better to go another way than by `wire` to the lane at `addr`: that lane has failed, or ours has,
     /// and there are others.
     pub fn is_lost(&self, wire: WireId, addr: &RawAddr, from: Source) -> bool {
         let own = &self.wires[usize::from(wire.0)];
-        let failed = |peer: PeerId| {
-            let peer = &self.peers[peer];
-            peer.addr == *addr && peer.was.contains(Was::FAILED)
-        };
-        !own.mates.is_empty() && (own.down || self.ident.known(wire, from).is_some_and(failed))
+        let known = self.ident.known(wire, from).map(|peer| &self.peers[peer]);
+        let known = known.filter(|peer| peer.addr == *addr);
+        let failed = |peer: &Peer| peer.was.contains(Was::FAILED);
+        // Whoever has gone on over another lane is still found by its first one.
+        let moved = known.is_some_and(|peer| peer.wire != wire && !failed(peer));
+        !own.mates.is_empty() && !moved && (own.down || known.is_some_and(failed))
     }
 
     /// The rails of a peer that could carry something now, itself included.
@@ -314,7 +331,8 @@ impl Engine {
             return None;
         }
         if rail == stripes.main() {
-            return fault.of_peer().then_some(fault);
+            // Where there is another way, the first packet that comes back finds it.
+            return (fault.of_peer() && !self.outlives(rail, fault)).then_some(fault);
         }
         self.fail_peer(w, rail, fault);
         None

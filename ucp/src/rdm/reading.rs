@@ -121,7 +121,9 @@ impl Engine {
                 Push::Full
             }
             Err(Refused::Fault(fault)) => {
-                reading.stop = Some(stop_for(fault));
+                let stop = self.stop_for(to, fault);
+                let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
+                reading.stop = Some(stop);
                 self.settle_reading(w, id)
             }
         }
@@ -185,7 +187,7 @@ impl Engine {
         let peer = reading.peer;
         self.stats.rare.read_errors += u64::from(result.is_err());
         let stop = match reading.stripes.take() {
-            None => result.err().map(stop_for),
+            None => result.err().map(|fault| self.stop_for(peer, fault)),
             Some(mut stripes) => {
                 let failed = self.end_stripe(w, &mut stripes.0, part, result);
                 if let Some(reading) = self.readings.get_mut(id) {
@@ -341,6 +343,11 @@ impl Engine {
         }
     }
 
+    /// What follows from a read's fault: the peer is gone, or this memory cannot be read, perhaps as a NIC is lost.
+    fn stop_for(&self, peer: PeerId, fault: Fault) -> Stop {
+        if fault.of_peer() && !self.outlives(peer, fault) { Stop::Fault(fault) } else { Stop::Nack }
+    }
+
     /// The memory that a write is read to is taken back: the device loses its right to it now, whatever is under way.
     pub(super) fn drop_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(reading) = self.readings.get_mut(id) else { return };
@@ -364,9 +371,4 @@ impl Engine {
         let ours = self.wires[usize::from(peer.wire.0)].rdma.read > 0;
         ours && peer.was.contains(Was::MET) && peer.features.contains(needs)
     }
-}
-
-/// What follows from a read's fault: the peer is gone, or this memory cannot be read.
-fn stop_for(fault: Fault) -> Stop {
-    if fault.of_peer() { Stop::Fault(fault) } else { Stop::Nack }
 }

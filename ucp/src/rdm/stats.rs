@@ -59,6 +59,10 @@ ucs::counters! {
         pieces,
         /// Times that a rail failed a piece, which went over another then.
         rails_lost,
+        /// Peers that went on over another pair of NICs, as theirs was lost.
+        peers_moved,
+        /// Packets that a lost NIC has handed back, to be sent over another.
+        sent_elsewhere,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
         /// READ_NACKs received: messages of ours that were sent after all.

@@ -178,6 +178,12 @@ pub trait Sink {
     fn on_unsent_bare(&mut self, ep: EpTag, _data: &[u8], _imm: Option<u32>) {
         self.on_ep_error(ep, Error::NotReady);
     }
+    /// A packet sent by copy on the endpoint that carries this tag has not been acknowledged, since the way to the peer is
+    /// lost: our device went down, or the peer's does not answer any more. It may have arrived all the same. Whoever does not
+    /// send it another way is told of the loss by an error of the endpoint.
+    fn on_lost(&mut self, ep: EpTag, error: Error, _packet: &[u8]) {
+        self.on_ep_error(ep, error);
+    }
     /// A receive posted with this token by [`super::Iface::recv_bare`] is over: its memory is the program's again. Told to
     /// sinks that post such receives.
     fn on_bare(&mut self, _token: u64, _bare: Bare) {}

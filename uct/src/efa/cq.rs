@@ -104,7 +104,7 @@ impl<D: Dev> Inner<D> {
     #[inline]
     fn on_sent<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {
         let mut status = cqe.status;
-        if status == DevStatus::Rnr && self.hand_back(cqe.wr_id as u32, sink) {
+        if status != DevStatus::Ok && comes_back(status) && self.hand_back(cqe.wr_id as u32, status, sink) {
             status = DevStatus::Ok;
         }
         let done = self.tx.borrow_mut().finish(cqe.wr_id as u32);
@@ -116,7 +116,7 @@ impl<D: Dev> Inner<D> {
 
     /// A packet came back. The row is still taken, so that what the sink sends does not end up in its buffer.
     #[cold]
-    fn hand_back<S: Sink>(&self, row: u32, sink: &mut S) -> bool {
+    fn hand_back<S: Sink>(&self, row: u32, status: DevStatus, sink: &mut S) -> bool {
         let Some((tag, place, len)) = self.tx.borrow().packet(row) else { return false };
         let short;
         let packet = match place {
@@ -133,8 +133,11 @@ impl<D: Dev> Inner<D> {
             (tx.kind(row), tx.imm(row))
         };
         match kind {
-            Kind::Bare => sink.on_unsent_bare(tag, packet, imm),
-            _ => sink.on_unsent(tag, packet),
+            Kind::Bare if status == DevStatus::Rnr => sink.on_unsent_bare(tag, packet, imm),
+            // The word that goes along would be lost.
+            Kind::Bare => return false,
+            _ if status == DevStatus::Rnr => sink.on_unsent(tag, packet),
+            _ => sink.on_lost(tag, error(status), packet),
         }
         true
     }
@@ -192,6 +195,13 @@ impl<D: Dev> Inner<D> {
 fn on_bare<S: Sink>(cqe: &Cqe, sink: &mut S) {
     let (token, bare) = told(cqe, error);
     sink.on_bare(token, bare);
+}
+
+/// Whether a packet with this status may be sent once more: nobody took it, or nobody can say who did.
+#[inline]
+fn comes_back(status: DevStatus) -> bool {
+    use DevStatus::{Flushed, Rnr, Unreachable, Unresponsive};
+    matches!(status, Rnr | Flushed | Unresponsive | Unreachable)
 }
 
 /// What a completion status means for an operation.

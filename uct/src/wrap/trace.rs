@@ -112,6 +112,10 @@ impl<S: Sink> Sink for Shown<'_, S> {
         self.then.on_unsent_bare(ep, data, imm);
     }
 
+    fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
+        self.then.on_lost(ep, error, packet);
+    }
+
     fn on_bare(&mut self, token: u64, bare: Bare) {
         self.then.on_bare(token, bare);
     }

@@ -26,7 +26,7 @@ impl Engine {
         iovs: &Iovs,
         need: Access,
     ) -> Option<Spans> {
-        let spans = self.mem.resolve(self.peers[a.peer].wire, iovs, need);
+        let spans = self.mem.resolve(self.peers[a.peer].home, iovs, need);
         if spans.is_none() {
             self.refuse_request(w, a, Reason::BadAccess);
         }
@@ -76,7 +76,7 @@ impl Engine {
         let id = SlotId::from_raw(cts.send_id);
         let one = match self.one.get_mut(id) {
             Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
-            _ => return self.drop_packet(a, Reason::BadId),
+            _ => return self.answers_too_late(w, a, id, cts.recv_id),
         };
         let of = match one.job {
             Job::Put(_) => CtsFor::Send,
@@ -106,6 +106,7 @@ impl Engine {
         at: u64,
         payload: &[u8],
     ) {
+        let moved = self.has_moved(a.peer);
         let one = match self.one.get_mut(id) {
             Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
             _ => return self.drop_packet(a, Reason::BadId),
@@ -115,7 +116,7 @@ impl Engine {
         }
         let len = payload.len() as u64;
         // [M8.7]: data of a read need not wait for its READRSP.
-        if let Err(why) = flow::admit(&mut one.cover, &mut one.window, one.len, at, len) {
+        if let Err(why) = flow::admit(&mut one.cover, &mut one.window, one.len, at, len, moved) {
             return self.drop_packet(a, why);
         }
         one.put(at, payload);
@@ -167,7 +168,11 @@ impl Engine {
     // [M8.10]
     pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
         match self.ident.current(wire, from) {
-            Some(peer) => self.written_by_device(peer, len, word),
+            Some(peer) => {
+                // Words come from a further lane only when the peer has gone on over it.
+                let of = self.peers[peer].work.as_ref().and_then(|work| work.of);
+                self.written_by_device(of.unwrap_or(peer), len, word);
+            }
             None => self.count_drop(Reason::UnknownSender, 0, from),
         }
     }

@@ -44,6 +44,7 @@ impl Engine {
             Push::Sent | Push::Switch(_) => Step::Done,
             Push::Hold => Step::Idle,
             Push::Full => Step::Full,
+            Push::Fault(fault) if self.move_on(w, id, fault) => Step::Done,
             Push::Out | Push::Fail(_) | Push::Fault(_) => {
                 self.pop_send(id);
                 if let Some(one) = self.one.get_mut(op)
@@ -105,7 +106,11 @@ impl Engine {
     fn by_device<W: Wire>(&self, w: &W, one: &One) -> bool {
         let (peer, rdma) = (&self.peers[one.peer], self.rdma(one.peer));
         let features = peer.was.contains(Was::MET).then_some(peer.features);
+        // The key is that of the device it was met on, unless it is known on the one it has now.
+        let key_fits =
+            !self.has_moved(one.peer) || one.first_key.is_some() || one.row == RmaRow::LongReadWrite;
         one.len > 0
+            && key_fits
             && match one.row {
                 RmaRow::DirectWrite => {
                     (one.cq_data.is_none() || direct::takes_data(self, w, one))

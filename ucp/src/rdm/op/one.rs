@@ -6,12 +6,12 @@ use ucs::coll::slots::{SlotId, Slots, UPPER};
 use super::cover::Cover;
 use super::pieces::{Gather, Scatter};
 use super::stripes::Stripes;
-use crate::rdm::ask::OpError;
+use crate::rdm::ask::{OpError, WireId};
 use crate::rdm::hold::Held;
 use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::mem::Spans;
 use crate::rdm::rma::RmaRow;
-use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV};
+use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
 
 /// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
 /// either in control packets and queues.
@@ -171,12 +171,17 @@ pub struct One {
     pub theirs: Option<u32>,
     /// Data for the target's completion.
     pub cq_data: Option<u64>,
+    /// The wire that the device has begun it on.
+    pub wire: Option<WireId>,
     /// RDMA operations on their way: the device uses the caller's memory until they end.
     pub flying: u32,
     /// What is read for it, at the target.
     pub reading: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
     pub regs: [Option<Reg>; MAX_IOV],
+    /// `remote` names one piece by the key of the lane that the peer has gone on over; this is the one of its first lane,
+    /// which packets name.
+    pub first_key: Option<u64>,
     /// How it is spread over rails, if it may be; `sent` and `regs` are not used once it is cut.
     pub stripes: Option<Box<Stripes>>,
     /// How it will end, when nothing flies any more.
@@ -206,9 +211,11 @@ impl One {
             window: 0,
             theirs: None,
             cq_data: None,
+            wire: None,
             flying: 0,
             reading: None,
             regs: [const { None }; MAX_IOV],
+            first_key: None,
             stripes: None,
             failed: None,
             orphan: false,
@@ -219,6 +226,9 @@ impl One {
     pub fn go_by_packets(&mut self) {
         self.row = self.row.by_packets();
         self.stripes = None;
+        if let (Some(key), Some(iov)) = (self.first_key.take(), self.remote.as_slice().first()) {
+            self.remote = Iovs::one(RmaIov { key, ..*iov });
+        }
     }
 
     /// Whether we asked for it, rather than the peer.

@@ -38,13 +38,21 @@ pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool 
 /// Posts the next stretch of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(one) = e.one.get(id) else { return Push::Out };
-    let rdma = e.wires[usize::from(e.peers[one.peer].wire.0)].rdma;
+    let wire = e.peers[one.peer].wire;
+    let rdma = e.wires[usize::from(wire.0)].rdma;
     let max = if one.row == RmaRow::DirectWrite { rdma.write } else { rdma.read };
     if one.len > 0 && max == 0 {
         return by_packets(e, id);
     }
     if one.failed.is_some() {
+        if let Some(one) = e.one.get_mut(id) {
+            one.state = OneState::AllOut;
+        }
         return Push::Out;
+    }
+    if one.state == OneState::Moving && one.wire != Some(wire) {
+        // The key is another device's.
+        return start_over(e, w, id);
     }
     if one.stripes.is_some() && one.state == OneState::Queued {
         return start_stripes(e, w, id);
@@ -57,7 +65,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             Err(Not::Refused(refused)) => return refused.into(),
         };
         let Some(one) = e.one.get_mut(id) else { return Push::Out };
-        one.state = OneState::Moving;
+        (one.state, one.wire) = (OneState::Moving, Some(wire));
         one.sent += posted.1 as u64;
         one.flying += u32::from(posted.0 == Posted::Pending);
         if one.sent < one.len {
@@ -337,6 +345,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
     match failed {
+        Some(OpError::Peer(_, fault)) if flying == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
         // What is not posted yet need not be any more: its id in the queue is stale then.
         Some(error) if flying == 0 => e.finish_one(id, Err(error)),
         None if flying == 0 && all_out => e.finish_one(id, Ok(())),
@@ -344,8 +353,36 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     }
     if let (Err(fault), false) = (result, orphan)
         && fault != Fault::ACCESS
+        && !e.outlives(peer, fault)
     {
         e.fail_peer(w, peer, fault);
     }
     e.release_regs(w);
+}
+
+/// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost, the peer goes
+/// on over another, and the same bytes twice do no harm. A word for the target would come twice.
+// [M11.10]
+fn may_repeat(e: &Engine, id: SlotId, fault: Fault) -> bool {
+    let once = |one: &One| one.cq_data.is_none() && !one.orphan;
+    e.one.get(id).is_some_and(|one| once(one) && e.outlives(one.peer, fault))
+        && e.cfg.emulation == Emulation::Allowed
+}
+
+/// Does an operation once more, by packets; nothing of it is under way.
+#[cold]
+fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    (one.failed, one.sent) = (None, 0);
+    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    one.go_by_packets();
+    let (to, queued) = (one.peer, one.state != OneState::AllOut);
+    one.state = OneState::Queued;
+    if !queued {
+        let peer = &mut e.peers[to];
+        peer.was |= Was::QUEUED;
+        peer.work().sends.push_front(id);
+    }
+    e.release_regs(w);
+    e.drive(w, to);
 }

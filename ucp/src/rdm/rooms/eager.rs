@@ -48,7 +48,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     }
     let connid = match peer.hdr {
         ReqHdr::RawAddr => return false,
-        ReqHdr::Connid => Some(e.wires[usize::from(peer.wire.0)].me.connid),
+        ReqHdr::Connid => Some(e.wires[usize::from(peer.home.0)].me.connid),
         ReqHdr::Bare => None,
     };
     let hdr = Short { msg_id: peer.next_tx, tag, connid, class };

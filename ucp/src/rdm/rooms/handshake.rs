@@ -105,6 +105,7 @@ impl Engine {
         match push_trigger(self, w, peer) {
             Ok(()) => {}
             Err(Refused::Full) => return false,
+            Err(Refused::Fault(fault)) if self.move_on(w, peer, fault) => {}
             Err(Refused::Fault(fault)) => self.fail_peer(w, peer, fault),
         }
         true
@@ -126,6 +127,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
             e.events.push(Event::Handshake(a.peer));
             e.tell_untold(w, a.peer);
             e.introduce_rails(w, a.peer);
+            e.tell_lanes(w, a.peer);
             e.drive(w, a.peer);
         }
         _ => e.drop_packet(a, Reason::Unsupported),

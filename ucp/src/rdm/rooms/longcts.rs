@@ -179,6 +179,7 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
     if is_one(id) {
         return e.take_one_data(w, a, id, hdr.seg_offset, payload);
     }
+    let moved = e.has_moved(a.peer);
     let (op, inflow) = match e.inflow(id) {
         Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
         _ => return e.drop_packet(a, Reason::BadId),
@@ -187,7 +188,7 @@ fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, p
     if inflow.envelope.row.plain() != Row::LongCts {
         return e.drop_packet(a, Reason::BadId);
     }
-    if let Err(why) = flow::admit(&mut inflow.cover, &mut inflow.window, total, at, len) {
+    if let Err(why) = flow::admit(&mut inflow.cover, &mut inflow.window, total, at, len, moved) {
         return e.drop_packet(a, why);
     }
     op.buf.put(at, payload);

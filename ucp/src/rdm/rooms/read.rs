@@ -139,7 +139,7 @@ fn on_answer<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp,
         Some(one) if one.peer == a.peer && matches!(one.job, Job::Get(_)) && one.theirs.is_none() => {
             one.theirs = Some(hdr.send_id);
         }
-        _ => return e.drop_packet(a, Reason::BadId),
+        _ => return e.answers_too_late(w, a, id, hdr.send_id),
     }
     e.take_one_data(w, a, id, 0, payload);
 }

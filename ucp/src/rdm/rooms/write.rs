@@ -181,7 +181,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     // [M3.9]
     if rtw.is_trigger() {
         e.stats.rare.triggered += 1;
-        return;
+        return e.on_trigger(w, a.peer, &rtw.opts);
     }
     let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
     let cq_data = rtw.opts.cq_data;

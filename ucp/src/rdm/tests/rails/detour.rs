@@ -1,0 +1,292 @@
+//! The pair of NICs that two workers have met on is lost in the middle of everything: whatever was asked for ends once,
+//! with its bytes, or with an error that names the peer where nobody can say whether it has taken effect.
+
+use super::*;
+use crate::rdm::Census;
+use crate::rdm::rma::AtomicArgs;
+use crate::rdm::testing::exact;
+use crate::wire::{AtomicOp, Datatype};
+
+const ROWS: [(Row, usize); 5] = [
+    (Row::Eager, 100),
+    (Row::Medium, 9000),
+    (Row::LongCts, 70_000),
+    (Row::LongRead, 60_000),
+    (Row::RuntRead, 60_000),
+];
+
+/// Which operations of a kind are asked for, and how they end.
+#[derive(Default)]
+struct Ends(Vec<(u64, Result<(), OpError>)>);
+
+impl Ends {
+    fn started(&mut self, user: u64, started: Started<()>) {
+        match started {
+            Started::Done(()) => self.0.push((user, Ok(()))),
+            Started::Failed(error) => self.0.push((user, Err(error))),
+            Started::Pending(_) => {}
+        }
+    }
+
+    fn ended(&mut self, mine: PeerId, outs: Vec<Out>) {
+        for out in outs {
+            match out {
+                Out::SendDone { user, result } | Out::OneDone { user, result } => self.0.push((user, result)),
+                Out::RecvDone { user, result } => self.0.push((user, result.map(drop))),
+                // A further lane.
+                Out::PeerFailed { peer, .. } if peer != mine => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Messages of every protocol both ways, puts, gets and atomics by packets, while the first NIC of one of the two goes
+/// down; of three, sometimes a second one goes later.
+// [M11.8] [M11.9] [M11.10]
+#[test]
+fn the_first_nic_goes_and_nothing_else() {
+    let (mut moved, mut again, mut unsure) = (0, 0, 0);
+    for seed in 0..300 {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 2;
+        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let mut far = letter(seed, 64 + 40_000 + 40_000);
+        let there = rig.expose(1, &mut far).0;
+        let at = |at: usize, len: usize| {
+            Iovs::one(RmaIov { addr: there.addr + at as u64, len: len as u64, ..there })
+        };
+        let bytes: Vec<Vec<u8>> = ROWS.iter().map(|(_, len)| letter(seed + *len as u64, *len)).collect();
+        let mut rooms: Vec<Vec<u8>> = (0..2).flat_map(|_| bytes.iter().map(|b| vec![0; b.len()])).collect();
+        let mut ends = [Ends::default(), Ends::default()];
+        for (n, room) in rooms.iter_mut().enumerate() {
+            let (me, tag) = (1 - n / ROWS.len(), (n % ROWS.len()) as u64);
+            let args = RecvArgs { buf: lend_mut(room), kind: exact(tag), from: None, user: 100 + tag };
+            rig.at(me, 0, |e, w| e.recv(w, args));
+        }
+        let (long, short) = (letter(seed + 7, 40_000), letter(seed + 8, 8));
+        let (mut got, mut old, one) = (vec![0; 40_000], vec![0; 8], 1u64.to_le_bytes());
+        let fatal = rig.dice.below(90);
+        let first = (rig.dice.below(2), 0);
+        let mut turns = 0;
+        let mut pass = |rig: &mut Rig, most: usize| {
+            for _ in 0..rig.dice.below(most) {
+                rig.turn();
+                turns += 1;
+                if turns == fatal {
+                    rig.dead.push(first);
+                }
+                if turns == fatal + 60 && nics == 3 {
+                    rig.dead.push((seed as usize / 2 % 2, 1));
+                }
+            }
+        };
+        for (n, (row, _)) in ROWS.iter().enumerate() {
+            for me in 0..2 {
+                let (tag, sync) = (n as u64, if seed % 5 == 0 { Sync::Yes } else { Sync::No });
+                let args = SendArgs {
+                    buf: lend(&bytes[n]),
+                    tag: Some(tag),
+                    sync,
+                    cq_data: None,
+                    row: *row,
+                    user: tag,
+                };
+                let started = rig.at(me, 0, |e, w| e.send(w, peers[me], args));
+                ends[me].started(tag, started);
+                pass(&mut rig, 10);
+            }
+        }
+        let put = |local: &[u8], remote, user| PutArgs {
+            local: Gather::one(lend(local)),
+            remote,
+            sync: Sync::Yes,
+            cq_data: None,
+            row: RmaRow::EagerWrite,
+            user,
+        };
+        for (local, to, user) in [(&short, at(8, 8), 50), (&long, at(64, 40_000), 51)] {
+            let started = rig.at(0, 0, |e, w| e.put(w, peer, put(local, to, user)));
+            ends[0].started(user, started);
+            pass(&mut rig, 10);
+        }
+        let get = GetArgs {
+            local: Scatter::one(lend_mut(&mut got)),
+            remote: at(64 + 40_000, 40_000),
+            row: RmaRow::LongCtsRead,
+            user: 52,
+        };
+        let started = rig.at(0, 0, |e, w| e.get(w, peer, get));
+        ends[0].started(52, started);
+        let add = AtomicArgs {
+            op: AtomicOp::Sum,
+            ty: Datatype::Uint64,
+            remote: at(0, 8),
+            operand: Gather::one(lend(&one)),
+            compare: Gather::EMPTY,
+            result: Some(Scatter::one(lend_mut(&mut old))),
+            sync: Sync::No,
+            user: 53,
+        };
+        let started = rig.at(0, 0, |e, w| e.atomic(w, peer, add));
+        ends[0].started(53, started);
+        pass(&mut rig, 90);
+        if !rig.dead.contains(&first) {
+            rig.dead.push(first);
+        }
+        rig.settle();
+        for (me, ends) in ends.iter_mut().enumerate() {
+            ends.ended(peers[me], rig.outs(me));
+            ends.0.sort_by_key(|(user, _)| *user);
+            let users: Vec<u64> = ends.0.iter().map(|(user, _)| *user).collect();
+            let ones = if me == 0 { 50..54 } else { 0..0 };
+            let want: Vec<u64> = (0..5).chain(ones).chain(100..105).collect();
+            assert_eq!(users, want, "each ends once");
+            for (user, end) in &ends.0 {
+                let may_be_unsure = (50..53).contains(user);
+                match end {
+                    Ok(()) => {}
+                    Err(OpError::Peer(of, _)) if may_be_unsure && *of == peers[me] => unsure += 1,
+                    Err(error) => panic!("{me}: {user} ends with {error:?}"),
+                }
+            }
+        }
+        for (room, bytes) in rooms.iter().zip(bytes.iter().chain(&bytes)) {
+            assert!(room == bytes, "bytes differ");
+        }
+        let well = |user: u64| ends[0].0.contains(&(user, Ok(())));
+        let before = letter(seed, far.len());
+        assert!(!well(50) || far[8..16] == short[..]);
+        assert!(!well(51) || far[64..40_064] == long[..]);
+        assert!(!well(52) || got == before[40_064..]);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!((word(&old), word(&far)), (word(&before), word(&before).wrapping_add(1)), "added once");
+        for e in &rig.engines {
+            assert!(e.idle(None) && e.quiet(), "{:?}", e.census());
+            moved += e.stats().rare.peers_moved;
+            again += e.stats().rare.sent_elsewhere;
+        }
+        assert_eq!(rig.regs(), nics, "what is exposed");
+    }
+    assert!(moved > 300 && again > 600 && unsure > 20, "{moved} moves, {again} packets, {unsure} unsure");
+}
+
+/// Without a further lane that both know, the loss is the peer's end, as it was.
+// [M11.9]
+#[test]
+fn where_there_is_no_other_way_the_peer_is_lost() {
+    let (mut rig, peer) = Rig::met([1, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    // Two lanes each, but nobody has agreed on them yet.
+    let (mut rig, peer) = Rig::new([2, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+}
+
+/// A stranger says that a lane is its own, which its owner does not: nothing comes of it.
+// [M11.8]
+#[test]
+fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (first, own) = (addr(0, 0), addr(7, 1));
+    let mut packet = vec![0; 200];
+    let say = |named: RawAddr, role: Option<u64>, packet: &mut [u8]| {
+        let mut hdr = wire::rtw::Eager::trigger(named);
+        hdr.opts.cq_data = role;
+        hdr.write(packet)
+    };
+    rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
+    // It introduces itself on the second lane, says that the first lane of the other is its first one, and sends as that.
+    for (named, role) in [(own, None), (first, Some(0))] {
+        let len = say(named, role, &mut packet);
+        let bytes = packet[..len].to_vec();
+        rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
+    }
+    let mut room = [0; 1];
+    rig.recv(1, &mut room);
+    let forged =
+        wire::rtm::Short { msg_id: 1, tag: 1, connid: Some(first.connid), class: wire::Class::Message };
+    let len = forged.write(&mut packet);
+    packet[len] = b'!';
+    let bytes = packet[..=len].to_vec();
+    rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
+    assert_eq!(rig.outs(1), []);
+    rig.flights.retain(|flight| flight.to.0 < 2);
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!((rig.outs(1).len(), room), (1, *b"x"));
+}
+
+/// The first NIC goes while the two workers are still making each other's acquaintance. Whatever had been said by then, what
+/// is under way ends on both sides, well or with an error that names the peer, once each has looked whether the other is there.
+// [M11.9]
+#[test]
+fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
+    let (mut well, mut ill) = (0, 0);
+    for seed in 0..800 {
+        let _seed = Seed(seed);
+        let (mut rig, peer) = Rig::new([2, 2], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let bytes = letter(seed, 70_000);
+        let mut rooms = [vec![0; 70_000], vec![0; 70_000]];
+        let fatal = rig.dice.below(if seed % 4 == 0 { 200 } else { 60 });
+        let first = (rig.dice.below(2), 0);
+        let mut begun = [false; 2];
+        for turn in 0..400 {
+            if turn == fatal {
+                rig.dead.push(first);
+            }
+            for me in 0..2 {
+                // The other has no name for the first before it has heard it.
+                if !begun[me] && rig.engines[me].peer_info(peers[me]).is_some() {
+                    begun[me] = true;
+                    rig.send(me, peers[me], &bytes, Row::LongCts);
+                    let args =
+                        RecvArgs { buf: lend_mut(&mut rooms[me]), kind: ANY, from: Some(peers[me]), user: 2 };
+                    rig.at(me, 0, |e, w| e.recv(w, args));
+                }
+            }
+            rig.turn();
+        }
+        rig.settle();
+        for _ in 0..3 {
+            for me in 0..2 {
+                while begun[me] && !rig.at(me, 0, |e, w| e.nudge(w, peers[me])) {}
+                rig.settle();
+            }
+        }
+        for (me, peer) in peers.into_iter().enumerate() {
+            rig.at(me, 0, |e, w| (0..2).for_each(|nic| e.on_quiet(w, WireId(nic))));
+            for out in rig.outs(me) {
+                let end = match out {
+                    Out::SendDone { result, .. } => result,
+                    Out::RecvDone { result, .. } => result.map(drop),
+                    _ => continue,
+                };
+                match end {
+                    Ok(()) => well += 1,
+                    Err(OpError::Peer(of, _)) => {
+                        assert_eq!(of, peer);
+                        ill += 1;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+        for e in &rig.engines {
+            assert_eq!(e.census(), Census::EMPTY);
+        }
+        assert_eq!(rig.regs(), 0);
+    }
+    assert!(well > 500 && ill > 1000, "{well} well, {ill} ill");
+}

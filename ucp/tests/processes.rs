@@ -11,8 +11,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::select::{RmaOp, RmaVerdict, RmaWay};
-use ucp::{ANY_TAG, Access, Address, EXACT, Ep, EpParams, Error, ErrorMode, Means, Worker};
+use ucp::select::{Line, RmaOp, RmaVerdict, RmaWay};
+use ucp::{
+    ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, EXACT, Ep, EpParams, Error,
+    ErrorMode, Made, Means, Rkey, Worker,
+};
+use ucs::config::{Source, Table as _};
 
 const ROLE: &str = "UCP_TEST_ROLE";
 const MESSAGES: u64 = 3000;
@@ -47,7 +51,8 @@ fn child() {
             ep.tag_send_blocking(1, b"late").unwrap();
             ep.flush().wait().unwrap();
         }
-        "lends" => lends(&worker, &ep),
+        "lends" => lends(&worker, &ep, Busy::Asleep),
+        "serves" => lends(&worker, &ep, Busy::Polling),
         // Until it is killed.
         "victim" => loop {
             worker.progress();
@@ -118,8 +123,17 @@ fn both_ways(tls: &str) {
 
 const LENT: usize = 300_000;
 
-/// Lends memory that no transport has allocated, makes no progress until it has been written to, and looks at it.
-fn lends(worker: &Worker, ep: &Ep) {
+/// What a lender does meanwhile.
+#[derive(PartialEq)]
+enum Busy {
+    /// No progress.
+    Asleep,
+    /// Progress.
+    Polling,
+}
+
+/// Lends memory that no transport has allocated until it has been written to, and looks at it.
+fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
     let mut room = bytes(7, LENT);
     room[..8].fill(0);
     let at = room.as_mut_ptr();
@@ -129,7 +143,11 @@ fn lends(worker: &Worker, ep: &Ep) {
     ep.tag_send_blocking(1, &told).unwrap();
     let since = Instant::now();
     while mem.word(0) == 0 {
-        std::thread::sleep(Duration::from_millis(1));
+        if busy == Busy::Polling {
+            worker.progress();
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         assert!(since.elapsed() < Duration::from_secs(60), "nobody writes");
     }
     let mut got = vec![0; LENT];
@@ -145,15 +163,12 @@ fn memory_of_the_program_is_reached_without_its_help() {
         eprintln!("not tried: {why}");
         return;
     }
-    let worker = context("posix,cma").worker().unwrap();
+    let source = Source::empty().with("UCX_TLS", "posix,cma");
+    let always = source.with("UCX_MIN_RDMA_PUT", "0").with("UCX_MIN_RDMA_GET", "0");
+    let worker = Context::configured(always).unwrap().worker().unwrap();
     let mut child = start("lends", "posix,cma", &worker);
     let ep = meet(&worker, ErrorMode::None);
-    let (status, told) = worker.tag_recv(1, EXACT, Vec::with_capacity(4096)).wait();
-    let len = status.unwrap().len;
-    let (key, addr) = told[..len].split_at(len - 8);
-    let addr = u64::from_le_bytes(addr.try_into().unwrap());
-    let rkey = ep.unpack_rkey(key).unwrap();
-    assert_eq!(ep.means(&rkey), Means::Copied);
+    let (addr, rkey) = lent(&worker, &ep);
     let ways = ep.explain_rma(&rkey, RmaOp::Get, None, LENT);
     assert_eq!((ways[1].way, ways[1].verdict), (RmaWay::Copied, RmaVerdict::Taken));
     let mut got = vec![0; LENT];
@@ -168,6 +183,83 @@ fn memory_of_the_program_is_reached_without_its_help() {
     assert!(stats.asked.iter().all(|traffic| traffic.msgs == 0), "{:?}", stats.asked);
     // Whoever has gone has no memory.
     assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
+}
+
+/// Where the lender's memory is, and its key.
+fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
+    let (status, told) = worker.tag_recv(1, EXACT, Vec::with_capacity(4096)).wait();
+    let len = status.unwrap().len;
+    let (key, addr) = told[..len].split_at(len - 8);
+    let rkey = ep.unpack_rkey(key).unwrap();
+    assert_eq!(ep.means(&rkey), Means::Copied);
+    (u64::from_le_bytes(addr.try_into().unwrap()), rkey)
+}
+
+/// Whether the kernel or the target's processor moves the bytes is a matter of what each costs: by the transports' own account,
+/// and by measured costs, where calls are next to nothing or dear. The bytes are the same.
+#[test]
+fn costs_decide_who_copies_memory_of_the_program() {
+    if let Some(why) = uct::cma::why_off() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    const LENS: [usize; 6] = [8, 1000, 8192, 20_000, 100_000, LENT - 8];
+    let dir = std::env::temp_dir().join(format!("ucp-processes-{}", std::process::id()));
+    let source = Source::empty().with("UCX_TLS", "posix,cma").with("UCX_CACHE_DIR", dir.to_str().unwrap());
+    let measured = source.clone().with("UCX_CALIBRATE", "y");
+    let of_call = |ns: f64| {
+        let (put, get) = ([Some(Line::new(ns, 0.01)); 2], [Some(Line::new(ns, 0.01)); 2]);
+        let (tl, dev, made) = ("cma".into(), "memory".into(), Made::Software);
+        let cma = DeviceCosts { tl, dev, made, overhead: None, register: None, put, get };
+        Calibration { copy: 0.02, copy_far: 0.02, across: None, devices: vec![cma] }
+    };
+    // By the kernel: none of the lengths, all, and the longest only.
+    let cases = [
+        (&measured, Some(1e9), 0..0),
+        (&measured, Some(1.0), 0..LENS.len()),
+        (&source, None, LENS.len() - 1..LENS.len()),
+    ];
+    for (source, call, sure) in cases {
+        if let Some(call) = call {
+            of_call(call).save(&Config::load(source).unwrap()).unwrap();
+        }
+        let context = Context::configured(source.clone()).unwrap();
+        assert_eq!(context.calibration().is_some(), call.is_some());
+        let worker = context.worker().unwrap();
+        let mut child = start("serves", "posix,cma", &worker);
+        let ep = meet(&worker, ErrorMode::None);
+        let (addr, rkey) = lent(&worker, &ep);
+        let asked = || worker.stats().asked.iter().map(|traffic| traffic.msgs).sum::<u64>();
+        for (n, len) in LENS.into_iter().enumerate() {
+            let by_kernel = |op| ep.means_of(&rkey, op, len) == Means::Copied;
+            let (put, get) = (by_kernel(RmaOp::Put), by_kernel(RmaOp::Get));
+            if sure.contains(&n) {
+                assert!(put && get, "{call:?} {len}");
+            } else if call.is_some() || n == 0 {
+                assert!(!put && !get, "{call:?} {len}");
+            }
+            let before = asked();
+            let data = bytes(n as u64 + 20, len);
+            ep.put_blocking(&data, addr + 8, &rkey).unwrap();
+            assert_eq!(asked() - before, u64::from(!put), "{call:?} {len}");
+            ep.flush().wait().unwrap();
+            let mut got = vec![0; len];
+            let before = asked();
+            ep.get_blocking(&mut got, addr + 8, &rkey).unwrap();
+            assert_eq!(asked() - before, u64::from(!get), "{call:?} {len}");
+            assert!(got == data, "{call:?} {len}: bytes differ");
+        }
+        // The lender checks the whole of it.
+        ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
+        ep.flush().wait().unwrap();
+        // It leaves when it sees this.
+        ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
+        while child.try_wait().unwrap().is_none() {
+            worker.progress();
+        }
+        assert!(child.wait().unwrap().success());
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 /// The other side loses its second NIC on the way: every message arrives all the same, and both sides know what happened.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
-use ucp::select::{AtomicVerdict, Candidate, Kind, RmaOp, RmaVerdict, RmaWay, Sync, Verdict};
+use ucp::select::{AtomicVerdict, Candidate, Kind, Known, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, Verdict};
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
@@ -96,7 +96,10 @@ pub fn find(source: &Source) -> Result<Vec<Endpoint>, String> {
             continue;
         }
         done.push(resource.tl);
-        let mut only = source.clone().with("UCX_TLS", resource.tl);
+        // With those that serve memory alone, beside one of this host.
+        let beside = context.beside().iter().filter(|_| resource.kind == uct::api::DevKind::Shm);
+        let tls: Vec<&str> = [resource.tl].into_iter().chain(beside.map(|r| r.tl)).collect();
+        let mut only = source.clone().with("UCX_TLS", &tls.join(","));
         if resource.kind == uct::api::DevKind::Net {
             let nics = context.resources().iter().filter(|r| r.tl == resource.tl);
             only.set("UCX_NET_DEVICES", &nics.map(|r| &*r.dev).collect::<Vec<_>>().join(","));
@@ -120,13 +123,19 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     let plain = Rkey::of_key(mem.key());
     // Memory that the device does not have mapped: what a program registers.
     let registered = ep.transports().first().and_then(|tl| mem.device_key(tl)).map(Rkey::of_device_key);
-    let mut all = vec![rma(&ep, "put", &named, RmaOp::Put), rma(&ep, "get", &named, RmaOp::Get)];
-    if let Some(registered) = &registered {
-        all.push(rma(&ep, "put, registered", registered, RmaOp::Put));
-        all.push(rma(&ep, "get, registered", registered, RmaOp::Get));
+    let by_key = |rkey: &Rkey, put, get| {
+        let ways = |op, len| ep.explain_rma(rkey, op, None, len);
+        [rma(put, |len| ways(RmaOp::Put, len)), rma(get, |len| ways(RmaOp::Get, len))]
+    };
+    let mut all = Vec::from(by_key(&named, "put", "get"));
+    all.extend(registered.iter().flat_map(|key| by_key(key, "put, registered", "get, registered")));
+    // Of this process's own memory there is nothing that the kernel need do: what another process's would be.
+    let of_program = |op, len| ep.explain_known(Known::Copied, (op, Sync::No), None, len);
+    if of_program(RmaOp::Put, 1).iter().any(|c| c.way == RmaWay::Copied && c.ns.is_some()) {
+        all.push(rma("put, other process's", |len| of_program(RmaOp::Put, len)));
+        all.push(rma("get, other process's", |len| of_program(RmaOp::Get, len)));
     }
-    all.push(rma(&ep, "put, packet key", &plain, RmaOp::Put));
-    all.push(rma(&ep, "get, packet key", &plain, RmaOp::Get));
+    all.extend(by_key(&plain, "put, packet key", "get, packet key"));
     let atomics = (0u32..32).filter_map(|n| atomic(&ep, &named, AtomicOp::try_from(n).ok()?)).collect();
     let transports = ep.transports().into_iter().take(1).collect();
     let nics: Vec<String> = ep.rails().into_iter().map(|rail| rail.device).collect();
@@ -158,9 +167,8 @@ fn meet(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
 }
 
 /// Borders at which a put or get goes another way, looked for between lengths that differ: each way is one run of lengths.
-fn rma(ep: &Ep, name: &'static str, rkey: &Rkey, op: RmaOp) -> Operation {
+fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
     const LONGEST: usize = 1 << 40;
-    let ways = |len: usize| ep.explain_rma(rkey, op, None, len);
     let taken = |len: usize| ways(len).into_iter().find(|c| c.verdict == RmaVerdict::Taken);
     let mut ranges = Vec::new();
     let mut from = 1;
@@ -341,6 +349,15 @@ mod tests {
         assert!(efa.contains("put, packet key: 1..<eager_write>.."), "{efa}");
         assert!(efa.contains(" taken, by the peer's processor"), "{efa}");
         assert!(efa.contains("device: no device of this transport computes"), "{efa}");
+        if uct::cma::why_off().is_none() {
+            let both = find("posix,cma", "y");
+            assert!(both.contains("put: 1..<mapped>..(inf)"), "{both}");
+            assert!(both.contains("put, other process's: 1..<eager_write>.."), "{both}");
+            assert!(both.contains("..<copied>..(inf)\n"), "{both}");
+            assert!(both.contains("copied: slower: "), "{both}");
+            let strict = find("posix,cma", "n");
+            assert!(strict.contains("get, other process's: 1..<copied>..(inf)"), "{strict}");
+        }
         let strict = find("efa", "n");
         assert!(strict.contains("put: 1..<direct_write>..(inf)"), "{strict}");
         assert!(strict.contains("put, packet key: 1..<refused>..(inf)"), "{strict}");

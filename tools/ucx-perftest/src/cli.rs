@@ -12,8 +12,8 @@ mod sizes;
 
 use crate::fail::Failure;
 use crate::spec::{
-    Arrival, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Test, Validate,
-    Waiting,
+    Arrival, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Target, Test,
+    Validate, Waiting,
 };
 
 pub use later::Later;
@@ -209,6 +209,10 @@ pub struct TestArgs {
     #[arg(short = 'z')]
     pub registered: bool,
 
+    /// One-sided high-level tests write and read memory of the target program's own, not memory that a transport has allocated
+    #[arg(long = "own")]
+    pub own: bool,
+
     /// How stream tests receive: recv, recv_data (in memory of the library's) [default: recv]
     #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
     pub receive: Option<Receive>,
@@ -250,6 +254,7 @@ impl TestArgs {
             stride: self.stride.or(base.stride),
             lazy: self.lazy || base.lazy,
             registered: self.registered || base.registered,
+            own: self.own || base.own,
             copies: self.copies || base.copies,
             receive: self.receive.or(base.receive),
             level: self.level.or(base.level),
@@ -294,6 +299,7 @@ impl TestArgs {
                 stride: self.stride.unwrap_or(0),
                 pages: if self.lazy { Pages::Lazy } else { Pages::Now },
                 memory: if self.registered { Memory::Registered } else { Memory::Plain },
+                target: if self.own { Target::Own } else { Target::Allocated },
                 copies: self.copies,
                 receive: self.receive.unwrap_or(Receive::Recv),
                 level: self.level.unwrap_or(Level::Single),

@@ -190,6 +190,15 @@ pub enum Memory {
     Registered,
 }
 
+/// What one-sided high-level tests write and read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Target {
+    /// Memory that a transport has allocated.
+    Allocated,
+    /// The target program's own (`--own`).
+    Own,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
@@ -237,6 +246,8 @@ pub struct Spec {
     pub pages: Pages,
     /// What messages of high-level tests are in.
     pub memory: Memory,
+    /// What one-sided high-level tests write and read.
+    pub target: Target,
     /// Whether handlers of active messages copy the data (`-y`).
     pub copies: bool,
     /// How streams are received.
@@ -384,6 +395,9 @@ impl Spec {
         let mail = self.test.is_mail() || self.test.layer() == Layer::Uct;
         if self.memory == Memory::Registered && (mail || self.pattern != Pattern::Pairs) {
             return wrong(format!("-z is for tag and one-sided high-level tests in pairs, not for {test}"));
+        }
+        if self.target == Target::Own && (!self.test.is_ucp_rma() || self.pattern != Pattern::Pairs) {
+            return wrong(format!("--own is for one-sided high-level tests in pairs, not for {test}"));
         }
         if self.pattern != Pattern::Pairs {
             self.check_pattern()?;

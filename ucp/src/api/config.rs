@@ -28,7 +28,8 @@ ucs::config_table! {
         /// Length from which the target reads a put that the device does not do by itself, where both ends can
         /// (libfabric: FI_EFA_INTER_MIN_READ_WRITE_SIZE). inf: never. auto: where it is the cheapest.
         pub min_read_write: ucs::config::Auto<usize> = "auto", key "MIN_READ_WRITE", unit "bytes";
-        /// Length from which the device does a put by itself, where it can; shorter ones go by packets. 0: always.
+        /// Length from which the device does a put by itself, where it can, or the kernel in memory of another process;
+        /// shorter ones go by packets. 0: always.
         /// inf: never. auto: where it is cheaper, the time of the peer's processor included.
         pub min_rdma_put: ucs::config::Auto<usize> = "auto", key "MIN_RDMA_PUT", unit "bytes";
         /// The same of a get.

@@ -72,6 +72,11 @@ impl Context {
         &self.chosen
     }
 
+    /// Transports for memory alone, that serve beside one of those: the first that the system permits.
+    pub fn beside(&self) -> &[TlResource] {
+        &self.beside
+    }
+
     /// The configuration in force.
     pub fn config(&self) -> &Config {
         &self.config
@@ -89,7 +94,11 @@ impl Context {
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
-        worker.core().beside = Beside::open(&self.beside, &source, nonce());
+        if let Some(beside) = Beside::open(&self.beside, &source, nonce()) {
+            let mut core = worker.core();
+            core.selection.set_beside(beside.attr(), self.calibration());
+            core.beside = Some(beside);
+        }
         Ok(worker)
     }
 

@@ -19,7 +19,7 @@ use crate::rdm::{
 };
 use crate::select::rma::acknowledges;
 use crate::select::{
-    ByDevice, Known, Place, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, explain_rma,
+    ByDevice, Known, Mover, Place, ReqHdr, RmaKey, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, explain_rma,
 };
 use crate::wire::{Iovs, MAX_IOV, RmaIov};
 
@@ -82,8 +82,8 @@ impl Means {
 }
 
 impl Ep {
-    /// Who can carry out puts and gets on memory of this key at best. Where that is the device, those that are cheaper by
-    /// packets are asked of the peer's processor all the same, unless `UCX_EMULATION=n` or `UCX_MIN_RDMA_PUT` and
+    /// Who can carry out puts and gets on memory of this key at best. Where that is the device or the kernel, those that are
+    /// cheaper by packets are asked of the peer's processor all the same, unless `UCX_EMULATION=n` or `UCX_MIN_RDMA_PUT` and
     /// `UCX_MIN_RDMA_GET` keep them from it: [`Ep::means_of`].
     pub fn means(&self, rkey: &Rkey) -> Means {
         let core = self.worker().core();
@@ -130,6 +130,17 @@ impl Ep {
             _ if rkey.device().is_some() => Known::Device(rkey.place()),
             _ => Known::Packets,
         };
+        self.explain_known(known, (op, sync), cq_data, len)
+    }
+
+    /// The same of memory that would be known as `known` says, without a key.
+    pub fn explain_known(
+        &self,
+        known: Known,
+        (op, sync): (RmaOp, Sync),
+        cq_data: Option<u64>,
+        len: usize,
+    ) -> RmaWays {
         let core = self.worker().core();
         let peer = core.engine.peer_info(self.peer());
         let hdr = peer.map_or(ReqHdr::FIRST, |peer| peer.hdr);
@@ -154,10 +165,18 @@ impl Ep {
         Some((&core.paths.get(self.peer())?.ep, key))
     }
 
-    /// The same for what the kernel copies within the call. // HOT
+    /// The same for what the kernel copies within the call, if that is the better way for this length. // HOT
     #[inline]
-    fn by_call<'a>(&'a self, core: &Core, rkey: &'a Rkey) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
+    fn by_call<'a>(
+        &'a self,
+        core: &Core,
+        rkey: &'a Rkey,
+        (op, sync, len): (RmaOp, Sync, usize),
+    ) -> Option<(&'a lane::Ep, &'a lane::Rkey)> {
         let key = rkey.beside.as_ref()?;
+        if self.rma_tables().mover(op, sync, len) == Mover::Engine {
+            return None;
+        }
         let (ep, _) = self.reach(core).filter(|_| core.engine.may_pass(self.peer()))?;
         Some((ep, key))
     }
@@ -182,7 +201,9 @@ impl Ep {
         }
         let mut core = self.worker().core();
         if params.cq_data.is_none()
-            && let Some((ep, key)) = self.at_once(&core, rkey).or_else(|| self.by_call(&core, rkey))
+            && let Some((ep, key)) = self
+                .at_once(&core, rkey)
+                .or_else(|| self.by_call(&core, rkey, (RmaOp::Put, params.sync, len)))
         {
             let iov = Iov::new(buf, len, None);
             // SAFETY: the caller vouches for the bytes.
@@ -255,7 +276,8 @@ impl Ep {
             return Err(Error::RemoteAccess);
         }
         let mut core = self.worker().core();
-        if let Some((ep, key)) = self.at_once(&core, rkey).or_else(|| self.by_call(&core, rkey)) {
+        let by_call = || self.by_call(&core, rkey, (RmaOp::Get, Sync::No, len));
+        if let Some((ep, key)) = self.at_once(&core, rkey).or_else(by_call) {
             let iov = Iov::new(buf, len, None);
             // SAFETY: the caller vouches for the bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {

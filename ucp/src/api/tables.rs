@@ -11,7 +11,8 @@ use crate::rdm::EngineConfig;
 use crate::rdm::io::PeerId;
 use crate::rdm::rma::Order;
 use crate::select::{
-    Costs, CqData, Key, Kind, Line, PeerCaps, Reads, RmaTables, RmaWire, Sync, Table, Thresholds, WireCaps,
+    Costs, CqData, Key, Kind, Line, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table, Thresholds,
+    WireCaps,
 };
 
 use super::calibrate::Calibration;
@@ -35,6 +36,8 @@ struct Made {
 /// The tables made so far, and the costs of each lane.
 pub(crate) struct Selection {
     costs: Vec<Costs>,
+    /// What the kernel takes to write and to read memory of other processes, if it may be asked to.
+    kernel: Option<[Line; 2]>,
     made: Vec<(Made, Rc<Tables>)>,
 }
 
@@ -49,7 +52,15 @@ impl Selection {
             let said = costs(attr, machine);
             calibration.map_or(said, |measured| measured.correct(attr, said)).sane()
         });
-        Selection { costs: costs.collect(), made: Vec::new() }
+        Selection { costs: costs.collect(), kernel: None, made: Vec::new() }
+    }
+
+    /// Beside them there is a way to memory of other processes, with these attributes.
+    pub(crate) fn set_beside(&mut self, attr: &IfaceAttr, calibration: Option<&Calibration>) {
+        let said = costs(attr, Machine::look());
+        let found = calibration.map_or(said, |measured| measured.correct(attr, said)).sane();
+        let other = Place::Other as usize;
+        self.kernel = Some([found.put[other], found.get[other]]);
     }
 }
 
@@ -129,6 +140,11 @@ impl Core {
             order: if order == OrderKind::Ordered { Order::Kept } else { Order::None },
             emulation: self.engine.emulation(),
             costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
+            // Beside a device of the network it reaches nobody.
+            kernel: self
+                .selection
+                .kernel
+                .filter(|_| lane.is_some_and(|at| self.lanes[at].iface.attr().kind == DevKind::Shm)),
         }
     }
 

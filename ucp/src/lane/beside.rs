@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 
 use arrayvec::ArrayVec;
 use ucs::config::Source;
-use uct::api::{DevKind, Iface as _, Md as _, TlResource};
+use uct::api::{DevKind, Iface as _, IfaceAttr, Md as _, TlResource};
 
 use crate::api::{Address, Entry, process};
 
@@ -52,6 +52,11 @@ impl Beside {
             iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
         };
         found.iter().find_map(open).map(|iface| Beside { iface, connid })
+    }
+
+    /// What it says of itself.
+    pub(crate) fn attr(&self) -> &IfaceAttr {
+        self.iface.attr()
     }
 
     /// What the worker's address says of it.

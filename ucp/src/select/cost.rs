@@ -29,6 +29,11 @@ impl Line {
         self.fixed + self.per_byte * len as f64
     }
 
+    /// With a number for whatever is none, or below zero.
+    pub(super) fn sane(self) -> Line {
+        Line::new(sane(self.fixed), sane_byte(self.per_byte))
+    }
+
     fn plus(self, other: Line) -> Line {
         Line::new(self.fixed + other.fixed, self.per_byte + other.per_byte)
     }
@@ -110,10 +115,6 @@ fn sane_byte(ns: f64) -> f64 {
     sane(ns).min(1e9)
 }
 
-fn sane_line(line: Line) -> Line {
-    Line::new(sane(line.fixed), sane_byte(line.per_byte))
-}
-
 impl Costs {
     /// With numbers for whatever is none, or below zero.
     pub fn sane(self) -> Costs {
@@ -124,9 +125,9 @@ impl Costs {
             copy: sane_byte(self.copy),
             copy_far: sane_byte(self.copy_far),
             cache: self.cache,
-            register: sane_line(self.register),
-            put: self.put.map(sane_line),
-            get: self.get.map(sane_line),
+            register: self.register.sane(),
+            put: self.put.map(Line::sane),
+            get: self.get.map(Line::sane),
             window: self.window,
         }
     }

@@ -12,7 +12,7 @@ use crate::rdm::room::Sync;
 use crate::wire::Features;
 
 use super::cost::{self, Place};
-use super::rma::{ByDevice, RmaOp, RmaTables, RmaWire, acknowledges, curve, one_packet};
+use super::rma::{ByDevice, Mover, RmaOp, RmaTables, RmaWire, acknowledges, curve, kernel, one_packet};
 use super::rules::Thresholds;
 
 /// Who knows the remote memory beside the peer's engine.
@@ -54,7 +54,7 @@ pub struct RmaKey {
 pub enum RmaWay {
     /// Copied by this processor.
     Mapped,
-    /// Copied by the kernel: listed where there is that way to the peer.
+    /// Copied by the kernel: listed where this worker may ask it to.
     Copied,
     /// By the engine.
     Row(RmaRow),
@@ -78,6 +78,10 @@ pub enum RmaVerdict {
     Taken,
     /// The memory is not mapped here.
     NotMapped,
+    /// The memory is mapped here, so that nobody else need copy it.
+    NotNeeded,
+    /// The memory is this process's, or its owner does not let the kernel read and write it for us.
+    NotLetIn,
     /// The device cannot, or the peer's does not know the memory.
     NoRdma,
     /// The peer's handshake says that its device does no such RDMA.
@@ -129,6 +133,10 @@ impl fmt::Display for RmaVerdict {
         match self {
             RmaVerdict::Taken => f.write_str("taken"),
             RmaVerdict::NotMapped => f.write_str("the memory is not mapped in this process"),
+            RmaVerdict::NotNeeded => f.write_str("not needed: the memory is mapped in this process"),
+            RmaVerdict::NotLetIn => {
+                f.write_str("the key does not let the kernel at memory of another process")
+            }
             RmaVerdict::NoRdma => f.write_str("no RDMA: the device cannot, or the key does not name it"),
             RmaVerdict::NoRdmaThere => f.write_str("the peer's device does no such RDMA"),
             RmaVerdict::CqData => f.write_str("does not carry these data for the target"),
@@ -154,7 +162,7 @@ impl fmt::Display for RmaVerdict {
 pub struct RmaCandidate {
     /// The way.
     pub way: RmaWay,
-    /// What the cost model says it would take, ns; `None` if it cannot carry the operation, or is nothing of the wire's.
+    /// What the cost model says it would take, ns; `None` if it cannot carry the operation.
     pub ns: Option<u64>,
     /// Taken, or why not.
     pub verdict: RmaVerdict,
@@ -237,12 +245,17 @@ impl RmaKey {
         }
     }
 
-    /// Why a row that could carry the operation is not taken, though it may cost less.
-    fn not_wanted(&self, row: RmaRow, taken: RmaRow, len: usize) -> Option<RmaVerdict> {
-        let set = match self.op {
+    /// The setting that says from which size on the peer's processor is left alone, and its value.
+    fn device_setting(&self) -> (&'static str, Option<usize>) {
+        match self.op {
             RmaOp::Put => ("UCX_MIN_RDMA_PUT", self.limits.min_rdma_put),
             RmaOp::Get => ("UCX_MIN_RDMA_GET", self.limits.min_rdma_get),
-        };
+        }
+    }
+
+    /// Why a row that could carry the operation is not taken, though it may cost less.
+    fn not_wanted(&self, row: RmaRow, taken: RmaRow, len: usize) -> Option<RmaVerdict> {
+        let set = self.device_setting();
         match (row.is_emulated(), taken.is_emulated(), self.limits.min_read_write) {
             (true, false, _) | (false, true, _) if self.cq_data.is_some() => Some(RmaVerdict::Dearer),
             (true, false, _) if row == RmaRow::LongReadWrite => Some(RmaVerdict::Dearer),
@@ -260,31 +273,90 @@ impl RmaKey {
     }
 }
 
+impl RmaKey {
+    /// The way that is taken, if that is not refused.
+    fn taken(&self, tables: &RmaTables, len: usize) -> RmaWay {
+        match self.known {
+            Known::Mapped if self.cq_data.is_none() => RmaWay::Mapped,
+            Known::Copied
+                if self.cq_data.is_none() && tables.mover(self.op, self.sync, len) == Mover::Kernel =>
+            {
+                RmaWay::Copied
+            }
+            _ => RmaWay::Row(self.row(tables, len)),
+        }
+    }
+
+    /// What a way takes, ns, whether it is legal or not.
+    fn ns(&self, way: RmaWay, len: usize) -> Option<u64> {
+        let costs = self.wire.costs.sane();
+        let own = Place::Own as usize;
+        let ns = match (way, self.op) {
+            (RmaWay::Mapped, RmaOp::Put) => Some(costs.put[own].at(len)),
+            (RmaWay::Mapped, RmaOp::Get) => Some(costs.get[own].at(len)),
+            (RmaWay::Copied, op) => kernel(&self.wire, op).map(|line| line.at(len)),
+            (RmaWay::Row(row), _) => {
+                let place = if let Known::Device(place) = self.known { place } else { Place::Other };
+                cost::at(&curve(&self.wire, row, place, self.sync, self.one_packet()), len)
+            }
+        };
+        ns.map(|ns| ns as u64)
+    }
+
+    /// What became of a copy by this processor or by the kernel.
+    fn in_call(&self, way: RmaWay, taken: RmaWay, len: usize) -> RmaCandidate {
+        let can = match (way, self.known) {
+            (RmaWay::Mapped, Known::Mapped) | (RmaWay::Copied, Known::Copied) => Ok(()),
+            (RmaWay::Mapped, _) => Err(RmaVerdict::NotMapped),
+            (_, Known::Mapped) => Err(RmaVerdict::NotNeeded),
+            _ => Err(RmaVerdict::NotLetIn),
+        };
+        let ns = can.ok().and_then(|()| self.ns(way, len));
+        let verdict = match can {
+            Err(why) => why,
+            Ok(()) if taken == way => RmaVerdict::Taken,
+            Ok(()) if self.cq_data.is_some() => RmaVerdict::CqData,
+            Ok(()) => self.setting().unwrap_or_else(|| {
+                let best = self.ns(taken, len).unwrap_or(0);
+                RmaVerdict::Slower { ns: ns.unwrap_or(best).max(best), best }
+            }),
+        };
+        RmaCandidate { way, ns, verdict }
+    }
+
+    /// What the user has said of who copies.
+    fn setting(&self) -> Option<RmaVerdict> {
+        let (key, set) = self.device_setting();
+        set.map(|_| RmaVerdict::Setting(key))
+    }
+
+    /// Why a row that could carry the operation is not taken where the kernel copies.
+    fn not_by_kernel(&self, ns: Option<u64>, len: usize) -> RmaVerdict {
+        let best = self.ns(RmaWay::Copied, len).unwrap_or(0);
+        self.setting().unwrap_or(match ns.unwrap_or(best) {
+            ns if ns < best => RmaVerdict::AsksPeer { ns, best },
+            ns => RmaVerdict::Slower { ns, best },
+        })
+    }
+}
+
 /// All ways for an operation on one piece of `len` bytes; one is taken, unless emulation is refused and nothing else carries
 /// it. `tables` are those of the key's wire and limits.
 pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
     let row = key.row(tables, len);
-    let told = key.cq_data.is_some();
-    let taken = match key.known {
-        Known::Mapped if !told => RmaWay::Mapped,
-        Known::Copied if !told => RmaWay::Copied,
-        _ => RmaWay::Row(row),
-    };
+    let taken = key.taken(tables, len);
     let refused = key.wire.emulation == Emulation::Refused && len > 0;
-    let ns = |row| {
-        let place = if let Known::Device(place) = key.known { place } else { Place::Other };
-        let one = key.one_packet();
-        cost::at(&curve(&key.wire, row, place, key.sync, one), len).map(|ns| ns as u64)
-    };
-    let best = ns(row).unwrap_or(0);
+    let best = key.ns(RmaWay::Row(row), len).unwrap_or(0);
     let of_row = |row: RmaRow| {
+        let way = RmaWay::Row(row);
         let can = key.can(row, len);
-        let cost = can.ok().and_then(|()| ns(row));
+        let cost = can.ok().and_then(|()| key.ns(way, len));
         let verdict = match can {
             Err(why) => why,
             Ok(()) if refused && row.is_emulated() => RmaVerdict::Refused,
-            Ok(()) if taken == RmaWay::Row(row) => RmaVerdict::Taken,
-            Ok(()) if !matches!(taken, RmaWay::Row(_)) => RmaVerdict::Dearer,
+            Ok(()) if taken == way => RmaVerdict::Taken,
+            Ok(()) if taken == RmaWay::Copied => key.not_by_kernel(cost, len),
+            Ok(()) if taken == RmaWay::Mapped => RmaVerdict::Dearer,
             Ok(()) => key.not_wanted(row, key.row(tables, len), len).unwrap_or({
                 let ns = cost.unwrap_or(best);
                 match ns < best && row.is_emulated() && !key.row(tables, len).is_emulated() {
@@ -294,20 +366,12 @@ pub fn explain_rma(key: &RmaKey, tables: &RmaTables, len: usize) -> RmaWays {
                 }
             }),
         };
-        RmaCandidate { way: RmaWay::Row(row), ns: cost, verdict }
-    };
-    let in_call = |way: RmaWay, is: bool| {
-        let verdict = match is {
-            false => RmaVerdict::NotMapped,
-            true if told => RmaVerdict::CqData,
-            true => RmaVerdict::Taken,
-        };
-        RmaCandidate { way, ns: None, verdict }
+        RmaCandidate { way, ns: cost, verdict }
     };
     let mut ways = RmaWays::new();
-    ways.push(in_call(RmaWay::Mapped, key.known == Known::Mapped));
-    if key.known == Known::Copied {
-        ways.push(in_call(RmaWay::Copied, true));
+    ways.push(key.in_call(RmaWay::Mapped, taken, len));
+    if key.known == Known::Copied || key.wire.kernel.is_some() {
+        ways.push(key.in_call(RmaWay::Copied, taken, len));
     }
     let rows: &[RmaRow] = match key.op {
         RmaOp::Put => &[RmaRow::DirectWrite, RmaRow::EagerWrite, RmaRow::LongReadWrite, RmaRow::LongCtsWrite],

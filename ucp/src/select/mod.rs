@@ -22,7 +22,7 @@ pub use cost::{Costs, Line, Place};
 pub use explain::{Candidate, Verdict, explain};
 pub use explain_rma::{Known, RmaCandidate, RmaKey, RmaVerdict, RmaWay, RmaWays, explain_rma};
 pub use key::{CqData, Key, MemKind, PeerCaps, Reads, Takes, WireCaps};
-pub use rma::{ByDevice, RmaOp, RmaTables, RmaWire};
+pub use rma::{ByDevice, Mover, RmaOp, RmaTables, RmaWire};
 pub use rules::Thresholds;
 pub use spread::{Bound, Spread};
 pub use table::{Range, Table};

@@ -1,6 +1,8 @@
 //! How puts and gets go: tables by length for memory that the device knows and for memory that only packets name, worked out
 //! once for a wire from what each way costs. Used by `api` for every put and get; `explain_rma` says why.
 //!
+//! What the kernel can copy between two processes is a choice before these: the kernel or packets, by what each takes.
+//!
 //! Tables are made before the peer has said anything. What it then turns out not to do is asked for at each operation
 //! ([`RmaTables::put`]), or the engine goes on by packets.
 
@@ -13,7 +15,7 @@ use crate::rdm::room::Sync;
 use crate::wire::ctl::ReadRsp;
 use crate::wire::{Features, Opts, PktType, RmaIov, header_len};
 
-use super::cost::{self, Costs, Curve, Local, Place, Step, Turn, copied, straight};
+use super::cost::{self, Costs, Curve, Line, Local, Place, Step, Turn, copied, straight};
 use super::rules::Thresholds;
 use super::table::{Asks, Offer, Table};
 
@@ -39,6 +41,17 @@ pub struct RmaWire {
     pub emulation: Emulation,
     /// What it costs.
     pub costs: Costs,
+    /// What the kernel takes to write memory of another process, and to read it, if this worker may ask it to.
+    pub kernel: Option<[Line; 2]>,
+}
+
+/// Who moves the bytes where the kernel reaches the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mover {
+    /// The kernel, within the call.
+    Kernel,
+    /// The engine, by packets.
+    Engine,
 }
 
 /// Protocols of puts and gets by length.
@@ -48,6 +61,9 @@ pub struct RmaTables {
     put: [[Table<RmaRow>; 2]; 2],
     put_packets: Table<RmaRow>,
     get: [Table<RmaRow>; 2],
+    /// Where the kernel could do it: puts, by when they are complete, and gets.
+    kernel_put: [Table<Mover>; 2],
+    kernel_get: Table<Mover>,
 }
 
 /// Whether the device carries an operation, as far as device, key and peer are concerned.
@@ -73,10 +89,22 @@ impl RmaTables {
             Table::cheapest(&offers(wire, limits, RmaOp::Get, Some(place), Sync::No), RmaRow::DirectRead)
         };
         let packets = offers(wire, limits, RmaOp::Put, None, Sync::No);
+        let mover = |op, sync| Table::cheapest(&movers(wire, limits, op, sync), Mover::Kernel);
         RmaTables {
             put: [puts(Place::Own), puts(Place::Other)],
             put_packets: Table::cheapest(&packets, RmaRow::EagerWrite),
             get: [get(Place::Own), get(Place::Other)],
+            kernel_put: [Sync::No, Sync::Yes].map(|sync| mover(RmaOp::Put, sync)),
+            kernel_get: mover(RmaOp::Get, Sync::No),
+        }
+    }
+
+    /// Who does an operation on `len` bytes of memory that the kernel reaches. // HOT
+    #[inline]
+    pub const fn mover(&self, op: RmaOp, sync: Sync, len: usize) -> Mover {
+        match op {
+            RmaOp::Put => self.kernel_put[sync as usize].pick(len),
+            RmaOp::Get => self.kernel_get.pick(len),
         }
     }
 
@@ -207,4 +235,35 @@ fn offers(
         all.push(Offer { row, curve: within(of(row), read_from.unwrap_or(0), to), asks });
     }
     all
+}
+
+/// The kernel and the engine, where each may be taken, and for what it costs there. What a user has said of devices counts for
+/// the kernel too: neither asks the peer's processor.
+fn movers(wire: &RmaWire, limits: &Thresholds, op: RmaOp, sync: Sync) -> Vec<Offer<Mover>> {
+    let Some(kernel) = kernel(wire, op) else { return Vec::new() };
+    let set = match op {
+        RmaOp::Put => limits.min_rdma_put,
+        RmaOp::Get => limits.min_rdma_get,
+    };
+    let (from, packets_to) = match set {
+        _ if wire.emulation == Emulation::Refused => (0, None),
+        Some(from) => (from, from.checked_sub(1)),
+        None => (0, Some(usize::MAX)),
+    };
+    let mut all =
+        vec![Offer { row: Mover::Kernel, curve: straight(kernel, from, usize::MAX), asks: Asks::No }];
+    if let Some(to) = packets_to {
+        all.extend(offers(wire, limits, op, None, sync).into_iter().map(|packets| Offer {
+            row: Mover::Engine,
+            curve: within(packets.curve, 0, to),
+            asks: Asks::Yes,
+        }));
+    }
+    all
+}
+
+/// What the kernel takes.
+pub(super) fn kernel(wire: &RmaWire, op: RmaOp) -> Option<Line> {
+    let [put, get] = wire.kernel?;
+    Some(if op == RmaOp::Put { put } else { get }.sane())
 }

@@ -18,9 +18,10 @@ pub struct Thresholds {
     pub min_read: Option<usize>,
     /// Size from which the target reads a write that goes by packets, where both ends can (`UCX_MIN_READ_WRITE`).
     pub min_read_write: Option<usize>,
-    /// Size from which the device does a put by itself, where it can (`UCX_MIN_RDMA_PUT`).
+    /// Size from which the device does a put by itself, where it can, or the kernel in memory of another process
+    /// (`UCX_MIN_RDMA_PUT`).
     pub min_rdma_put: Option<usize>,
-    /// Size from which the device does a get by itself, where it can (`UCX_MIN_RDMA_GET`).
+    /// The same of a get (`UCX_MIN_RDMA_GET`).
     pub min_rdma_get: Option<usize>,
     /// Bytes of the head that travels in packets while the rest is read; 0: none (libfabric: `FI_EFA_RUNT_SIZE`).
     pub runt_size: usize,

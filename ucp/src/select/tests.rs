@@ -175,6 +175,7 @@ fn device(put: Line, get: Line) -> RmaWire {
         order: Order::None,
         emulation: Emulation::Allowed,
         costs,
+        kernel: None,
     }
 }
 
@@ -325,6 +326,67 @@ fn the_first_way_that_can_is_taken() {
     assert_eq!(taken(&RmaKey { wire, ..device }, 1), row(DirectWrite));
 }
 
+/// A wire of two processes of a host, and what the kernel takes to copy between them.
+fn processes(copy: f64, kernel: Line) -> RmaWire {
+    let costs = Costs { copy, copy_far: copy, window: None, ..Costs::default() };
+    let kernel = Some([kernel; 2]);
+    RmaWire { rdma: Rdma::NONE, order: Order::Kept, costs, kernel, ..by_kernel() }
+}
+
+/// The kernel copies once and asks nobody, but a call of it takes its time: which of the two counts for more is a matter of what
+/// it costs here.
+#[test]
+fn the_kernel_copies_where_it_is_faster() {
+    let slow_call = processes(0.02, Line::new(1600.0, 0.06));
+    let slow_copies = processes(0.5, Line::new(1600.0, 0.06));
+    let quick_call = processes(0.02, Line::new(30.0, 0.02));
+    for op in [RmaOp::Put, RmaOp::Get] {
+        let border = |wire: &RmaWire| {
+            let tables = RmaTables::new(wire, &Thresholds::default());
+            let by_kernel = |len: &usize| tables.mover(op, Sync::No, *len) == Mover::Kernel;
+            let first = (0..1 << 24).step_by(64).find(by_kernel);
+            assert!(
+                (first.unwrap_or(0)..1 << 24).step_by(4096).all(|len| by_kernel(&len) || first.is_none())
+            );
+            first
+        };
+        let (late, early) = (border(&slow_call).unwrap(), border(&slow_copies).unwrap());
+        assert!(8 < early && early < 4096 && 16_384 < late, "{op:?}: {early} {late}");
+        assert_eq!(border(&quick_call), Some(0), "{op:?}");
+        // By what the wire costs alone, and saying so.
+        let key = RmaKey { known: Known::Copied, ..rma_key(&slow_call, op, Sync::No) };
+        let (short, long) = match op {
+            RmaOp::Put => (RmaRow::EagerWrite, RmaRow::LongCtsWrite),
+            RmaOp::Get => (RmaRow::ShortRead, RmaRow::LongCtsRead),
+        };
+        let tables = RmaTables::new(&key.wire, &key.limits);
+        let [small, large] = [8, 1 << 20].map(|len| explain_rma(&key, &tables, len));
+        assert_eq!((taken(&key, 8), taken(&key, 1 << 20)), (Some(RmaWay::Row(short)), Some(RmaWay::Copied)));
+        let RmaVerdict::Slower { ns: 1600, best } = small[1].verdict else { panic!("{:?}", small[1]) };
+        assert!(small[1].way == RmaWay::Copied && best < 400, "{best}");
+        assert_eq!((large[1].ns, large[1].verdict), (Some(1600 + 62_914), RmaVerdict::Taken));
+        let RmaVerdict::AsksPeer { ns, best } = verdict(&key, late, long) else { panic!("{op:?} {late}") };
+        assert!(ns < best && best * 3 < ns * 4 + 4, "{ns} {best}");
+        // What the user says counts for more; what asks the peer may be refused.
+        let all = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(0), ..Thresholds::default() };
+        let set = RmaKey { limits: all, ..key };
+        assert_eq!(taken(&set, 8), Some(RmaWay::Copied));
+        assert!(
+            matches!(verdict(&set, 8, short), RmaVerdict::Setting(name) if name.starts_with("UCX_MIN_RDMA_"))
+        );
+        let never = Thresholds { min_rdma_put: Some(usize::MAX), min_rdma_get: Some(usize::MAX), ..all };
+        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaWay::Row(long)));
+        let strict = RmaKey { wire: RmaWire { emulation: Emulation::Refused, ..key.wire }, ..key };
+        assert_eq!(
+            (taken(&strict, 8), verdict(&strict, 8, short)),
+            (Some(RmaWay::Copied), RmaVerdict::Refused)
+        );
+        // Memory that is mapped needs no kernel; of what no key lets in there is nothing to choose.
+        let of = |known| explain_rma(&RmaKey { known, ..key }, &tables, 1 << 20)[1].verdict;
+        assert_eq!((of(Known::Mapped), of(Known::Packets)), (RmaVerdict::NotNeeded, RmaVerdict::NotLetIn));
+    }
+}
+
 /// Any number a transport could claim, and some that none should.
 fn any_ns() -> impl Strategy<Value = f64> {
     prop_oneof![
@@ -338,8 +400,12 @@ fn any_ns() -> impl Strategy<Value = f64> {
     ]
 }
 
+fn any_line() -> impl Strategy<Value = Line> {
+    (any_ns(), any_ns()).prop_map(|(fixed, per_byte)| Line::new(fixed, per_byte))
+}
+
 fn any_costs() -> impl Strategy<Value = Costs> {
-    let line = || (any_ns(), any_ns()).prop_map(|(fixed, per_byte)| Line::new(fixed, per_byte));
+    let line = any_line;
     let four = (any_ns(), any_ns(), any_ns(), any_ns(), any_ns());
     let cache = prop_oneof![0..1usize << 24, any::<usize>()];
     let ways = (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32));
@@ -428,6 +494,7 @@ proptest! {
         mtu in 128..20_000usize,
         (read, write) in (0..2u64, 0..2u64),
         (ordered, refused, own) in any::<(bool, bool, bool)>(),
+        kernel in proptest::option::of([any_line(), any_line()]),
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
         let wire = RmaWire {
@@ -436,6 +503,7 @@ proptest! {
             order: if ordered { Order::Kept } else { Order::None },
             emulation: if refused { Emulation::Refused } else { Emulation::Allowed },
             costs,
+            kernel,
         };
         let tables = RmaTables::new(&wire, &limits);
         let place = if own { Place::Own } else { Place::Other };
@@ -457,6 +525,15 @@ proptest! {
                     prop_assert!(limits.min_read_write.is_none_or(|min| len >= min));
                 }
                 for op in [RmaOp::Put, RmaOp::Get] {
+                    let copied = RmaKey { limits, known: Known::Copied, ..rma_key(&wire, op, sync) };
+                    let by_kernel = taken(&copied, len) == Some(RmaWay::Copied);
+                    prop_assert_eq!(by_kernel, tables.mover(op, sync, len) == Mover::Kernel);
+                    let set = if op == RmaOp::Put { limits.min_rdma_put } else { limits.min_rdma_get };
+                    if refused || kernel.is_none() {
+                        prop_assert!(by_kernel);
+                    } else if let Some(min) = set {
+                        prop_assert_eq!(by_kernel, len >= min);
+                    }
                     let key = RmaKey { limits, known: Known::Device(place), ..rma_key(&wire, op, sync) };
                     let emulated = |way| matches!(way, Some(RmaWay::Row(row)) if row.is_emulated());
                     let taken = taken(&key, len);

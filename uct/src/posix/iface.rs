@@ -149,7 +149,8 @@ fn attr(config: &Config) -> IfaceAttr {
         tx_depth: Some(config.fifo_size as usize),
         latency: Latency { fixed: 60.0, per_ep: 0.0 },
         overhead: 10.0,
-        bandwidth: 12e9,
+        // What one processor fetches of what another has written.
+        bandwidth: 25e9,
         reg_cost: (1000.0, 0.1),
         rma: RmaPerf::all(Linear::new(20.0, 12e9), Linear::new(20.0, 12e9)),
     }

@@ -2,6 +2,7 @@
 //! Run by `tests_ucp` on both sides. The target is only touched by the other side's operations while a loop runs; a side
 //! that only waits makes progress, since it may be asked by packets.
 
+use ucp::select::RmaOp;
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
 use super::ring::{Buffers, Ring, Waiter};
@@ -9,7 +10,7 @@ use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
 use crate::pulse::Pulse;
-use crate::spec::{Layout, Spec, Test, Validate};
+use crate::spec::{Layout, Spec, Target, Test, Validate};
 
 /// The other side's memory.
 pub struct Remote {
@@ -43,17 +44,30 @@ pub struct Rma<'a> {
 pub fn target(spec: &Spec, worker: &Worker) -> Result<Mem, Failure> {
     let places = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
     let len = spec.size().saturating_mul(places).max(64);
-    let got = worker.mem_alloc(len, Access::all());
+    let got = match spec.target {
+        Target::Allocated => worker.mem_alloc(len, Access::all()),
+        Target::Own => {
+            let bytes = Box::leak(vec![0u8; len].into_boxed_slice());
+            // SAFETY: leaked, so it lives for ever, and is looked at by way of the `Mem` only.
+            unsafe { worker.mem_map(bytes.as_mut_ptr(), len, Access::all()) }
+        }
+    };
     got.map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of memory for peers: {e}")))
 }
 
 /// How the operations of a test are carried out, for people.
 pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
+    let rma = if spec.test == Test::UcpGet { RmaOp::Get } else { RmaOp::Put };
     let means = match operation(spec.test) {
         Some(op) => ep.means_of_atomic(rkey, op, word(spec)).unwrap_or(Means::Emulated),
-        None => ep.means(rkey),
+        None => ep.means_of(rkey, rma, spec.size()),
     };
-    if means.is_emulated() { "packets" } else { "mapped" }
+    match means {
+        Means::Mapped => "mapped",
+        Means::Copied => "kernel",
+        Means::Rdma => "rdma",
+        Means::Emulated => "packets",
+    }
 }
 
 fn operation(test: Test) -> Option<AtomicOp> {

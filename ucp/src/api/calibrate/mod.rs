@@ -4,7 +4,7 @@
 mod cache;
 mod measure;
 
-use uct::api::{IfaceAttr, OpenError, TlResource};
+use uct::api::{DevKind, IfaceAttr, OpenError, TlResource};
 
 use crate::select::{Costs, Line};
 
@@ -74,6 +74,9 @@ impl Calibration {
     /// An interface's costs with what was measured in their place.
     pub fn correct(&self, attr: &IfaceAttr, costs: Costs) -> Costs {
         let mut costs = Costs { copy: self.copy, copy_far: self.copy_far, ..costs };
+        if let (DevKind::Shm, Some(across)) = (attr.kind, self.across) {
+            (costs.latency, costs.wire) = (across.fixed, across.per_byte);
+        }
         let of_tl = || self.devices.iter().filter(|d| d.tl == attr.tl);
         // NICs of one kind cost the same.
         let Some(device) = of_tl().find(|d| d.dev == attr.dev).or_else(|| of_tl().next()) else {

@@ -116,6 +116,9 @@ fn measured_costs_take_the_place_of_attributes() {
     assert_eq!(some().correct(&attr("efa", "softefa3"), before), after);
     let copies = Costs { copy: 0.015, copy_far: 0.07, ..before };
     assert_eq!(some().correct(&attr("posix", "memory"), before), copies);
+    // But memory that processes share is nothing but what lies between processors.
+    let shared = IfaceAttr { kind: DevKind::Shm, ..attr("posix", "memory") };
+    assert_eq!(some().correct(&shared, before), Costs { latency: 80.0, wire: 0.03, ..copies });
     let mut hardware = some();
     hardware.devices[0].made = Made::Hardware;
     assert_eq!(hardware.correct(&attr("efa", "softefa0"), before).latency, before.latency);

@@ -109,6 +109,43 @@ fn messages_in_packets_are_passed_on_with_their_sender_and_their_data() {
     }
 }
 
+/// What such a worker sends, puts and gets goes as ever, by every protocol that needs an answer of the other end.
+#[test]
+fn a_worker_in_that_mode_sends_long_messages_and_reaches_memory() {
+    for keys in [
+        &[("UCX_RNDV_THRESH", "0")][..],
+        &[("UCX_MIN_READ", "0")],
+        &[("UCX_MIN_READ", "0"), ("UCX_RUNT_SIZE", "1k")],
+        &[("UCX_MIN_RDMA_PUT", "inf"), ("UCX_MIN_RDMA_GET", "inf")],
+        &[("UCX_MIN_READ_WRITE", "0"), ("UCX_MIN_RDMA_PUT", "inf")],
+    ] {
+        let pair = pair(&[], keys);
+        let letter = bytes(7, 50_000);
+        let receive = pair.a.tag_recv(1, !0, vec![0; letter.len()]);
+        let mut send = pair.ba.tag_send_sync(1, letter.clone());
+        pair.until(|| send.is_done());
+        send.wait().0.unwrap();
+        assert!(receive.wait() == (Ok(receive_status(&pair, letter.len())), letter.clone()), "{keys:?}");
+        let mem = pair.a.mem_alloc(letter.len(), ucp::Access::all()).unwrap();
+        let rkey = ucp::Rkey::of_key(mem.key());
+        let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
+        let mut put = pair.ba.put_with(letter.clone(), mem.addr(), &rkey, &params);
+        pair.until(|| put.is_done());
+        put.wait().0.unwrap();
+        let mut get = pair.ba.get(vec![0; letter.len()].into_boxed_slice(), mem.addr(), &rkey);
+        pair.until(|| get.is_done());
+        let (end, got) = get.wait();
+        assert!(end.is_ok() && got[..] == letter[..], "{keys:?}: {end:?}");
+        drop(mem);
+        pair.settle();
+        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0), "{keys:?}");
+    }
+}
+
+fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
+    ucp::rdm::RecvStatus { len, tag: 1, from: pair.ab.peer(), cq_data: None }
+}
+
 /// A sender that waits for delivery is told when its message has been received, not before.
 // [M5.13] [M6.1]
 #[test]
@@ -191,6 +228,75 @@ fn a_worker_in_that_mode_sends_to_itself() {
         assert_eq!(room[..50], [n as u8; 50]);
     }
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
+}
+
+/// What waits to be passed on counts as any message that nobody receives: who sends more than `UCX_UNEXP_MAX` fails.
+#[test]
+fn messages_that_wait_to_be_passed_on_are_bounded() {
+    let old = Features::USER_RECV_QP.bits().to_string();
+    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old), BOUNDS[0], BOUNDS[1]]);
+    // A worker that may wait for something does not rest.
+    let _mem = pair.b.mem_alloc(64, ucp::Access::all()).unwrap();
+    pair.until(|| {
+        pair.ab.msg_send(vec![2; 3000]).detach();
+        pair.b.stats().rare.no_room > 0
+    });
+    assert!((MOST - 10_000..=MOST).contains(&pair.b.unexpected_bytes()), "{}", pair.b.unexpected_bytes());
+    let fault = pair.b.peer_view(pair.ba.peer()).and_then(|view| view.fault);
+    assert_eq!(fault, Some(ucp::rdm::io::Fault::Flood));
+    // What was kept can be received.
+    let mut receives = post(&pair.b, 100);
+    pair.until(|| receives.iter_mut().all(|receive| receive.is_done()));
+    assert!(pair.b.unexpected_bytes() < MOST - 100 * 3000);
+}
+
+const MOST: usize = 2 << 20;
+const BOUNDS: [(&str, &str); 2] = [("UCX_UNEXP_MEM", "256k"), ("UCX_UNEXP_MAX", "2m")];
+
+/// Our own messages to ourselves count too. They wait for room, and none is lost.
+#[test]
+fn messages_to_ourselves_wait_for_room() {
+    let worker = worker(&[("UCX_ZCOPY_RECV", "y"), BOUNDS[0], BOUNDS[1]]).unwrap();
+    let me = myself(&worker);
+    let mut met = me.tag_send_sync(1, b"met, and refused".to_vec());
+    spin(&[&worker], &mut || met.is_done());
+    let mut sends: Vec<_> = (0..1000).map(|_| me.msg_send(vec![1; 3000])).collect();
+    for _ in 0..100 {
+        worker.progress();
+    }
+    assert!((MOST - 10_000..=MOST).contains(&worker.unexpected_bytes()), "{}", worker.unexpected_bytes());
+    assert!(sends.iter_mut().any(|send| !send.is_done()));
+    let mut receives = post(&worker, 1000);
+    spin(&[&worker], &mut || receives.iter_mut().all(|receive| receive.is_done()));
+    spin(&[&worker], &mut || sends.iter_mut().all(|send| send.is_done()));
+    sends.into_iter().for_each(|send| send.wait().0.unwrap());
+    assert_eq!((worker.unexpected_bytes(), worker.stats().rare.no_room), (0, 0));
+}
+
+/// What a program does to its endpoint to itself is its own affair: messages of others are passed on as before.
+#[test]
+fn closing_the_way_to_ourselves_costs_nobody_else() {
+    let old = Features::USER_RECV_QP.bits().to_string();
+    let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
+    let me = myself(&pair.b);
+    let receives = post(&pair.b, 1);
+    me.msg_send(b"to myself".to_vec()).wait().0.unwrap();
+    pair.until(|| pair.b.unexpected_bytes() == 0);
+    take(&pair, receives, &me);
+    let lost = me.msg_send(b"given up".to_vec());
+    me.close(ucp::Close::Force).wait().unwrap();
+    drop(lost);
+    pair.settle();
+    for n in 0..3 {
+        pair.ab.msg_send(vec![n; 10]).wait().0.unwrap();
+        pair.settle();
+    }
+    let mut receives = post(&pair.b, 4);
+    pair.until(|| pair.b.stats().rare.passed_on >= 4 && pair.b.unexpected_bytes() == 0);
+    let got = receives.iter_mut().filter_map(|receive| receive.is_done().then_some(())).count();
+    assert!(got >= 3, "{got}");
+    // The others are not to be taken back, and end with their worker.
+    drop(receives);
 }
 
 /// Receives that are posted when a worker ends are never written to again: their memory outlives the device's use of it.

@@ -226,10 +226,9 @@ fn receive_in_place(core: &mut Core) -> Result<(), String> {
     };
     let ep = lane.iface.connect(&lane.iface.device_addr(), &lane.iface.iface_addr());
     let ep = ep.map_err(|e| format!("UCX_ZCOPY_RECV=y: no way to ourselves: {e}"))?;
-    let (wire, addr) = (lane.wire, RawAddr::from_bytes(&lane.raw));
-    let me = core.engine.add_peer(wire, addr, source(&lane.raw));
+    let qp = UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey };
+    let me = core.engine.set_in_place(lane.wire, qp, source(&lane.raw));
     core.paths.set(me, LaneIdx(0), ep);
-    core.engine.set_in_place(wire, UserRecvQp { qpn: qp.qpn.into(), qkey: qp.qkey }, me);
     Ok(())
 }
 

@@ -35,7 +35,7 @@ impl Patience {
     const DRAWN: (u64, u64) = (40_000, 120_000);
 
     /// The wait after `before`; zero stands for the try that is made at once.
-    fn after(&self, before: Duration, dice: &mut u64) -> Duration {
+    pub(super) fn after(&self, before: Duration, dice: &mut u64) -> Duration {
         let next = match before {
             Duration::ZERO if self.first.is_zero() => {
                 let (least, most) = Self::DRAWN;
@@ -71,7 +71,7 @@ pub struct BackOff {
     /// A try is under way: how many packets have come back since it began.
     tried: Option<u32>,
     /// The next try: not before this.
-    until: Nanos,
+    pub(super) until: Nanos,
     /// The wait that ends then; zero for a try at once.
     wait: Duration,
 }
@@ -97,7 +97,7 @@ impl Engine {
     // [M5.11]
     #[cold]
     pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
-        if !self.passes_again(to) {
+        if !self.passes_again(now, to) {
             self.came_back(now, to, data, Way::Headerless(imm));
         }
     }
@@ -168,7 +168,7 @@ impl Engine {
             // A fault ends a peer's back-off, and with it its place in the list.
             let Some(&to) = self.away.get(n) else { continue };
             let back = &self.peers[to].work().back;
-            if back.tried.is_none() && now >= back.until {
+            if back.tried.is_none() && now >= back.until && !self.passes_now(w, to) {
                 sent += self.try_peer(w, now, to);
             }
         }

@@ -357,7 +357,10 @@ impl Engine {
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
             _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.drop_packet(a, Reason::PeerFailed),
-            Room::Eager | Room::Medium | Room::LongCts | Room::LongRead if self.in_place.is_some() => {
+            // What these rooms have of our own messages (CTS, CTSDATA, EOR) is as ever.
+            Room::Eager | Room::Medium | Room::LongCts | Room::LongRead
+                if self.in_place.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
+            {
                 inplace::on_packet(self, w, a);
             }
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.

@@ -275,6 +275,7 @@ impl Engine {
             self.say_lost(w, id);
         }
         self.end_ops(w, id, OpError::Peer(id, fault), which);
+        self.drop_passed(id);
         self.outs.push_back(Out::PeerFailed { peer: id, fault });
     }
 

@@ -110,10 +110,8 @@ impl Live {
             engine.set_rdma(wire, Device::rdma());
         }
         let peers = [2, 3].map(|n| engine.add_peer(wire, addr(n), source(n)));
-        let me = (setting & 0x80 != 0).then(|| engine.add_peer(wire, addr(1), source(1)));
-        if let Some(me) = me {
-            engine.set_in_place(wire, UserRecvQp { qpn: 9, qkey: 9 }, me);
-        }
+        let qp = UserRecvQp { qpn: 9, qkey: 9 };
+        let me = (setting & 0x80 != 0).then(|| engine.set_in_place(wire, qp, source(1)));
         let mut shared: Vec<Vec<u8>> = vec![vec![FILL; ROOM + 2 * GUARD]; 2];
         let mut keys = Vec::new();
         for (n, memory) in shared.iter_mut().enumerate() {

@@ -68,6 +68,10 @@ impl Engine {
 fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
+    // As a message of anybody else; ours can wait.
+    if !e.hold.has_room_for(buf.len(), e.cfg.unexpected_most) {
+        return Push::Full;
+    }
     let len = buf.len() as u64;
     let envelope = Envelope { len, tag: 0, from, msg_id: 0, row: Row::Headerless, cq_data, send_id: 0 };
     let mut bytes = vec![0; buf.len()];

@@ -7,8 +7,10 @@
 //! dropped, and its sender told if it can be.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ucs::coll::slots::{SlotId, Slots};
+use ucs::time::Nanos;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::{OpError, Out, RecvArgs, RecvKind, RecvStatus, Started, WireId};
@@ -17,7 +19,8 @@ use crate::rdm::hold::Held;
 use crate::rdm::io::{Fault, NoReg, PeerId, Refused, Reg, Source, Use, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::rx::{Envelope, RxOp, RxState};
-use crate::rdm::peer::Was;
+use crate::rdm::order::Turn;
+use crate::rdm::peer::{Peer, Was};
 use crate::rdm::quirks::{ReqHdr, ours};
 use crate::rdm::room::{Arrival, Kind, Row};
 use crate::wire::ctl::ErrorRef;
@@ -46,6 +49,10 @@ pub(in crate::rdm) struct InPlace {
     passed: VecDeque<(Envelope, Held)>,
     /// The first of them is on its way to ourselves.
     passing: bool,
+    /// It came back, and waits.
+    waits: bool,
+    /// How long it waited last.
+    wait: Duration,
 }
 
 /// What the device says of a receive that is over.
@@ -63,11 +70,13 @@ pub struct InPlaceEnd {
 
 impl Engine {
     /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by [`Wire::recv_in_place`]
-    /// of `wire`, which is the only one; `me` is this worker as a peer of itself, to which there is a way.
+    /// of `wire`, which is the only one. Answers this worker's name as a peer of itself, for what is passed on alone: there is a
+    /// way to it, and no endpoint of the program's has to do with it.
     // [M5.12]
-    pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, me: PeerId) {
+    pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
-        let features = ours(own.rdma) | Features::USER_RECV_QP;
+        let me = self.peers.add(Peer::new(wire, own.me, from));
+        let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
         let peer = &mut self.peers[me];
         peer.was |= Was::HEARD | Was::MET | Was::HEADERLESS;
         peer.features = features;
@@ -82,7 +91,10 @@ impl Engine {
             lent: 0,
             passed: VecDeque::new(),
             passing: false,
+            waits: false,
+            wait: Duration::ZERO,
         }));
+        me
     }
 
     /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a sender.
@@ -154,6 +166,11 @@ impl Engine {
         let id = SlotId::from_raw(receive);
         let (Some(mode), Some(op)) = (&mut self.in_place, self.rx.get(id)) else { return };
         mode.lent -= 1;
+        mode.wait = Duration::ZERO;
+        if std::mem::take(&mut mode.waits) {
+            let me = mode.me;
+            self.away.retain(|&away| away != me);
+        }
         let room = op.buf.len();
         // Our own queue pair sends there what came in packets, and nothing else.
         let mine = end.from == self.peers[mode.me].from;
@@ -215,7 +232,7 @@ impl Engine {
     // [M5.13]
     pub(in crate::rdm) fn pass_on<W: Wire>(&mut self, w: &mut W) {
         let Some(mode) = &mut self.in_place else { return };
-        if mode.passing || mode.lent == 0 {
+        if mode.passing || mode.lent == 0 || mode.waits {
             return;
         }
         let Some((_, held)) = mode.passed.front() else { return };
@@ -227,31 +244,58 @@ impl Engine {
         match sent {
             Ok(_) => mode.passing = true,
             Err(Refused::Full) => self.list(me),
-            // Our own queue pair has failed: no message comes any more.
             Err(Refused::Fault(fault)) => self.on_peer_fault(w, me, fault),
         }
     }
 
-    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes again when
-    /// there is one more.
-    pub(in crate::rdm) fn passes_again(&mut self, to: PeerId) -> bool {
+    /// A peer has failed. If it is our own queue pair, what came in packets cannot be passed on any more.
+    #[cold]
+    pub(in crate::rdm) fn drop_passed(&mut self, failed: PeerId) {
+        if self.in_place.as_ref().is_none_or(|mode| mode.me != failed) {
+            return;
+        }
+        while let Some((envelope, held)) = self.in_place.as_mut().and_then(|mode| mode.passed.pop_front()) {
+            self.hold.release_part(held);
+            self.forget_unexpected(envelope.from);
+        }
+    }
+
+    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes again when a
+    /// receive has ended, so that the device has another, or after a time: the end may be told before what came back.
+    pub(in crate::rdm) fn passes_again(&mut self, now: Nanos, to: PeerId) -> bool {
         let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
-        mode.passing = false;
-        self.list(to);
+        (mode.passing, mode.wait) = (false, self.cfg.patience.after(mode.wait, &mut self.dice));
+        self.peers[to].work().back.until = now + mode.wait;
+        if !std::mem::replace(&mut mode.waits, true) {
+            self.away.push(to);
+        }
+        true
+    }
+
+    /// Whether this is the wait of what is on its way to ourselves, which is over.
+    pub(in crate::rdm) fn passes_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
+        let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
+        mode.waits = false;
+        self.away.retain(|&away| away != to);
+        self.pass_on(w);
         true
     }
 
     /// Whether messages to this peer are messages to ourselves, in this mode.
     pub(in crate::rdm) fn is_self_in_place(&self, to: PeerId) -> bool {
-        self.in_place.as_ref().is_some_and(|mode| mode.me == to)
+        self.in_place.as_ref().is_some_and(|mode| self.peers[mode.me].from == self.peers[to].from)
     }
 
     /// Keeps a message until it can be passed on.
     pub(in crate::rdm) fn keep_to_pass<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
         let Some(mode) = &mut self.in_place else { return };
+        if self.peers[mode.me].fault.is_some() {
+            return;
+        }
         mode.passed.push_back((envelope, self.hold.keep_part(bytes)));
         self.peers[envelope.from].unexpected += 1;
         self.hold.note_message();
+        self.stats.rare.over_limit += u64::from(self.is_over_limit());
         self.pass_on(w);
     }
 }
@@ -264,9 +308,13 @@ pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<
     let whole = matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == Class::Message;
     if !whole {
         e.drop_packet(a, Reason::Unsupported);
-        if let Some(id) = sender_id(rtm) {
+        // Once for a message, of however many packets.
+        if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
             e.tell_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
         }
+        return;
+    }
+    if !e.may_keep(a, rtm) {
         return;
     }
     let envelope = Envelope {

@@ -28,6 +28,7 @@ fn forty_seeds() {
     assert!(total(|o| o.nacked) > 0, "no READ_NACK");
     assert!(total(|o| o.died) > 0 && total(|o| o.bereaved) > 0, "nobody died");
     assert!(total(|o| o.not_ready) > 0, "nothing handed back");
+    assert!(total(|o| o.placed) > 100 && total(|o| o.passed_on) > 100, "nobody in zero-copy receive mode");
     assert!(total(|o| o.forced) > 0 && total(|o| o.severed) > 0, "nobody was given up");
     let mut coverage = Coverage::default();
     outcomes.iter().for_each(|outcome| coverage.add_run(outcome));

@@ -4,8 +4,8 @@
 use super::Failed;
 use super::forms::{Form, Way};
 use super::knobs::Scope;
-use super::ledger::{End, Fate, Step, Want};
-use super::node::{Flushing, Receiving, Sending, Taken};
+use super::ledger::{Step, Want};
+use super::node::{Flushing, Receiving, Sending};
 use super::world::World;
 use crate::pattern::Pattern;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const fn others(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::Many => 11,
         Scope::Forms => 14,
-        Scope::Lists => 18,
+        Scope::Lists | Scope::All => 18,
     }
 }
 
@@ -125,35 +125,50 @@ impl World {
 
     fn send(&mut self, n: usize) -> Result<(), Failed> {
         let node = &self.nodes[n];
-        if node.seq == self.limits.messages || node.sends.len() >= self.knobs.window {
+        if node.seq >= self.limits.messages || node.sends.len() >= self.knobs.window {
             return Ok(());
         }
         let to = self.any_worker();
         if !self.connect(n, to)? {
             return Ok(());
         }
-        let seq = self.nodes[n].seq;
-        self.nodes[n].seq += 1;
         let mut len = self.knobs.sizes.draw(&mut self.dice);
         let user = self.dice.below(self.knobs.user_tags);
-        let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | seq;
+        let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | self.nodes[n].seq;
         let tag = (!self.dice.percent(self.knobs.untagged)).then_some(tag);
         let sync = if self.dice.percent(self.knobs.sync) { Sync::Yes } else { Sync::No };
         let cq_data = self.dice.percent(self.knobs.cq_data).then(|| self.dice.bits());
         if tag.is_none() {
             len = len.max(WORD);
         }
+        self.send_this(n, to, len, SendParams { tag, sync, cq_data, done: None })
+    }
+
+    /// Sends the next message of worker `n`.
+    pub(super) fn send_this(
+        &mut self,
+        n: usize,
+        to: usize,
+        len: usize,
+        params: SendParams,
+    ) -> Result<(), Failed> {
+        let SendParams { tag, sync, cq_data, .. } = params;
+        let seq = self.nodes[n].seq;
+        self.nodes[n].seq += 1;
         let pattern = Pattern::new(self.seed, n as u64, seq);
         self.words.insert(pattern.first(), (n, seq));
         self.cq_data.extend(cq_data.map(|data| ((n, seq), data)));
         let mut buf = vec![0; len];
         pattern.fill(&mut buf);
-        let msg = self.nodes[to].ledger.sent(n, seq, tag, len, self.step);
-        self.outcome.messages += 1;
-        self.outcome.bytes += len as u64;
         let (way, cuts) = self.way(len);
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
         let row = ep.table(if tag.is_some() { Kind::Tagged } else { Kind::Untagged }, sync).pick(len);
+        let perhaps = self.may_vanish(to, len, row, &params) || way == Way::Loose && self.is_in_place(to);
+        let msg = self.nodes[to].ledger.sent(n, seq, tag, len, self.step);
+        self.nodes[to].ledger.may_vanish(msg, perhaps);
+        self.outcome.messages += 1;
+        self.outcome.bytes += len as u64;
+        self.outcome.let_go += u64::from(way == Way::Loose && sync == Sync::No);
         self.trace.tell(
             &[1, n as u64, to as u64, seq, len as u64],
             format_args!(
@@ -161,8 +176,7 @@ impl World {
                 self.step
             ),
         );
-        let params = SendParams { tag, sync, cq_data, done: None };
-        self.outcome.let_go += u64::from(way == Way::Loose && sync == Sync::No);
+        let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
         let request = Form::message(ep, way, buf, &cuts, &params);
         self.nodes[n].sends.push(Sending {
             to,
@@ -179,7 +193,7 @@ impl World {
     pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
         let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
         let way = match self.limits.scope {
-            Scope::Lists => *self.dice.pick(&ways),
+            Scope::All | Scope::Lists => *self.dice.pick(&ways),
             Scope::Forms => *self.dice.pick(&ways[..5]),
             Scope::Many | Scope::First => Way::Whole,
         };
@@ -189,7 +203,7 @@ impl World {
     }
 
     /// What a random receive or probe names.
-    fn want(&mut self, n: usize) -> (Want, Option<usize>) {
+    pub(super) fn want(&mut self, n: usize) -> (Want, Option<usize>) {
         let from =
             self.dice.percent(self.knobs.from).then(|| self.dice.below(self.nodes.len() as u64) as usize);
         // A peer can be named once there is an endpoint to it.
@@ -225,7 +239,7 @@ impl World {
         }
     }
 
-    fn room(&mut self) -> usize {
+    pub(super) fn room(&mut self) -> usize {
         let longest = self.knobs.sizes.max().max(WORD);
         match self.dice.percent(self.knobs.short) {
             true => self.dice.range(WORD as u64, longest as u64) as usize,
@@ -236,6 +250,9 @@ impl World {
     fn post(&mut self, n: usize) -> Result<(), Failed> {
         if self.nodes[n].recvs.len() >= MAX_OPEN {
             return Ok(());
+        }
+        if self.is_in_place(n) {
+            return self.post_in_place(n);
         }
         let (want, from) = self.want(n);
         if self.limits.scope >= Scope::Many && self.dice.percent(self.knobs.many) {
@@ -263,90 +280,6 @@ impl World {
         let request = node.worker.recv(what, vec![0; room].into_boxed_slice());
         node.recvs.push(Receiving { rec, cancelled: None, request });
         self.settle_recvs(n)
-    }
-
-    fn probe(&mut self, n: usize) -> Result<(), Failed> {
-        let (want, from) = self.want(n);
-        let found = self.nodes[n].worker.probe(self.matching(n, want, from));
-        let Some(found) = found else { return Ok(()) };
-        self.trace.tell(
-            &[3, n as u64, found.tag, found.len],
-            format_args!("{}: {n} probes {want:x?} from {from:?}: {found:?}", self.step),
-        );
-        match want {
-            Want::Tagged { .. } => self.envelope(n, want, from, &found).map(drop),
-            Want::Untagged => Ok(()),
-        }
-    }
-
-    /// Checks what a probe for a tagged message found; answers the message's number.
-    fn envelope(
-        &self,
-        n: usize,
-        want: Want,
-        from: Option<usize>,
-        found: &ucp::Envelope,
-    ) -> Result<usize, Failed> {
-        let (sender, seq) = of_tag(found.tag);
-        let ledger = &self.nodes[n].ledger;
-        let rec = super::ledger::Rec { want, from, room: 0, many: false, end: End::Open };
-        let msg = ledger.find(sender, seq).filter(|msg| {
-            let m = ledger.msg(*msg);
-            m.fate == Fate::Waits && m.tag == Some(found.tag) && m.len as u64 == found.len && rec.names(m)
-        });
-        msg.ok_or_else(|| {
-            self.fail(format!("worker {n}: probe for {want:x?} from {from:?} found {found:x?}"))
-        })
-    }
-
-    /// A matched probe; its message is received now or later.
-    fn take(&mut self, n: usize) -> Result<(), Failed> {
-        let (want, from) = self.want(n);
-        let Some(message) = self.nodes[n].worker.mprobe(self.matching(n, want, from)) else { return Ok(()) };
-        let found = message.envelope();
-        let room = self.room();
-        let rec = self.nodes[n].ledger.posted(want, from, room);
-        self.trace.tell(
-            &[4, n as u64, found.tag, found.len, rec as u64],
-            format_args!("{}: {n} takes by probe {rec} {want:x?} from {from:?}: {found:?}", self.step),
-        );
-        if let Want::Tagged { .. } = want {
-            let msg = self.envelope(n, want, from, &found)?;
-            let got = self.nodes[n].ledger.got(rec, msg, Step::MAX);
-            got.map_err(|e| self.broken(n, e))?;
-        }
-        self.nodes[n].taken.push(Taken { rec, message });
-        // Which untagged message it is shows its content only: it is received at once.
-        if want == Want::Untagged || self.dice.percent(50) {
-            return self.receive_last_taken(n);
-        }
-        Ok(())
-    }
-
-    fn receive_one_taken(&mut self, n: usize) -> Result<(), Failed> {
-        let len = self.nodes[n].taken.len();
-        if len > 0 {
-            let at = self.dice.below(len as u64) as usize;
-            self.nodes[n].taken.swap(at, len - 1);
-        }
-        self.receive_last_taken(n)
-    }
-
-    fn receive_last_taken(&mut self, n: usize) -> Result<(), Failed> {
-        let node = &mut self.nodes[n];
-        let Some(Taken { rec, message }) = node.taken.pop() else { return Ok(()) };
-        let room = node.ledger.rec(rec).room;
-        let request = message.recv(vec![0; room].into_boxed_slice());
-        node.recvs.push(Receiving { rec, cancelled: None, request });
-        self.settle_recvs(n)
-    }
-
-    /// Receives everything that probes took.
-    pub(super) fn receive_taken(&mut self, n: usize) -> Result<(), Failed> {
-        while !self.nodes[n].taken.is_empty() {
-            self.receive_last_taken(n)?;
-        }
-        Ok(())
     }
 
     fn cancel_recv(&mut self, n: usize) -> Result<(), Failed> {
@@ -379,6 +312,9 @@ impl World {
 
     /// Cancels every open receive. At rest, each can be cancelled.
     pub(super) fn cancel_all(&mut self, n: usize) -> Result<(), Failed> {
+        if self.is_in_place(n) {
+            return Ok(());
+        }
         for at in 0..self.nodes[n].recvs.len() {
             self.cancel_this(n, at)?;
             if self.nodes[n].recvs[at].cancelled.is_none() && !self.nodes[n].recvs[at].request.is_done() {
@@ -472,47 +408,16 @@ impl World {
         Ok(())
     }
 
-    /// Drops a message that a probe took: its sender must not notice.
-    fn discard(&mut self, n: usize) -> Result<(), Failed> {
-        let Some(Taken { rec, message }) = self.nodes[n].taken.pop() else { return Ok(()) };
-        drop(message);
-        let End::Got { msg, .. } = self.nodes[n].ledger.rec(rec).end else { return Ok(()) };
-        self.trace.tell(
-            &[16, n as u64, msg as u64],
-            format_args!("{}: {n} discards message {msg}, taken by {rec}", self.step),
-        );
-        self.outcome.discarded += 1;
-        let got = self.nodes[n].ledger.got(rec, msg, self.step);
-        got.map_err(|e| self.broken(n, e))
-    }
-
     /// Posts a receive for each message that waits, whatever it is; answers how many.
     pub(super) fn post_for_all_waiting(&mut self, n: usize) -> Result<usize, Failed> {
-        let kinds: Vec<bool> = self.nodes[n].ledger.waiting().map(|m| m.tag.is_some()).collect();
+        let due = self.nodes[n].ledger.to_receive();
+        let kinds: Vec<bool> = due.map(|m| m.tag.is_some()).collect();
         let longest = self.knobs.sizes.max().max(WORD);
         for tagged in &kinds {
             let want = if *tagged { Want::Tagged { tag: 0, mask: 0 } } else { Want::Untagged };
             self.post_this(n, want, None, longest)?;
         }
         Ok(kinds.len())
-    }
-
-    /// Throws a message away that nobody has asked for: its sender must not notice. Untagged ones do not say which they are.
-    fn throw_away(&mut self, n: usize) -> Result<(), Failed> {
-        let (want, from) = self.want(n);
-        if want == Want::Untagged {
-            return Ok(());
-        }
-        let Some(found) = self.nodes[n].worker.discard(self.matching(n, want, from)) else { return Ok(()) };
-        let msg = self.envelope(n, want, from, &found)?;
-        let rec = self.nodes[n].ledger.posted(want, from, 0);
-        self.trace.tell(
-            &[17, n as u64, msg as u64, rec as u64],
-            format_args!("{}: {n} throws message {msg} away: {want:x?} from {from:?}", self.step),
-        );
-        self.outcome.unread += 1;
-        let got = self.nodes[n].ledger.got(rec, msg, self.step);
-        got.map_err(|e| self.broken(n, e))
     }
 
     /// Stops waiting for a flush or close; what it waited for goes on.
@@ -525,16 +430,6 @@ impl World {
             &[18, n as u64, granted],
             format_args!("{}: {n} cancels its latest flush: {granted}", self.step),
         );
-        Ok(())
-    }
-
-    /// Nothing unexpected is left.
-    pub(super) fn nothing_to_probe(&self, n: usize) -> Result<(), Failed> {
-        for want in [Want::Tagged { tag: 0, mask: 0 }, Want::Untagged] {
-            if let Some(found) = self.nodes[n].worker.probe(self.matching(n, want, None)) {
-                return Err(self.fail(format!("worker {n}: a message too many: {found:x?}")));
-            }
-        }
         Ok(())
     }
 }

@@ -9,12 +9,16 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 28] = [
+pub const FAULTS: [(&str, Happened); 32] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
     ("message before its receive", |o| o.unexpected),
     ("message cut short", |o| o.truncated),
+    ("message put in place", |o| o.placed),
+    ("message passed on to its place", |o| o.passed_on),
+    ("message longer than its place", |o| o.cut_in_place),
+    ("message that has no place", |o| o.unplaced),
     ("registration refused", |o| o.refused),
     ("message that could not be read", |o| o.nacked),
     ("receive cancelled", |o| o.cancelled),

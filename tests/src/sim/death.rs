@@ -9,7 +9,7 @@ use super::Failed;
 use super::node::Node;
 use super::world::World;
 use ucp::rdm::event::Event;
-use ucp::rdm::io::PeerId;
+use ucp::rdm::io::{Fault, PeerId};
 use ucp::wire::Features;
 use ucp::{Close, Error};
 
@@ -117,6 +117,9 @@ impl World {
             let Some(who) = self.who(n, peer) else {
                 return Err(self.fail(format!("worker {n} has lost {peer:?}, whoever that is: {fault}")));
             };
+            if who == n && self.is_in_place(n) && fault != Fault::Gone {
+                self.go_deaf(n);
+            }
             if self.is_lost(n, who) {
                 continue;
             }
@@ -126,6 +129,16 @@ impl World {
             self.sever(n, who);
         }
         Ok(())
+    }
+
+    /// The device has failed a request of worker `n` to itself: what comes to it in packets is passed on no more, and who sends
+    /// it does not know.
+    fn go_deaf(&mut self, n: usize) {
+        for other in (0..self.nodes.len()).filter(|other| *other != n) {
+            if !self.is_lost(n, other) {
+                self.sever(n, other);
+            }
+        }
     }
 
     /// Whether a write of `n` that it did not wait for may have met memory that `who` had taken back: the device says so when

@@ -22,6 +22,8 @@ pub enum Scope {
     /// Also atomics on lists, streams into memory of the library's, messages thrown away unread, sends that nobody waits for,
     /// flushes given up and handlers taken away.
     Lists,
+    /// Also workers in zero-copy receive mode.
+    All,
 }
 
 /// How large a job is.
@@ -37,7 +39,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::Lists }
+        Limits { workers: 0, messages: 48, scope: Scope::All }
     }
 }
 
@@ -50,6 +52,8 @@ pub struct Habit {
     pub withheld: Features,
     /// Memory regions of its device beside those it needs itself.
     pub spare_regions: u32,
+    /// Zero-copy receive mode.
+    pub in_place: bool,
 }
 
 /// One seed's world.
@@ -131,6 +135,8 @@ pub struct Knobs {
     pub many: u64,
     /// Weight of a step that lends memory, uses what is lent, or takes it back.
     pub loans: u64,
+    /// Receives that the device has at a time, of workers in zero-copy receive mode.
+    pub lent: u32,
 }
 
 impl Knobs {
@@ -157,7 +163,7 @@ impl Knobs {
         // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
-        Knobs {
+        let mut knobs = Knobs {
             refusal: if able { refusal } else { 0.0 },
             habits: match able {
                 true => habits,
@@ -200,6 +206,26 @@ impl Knobs {
             // Behind all others, which are what they were without it.
             many: *dice.pick(&[0, 5, 15, 40]),
             loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
+            lent: 0,
+        };
+        if limits.scope >= Scope::All {
+            knobs.draw_in_place(dice);
+        }
+        knobs
+    }
+
+    /// Puts some workers of some jobs into zero-copy receive mode. Each of their receives is a registration.
+    fn draw_in_place(&mut self, dice: &mut Dice) {
+        self.lent = *dice.pick(&[1, 2, 5, 64]);
+        let many = if self.refusal < 1.0 { *dice.pick(&[0, 0, 30, 60]) } else { 0 };
+        for habit in &mut self.habits {
+            habit.in_place = dice.percent(many);
+            if habit.in_place {
+                habit.spare_regions = 1000;
+                // Who does not say so keeps quiet about active messages and streams too.
+                let silent = Features::USER_RECV_QP | Features::CLASSES;
+                habit.withheld.set(silent, dice.percent(30));
+            }
         }
     }
 }
@@ -208,7 +234,12 @@ impl Knobs {
 fn habit(dice: &mut Dice, mixed: bool) -> Habit {
     let spare_regions = *dice.pick(&[1000, 1000, 2, 1, 0]);
     if !mixed {
-        return Habit { generation: Generation::Efa2, withheld: Features::empty(), spare_regions };
+        return Habit {
+            generation: Generation::Efa2,
+            withheld: Features::empty(),
+            spare_regions,
+            in_place: false,
+        };
     }
     let mut withheld = Features::empty();
     for bit in [
@@ -222,7 +253,7 @@ fn habit(dice: &mut Dice, mixed: bool) -> Habit {
         withheld.set(bit, dice.percent(15));
     }
     let generation = *dice.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
-    Habit { generation, withheld, spare_regions }
+    Habit { generation, withheld, spare_regions, in_place: false }
 }
 
 fn faults(dice: &mut Dice) -> FaultPlan {

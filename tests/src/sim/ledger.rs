@@ -45,6 +45,8 @@ pub struct Msg {
     pub sent: Step,
     /// What became of it.
     pub fate: Fate,
+    /// It need not come: a receiver in zero-copy receive mode drops what has no place.
+    pub perhaps: bool,
 }
 
 /// What became of a message.
@@ -113,6 +115,8 @@ pub enum End {
     },
     /// It took a message of a sender that died before all of it had come.
     Bereaved,
+    /// The device had a message for it that was too long.
+    Cut,
     /// It took as many as it had room for. The last one; nobody, if that is lost with its sender.
     Full(Option<usize>),
 }
@@ -152,12 +156,21 @@ pub struct Ledger {
     parts: Vec<Part>,
     /// Senders that have died: their messages may be lost.
     dead: Vec<usize>,
+    /// Zero-copy receive mode: the device decides which receive gets which message, so rules 2 and 3 do not hold.
+    without_order: bool,
+    /// Receives of that mode that were too short for some message: which one, nobody says.
+    cut: usize,
 }
 
 impl Ledger {
+    /// That of a worker in zero-copy receive mode.
+    pub fn without_order() -> Ledger {
+        Ledger { without_order: true, ..Ledger::default() }
+    }
+
     /// A message is sent to this worker; answers its number here.
     pub fn sent(&mut self, sender: usize, seq: u64, tag: Option<u64>, len: usize, at: Step) -> usize {
-        self.msgs.push(Msg { sender, seq, tag, len, sent: at, fate: Fate::Waits });
+        self.msgs.push(Msg { sender, seq, tag, len, sent: at, fate: Fate::Waits, perhaps: false });
         self.msgs.len() - 1
     }
 
@@ -191,6 +204,36 @@ impl Ledger {
     /// All messages.
     pub fn msgs(&self) -> &[Msg] {
         &self.msgs
+    }
+
+    /// Whether a message need not come.
+    pub fn may_vanish(&mut self, msg: usize, perhaps: bool) {
+        self.msgs[msg].perhaps = perhaps;
+    }
+
+    /// A receive was too short for a message, which is lost.
+    pub fn cut(&mut self, rec: usize) -> Result<(), Broken> {
+        self.cut += 1;
+        match &mut self.recs[rec] {
+            Rec { end: end @ End::Open, .. } => *end = End::Cut,
+            r => return broken!("receive {rec} {r:?} was cut"),
+        }
+        Ok(())
+    }
+
+    /// Whether any was.
+    pub fn has_cut(&self) -> bool {
+        self.cut > 0
+    }
+
+    /// Messages that a worker at rest can receive.
+    pub fn to_receive(&self) -> impl Iterator<Item = &Msg> {
+        self.waiting().filter(|m| !self.without_order || self.is_due(m)).skip(self.cut)
+    }
+
+    /// Receives that are posted.
+    pub fn open(&self) -> usize {
+        self.recs.iter().filter(|r| r.end == End::Open).count()
     }
 
     /// Messages that nobody has taken.
@@ -274,7 +317,11 @@ impl Ledger {
 
     /// Messages that nobody has taken and that cannot be lost.
     pub fn due(&self) -> impl Iterator<Item = &Msg> {
-        self.waiting().filter(|m| !self.dead.contains(&m.sender))
+        self.waiting().filter(|m| self.is_due(m)).skip(self.cut)
+    }
+
+    fn is_due(&self, m: &Msg) -> bool {
+        m.fate == Fate::Waits && !m.perhaps && !self.dead.contains(&m.sender)
     }
 
     /// The send of a message was cancelled.
@@ -288,8 +335,7 @@ impl Ledger {
 
     /// Rule 4, for a world at rest.
     pub fn at_rest(&self) -> Result<(), Broken> {
-        let due = |m: &Msg| m.fate == Fate::Waits && !self.dead.contains(&m.sender);
-        for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| due(m)) {
+        for (n, m) in self.msgs.iter().enumerate().filter(|(_, m)| self.is_due(m)).skip(self.cut) {
             let open = |(_, r): &(usize, &Rec)| r.end == End::Open && r.names(m);
             if let Some((rec, r)) = self.recs.iter().enumerate().find(open) {
                 return broken!("rule 4: receive {rec} {r:?} is open at rest, and message {n} {m:?} waits");
@@ -303,14 +349,18 @@ impl Ledger {
         if let Some(m) = self.due().next() {
             return broken!("message {m:?} was never taken");
         }
+        if let Some(rec) =
+            self.recs.iter().position(|r| matches!(r.end, End::Open | End::Got { at: Step::MAX, .. }))
+        {
+            return broken!("receive {rec} {:?} is still there", self.recs[rec]);
+        }
+        if self.without_order {
+            return Ok(());
+        }
         let taken = || self.msgs.iter().enumerate().filter_map(|(n, m)| Some((n, m.fate.taker()?)));
         // Order first: a message that was overtaken also went past the receive of the one that overtook it.
         taken().try_for_each(|(n, by)| self.did_not_overtake(n, by))?;
-        taken().try_for_each(|(n, by)| self.passed_nobody(n, by))?;
-        match self.recs.iter().position(|r| matches!(r.end, End::Open | End::Got { at: Step::MAX, .. })) {
-            Some(rec) => broken!("receive {rec} {:?} is still there", self.recs[rec]),
-            None => Ok(()),
-        }
+        taken().try_for_each(|(n, by)| self.passed_nobody(n, by))
     }
 
     /// Rule 2.
@@ -361,7 +411,7 @@ impl Ledger {
         for (rec, r) in self.recs[..by].iter().enumerate().filter(|(_, r)| r.names(m)) {
             let closed_before = match r.end {
                 End::Open => false,
-                End::Bereaved | End::Full(None) => true,
+                End::Bereaved | End::Cut | End::Full(None) => true,
                 End::Cancelled { at: cancelled } => cancelled < at,
                 End::Got { msg, .. } | End::Full(Some(msg)) => came_before(msg),
             };

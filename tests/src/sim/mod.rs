@@ -12,6 +12,7 @@ mod brook;
 pub mod coverage;
 mod death;
 mod forms;
+mod inplace;
 pub mod knobs;
 pub mod ledger;
 mod letters;
@@ -19,6 +20,7 @@ mod lists;
 mod loans;
 mod many;
 mod node;
+mod probe;
 mod rma;
 mod settle;
 pub mod trace;
@@ -105,6 +107,14 @@ pub struct Outcome {
     pub unheard: u64,
     /// Bytes of streams taken in memory of the library's.
     pub scooped: u64,
+    /// Messages that a device has put where a receive was, without a header.
+    pub placed: u64,
+    /// Those that came in packets, and were passed on so.
+    pub passed_on: u64,
+    /// Receives of zero-copy receive mode that were too short.
+    pub cut_in_place: u64,
+    /// Sends that a peer in that mode, or what was known of it, refused.
+    pub unplaced: u64,
     /// Atomics on lists.
     pub lists: u64,
     /// Operations refused since the memory had been taken back.

@@ -108,6 +108,8 @@ pub struct Node {
     pub parted: BTreeSet<usize>,
     /// It was killed.
     pub dead: bool,
+    /// It is in zero-copy receive mode.
+    pub in_place: bool,
     /// Features it does not announce.
     pub withheld: Features,
     /// Messages it has sent.
@@ -135,7 +137,7 @@ impl Node {
             tx_queue_len: knobs.tx,
             rx_queue_len: knobs.rx,
             rx_spare: knobs.spare,
-            bare_rx_queue_len: 0,
+            bare_rx_queue_len: if habit.in_place { knobs.lent } else { 0 },
             rnr_retry: knobs.rnr_retry,
         };
         let connid = Some(0x1000 + n as u32);
@@ -146,6 +148,7 @@ impl Node {
             // Nor where the allocator has put a buffer.
             .with("UCX_RCACHE_ENABLE", "n")
             .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string())
+            .with("UCX_ZCOPY_RECV", if habit.in_place { "y" } else { "n" })
             .with("UCX_WITHHOLD_FEATURES", &habit.withheld.bits().to_string());
         if let Some(rndv) = knobs.rndv {
             source.set("UCX_RNDV_THRESH", &rndv.to_string());
@@ -175,7 +178,8 @@ impl Node {
             loans: Loans::default(),
             eps: (0..workers).map(|_| None).collect(),
             peers: BTreeMap::new(),
-            ledger: Ledger::default(),
+            ledger: if habit.in_place { Ledger::without_order() } else { Ledger::default() },
+            in_place: habit.in_place,
             giving_up: BTreeSet::new(),
             parted: BTreeSet::new(),
             dead: false,
@@ -192,9 +196,9 @@ impl Node {
         self.withheld.contains(Features::DELIVERY_COMPLETE)
     }
 
-    /// Whether it does not say that it takes active messages and streams.
+    /// Whether it does not say that it takes active messages and streams, or says that it takes untagged messages alone.
     pub fn withholds_classes(&self) -> bool {
-        self.withheld.contains(Features::CLASSES)
+        self.in_place || self.withheld.contains(Features::CLASSES)
     }
 
     /// The address of worker number `n`'s device.

@@ -69,16 +69,17 @@ impl World {
                 format_args!("{}: {n}'s send of message {msg} of {to} ended: {end:?}", self.step),
             );
             match end {
+                Ok(()) if !cancelled && self.is_in_place(to) => {}
                 Ok(()) if !cancelled && (!refuses || reads || self.is_lost(n, to)) => {}
                 Err(error) if self.is_lost(n, to) && self.is_bereaved(n, error) => self.outcome.bereaved += 1,
                 Err(Error::Unsupported | Error::Cancelled)
                     if refuses && end != Err(Error::Cancelled) || cancelled =>
                 {
-                    let withdrawn = self.nodes[to].ledger.withdrawn(msg);
-                    withdrawn.map_err(|e| self.broken(to, e))?;
-                    self.outcome.withdrawn += 1;
-                    self.outcome.messages -= 1;
-                    self.outcome.bytes -= self.nodes[to].ledger.msg(msg).len as u64;
+                    self.withdraw(to, msg)?;
+                }
+                Err(error) if self.finds_no_place(to, msg, sync, error) => {
+                    self.outcome.unplaced += 1;
+                    self.withdraw(to, msg)?;
                 }
                 _ => {
                     return Err(
@@ -86,7 +87,7 @@ impl World {
                     );
                 }
             }
-            if sync && end.is_ok() && !self.is_lost(n, to) {
+            if sync && end.is_ok() && !self.is_lost(n, to) && !self.nodes[to].ledger.has_cut() {
                 self.settle_recvs(to)?;
                 // A message that was there when a receive of many was posted is received, and told by progress.
                 if self.nodes[to].ledger.msg(msg).fate == Fate::Waits && !self.nodes[to].many.is_empty() {
@@ -99,6 +100,16 @@ impl World {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A message never was.
+    fn withdraw(&mut self, to: usize, msg: usize) -> Result<(), Failed> {
+        let withdrawn = self.nodes[to].ledger.withdrawn(msg);
+        withdrawn.map_err(|e| self.broken(to, e))?;
+        self.outcome.withdrawn += 1;
+        self.outcome.messages -= 1;
+        self.outcome.bytes -= self.nodes[to].ledger.msg(msg).len as u64;
         Ok(())
     }
 
@@ -119,6 +130,13 @@ impl World {
                     self.outcome.cancelled += 1;
                 }
                 (Ok(status), None) => self.received(n, rec, status, &buf)?,
+                (Err(Error::Truncated { len, room }), None) if self.is_in_place(n) => {
+                    self.cut_in_place(n, rec, (len, room), &buf)?;
+                }
+                (Err(error), None) if self.is_in_place(n) && self.is_refused(error) => {
+                    let gone = self.nodes[n].ledger.cancelled(rec, self.step);
+                    gone.map_err(|e| self.broken(n, e))?;
+                }
                 (Err(Error::Truncated { len, room }), None) if room == buf.len() && len as usize > room => {
                     self.truncated(n, rec, len as usize, &buf)?;
                 }

@@ -14,12 +14,12 @@ use super::event::{Event, Reason};
 use super::io::{Fault, PeerId, Refused, Source, Wire};
 use super::op::one::{One, is_one};
 use super::peer::{Ctl, Peer, Was, Work};
-use super::quirks::takes_rails;
+use super::quirks::may_move;
 use super::rails::Mates;
 use super::room::Arrival;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::rtw::{self, RtwBody};
-use crate::wire::{self, Opts, Packet, PktType, RawAddr, header_len};
+use crate::wire::{self, Features, Opts, Packet, PktType, RawAddr, header_len};
 
 /// A way to a peer that was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,9 +118,16 @@ impl Engine {
     fn end_unsure<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: Fault) {
         let unsure = |one: &One| one.peer == peer && one.is_ours() && one.theirs.is_none();
         if is_one(id) && self.one.get(id).is_some_and(unsure) {
-            self.finish_one(id, Err(OpError::Peer(peer, fault)));
+            self.finish_unsure(id, peer, fault);
             self.release_regs(w);
         }
+    }
+
+    /// Ends an operation that may have taken effect, though its peer goes on.
+    pub(super) fn finish_unsure(&mut self, id: SlotId, peer: PeerId, fault: Fault) {
+        self.stats.rare.unsure += 1;
+        self.events.push(Event::Unsure(peer, fault));
+        self.finish_one(id, Err(OpError::Peer(peer, fault)));
     }
 
     /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could say whether it
@@ -157,10 +164,10 @@ impl Engine {
     }
 
     /// The further lane that a peer goes on over if its way is lost.
-    fn next_lane(&self, id: PeerId) -> Option<PeerId> {
+    pub(super) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
         let peer = self.peers.get(id)?;
         let work = peer.work.as_ref()?;
-        if !peer.was.contains(Was::MET) || peer.was.contains(Was::FAILED) || !takes_rails(peer.features) {
+        if !peer.was.contains(Was::MET) || peer.was.contains(Was::FAILED) {
             return None;
         }
         work.rails.iter().copied().find(|&rail| {
@@ -283,7 +290,8 @@ impl Engine {
         for (main, rail) in pairs {
             let met = |id: PeerId| self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::MET));
             let is_its = self.peers[rail].work.as_ref().is_some_and(|work| work.of == Some(main));
-            let knows = takes_rails(self.peers[main].features) && !self.has_moved(main);
+            let ours = Features::CONNID.difference(self.cfg.withhold);
+            let knows = may_move(ours, self.peers[main].features) && !self.has_moved(main);
             if is_its && knows && met(main) && met(rail) {
                 self.control(w, main, Ctl::Lane(rail));
                 self.control(w, rail, Ctl::Lane(main));

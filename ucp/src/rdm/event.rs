@@ -50,6 +50,9 @@ pub enum Event {
     PeerFailed(PeerId, Fault),
     /// A NIC on the way to a peer is lost: the peer goes on over another pair.
     PeerMoved(PeerId, Fault),
+    /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC on its way was
+    /// lost. The peer goes on.
+    Unsure(PeerId, Fault),
     /// A packet was dropped.
     Dropped {
         /// Why.

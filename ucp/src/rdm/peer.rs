@@ -211,6 +211,11 @@ impl Peer {
         self.work.get_or_insert_default()
     }
 
+    /// Whether it is but a further lane of a peer: what it carries another can carry.
+    pub fn is_further(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.of.is_some())
+    }
+
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
     pub fn is_idle(&self) -> bool {
         let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());

@@ -148,7 +148,7 @@ impl Engine {
         }
         // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
         let came_back = self.wires[usize::from(peer.wire.0)].order == Order::None;
-        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT {
+        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT && !peer.is_further() {
             self.lost.get_or_insert((id, fault));
         }
         self.on_peer_silent(w, id, fault);
@@ -258,7 +258,8 @@ impl Engine {
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
             return;
         }
-        if peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY) {
+        let unfinished = peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY);
+        if unfinished && !peer.is_further() {
             self.lost.get_or_insert((id, fault));
         }
         peer.was |= Was::FAILED;

@@ -131,6 +131,12 @@ pub const fn takes_rails(features: Features) -> bool {
     features.contains(Features::RAILS)
 }
 
+/// Can two workers of which one announces `ours` and the other `theirs` go on over other lanes than those they met on? Each
+/// must know the other's packets there by their connid.
+pub const fn may_move(ours: Features, theirs: Features) -> bool {
+    takes_rails(theirs) && ours.intersection(theirs).contains(Features::CONNID)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

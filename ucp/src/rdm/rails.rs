@@ -98,12 +98,17 @@ impl Engine {
     /// and there are others.
     pub fn is_lost(&self, wire: WireId, addr: &RawAddr, from: Source) -> bool {
         let own = &self.wires[usize::from(wire.0)];
-        let known = self.ident.known(wire, from).map(|peer| &self.peers[peer]);
-        let known = known.filter(|peer| peer.addr == *addr);
-        let failed = |peer: &Peer| peer.was.contains(Was::FAILED);
-        // Whoever has gone on over another lane is still found by its first one.
-        let moved = known.is_some_and(|peer| peer.wire != wire && !failed(peer));
-        !own.mates.is_empty() && !moved && (own.down || known.is_some_and(failed))
+        let known = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr);
+        // Whoever has gone on over another lane, or will, is still found by its first one; so is who was closed by
+        // force, or has gone: it was no NIC that was lost.
+        let stays = |id: PeerId| {
+            let peer = &self.peers[id];
+            match peer.was.contains(Was::FAILED) {
+                true => peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(Fault::of_way),
+                false => peer.wire != wire || self.next_lane(id).is_some() || !own.down,
+            }
+        };
+        !own.mates.is_empty() && !known.map_or(!own.down, stays)
     }
 
     /// The rails of a peer that could carry something now, itself included.

@@ -63,6 +63,8 @@ ucs::counters! {
         peers_moved,
         /// Packets that a lost NIC has handed back, to be sent over another.
         sent_elsewhere,
+        /// Operations that ended with an error since a NIC was lost, and may have taken effect.
+        unsure,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
         /// READ_NACKs received: messages of ours that were sent after all.

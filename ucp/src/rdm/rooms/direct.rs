@@ -346,6 +346,9 @@ pub(in crate::rdm) fn on_end<W: Wire>(
     let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
     match failed {
         Some(OpError::Peer(_, fault)) if flying == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
+        Some(OpError::Peer(peer, fault)) if flying == 0 && e.outlives(peer, fault) => {
+            e.finish_unsure(id, peer, fault);
+        }
         // What is not posted yet need not be any more: its id in the queue is stale then.
         Some(error) if flying == 0 => e.finish_one(id, Err(error)),
         None if flying == 0 && all_out => e.finish_one(id, Ok(())),

@@ -211,11 +211,16 @@ fn source(addr: &RawAddr) -> Source {
 impl Rig {
     /// Two workers, each with so many devices, of which the first has made an endpoint to the other.
     fn new(nics: [usize; 2], seed: u64) -> (Rig, PeerId) {
+        let cfg = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
+        Rig::made(nics, seed, |_| cfg)
+    }
+
+    /// The same, each as its `cfg` says.
+    fn made(nics: [usize; 2], seed: u64, cfg: impl Fn(usize) -> EngineConfig) -> (Rig, PeerId) {
         let addrs: Vec<Vec<RawAddr>> =
             (0..2).map(|host| (0..nics[host]).map(|nic| addr(host, nic)).collect()).collect();
-        let cfg = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
         let engine = |host: usize| {
-            let mut e = Engine::new(cfg);
+            let mut e = Engine::new(cfg(host));
             let wires: Vec<WireId> = addrs[host].iter().map(|me| e.add_wire(*me)).collect();
             let rdma = Rdma { read: 1 << 30, write: 1 << 30, write_imm: true };
             wires.iter().for_each(|wire| e.set_rdma(*wire, rdma));

@@ -5,7 +5,7 @@ use super::*;
 use crate::rdm::Census;
 use crate::rdm::rma::AtomicArgs;
 use crate::rdm::testing::exact;
-use crate::wire::{AtomicOp, Datatype};
+use crate::wire::{AtomicOp, Datatype, Features};
 
 const ROWS: [(Row, usize); 5] = [
     (Row::Eager, 100),
@@ -189,6 +189,49 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
     rig.send(0, peer, b"x", Row::Eager);
     rig.settle();
     assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+}
+
+/// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is tried.
+#[test]
+fn only_a_lost_nic_is_gone_around() {
+    let there = addr(1, 0);
+    let is_lost = |rig: &Rig| rig.engines[0].is_lost(WireId(0), &there, source(&there));
+    let (rig, _) = Rig::met([2, 2], 1);
+    assert!(!is_lost(&rig));
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.cut_off(w, peer));
+    assert!(!is_lost(&rig), "closed by force");
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    assert!(!is_lost(&rig), "gone");
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Unreachable));
+    assert!(is_lost(&rig), "a NIC");
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert!(!is_lost(&rig), "it goes on over another");
+}
+
+/// Who says no connid would be taken for somebody else on another lane: two of which one does not announce it lose each other.
+// [M11.8]
+#[test]
+fn without_connids_there_is_no_other_way() {
+    for me in 0..2 {
+        let withhold = |host| if host == me { Features::CONNID } else { Features::empty() };
+        let cfg = |host| EngineConfig { withhold: withhold(host), ..EngineConfig::default() };
+        let (mut rig, peer) = Rig::made([2, 2], 1, cfg);
+        let mut room = [0; 1];
+        rig.recv(1, &mut room);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        rig.outs(1);
+        rig.dead.push((1, 0));
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    }
 }
 
 /// A stranger says that a lane is its own, which its owner does not: nothing comes of it.

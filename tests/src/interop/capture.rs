@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::pair::Fault;
 
@@ -52,6 +53,7 @@ struct End {
 struct Fields {
     msg_id: Option<u64>,
     rma_iov_count: Option<u64>,
+    raw_addr: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -66,6 +68,9 @@ struct Way {
     messages: BTreeMap<String, BTreeSet<u64>>,
     /// Other packets: how many.
     others: BTreeMap<String, usize>,
+    /// Requests whose header has their sender's address, and the names of those without.
+    addressed: usize,
+    bare: Vec<String>,
     /// What violates the protocol.
     violations: Vec<String>,
 }
@@ -118,6 +123,13 @@ impl Captures {
         if record.seen != "out" || record.status != 0 || asks {
             return;
         }
+        // The ends of their names: messages, writes, reads, atomics.
+        if ["RTM", "_RTW", "_RTR", "_RTA"].iter().any(|end| record.name.ends_with(end)) {
+            match record.fields.raw_addr {
+                Some(_) => way.addressed += 1,
+                None => way.bare.push(record.name.clone()),
+            }
+        }
         match record.fields.msg_id.filter(|_| record.name.ends_with("RTM") || record.name.ends_with("_RTA")) {
             Some(msg_id) => {
                 way.messages.entry(record.name).or_default().insert(msg_id);
@@ -150,6 +162,19 @@ impl Captures {
             }
         }
         all
+    }
+
+    /// How many requests went that way, if each had its sender's address; else what one without was.
+    pub fn addressed(&self, way: (Id, Id)) -> Result<usize, String> {
+        let Some(way) = self.ways.get(&way) else { return Ok(0) };
+        match way.bare.first() {
+            None => Ok(way.addressed),
+            Some(name) => Err(format!(
+                "{} of {} requests without their sender's address, {name} first",
+                way.bare.len(),
+                way.bare.len() + way.addressed
+            )),
+        }
     }
 
     /// How many packets of this name, which carry no message id, went that way.

@@ -12,7 +12,7 @@ use super::end::{EndError, Player, Programs};
 use super::judge::{Outcome, Played, clean, judge};
 use super::messages::play;
 use super::pair::{Fault, Pair, wrong};
-use super::scenes::{Scene, Verdict};
+use super::scenes::{Requests, Scene, Verdict};
 
 /// What to run, and with what.
 #[derive(Clone, Debug)]
@@ -214,11 +214,21 @@ impl Plan {
         let met = pair.take_met();
         let release = pair.release()?;
         let (answers, never) = ((scene.answers)(release), (scene.never)(release));
+        let requests = scene.requests;
         pair.quit()?;
         let captures = Captures::read(&self.efa_dump, dir)?;
         clean(&captures, &met).map_err(Fault::Wire)?;
         let from =
             |(ours, theirs): (Id, Id)| if who == Player::Ours { (ours, theirs) } else { (theirs, ours) };
+        if let Requests::WithAddress(least) = requests {
+            let mut seen = 0;
+            for (ours, theirs) in &met {
+                seen += captures.addressed((*theirs, *ours)).map_err(Fault::Wire)?;
+            }
+            if seen < least {
+                return Err(Fault::Wire(format!("{seen} requests of libfabric's, expected {least}")));
+            }
+        }
         for name in answers {
             if !met.iter().any(|pair| captures.packets(from(*pair), name) > 0) {
                 return Err(Fault::Wire(format!("no {name} from {}", who.name())));

@@ -7,6 +7,7 @@ use super::end::Player;
 use super::pair::{Fault, Msg, Pair, check, wrong};
 
 mod crowd;
+mod headers;
 mod memory;
 mod refused;
 mod zerocopy;
@@ -18,6 +19,15 @@ pub type Verdict = Result<(), String>;
 pub type Script = fn(&mut Pair, Player) -> Result<(), Fault>;
 
 const BOTH: &[Player] = &[Player::Ours, Player::Libfabric];
+
+/// What the headers of libfabric's requests have to carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requests {
+    /// Whatever the protocol allows.
+    Any,
+    /// Its address, in every one; and there are so many at least.
+    WithAddress(usize),
+}
 
 /// A situation; the player is the one that receives.
 pub struct Scene {
@@ -33,6 +43,8 @@ pub struct Scene {
     pub answers: fn((u64, u64)) -> &'static [&'static str],
     /// Packets that it must not have sent.
     pub never: fn((u64, u64)) -> &'static [&'static str],
+    /// What libfabric's requests have to carry.
+    pub requests: Requests,
     /// Plays it.
     pub play: Script,
 }
@@ -41,7 +53,10 @@ impl Scene {
     /// Every situation.
     pub fn all() -> &'static [Scene] {
         const fn scene(name: &'static str, about: &'static str, play: Script) -> Scene {
-            Scene { name, about, receivers: BOTH, exists: |_| true, answers: |_| &[], never: |_| &[], play }
+            let (answers, never) =
+                (|_| -> &'static [&'static str] { &[] }, |_| -> &'static [&'static str] { &[] });
+            let (exists, requests) = (|_| true, Requests::Any);
+            Scene { name, about, receivers: BOTH, exists, answers, never, requests, play }
         }
         const ALL: &[Scene] = &[
             scene(
@@ -105,6 +120,25 @@ impl Scene {
                     "receives in place",
                     "ours is in zero-copy receive mode: packets and headerless messages meet the same receives",
                     zerocopy::in_place,
+                )
+            },
+            Scene {
+                receivers: &[Player::Ours],
+                requests: Requests::WithAddress(60),
+                ..scene(
+                    "constant headers",
+                    "ours asks for constant header length: each request of libfabric's has its address",
+                    headers::constant,
+                )
+            },
+            Scene {
+                receivers: &[Player::Libfabric],
+                exists: zerocopy::exists,
+                requests: Requests::WithAddress(3),
+                ..scene(
+                    "constant headers, zero-copy receiver",
+                    "ours asks for them, and sends bytes alone to a receiver in zero-copy receive mode",
+                    headers::constant_back,
                 )
             },
             scene(

@@ -245,3 +245,44 @@ fn packets_for_the_first_do_not_reach_the_second() {
     let (status, got) = sender.tag_recv(5, EXACT, vec![0; 20]).wait();
     assert_eq!((status.unwrap().from, &got[..]), (to_second.peer(), &b"and back"[..]));
 }
+
+/// The same from our side: a worker is closed and another opened in its place, with the same number and the same ids of its
+/// operations, while a peer still answers the first. No answer to the first ends anything of the second.
+#[test]
+fn answers_to_the_first_end_nothing_of_the_second() {
+    let fabric = Fabric::new(1, FaultPlan { delay: 1_000_000, ..FaultPlan::NONE });
+    let peer = life(&fabric, 1);
+    let long = |life: u8| vec![life; 500_000];
+    let start = |worker: &Worker, life: u8| {
+        let ep = connect(worker, &peer);
+        ep.tag_send(1, vec![life]).detach();
+        rest(&fabric, &[worker, &peer]);
+        let sync = ep.tag_send_sync(2, vec![life; 100]);
+        let long = ep.tag_send(3, long(life));
+        rest(&fabric, &[worker, &peer]);
+        (ep, sync, long)
+    };
+    let first = life(&fabric, 2);
+    let place = addr(&connect(&peer, &first));
+    drop(start(&first, 1));
+    // The first's messages wait at the peer; their answers are on their way when the second is there.
+    let mut rooms = [peer.tag_recv(2, EXACT, vec![0; 100]), peer.tag_recv(3, EXACT, long(0))];
+    peer.progress();
+    drop(first);
+    let second = life(&fabric, 2);
+    same_place(place, addr(&connect(&peer, &second)));
+    let (_ep, mut sync, mut slow) = start(&second, 2);
+    rest(&fabric, &[&peer, &second]);
+    assert!(!sync.is_done() && !slow.is_done(), "nobody has received what the second sent");
+    assert!(rooms.iter_mut().all(|room| room.is_done()));
+    let [short, lost] = rooms.map(|room| room.wait());
+    assert_eq!((short.0.map(|status| status.len), short.1), (Ok(100), vec![1; 100]));
+    assert!(matches!(lost.0, Err(Error::PeerGone(_))), "{:?}", lost.0);
+    let got = [peer.tag_recv(2, EXACT, vec![0; 100]), peer.tag_recv(3, EXACT, long(0))];
+    rest(&fabric, &[&peer, &second]);
+    assert_eq!((sync.wait().0, slow.wait().0), (Ok(()), Ok(())));
+    let [short, whole] = got.map(|room| room.wait().1);
+    assert!(short == vec![2; 100] && whole == long(2));
+    let rare = second.stats().rare;
+    assert_eq!((rare.bad_id, rare.unknown_sender, second.requests()), (0, 0, 0));
+}

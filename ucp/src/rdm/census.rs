@@ -68,7 +68,9 @@ impl Engine {
         for (_, peer) in self.peers.iter() {
             census.owed += usize::from(peer.was.contains(Was::OWED));
             let Some(work) = &peer.work else { continue };
-            census.owed += work.ctl.len() + work.untold.len();
+            // What a peer is to hear that was cut off is no longer anybody's.
+            let told = peer.was.contains(Was::CUT_OFF);
+            census.owed += work.ctl.len() + if told { 0 } else { work.untold.len() };
             census.early += usize::from(!work.early.is_empty());
             census.parts += work.parts.len();
             census.exposed += work.exposed as usize;

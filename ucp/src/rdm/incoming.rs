@@ -252,6 +252,7 @@ impl Engine {
             self.peers[a.peer].was |= Was::CUT_OFF;
             self.flooder = Some(a.peer);
             self.drop_packet(a, Reason::NoRoom);
+            self.refuse_flood(a);
         }
         fits
     }

@@ -295,6 +295,7 @@ impl Engine {
         }
         if let Some(flooder) = self.flooder.take() {
             self.cut_off_by(w, flooder, Fault::Flood);
+            self.list(flooder);
         }
     }
 
@@ -313,6 +314,7 @@ impl Engine {
             // [M4.5]
             Turn::Past => self.drop_packet(a, Reason::Duplicate),
             // What is missing before it will not come any more.
+            Turn::Early if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
             Turn::Early if self.peers[a.peer].was.contains(Was::SILENT) => {
                 self.drop_packet(a, Reason::PeerFailed);
             }
@@ -356,7 +358,7 @@ impl Engine {
     #[inline]
     fn enter<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>) {
         match a.row.room {
-            _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.drop_packet(a, Reason::PeerFailed),
+            _ if self.peers[a.peer].was.contains(Was::CUT_OFF) => self.turn_away(a),
             // What these rooms have of our own messages (CTS, CTSDATA, EOR) is as ever.
             Room::Eager | Room::Medium | Room::LongCts | Room::LongRead
                 if self.in_place.is_some() && matches!(a.packet, Packet::Rtm(_)) =>

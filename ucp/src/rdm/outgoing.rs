@@ -209,7 +209,7 @@ impl Engine {
     fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
         let peer = &self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
-            return Step::Idle;
+            return self.step_cut_off(w, id);
         }
         if peer.was.contains(Was::AWAY) {
             return self.step_reads(w, id);
@@ -237,6 +237,29 @@ impl Engine {
             }
         }
         Step::Idle
+    }
+
+    /// A step for a peer that has failed: nothing, but one that we have cut off hears of what it asks for in vain.
+    // [M10.7]
+    #[cold]
+    fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let was = self.peers[id].was;
+        let sent = match was & (Was::REMOVED | Was::CUT_OFF | Was::OWED | Was::MET) {
+            flags if flags.contains(Was::REMOVED) || !flags.contains(Was::CUT_OFF) => None,
+            flags if flags.contains(Was::OWED) => Some(handshake::push(self, w, id)),
+            flags if flags.contains(Was::MET) => self.push_untold(w, id),
+            _ => None,
+        };
+        match sent {
+            Some(Ok(())) => Step::Done,
+            Some(Err(Refused::Full)) => Step::Full,
+            Some(Err(Refused::Fault(_))) => {
+                // It is not there any more.
+                self.peers[id].was.remove(Was::OWED);
+                Step::Idle
+            }
+            None => Step::Idle,
+        }
     }
 
     fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {

@@ -7,17 +7,18 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ask::OpError;
 use crate::rdm::event::Reason;
-use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::io::{Fault, PeerId, Refused, Wire};
 use crate::rdm::op::OpId;
 use crate::rdm::op::one::{Job, OneState, is_one};
 use crate::rdm::op::rx::Unexpected;
 use crate::rdm::op::tx::TxState;
 use crate::rdm::order::{Turn, turn};
 use crate::rdm::peer::{Ctl, Part, Was};
-use crate::rdm::quirks::takes_errors;
+use crate::rdm::quirks::{ReqHdr, takes_errors};
 use crate::rdm::room::{Arrival, Kind, PktRow, Room};
 use crate::wire::ctl::{ErrorRef, PeerError};
 use crate::wire::rta::RtaKind;
+use crate::wire::rtm::RtmBody;
 use crate::wire::rtw::RtwBody;
 use crate::wire::{Packet, PktType};
 
@@ -28,6 +29,9 @@ pub(in crate::rdm) const ROWS: [PktRow; 1] =
 const NO_ACCESS: u32 = 4111;
 /// libfabric's code for an operation that its peer has given up.
 pub(in crate::rdm) const GIVEN_UP: u32 = 4127;
+
+/// libfabric's code for a message that its receiver has no entry for.
+const NO_ROOM: u32 = 4108;
 
 /// Most errors that are kept for a peer that has not introduced itself. It is asked for that by our own HANDSHAKE, so only who
 /// means ill has more.
@@ -66,8 +70,14 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
 }
 
 /// The requester's id of what a packet asks for, if it would hear of the end by it.
-fn asked_by(packet: &Packet<'_>) -> Option<u32> {
+pub(in crate::rdm) fn asked_by(packet: &Packet<'_>) -> Option<u32> {
     match packet {
+        Packet::Rtm(rtm) => match rtm.body {
+            RtmBody::LongCts { send_id, .. }
+            | RtmBody::LongRead { send_id, .. }
+            | RtmBody::RuntRead { send_id, .. } => Some(send_id),
+            RtmBody::Eager | RtmBody::Medium { .. } => rtm.receipt,
+        },
         Packet::Rtw(rtw) => match rtw.body {
             RtwBody::Eager => rtw.receipt,
             RtwBody::LongCts { send_id, .. } | RtwBody::LongRead { send_id, .. } => Some(send_id),
@@ -113,6 +123,63 @@ impl Engine {
         if takes_errors(self.peers[to].features) {
             untold.into_iter().for_each(|(what, code)| self.control(w, to, Ctl::Error { what, code }));
         }
+    }
+
+    /// A packet of a peer that we have cut off. Who waits for an answer to it is told that there will be none; a peer that has
+    /// not met us is sent our HANDSHAKE first, for which it waits.
+    // [M10.7]
+    #[cold]
+    pub(in crate::rdm) fn turn_away(&mut self, a: &Arrival<'_>) {
+        if let Packet::Handshake(shake) = a.packet {
+            let peer = &mut self.peers[a.peer];
+            (peer.features, peer.hdr) = (shake.features(), ReqHdr::after(shake.features()));
+            peer.was |= Was::MET;
+        } else {
+            self.drop_packet(a, Reason::PeerFailed);
+            let flood = self.peers[a.peer].fault == Some(Fault::Flood);
+            self.note_refused(a, if flood { NO_ROOM } else { GIVEN_UP });
+            let peer = &mut self.peers[a.peer];
+            // Also who calls for it again.
+            if !peer.was.contains(Was::MET) {
+                peer.was |= Was::HEARD | Was::OWED;
+            }
+        }
+        self.list(a.peer);
+    }
+
+    /// The message for which there was no room: its sender, who is cut off now, is told so.
+    #[cold]
+    pub(in crate::rdm) fn refuse_flood(&mut self, a: &Arrival<'_>) {
+        self.note_refused(a, NO_ROOM);
+    }
+
+    fn note_refused(&mut self, a: &Arrival<'_>, code: u32) {
+        let Some(id) = asked_by(a.packet).filter(|_| a.turn != Turn::Past) else { return };
+        let untold = &mut self.peers[a.peer].work().untold;
+        if untold.len() < UNTOLD {
+            untold.push((ErrorRef::Op(id), code));
+        }
+    }
+
+    /// The next that a peer is to hear of what it has been refused.
+    pub(in crate::rdm) fn push_untold<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: PeerId,
+    ) -> Option<Result<(), Refused>> {
+        let takes = takes_errors(self.peers[id].features);
+        let untold = &mut self.peers[id].work.as_mut()?.untold;
+        if !takes {
+            untold.clear();
+        }
+        let (what, code) = *untold.last()?;
+        let sent = push(self, w, id, what, code);
+        if sent != Err(Refused::Full)
+            && let Some(work) = &mut self.peers[id].work
+        {
+            work.untold.pop();
+        }
+        Some(sent)
     }
 
     fn may_tell(&self, to: PeerId) -> bool {

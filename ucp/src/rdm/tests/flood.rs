@@ -137,3 +137,59 @@ fn no_flood_costs_more_than_the_most() {
         }
     }
 }
+
+/// Who is cut off for that and waits for an answer gets one, to what was refused and to whatever it sends later.
+// [M10.7]
+#[test]
+fn who_is_cut_off_for_a_flood_is_told() {
+    const ROOM: usize = 40_000;
+    for row in [Row::Eager, Row::LongCts] {
+        let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: ROOM, ..EngineConfig::default() };
+        let mut net = Net::with(2, 1, Manner::CALM, cfg);
+        let (flooded, back) = (net.peer(0, 1), net.peer(1, 0));
+        net.send(0, flooded, b"met", Some(0), Row::Eager);
+        net.settle();
+        let body = letter(7, 900);
+        let sync = |user| SendArgs {
+            buf: lend(&body),
+            tag: Some(user),
+            sync: Sync::Yes,
+            cq_data: None,
+            row: row.with(Sync::Yes),
+            user,
+        };
+        let count = 200;
+        for user in 1..=count {
+            net.send_args(0, flooded, sync(user));
+        }
+        net.settle();
+        assert!(net.outs(1).contains(&Out::PeerFailed { peer: back, fault: Fault::Flood }), "{row:?}");
+        let told =
+            |outs: &[Out], user| outs.contains(&Out::SendDone { user, result: Err(OpError::Aborted(4108)) });
+        let outs = net.outs(0);
+        assert!(told(&outs, count) && !told(&outs, 1), "{row:?}: {outs:?}");
+        net.send_args(0, flooded, sync(999));
+        net.settle();
+        assert!(told(&net.outs(0), 999), "{row:?}");
+    }
+}
+
+/// The same for a peer that is cut off before the two have met: it waits for the HANDSHAKE first.
+// [M10.7]
+#[test]
+fn who_is_cut_off_before_they_have_met_is_told() {
+    let mut net = Net::with(2, 1, Manner::CALM, EngineConfig::default());
+    let (to, back) = (net.peer(0, 1), net.peer(1, 0));
+    net.at(1, |e, w| e.cut_off(w, back));
+    let body = letter(7, 900);
+    for (user, row) in [(1, Row::DcEager), (2, Row::DcLongCts)] {
+        let args = SendArgs { buf: lend(&body), tag: Some(user), sync: Sync::Yes, cq_data: None, row, user };
+        net.send_args(0, to, args);
+    }
+    net.settle();
+    let outs = net.outs(0);
+    for user in [1, 2] {
+        let told = Out::SendDone { user, result: Err(OpError::Aborted(4127)) };
+        assert!(outs.contains(&told), "{user}: {outs:?}");
+    }
+}

@@ -29,7 +29,7 @@ const fn others(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::Many => 11,
         Scope::Forms => 14,
-        Scope::Lists | Scope::All => 18,
+        Scope::Lists | Scope::InPlace | Scope::Nics => 18,
     }
 }
 
@@ -71,6 +71,11 @@ impl World {
             self.kill_one();
             return Ok(());
         }
+        if self.knobs.unplug && self.step >= self.unplugs_at {
+            self.unplugs_at = Step::MAX;
+            self.unplug_one();
+            return Ok(());
+        }
         match self.dice.below(others(self.limits.scope)) {
             0 => self.probe(n),
             1 | 2 => self.take(n),
@@ -110,6 +115,15 @@ impl World {
 
     /// Makes the endpoint of `from` to `to`, unless it is there. False: there is no way to a dead worker.
     pub(super) fn connect(&mut self, from: usize, to: usize) -> Result<bool, Failed> {
+        // Over other NICs they would meet anew, and what they are to each other would not be what it was.
+        if self.knobs.nics > 1 && self.is_lost(from, to) {
+            return Ok(self.nodes[from].eps[to].is_some());
+        }
+        self.reconnect(from, to)
+    }
+
+    /// The same, also if they have lost each other.
+    pub(super) fn reconnect(&mut self, from: usize, to: usize) -> Result<bool, Failed> {
         if self.nodes[from].eps[to].is_some() {
             return Ok(true);
         }
@@ -130,6 +144,8 @@ impl World {
         }
         let to = self.any_worker();
         if !self.connect(n, to)? {
+            // Whoever lives and has lost everybody comes to an end all the same.
+            self.nodes[n].seq += u64::from(!self.is_dead(to));
             return Ok(());
         }
         let mut len = self.knobs.sizes.draw(&mut self.dice);
@@ -193,7 +209,7 @@ impl World {
     pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
         let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
         let way = match self.limits.scope {
-            Scope::All | Scope::Lists => *self.dice.pick(&ways),
+            Scope::Nics | Scope::InPlace | Scope::Lists => *self.dice.pick(&ways),
             Scope::Forms => *self.dice.pick(&ways[..5]),
             Scope::Many | Scope::First => Way::Whole,
         };

@@ -208,7 +208,7 @@ impl World {
         let mut any = false;
         let keys: Vec<(usize, usize)> = self.brooks.keys().copied().collect();
         for (from, n) in keys {
-            if self.is_dead(n) || !self.connect(n, from)? {
+            if self.is_dead(n) || !self.reconnect(n, from)? {
                 continue;
             }
             let lost = self.is_lost(n, from);

@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 32] = [
+pub const FAULTS: [(&str, Happened); 37] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -38,6 +38,11 @@ pub const FAULTS: [(&str, Happened); 32] = [
     ("memory taken back in use", |o| o.taken_back),
     ("refused what was taken back", |o| o.denied),
     ("worker dies", |o| o.died),
+    ("NIC goes down", |o| o.unplugged),
+    ("transfer over several NICs", |o| o.striped),
+    ("peer goes on over another NIC", |o| o.moved),
+    ("packet sent over another NIC", |o| o.sent_elsewhere),
+    ("operation that may have arrived", |o| o.unsure),
     ("endpoint closed by force", |o| o.forced),
     ("flush or close out of time", |o| o.timed_out),
     ("two that live lose each other", |o| o.severed),

@@ -44,7 +44,8 @@ impl World {
                 self.who(n, peer).is_some_and(|who| self.is_lost(n, who))
             }
             // These name nobody: what the other has given up, what was given up here, what the device has failed.
-            Error::Aborted(_) | Error::Device(_) => self.parted_from(n).next().is_some(),
+            Error::Aborted(_) => self.parted_from(n).next().is_some(),
+            Error::Device(_) => self.nodes[n].unplugged || self.parted_from(n).next().is_some(),
             // Who is given up may have died before: that is no loss of its own.
             Error::Cancelled => {
                 let gave_up = self.nodes[n].giving_up.iter().any(|who| self.is_lost(n, *who));
@@ -52,7 +53,9 @@ impl World {
             }
             // Who closes by force takes back what is being read. If it knows no READ_NACK, it cannot be asked to send.
             Error::Unsupported => {
-                self.parted_from(n).any(|who| self.nodes[who].withheld.contains(Features::READ_NACK))
+                let deaf = |who: usize| self.nodes[who].withheld.contains(Features::READ_NACK);
+                let unread = (0..self.nodes.len()).any(|who| self.is_unplugged(n, who) && deaf(who));
+                unread || self.parted_from(n).any(deaf)
             }
             _ => false,
         }
@@ -72,7 +75,7 @@ impl World {
     fn who(&self, n: usize, peer: PeerId) -> Option<usize> {
         let by_address = || {
             let addr = self.nodes[n].worker.peer_view(peer)?.addr;
-            (0..self.nodes.len()).find(|who| Node::gid(*who).0 == addr.gid)
+            (0..self.nodes.len()).find(|who| Node::gids(*who, self.knobs.nics).any(|gid| gid.0 == addr.gid))
         };
         self.nodes[n].peers.get(&peer).copied().or_else(by_address)
     }
@@ -95,7 +98,7 @@ impl World {
         }
         let victim = *self.dice.pick(&living);
         self.trace.tell(&[50, victim as u64], format_args!("{}: {victim} dies", self.step));
-        self.fabric.kill(Node::gid(victim));
+        Node::gids(victim, self.knobs.nics).for_each(|gid| self.fabric.kill(gid));
         self.nodes[victim].dead = true;
         self.outcome.died += 1;
         for n in self.living() {
@@ -113,17 +116,19 @@ impl World {
     /// Takes note of the peers that worker `n` has lost, before anybody looks at what has ended.
     pub(super) fn note_losses(&mut self, n: usize) -> Result<(), Failed> {
         while let Some(event) = self.nodes[n].worker.take_event() {
-            let Event::PeerFailed(peer, fault) = event else { continue };
+            let (Event::PeerFailed(peer, fault) | Event::Unsure(peer, fault)) = event else { continue };
             let Some(who) = self.who(n, peer) else {
                 return Err(self.fail(format!("worker {n} has lost {peer:?}, whoever that is: {fault}")));
             };
             if who == n && self.is_in_place(n) && fault != Fault::Gone {
                 self.go_deaf(n);
             }
-            if self.is_lost(n, who) {
+            if self.is_lost(n, who) || self.is_rail(n, who, peer) {
                 continue;
             }
-            if !self.knobs.failing() && !self.nodes[n].giving_up.contains(&who) && !self.was_hasty(n, who) {
+            let gave_up = self.nodes[n].giving_up.contains(&who);
+            let excused = gave_up || self.is_unplugged(n, who) || self.was_hasty(n, who);
+            if !self.knobs.failing() && !excused {
                 return Err(self.fail(format!("worker {n} has lost {who}, who is alive: {fault}")));
             }
             self.sever(n, who);
@@ -141,6 +146,32 @@ impl World {
         }
     }
 
+    /// Whether a peer of `n` is but a further NIC of worker `who`, which carries what it can and is missed by nobody.
+    fn is_rail(&self, n: usize, who: usize, peer: PeerId) -> bool {
+        let node = &self.nodes[n];
+        let first = Node::gids(who, 1).next().map(|gid| gid.0);
+        let is_first = node.worker.peer_view(peer).is_none_or(|view| Some(view.addr.gid) == first);
+        let is_met_by = node.eps[who].as_ref().is_some_and(|ep| ep.peer() == peer);
+        !is_first && !is_met_by && !node.peers.contains_key(&peer)
+    }
+
+    /// Whether one of the two has lost a NIC.
+    pub(super) fn is_unplugged(&self, n: usize, who: usize) -> bool {
+        self.nodes[n].unplugged || self.nodes[who].unplugged
+    }
+
+    /// A NIC of a worker goes down, the worker lives on.
+    pub(super) fn unplug_one(&mut self) {
+        let living = self.living();
+        let n = living[self.course.below(living.len() as u64) as usize];
+        let nic = self.course.below(self.knobs.nics as u64) as usize;
+        self.trace
+            .tell(&[53, n as u64, nic as u64], format_args!("{}: NIC {nic} of {n} goes down", self.step));
+        self.nodes[n].nics[nic].unplug();
+        self.nodes[n].unplugged = true;
+        self.outcome.unplugged += 1;
+    }
+
     /// Whether a write of `n` that it did not wait for may have met memory that `who` had taken back: the device says so when
     /// there is nobody left to tell but the endpoint.
     fn was_hasty(&self, n: usize, who: usize) -> bool {
@@ -148,7 +179,7 @@ impl World {
     }
 
     /// From now on two workers expect nothing of each other.
-    fn sever(&mut self, a: usize, b: usize) {
+    pub(super) fn sever(&mut self, a: usize, b: usize) {
         self.severed.insert(pair(a, b));
         self.outcome.severed += 1;
         self.trace.tell(&[51, a as u64, b as u64], format_args!("{}: {a} has lost {b}", self.step));
@@ -160,7 +191,7 @@ impl World {
 
     /// Worker `n` closes its endpoint to `to` by force: all they have to do with each other ends there at once.
     pub(super) fn give_up(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        if self.nodes[n].eps[to].is_none() && !self.connect(n, to)? {
+        if self.nodes[n].eps[to].is_none() && !self.reconnect(n, to)? {
             return Ok(());
         }
         self.nodes[n].giving_up.insert(to);

@@ -23,7 +23,9 @@ pub enum Scope {
     /// flushes given up and handlers taken away.
     Lists,
     /// Also workers in zero-copy receive mode.
-    All,
+    InPlace,
+    /// Also several NICs for each worker, one of which goes down.
+    Nics,
 }
 
 /// How large a job is.
@@ -39,7 +41,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::All }
+        Limits { workers: 0, messages: 48, scope: Scope::Nics }
     }
 }
 
@@ -137,6 +139,10 @@ pub struct Knobs {
     pub loans: u64,
     /// Receives that the device has at a time, of workers in zero-copy receive mode.
     pub lent: u32,
+    /// NICs of each worker.
+    pub nics: usize,
+    /// Whether one of them goes down.
+    pub unplug: bool,
 }
 
 impl Knobs {
@@ -207,9 +213,15 @@ impl Knobs {
             many: *dice.pick(&[0, 5, 15, 40]),
             loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
             lent: 0,
+            nics: 1,
+            unplug: false,
         };
-        if limits.scope >= Scope::All {
+        if limits.scope >= Scope::InPlace {
             knobs.draw_in_place(dice);
+        }
+        if limits.scope >= Scope::Nics && knobs.habits.iter().all(|habit| !habit.in_place) {
+            knobs.nics = *dice.pick(&[1, 1, 1, 2, 3]);
+            knobs.unplug = knobs.nics > 1 && dice.percent(60);
         }
         knobs
     }

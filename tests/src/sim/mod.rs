@@ -117,6 +117,16 @@ pub struct Outcome {
     pub unplaced: u64,
     /// Atomics on lists.
     pub lists: u64,
+    /// NICs that went down.
+    pub unplugged: u64,
+    /// Transfers over several NICs.
+    pub striped: u64,
+    /// Peers that went on over another NIC.
+    pub moved: u64,
+    /// Packets that came back and were sent over another NIC.
+    pub sent_elsewhere: u64,
+    /// Operations that ended since nobody could say whether they had arrived.
+    pub unsure: u64,
     /// Operations refused since the memory had been taken back.
     pub denied: u64,
     /// Packets received, by type.

@@ -17,7 +17,7 @@ use ucs::config::Source;
 use uct::api::OpenError;
 use uct::efa::dev::Channel;
 use uct::efa::dev::Gid;
-use uct::efa::dev::soft::{Fabric, SoftConfig};
+use uct::efa::dev::soft::{Device, Fabric, Inproc, SoftConfig};
 use uct::efa::{Config, Iface, Params};
 
 /// A send that has not ended.
@@ -55,9 +55,9 @@ pub struct Flushing {
 /// Memory regions that a worker of this suite needs for itself: its interface's buffers and its shore.
 const OWN_REGIONS: u32 = 3;
 
-/// The interface id of worker number `n`'s device.
-const fn iid(n: usize) -> u64 {
-    0xa000 + n as u64
+/// The interface id of worker number `n`'s NIC number `nic`.
+const fn iid(n: usize, nic: usize) -> u64 {
+    0xa000 + n as u64 + nic as u64 * 0x100
 }
 
 /// A receive that has not ended.
@@ -110,6 +110,10 @@ pub struct Node {
     pub dead: bool,
     /// It is in zero-copy receive mode.
     pub in_place: bool,
+    /// Its NICs; the first is the one by which others meet it.
+    pub nics: Vec<Device<Inproc>>,
+    /// One of them went down.
+    pub unplugged: bool,
     /// Features it does not announce.
     pub withheld: Features,
     /// Messages it has sent.
@@ -121,7 +125,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Worker number `n` on a device of its own.
+    /// Worker number `n` on devices of its own.
     pub fn open(n: usize, fabric: &Fabric, knobs: &Knobs) -> Result<Node, OpenError> {
         let (habit, workers) = (knobs.habits[n], knobs.habits.len());
         let config =
@@ -140,13 +144,21 @@ impl Node {
             bare_rx_queue_len: if habit.in_place { knobs.lent } else { 0 },
             rnr_retry: knobs.rnr_retry,
         };
-        let connid = Some(0x1000 + n as u32);
-        let params = Params { config, connid, events: Channel::Without };
-        let iface = Iface::open(fabric.open(iid(n), profile)?, &params)?;
+        let (mut nics, mut lanes) = (Vec::new(), Vec::new());
+        for nic in 0..knobs.nics {
+            let connid = Some(0x1000 + n as u32 + nic as u32 * 0x100);
+            let params = Params { config: config.clone(), connid, events: Channel::Without };
+            let device = fabric.open(iid(n, nic), profile.clone())?;
+            nics.push(device.clone());
+            lanes.push(Iface::open(device, &params)?.into());
+        }
         let mut source = Source::empty()
             .with("UCX_KEEPALIVE_INTERVAL", "0")
             // Nor where the allocator has put a buffer.
             .with("UCX_RCACHE_ENABLE", "n")
+            // As short as may be: messages are.
+            .with("UCX_MIN_RNDV_CHUNK_SIZE", "4096")
+            .with("UCX_MIN_RMA_CHUNK_SIZE", "4096")
             .with("UCX_PROGRESS_BATCH", &knobs.batch.to_string())
             .with("UCX_ZCOPY_RECV", if habit.in_place { "y" } else { "n" })
             .with("UCX_WITHHOLD_FEATURES", &habit.withheld.bits().to_string());
@@ -165,8 +177,7 @@ impl Node {
             source.set("UCX_READ_SEGMENT", &knobs.segment.to_string());
         }
         let context = Context::configured(source)?;
-        let (lanes, time) = (vec![iface.into()], Box::new(fabric.clone()));
-        let worker = context.worker_simulated(lanes, time, 1 + n as u32)?;
+        let worker = context.worker_simulated(lanes, Box::new(fabric.clone()), 1 + n as u32)?;
         Ok(Node {
             sends: Vec::new(),
             recvs: Vec::new(),
@@ -183,6 +194,8 @@ impl Node {
             giving_up: BTreeSet::new(),
             parted: BTreeSet::new(),
             dead: false,
+            nics,
+            unplugged: false,
             withheld: habit.withheld,
             seq: 0,
             address: Address::unpack(&worker.address().pack())
@@ -201,9 +214,9 @@ impl Node {
         self.in_place || self.withheld.contains(Features::CLASSES)
     }
 
-    /// The address of worker number `n`'s device.
-    pub fn gid(n: usize) -> Gid {
-        Gid::link_local(iid(n))
+    /// The addresses of worker number `n`'s NICs.
+    pub fn gids(n: usize, nics: usize) -> impl Iterator<Item = Gid> {
+        (0..nics).map(move |nic| Gid::link_local(iid(n, nic)))
     }
 
     /// One line for people.

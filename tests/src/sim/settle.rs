@@ -38,6 +38,10 @@ impl World {
     pub(super) fn know(&mut self, n: usize, peer: PeerId, who: usize) -> Result<(), Failed> {
         let known = *self.nodes[n].peers.entry(peer).or_insert(who);
         let twice = self.nodes[n].peers.values().filter(|w| **w == who).count() > 1;
+        // Whoever has met somebody by a NIC that is lost since, and no other, meets that one anew.
+        if twice && known == who && !self.is_lost(n, who) && self.is_unplugged(n, who) {
+            self.sever(n, who);
+        }
         match known == who && !twice || self.is_lost(n, who) {
             true => Ok(()),
             false => {

@@ -4,8 +4,8 @@ use super::kinds::{KeyOf, OfKind, both, each};
 use super::md::MIXED;
 use super::{Ep, Mem, Rkey};
 use crate::api::{
-    self, AddrBuf, AtomicOp, BareQp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pending, PendingQueued,
-    Refused, RemoteIov, Word,
+    self, AddrBuf, AtomicOp, BareQp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending,
+    PendingQueued, Refused, RemoteIov, Word,
 };
 use arrayvec::ArrayVec;
 use std::ptr::NonNull;
@@ -92,6 +92,12 @@ impl api::Ep for Ep {
     #[inline(always)]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         each!(self, Ep(ep) => ep.am_packet(max, pack))
+    }
+
+    // HOT
+    #[inline(always)]
+    fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
+        each!(self, Ep(ep) => ep.am_short_packet(max, pack))
     }
 
     fn am_bare<F: FnOnce(&mut [u8]) -> usize>(

@@ -88,6 +88,19 @@ macro_rules! unsupported {
     };
 }
 
+/// Who writes the packet of [`Ep::am_short_packet`]: a closure, or what is to be compiled into its caller.
+pub trait Pack {
+    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
+    fn pack(self, slot: &mut [u8]) -> usize;
+}
+
+impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
+    #[inline]
+    fn pack(self, slot: &mut [u8]) -> usize {
+        self(slot)
+    }
+}
+
 /// An endpoint. What the interface cannot do answers [`Error::Unsupported`]: that is the default of each method.
 ///
 /// Remote addresses are virtual addresses of the owner's process, inside the range the key names; anything else
@@ -128,6 +141,12 @@ pub trait Ep {
     /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot.
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, _max: usize, _pack: F) -> Outcome<usize> {
         unsupported!(AmBcopy)
+    }
+
+    /// [`Ep::am_packet`], for packets that are mostly short: what has a short way compiles it into the caller, `pack` and all.
+    #[inline(always)]
+    fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
+        self.am_packet(max, |slot| pack.pack(slot))
     }
 
     /// Sends what `pack` writes, at most `max` bytes (at most `max_bcopy + 1`) and perhaps none, as it is: no id goes in

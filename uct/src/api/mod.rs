@@ -21,7 +21,7 @@ pub use caps::{
     AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,
 };
 pub use comp::{Comp, Completion};
-pub use ep::{BareQp, Ep, EpTag, Iov, RemoteIov};
+pub use ep::{BareQp, Ep, EpTag, Iov, Pack, RemoteIov};
 pub use err::{Error, OpenError};
 pub use iface::{Events, Glance, Iface, Take};
 pub use md::{Access, Advice, AllocMethod, AllocReq, Fill, Md, MdAttr, MemKind, MemQuery, Memory, Rkey};

@@ -6,8 +6,8 @@ use super::peer::{EpIdx, Link, Peer};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent,
-    Word,
+    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, RemoteIov,
+    Sent, Word,
 };
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
@@ -114,7 +114,16 @@ impl api::Ep for Ep {
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let link = self.link()?;
         check::fits(max, link.max_packet())?;
-        link.send_packed(max, pack)
+        if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }
+    }
+
+    // HOT
+    #[inline(always)]
+    fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
+        if max > INLINE {
+            return self.am_packet(max, |slot: &mut [u8]| pack.pack(slot));
+        }
+        self.link()?.send_in_cell(max, pack)
     }
 
     fn max_bcopy(&self) -> usize {
@@ -133,14 +142,19 @@ impl api::Ep for Ep {
         let len = iov::checked_len(iov, direct::MAX_IOV, max)?;
         check::fits(header.len().saturating_add(len), max)?;
         let packet_len = 1 + header.len() + len;
-        link.send_packed(packet_len, |packet| {
+        let pack = |packet: &mut [u8]| {
             let (head, body) = packet.split_at_mut(1 + header.len());
             head[0] = id;
             head[1..].copy_from_slice(header);
             // SAFETY: the caller vouches for the blocks; `body` has `len` bytes and is not theirs.
             unsafe { iov::gather(iov, body.as_mut_ptr()) };
             packet_len
-        })?;
+        };
+        if packet_len <= INLINE {
+            link.send_in_cell(packet_len, pack)?;
+        } else {
+            link.send_in_slot(packet_len, pack)?;
+        }
         Ok(Sent::Done)
     }
 

@@ -30,11 +30,10 @@ const fn seq(ticket: u64) -> u32 {
 }
 
 /// Takes the next ticket, or `None` when all `cells` are taken. `seen_tail` is the writer's own copy of the tail:
-/// the shared one is only read when the copy says full. // HOT
+/// the shared one is only read when the copy says full.
 ///
 /// `intent` tells the reader what this writer may be holding should it die: at any time, whoever holds an unpublished
 /// ticket has it as its intent.
-#[inline(always)]
 pub fn claim(
     head: &AtomicU64,
     tail: &AtomicU64,
@@ -59,15 +58,23 @@ pub fn claim(
                 continue;
             }
         }
-        // SYNC(intent)
-        intent.store(at, Ordering::Release);
-        // SYNC(head), SYNC(arm). Losing the race leaves an intent that is not ours; the next round overwrites it.
-        // Wrapping: only a head that somebody has forged is that high.
-        match head.compare_exchange_weak(at, at.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => return Some(at),
+        match claim_at(head, at, intent) {
+            Ok(()) => return Some(at),
             Err(now) => at = now,
         }
     }
+}
+
+/// Takes the ticket `at`, which the writer knows to be free, if it is the next one; else the head as it is. // HOT
+///
+/// Losing leaves an intent that is not ours: [`claim`] has to follow.
+#[inline(always)]
+pub fn claim_at(head: &AtomicU64, at: u64, intent: &AtomicU64) -> Result<(), u64> {
+    // SYNC(intent)
+    intent.store(at, Ordering::Release);
+    // SYNC(head), SYNC(arm). Wrapping: only a head that somebody has forged is that high.
+    let taken = head.compare_exchange_weak(at, at.wrapping_add(1), Ordering::SeqCst, Ordering::Relaxed);
+    taken.map(drop)
 }
 
 /// Makes the packet of a claimed ticket readable; `about` is the upper half of the word. // HOT

@@ -5,7 +5,7 @@
 use super::fifo;
 use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
-use crate::api::{ConnectError, EpTag, Error, Outcome, Refused};
+use crate::api::{ConnectError, EpTag, Error, Outcome, Pack, Refused};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -269,18 +269,23 @@ impl Link {
         Ok(())
     }
 
-    /// Sends what `pack` writes into a buffer of at least `max` bytes; `max` is at most [`Peer::max_packet`]. // HOT
+    /// Sends what `pack` writes into a buffer of `max` bytes, which is at most [`INLINE`]. // HOT
     #[inline(always)]
-    pub fn send_packed(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+    pub fn send_in_cell(&self, max: usize, pack: impl Pack) -> Outcome<usize> {
+        let max = max.min(INLINE);
         let claim = self.claim()?;
-        if max <= INLINE {
-            // SAFETY: INLINE bytes at `packet` are mapped and initialised, and the ticket makes them ours alone.
-            let room = unsafe { std::slice::from_raw_parts_mut(claim.cell.packet(), max) };
-            let len = pack(room);
-            assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
-            claim.publish(len as u32);
-            return Ok(len);
-        }
+        // SAFETY: INLINE bytes at `packet` are mapped and initialised, and the ticket makes them ours alone.
+        let room = unsafe { std::slice::from_raw_parts_mut(claim.cell.packet(), max) };
+        let len = pack.pack(room);
+        assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
+        claim.publish(len as u32);
+        Ok(len)
+    }
+
+    /// The same for what may be longer; `max` is at most [`Link::max_packet`]. // HOT
+    #[inline]
+    pub fn send_in_slot(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+        let claim = self.claim()?;
         let slot = claim.slot()?;
         // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to the cell, which
         // the ticket makes ours alone.
@@ -300,16 +305,28 @@ impl Link {
 
     #[inline(always)]
     fn claim(&self) -> Result<Claim<'_>, Refused> {
-        let (head, after) = (self.seg.head(), self.after.get());
-        if head.load(Ordering::Relaxed) == after
-            && after.wrapping_sub(self.seen_tail.get()) < self.cells.get()
-        {
-            // The line is with the reader: it comes while the exchange is made. Not if the reader may still have to
-            // read it, nor if there are other writers: they may have it by then.
-            prefetch_write(self.seg.cell(after).packet());
+        let head = self.seg.head();
+        let ticket = head.load(Ordering::Relaxed);
+        if ticket.wrapping_sub(self.seen_tail.get()) < self.cells.get() {
+            let cell = self.seg.cell(ticket);
+            if ticket == self.after.get() {
+                // The line is with the reader: it comes while the exchange is made. Not if the reader may still have to
+                // read it, nor if there are other writers: they may have it by then.
+                prefetch_write(cell.packet());
+            }
+            if fifo::claim_at(head, ticket, &self.seg.mine().intent).is_ok() {
+                self.after.set(ticket.wrapping_add(1));
+                return Ok(Claim { link: self, ticket, cell, published: false });
+            }
         }
+        self.claim_next()
+    }
+
+    /// The same, when others send as well or the FIFO seems to be full.
+    #[inline(never)]
+    fn claim_next(&self) -> Result<Claim<'_>, Refused> {
         let intent = &self.seg.mine().intent;
-        match fifo::claim(head, self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
+        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
                 self.after.set(ticket.wrapping_add(1));
                 Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })

@@ -135,6 +135,8 @@ pub struct Segment {
     parts: Parts,
     /// Where it is mapped: `mem`'s first byte.
     base: *mut u8,
+    /// The first cell, and their number less one.
+    cells: (*mut CellMem, u64),
     /// Where the line is that is ours in a peer's segment.
     mine: usize,
     mem: Hold,
@@ -152,7 +154,7 @@ impl Segment {
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
         let mem = Arc::new(SharedMem::create("uct-posix", parts.end, MapOpts::default())?);
-        let seg = Segment { shape, parts, base: mem.as_ptr(), mine: WRITERS, mem: Hold::Own(mem) };
+        let seg = Segment::laid_out(shape, parts, mem.as_ptr(), Hold::Own(mem));
         let header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -173,6 +175,12 @@ impl Segment {
             seg.writer(writer).intent.store(fifo::NO_TICKET, Ordering::Relaxed);
         }
         Ok(seg)
+    }
+
+    /// A segment of this layout at `base`, which `mem` keeps mapped.
+    fn laid_out(shape: Shape, parts: Parts, base: *mut u8, mem: Hold) -> Segment {
+        let cells = (base.wrapping_add(parts.cells).cast(), u64::from(shape.cells) - 1);
+        Segment { shape, parts, base, cells, mine: WRITERS, mem }
     }
 
     /// Maps a peer's segment, if it is the one of this name and of our version.
@@ -206,7 +214,7 @@ impl Segment {
             writers: short(offset_of!(Header, writers)),
         };
         let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
-        let seg = Segment { shape, parts, base, mine: WRITERS, mem: Hold::Peer(map) };
+        let seg = Segment::laid_out(shape, parts, base, Hold::Peer(map));
         // The same for the page of the first cells.
         let _ = seg.slot_of(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(seg)
@@ -289,9 +297,8 @@ impl Segment {
     /// The cell of a ticket. // HOT
     #[inline(always)]
     pub fn cell(&self, ticket: u64) -> CellRef<'_> {
-        let n = ticket as usize & (self.shape.cells as usize - 1);
-        let at = self.base.wrapping_add(self.parts.cells + n * size_of::<CellMem>()).cast();
-        CellRef { at, _seg: self }
+        let (first, mask) = self.cells;
+        CellRef { at: first.wrapping_add((ticket & mask) as usize), _seg: self }
     }
 
     /// First byte of a slot, valid for `slot_len` bytes, if there is such a slot. // HOT

@@ -208,8 +208,9 @@ impl Worker {
         }
     }
 
-    /// Hands a packed message to its handler. // HOT
-    #[inline]
+    /// Hands a packed message to its handler. Inline, and the message is put together in its place: moved from one to another by
+    /// words of another size, it would be waited for each time. // HOT
+    #[inline(always)]
     fn deliver(&self, Come { from, tag, buf }: Come) {
         let Label { id, header_len, kind } = Label::of(tag);
         let behind = match kind {
@@ -219,10 +220,13 @@ impl Worker {
         if usize::from(header_len) + behind > buf.len() {
             return ill(from, id, "malformed");
         }
-        let message = AmMessage { worker: self.clone(), buf, tag, from, kind };
         match self.ams().handler(id) {
-            Some(handler) => handler(message),
-            None => ill(from, id, "without a handler"),
+            Some(handler) => handler(AmMessage { worker: self.clone(), buf, tag, from, kind }),
+            None => {
+                // Dropped as a message, so that data it has announced is let go.
+                drop(AmMessage { worker: self.clone(), buf, tag, from, kind });
+                ill(from, id, "without a handler");
+            }
         }
     }
 

@@ -209,7 +209,7 @@ impl Ep {
         let list = [unsafe { SendBuf::new(header.as_ptr(), header.len()) }, data];
         // SAFETY: as above, of the list.
         let both = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-        if self.send_short(Class::Am, tag, both) {
+        if self.send_short_list(Class::Am, tag, both) {
             return Ok(Started::Done(()));
         }
         // SAFETY: this function's contract.

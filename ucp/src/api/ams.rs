@@ -95,7 +95,7 @@ impl Ams {
     }
 
     /// The handler of messages with this number. // HOT
-    #[inline]
+    #[inline(always)]
     pub(super) fn handler(&self, id: u16) -> Option<Handler> {
         let handlers = self.handlers.borrow();
         match handlers.low.get(usize::from(id)) {

@@ -31,6 +31,24 @@ use super::time::Time;
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
 
+/// What a look at the lanes came to.
+pub(crate) enum Look {
+    /// There is nothing more to do. So many messages were taken, of which nobody is to be told.
+    Done(usize),
+    /// Something is left to do: [`Core::poll`] does it.
+    More(Rest),
+}
+
+/// What a look at the lanes left to do.
+pub(crate) enum Rest {
+    /// Everything: it has not begun.
+    All,
+    /// This lane, which has had `of_lane` events, and those behind it; those before it had `taken`.
+    From { lane: usize, of_lane: usize, taken: usize },
+    /// What the messages taken have brought about.
+    News { taken: usize },
+}
+
 /// When a new peer is asked whether it is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
@@ -121,49 +139,63 @@ impl Core {
         (&mut self.engine, bound, &mut self.reqs)
     }
 
-    /// Takes in what the lanes have, and sends what waited. Answers the number of events; `None` if there was neither
-    /// anything to do nor anything to tell. // HOT
+    /// Looks for one short message on each lane: all there is to do in nearly every call. // HOT
     #[inline(always)]
-    pub(crate) fn poll(&mut self, ams: &Ams) -> Option<usize> {
+    pub(crate) fn look(&mut self, ams: &Ams) -> Look {
         self.calls = self.calls.wrapping_add(1);
-        let calm = self.engine.is_calm() && self.flushes.is_empty() && self.streams.is_idle();
-        if !calm || self.calls.is_multiple_of(CLOCK_EVERY) {
-            return Some(self.poll_all(ams));
+        let still = self.engine.is_still() && self.flushes.is_empty() && self.streams.is_idle();
+        if !still || self.calls.is_multiple_of(CLOCK_EVERY) {
+            return Look::More(Rest::All);
         }
-        match self.poll_lanes(ams) {
-            0 if !self.engine.has_outs() && !self.engine.has_unexpected(Kind::Am) => None,
-            events => Some(events),
+        let mut taken = 0;
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+            match lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire }) {
+                Glance::Quiet => {}
+                Glance::Taken { more: false } => taken += 1,
+                Glance::Taken { more: true } => {
+                    return Look::More(Rest::From { lane: at, of_lane: 1, taken });
+                }
+                Glance::Busy => return Look::More(Rest::From { lane: at, of_lane: 0, taken }),
+            }
         }
+        // Only a message that was taken makes news, and of these only.
+        let news = taken > 0 && (self.engine.has_outs() || !self.streams.is_settled());
+        if news { Look::More(Rest::News { taken }) } else { Look::Done(taken) }
     }
 
-    /// The same, when nothing waits. // HOT
-    #[inline(always)]
-    fn poll_lanes(&mut self, ams: &Ams) -> usize {
-        let mut events = 0;
-        for at in 0..self.lanes.len() {
-            events += match self.glance(at, ams) {
-                Glance::Quiet => 0,
-                Glance::Taken { more } if !more || self.batch == 1 => 1,
-                Glance::Taken { .. } => 1 + self.poll_lane(at, self.batch - 1, self.now, ams),
-                Glance::Busy => self.poll_lane(at, self.batch, self.now, ams),
-            };
-        }
+    /// What a look has left to do. Answers the number of events, those of the look among them.
+    #[inline(never)]
+    pub(crate) fn poll(&mut self, rest: Rest, ams: &Ams) -> usize {
+        let mut events = match rest {
+            Rest::All => return self.poll_all(ams),
+            Rest::News { taken } => taken,
+            Rest::From { lane, of_lane, taken } => taken + self.poll_from(lane, of_lane, ams),
+        };
         if events > 0 && self.streams.is_waited_for() {
             self.serve_streams();
         }
-        if events == 0 || self.engine.is_calm() { events } else { events + self.resume(self.now) }
+        if !self.engine.is_calm() {
+            events += self.resume(self.now);
+        }
+        events
     }
 
-    /// Takes in one short message, if that is what a lane has. // HOT
-    #[inline(always)]
-    fn glance(&mut self, at: usize, ams: &Ams) -> Glance {
-        let lane = &self.lanes[at];
-        let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-        lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+    /// Takes in what this lane and the next ones have. The first has had `before` events already.
+    fn poll_from(&mut self, lane: usize, before: usize, ams: &Ams) -> usize {
+        let mut events = before;
+        if before < self.batch {
+            events += self.poll_lane(lane, self.batch - before, self.now, ams);
+        }
+        for at in lane + 1..self.lanes.len() {
+            if !self.lanes[at].iface.is_quiet() {
+                events += self.poll_lane(at, self.batch, self.now, ams);
+            }
+        }
+        events
     }
 
-    /// The same, when something waits or it is time to look at the clock.
-    #[inline(never)]
+    /// Takes in what the lanes have, and sends what waited.
     fn poll_all(&mut self, ams: &Ams) -> usize {
         let now = self.roughly_now();
         if self.engine.is_over_limit() && self.may_rest() {

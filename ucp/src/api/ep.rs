@@ -12,7 +12,7 @@ use uct::api::Iface as _;
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
 use crate::rdm::quirks::wants_headerless;
-use crate::rdm::{PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{
     Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
 };
@@ -99,6 +99,8 @@ pub(crate) struct EpState {
     tables: Rc<Tables>,
     /// Why nothing can be sent, if so: closed, or failed.
     refusal: Cell<Option<Error>>,
+    /// Tagged messages of fewer bytes may go by the short way: one packet, at once. None may once nothing can be sent.
+    short_below: Cell<usize>,
     errors: RefCell<ErrorMode>,
 }
 
@@ -107,9 +109,15 @@ impl EpState {
     pub(crate) fn fail(&self, error: Error) -> bool {
         let first = self.failure().is_none();
         if self.refusal.get().is_none() {
-            self.refusal.set(Some(error));
+            self.refuse(error);
         }
         first && matches!(&*self.errors.borrow(), ErrorMode::Peer(_))
+    }
+
+    /// From now on nothing can be sent.
+    fn refuse(&self, why: Error) {
+        self.refusal.set(Some(why));
+        self.short_below.set(0);
     }
 
     /// Why the peer is lost, if it is.
@@ -179,6 +187,8 @@ impl Worker {
         params: EpParams,
     ) -> Ep {
         let tables = core.tables(peer, self.limits());
+        let plain = &tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)];
+        let short_below = if plain.pick(0) == Row::Eager { plain.eager_max().saturating_add(1) } else { 0 };
         let state = Rc::new(EpState {
             peer,
             lanes,
@@ -186,6 +196,7 @@ impl Worker {
             rails,
             tables,
             refusal: Cell::new(None),
+            short_below: Cell::new(short_below),
             errors: RefCell::new(params.errors),
         });
         if core.eps.len() == core.eps.capacity() {
@@ -288,7 +299,8 @@ impl Ep {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(buf, len) };
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            && self.send_short(Class::Message, tag, buf)
+            && let Some(whole) = buf.whole()
+            && self.send_short(Class::Message, tag, whole)
         {
             return Ok(Started::Done(()));
         }
@@ -298,14 +310,19 @@ impl Ep {
 
     /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
     #[inline(always)]
-    pub(super) fn send_short(&self, class: Class, tag: u64, buf: SendBuf) -> bool {
-        let table = &self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)];
-        if self.state.refusal.get().is_some() || table.pick(buf.len()) != Row::Eager {
+    pub(super) fn send_short<B: Body>(&self, class: Class, tag: u64, body: B) -> bool {
+        if body.size() >= self.state.short_below.get() {
             return false;
         }
         let mut core = self.worker.core();
         let (engine, mut wire, _) = core.split();
-        engine.send_short(&mut wire, self.state.peer, class, tag, buf)
+        engine.send_short(&mut wire, self.state.peer, (class, tag), body)
+    }
+
+    /// The same of bytes in several pieces.
+    #[inline(never)]
+    pub(super) fn send_short_list(&self, class: Class, tag: u64, list: SendBuf) -> bool {
+        self.send_short(class, tag, list)
     }
 
     /// Sends whatever it is.
@@ -380,7 +397,11 @@ impl Ep {
         buf: SendBuf,
         done: Option<Callback>,
     ) -> Result<Started<()>, Error> {
-        if self.send_short(class, tag, buf) {
+        let sent = match buf.whole() {
+            Some(whole) => self.send_short(class, tag, whole),
+            None => self.send_short_list(class, tag, buf),
+        };
+        if sent {
             return Ok(Started::Done(()));
         }
         // SAFETY: the same contract.
@@ -489,12 +510,12 @@ impl Ep {
             Close::Flush(within) if self.state.failure().is_none() => {
                 let now = self.worker.core().now();
                 let request = self.flush_until(now + within, Late::GiveUp);
-                self.state.refusal.set(Some(Error::Closed));
+                self.state.refuse(Error::Closed);
                 request
             }
             _ => {
                 let ended = self.state.failure().map_or(Ok(()), Err);
-                self.state.refusal.set(Some(Error::Closed));
+                self.state.refuse(Error::Closed);
                 self.worker.core().give_up(self.state.peer);
                 FlushRequest::ended(ended)
             }

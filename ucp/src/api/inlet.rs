@@ -19,13 +19,13 @@ pub(crate) struct Inlet<'a> {
 
 impl Inward for Inlet<'_> {
     // HOT
-    #[inline]
+    #[inline(always)]
     fn received(&mut self, user: u64, status: RecvStatus) -> bool {
         self.reqs.note_received(user, status)
     }
 
     // HOT
-    #[inline]
+    #[inline(always)]
     fn hand_over(&mut self, class: Class, from: PeerId, tag: u64, payload: &[u8]) -> bool {
         match class {
             Class::Am => self.ams.take_in(from, tag, payload),

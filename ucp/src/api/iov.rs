@@ -167,6 +167,6 @@ impl Ep {
         }
         // SAFETY: the list lives as long as this call, in which the send ends or does not begin.
         let buf = unsafe { SendBuf::of_list(&list) }.ok_or(Error::Invalid)?;
-        Ok(self.send_short(class, tag, buf))
+        Ok(self.send_short_list(class, tag, buf))
     }
 }

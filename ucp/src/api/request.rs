@@ -180,7 +180,10 @@ impl Requests {
     /// The slot of a live id, or of the next operation's. // HOT
     #[inline(always)]
     fn slot(&mut self, id: SlotId) -> Option<&mut Slot> {
-        self.slots.get_mut(index(id) as usize).filter(|slot| slot.id == id)
+        match self.slots.get_mut(index(id) as usize) {
+            Some(slot) if slot.id == id => Some(slot),
+            _ => None,
+        }
     }
 
     /// The id that the next operation will have if it does not end in its call. // HOT

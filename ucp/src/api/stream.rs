@@ -113,6 +113,12 @@ impl Streams {
         !self.waited.is_empty()
     }
 
+    /// Whether nobody waits and no end is to be told. // HOT
+    #[inline(always)]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.ended.is_empty() && self.waited.is_empty()
+    }
+
     /// Takes a message of the stream from `from` in, if somebody waits for nothing but it; what does not fit is left for the next
     /// receive. // HOT
     #[inline]

@@ -25,7 +25,7 @@ use uct::base::rcache::CacheStats;
 
 use super::address::Entry;
 use super::ams::Ams;
-use super::core::Core;
+use super::core::{Core, Look, Rest};
 use super::flush::Late;
 use super::op::FlushRequest;
 use super::staging::Staging;
@@ -118,15 +118,26 @@ impl Worker {
     ///
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
+        let look = self.core().look(self.ams());
+        match look {
+            Look::Done(events) => {
+                // Also when nothing came: a handler may have called this while others wait.
+                self.handle_ams();
+                events
+            }
+            Look::More(rest) => self.progress_on(rest),
+        }
+    }
+
+    /// The same, behind a look that left something to do.
+    #[inline(never)]
+    fn progress_on(&self, rest: Rest) -> usize {
         let mut core = self.core();
-        let polled = core.poll(self.ams());
-        let rests = polled.is_none() || core.has_nothing_to_tell();
+        let events = core.poll(rest, self.ams());
+        let rests = core.has_nothing_to_tell();
         drop(core);
         // Those that were handed over came before whatever the engine has to tell.
-        if self.ams().on.get() {
-            self.handle_ams();
-        }
-        let events = polled.unwrap_or(0);
+        self.handle_ams();
         if rests { events } else { events + self.tell() }
     }
 

@@ -3,13 +3,13 @@
 
 use ucs::coll::snug;
 use uct::api::{
-    BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
+    BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
     Refused as WireRefused, Sent,
 };
 
 use crate::api::Inlet;
 use crate::rdm::io::{
-    Fault, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Fill, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{Class, RawAddr, UserRecvQp};
@@ -110,6 +110,27 @@ impl Inward for Bound<'_> {
     }
 }
 
+/// A packet for an endpoint to pack, as the engine fills it.
+struct Packed<F>(F);
+
+impl<F: Fill> Pack for Packed<F> {
+    // HOT
+    #[inline(always)]
+    fn pack(self, slot: &mut [u8]) -> usize {
+        self.0.fill(slot)
+    }
+}
+
+/// What has become of a packet. It is copied in the call, so its end is its acceptance: no token is ever pending. // HOT
+#[inline(always)]
+fn sent(outcome: Outcome<usize>) -> Result<Posted, Refused> {
+    match outcome {
+        Ok(_) => Ok(Posted::Done),
+        Err(WireRefused::NoResource) => Err(Refused::Full),
+        Err(WireRefused::Failed(e)) => Err(Refused::Fault(fault_of(e))),
+    }
+}
+
 impl Wire for Bound<'_> {
     #[inline(always)]
     fn mtu(&self, to: PeerId) -> usize {
@@ -126,12 +147,14 @@ impl Wire for Bound<'_> {
         fill: F,
     ) -> Result<Posted, Refused> {
         let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
-        // The packet is copied in this call, so its end is its acceptance: no token is ever pending.
-        match path.ep.am_packet(max, fill) {
-            Ok(_) => Ok(Posted::Done),
-            Err(WireRefused::NoResource) => Err(Refused::Full),
-            Err(WireRefused::Failed(e)) => Err(Refused::Fault(fault_of(e))),
-        }
+        sent(path.ep.am_packet(max, fill))
+    }
+
+    // HOT
+    #[inline(always)]
+    fn send_short<F: Fill>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, Refused> {
+        let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
+        sent(path.ep.am_short_packet(max, Packed(fill)))
     }
 
     fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(

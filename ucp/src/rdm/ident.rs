@@ -12,10 +12,35 @@ use super::io::{PeerId, Source};
 /// Sources and their peers.
 #[derive(Debug, Default)]
 pub struct Ident {
-    last: Option<(WireId, Source, PeerId)>,
+    last: Last,
     /// By wire.
     now: Vec<HashTable<Row>>,
     before: HashMap<(WireId, Source, u32), PeerId, FxBuildHasher>,
+}
+
+/// A source on a wire, and its peer; compared for every packet.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    node: u64,
+    /// Port, and above it the wire; [`NOBODY`]: there is none.
+    at: u64,
+    peer: PeerId,
+}
+
+/// No wire and port.
+const NOBODY: u64 = u64::MAX;
+
+impl Last {
+    #[inline(always)]
+    fn place(wire: WireId, from: Source) -> u64 {
+        u64::from(wire.0) << 32 | u64::from(from.port)
+    }
+}
+
+impl Default for Last {
+    fn default() -> Last {
+        Last { node: 0, at: NOBODY, peer: PeerId(0) }
+    }
 }
 
 /// A source and its peer: laid out without a gap, since there is one for each peer.
@@ -54,16 +79,17 @@ impl Ident {
     /// The peer that has this source now. // HOT
     #[inline]
     pub fn current(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
-        match self.last {
-            Some((w, f, peer)) if w == wire && f == from => Some(peer),
-            _ => self.current_by_hash(wire, from),
+        let Last { node, at, peer } = self.last;
+        if node == from.node && at == Last::place(wire, from) {
+            return Some(peer);
         }
+        self.current_by_hash(wire, from)
     }
 
     #[inline(never)]
     fn current_by_hash(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
         let peer = self.find(wire, from)?;
-        self.last = Some((wire, from, peer));
+        self.last = Last { node: from.node, at: Last::place(wire, from), peer };
         Some(peer)
     }
 
@@ -85,7 +111,7 @@ impl Ident {
         peer: PeerId,
         old_connid: impl FnOnce(PeerId) -> u32,
     ) -> Option<PeerId> {
-        self.last = None;
+        self.last = Last::default();
         let at = usize::from(wire.0);
         if at >= self.now.len() {
             self.now.resize_with(at + 1, HashTable::new);
@@ -103,7 +129,7 @@ impl Ident {
 
     /// Forgets a peer.
     pub fn remove(&mut self, wire: WireId, from: Source, connid: u32, peer: PeerId) {
-        self.last = None;
+        self.last = Last::default();
         if let Some(rows) = self.now.get_mut(usize::from(wire.0))
             && let Ok(row) = rows.find_entry(hash(from), |row| row.source() == from && row.peer == peer)
         {

@@ -231,6 +231,12 @@ pub trait Inward {
     }
 }
 
+/// Who writes the packet of [`Wire::send_short`]: what is to be compiled into its caller, as a closure need not be.
+pub trait Fill {
+    /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
+    fn fill(self, slot: &mut [u8]) -> usize;
+}
+
 /// A wire, or several, as the engine sees them.
 ///
 /// The engine keeps memory that it registers, reads to or writes from in place until the registration is released,
@@ -249,6 +255,12 @@ pub trait Wire: Inward {
         token: TxToken,
         fill: F,
     ) -> Result<Posted, Refused>;
+
+    /// [`Wire::send`], for packets that are mostly short, and that nobody is told the end of.
+    #[inline]
+    fn send_short<F: Fill>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, Refused> {
+        self.send(to, max, TxToken::NONE, |slot| fill.fill(slot))
+    }
 
     /// Sends bytes as they are, perhaps none, to another queue pair of this peer: what `fill` writes, at most `max` bytes,
     /// with `imm` for its completion. As [`Wire::send`]; what comes back does so by `Engine::on_unsent_headerless`.

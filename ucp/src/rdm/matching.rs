@@ -263,7 +263,8 @@ impl First<'_> {
     /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. // HOT
     #[inline(always)]
     pub fn take(self, want: &Want, tag: u64, from: PeerId) -> Option<()> {
-        if !want.fits(tag, from) {
+        // Its list is of receives that want one tag.
+        if want.tag != tag || want.from != ANYBODY && want.from != from.0 {
             return None;
         }
         self.list.drop_front(&want.link);
@@ -313,6 +314,12 @@ impl Arrived {
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Messages there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.all.len()
     }
 
     /// Appends a message; answers its place, to remove it by.

@@ -92,7 +92,7 @@ pub use detour::Left;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::stripes::{MAX_RAILS, rails_for};
-pub use op::{Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
+pub use op::{Body, Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};
 pub use rooms::inplace::InPlaceEnd;
@@ -252,8 +252,7 @@ impl Engine {
         let Some(peer) = self.ident.current(wire, from) else { return false };
         let sender = &mut self.peers[peer];
         let plain = sender.was & (Was::HEARD | Was::FAILED | Was::EARLY) == Was::HEARD;
-        let known = hdr.connid.is_none_or(|connid| connid == sender.addr.connid);
-        if !plain || !known || hdr.msg_id != sender.next_rx {
+        if !plain || hdr.connid != sender.addr.connid || hdr.msg_id != sender.next_rx {
             return false;
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
@@ -460,6 +459,14 @@ impl Engine {
         // One branch for all of them: every poll passes here.
         let work = self.listed.len() | self.away.len() | self.fading.len();
         work | self.unused.len() | self.revoked.len() == 0 && !self.is_over_limit()
+    }
+
+    /// The same, and nothing is to be told, nor has an active message come that no receive has matched. // HOT
+    #[inline(always)]
+    pub fn is_still(&self) -> bool {
+        let told = self.outs.len() | self.queues[Kind::Am as usize].arrived.len();
+        let work = self.listed.len() | self.away.len() | self.fading.len();
+        told | work | self.unused.len() | self.revoked.len() == 0 && !self.is_over_limit()
     }
 
     /// The next thing worth telling a person.

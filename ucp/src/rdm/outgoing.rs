@@ -12,7 +12,7 @@ use super::io::{Fault, PeerId, Posted, Refused, Reg, TxToken, Wire};
 use super::onesided::is_ours;
 use super::op::one::is_one;
 use super::op::tx::{TxOp, TxState};
-use super::op::{OpId, SendBuf};
+use super::op::{Body, OpId};
 use super::peer::{Ctl, Peer, Was};
 use super::quirks::{ReqHdr, takes_classes};
 use super::room::{Kind, Push, Row, Sync};
@@ -43,15 +43,14 @@ impl Engine {
     /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
     /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
     #[inline(always)]
-    pub fn send_short<W: Wire>(
+    pub fn send_short<W: Wire, B: Body>(
         &mut self,
         w: &mut W,
         to: PeerId,
-        class: Class,
-        tag: u64,
-        buf: SendBuf,
+        (class, tag): (Class, u64),
+        body: B,
     ) -> bool {
-        eager::start_short(self, w, to, class, tag, buf)
+        eager::start_short(self, w, to, (class, tag), body)
     }
 
     /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT

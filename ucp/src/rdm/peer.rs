@@ -86,6 +86,8 @@ pub struct Peer {
     pub from: Source,
     /// Its address; the connid tells it from others with the same source.
     pub addr: RawAddr,
+    /// Our own connid on its home wire, as our packets to it say.
+    pub own_connid: u32,
     /// Its feature word, once met.
     pub features: Features,
     /// Why it failed.
@@ -187,7 +189,7 @@ pub enum Ctl {
 
 impl Peer {
     /// A peer nobody has heard of yet.
-    pub fn new(wire: WireId, addr: RawAddr, from: Source) -> Peer {
+    pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
         Peer {
             was: Was::empty(),
             hdr: ReqHdr::FIRST,
@@ -199,6 +201,7 @@ impl Peer {
             unexpected: 0,
             from,
             addr,
+            own_connid,
             features: Features::empty(),
             fault: None,
             work: None,

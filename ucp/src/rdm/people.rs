@@ -47,7 +47,8 @@ impl Engine {
 
     // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
-        let new = self.peers.add(Peer::new(wire, addr, from));
+        let own_connid = self.wires[usize::from(wire.0)].me.connid;
+        let new = self.peers.add(Peer::new(wire, addr, from, own_connid));
         // What the name's last peer has not got yet goes before it.
         self.settle_tallies();
         self.by_peer.forget(new);

@@ -1,6 +1,6 @@
-//! Request packets of a fixed header with at most a connid behind it, written and read in one go: what the short forms of
+//! Request packets of a fixed header with a connid behind it and no other, written and read in one go: what the short forms of
 //! messages, writes and atomics ([`super::rtm::Short`], [`super::rtw::Short`], [`super::rta::Short`]) have in common. A
-//! packet with anything else behind its header is left to [`super::parse`].
+//! packet with anything else behind its header, or nothing, is left to [`super::parse`].
 
 use super::base::{Base, PktType, ReqFlags, VERSION, put};
 use zerocopy::little_endian::U32;
@@ -22,32 +22,34 @@ pub(super) trait Fixed: FromBytes + IntoBytes + KnownLayout + Immutable + Unalig
 
 /// The base of a packet with these flags of its own.
 #[inline(always)]
-pub(super) fn base<F: Fixed>(own: ReqFlags, connid: Option<u32>) -> Base {
-    let more = if connid.is_some() { ReqFlags::CONNID } else { ReqFlags::empty() };
-    Base::new(F::TY, own.union(more).bits())
+pub(super) fn base<F: Fixed>(own: ReqFlags) -> Base {
+    Base::new(F::TY, own.union(ReqFlags::CONNID).bits())
 }
 
 /// Bytes of header and connid.
 #[inline(always)]
-pub(super) const fn wire_len<F: Fixed>(connid: Option<u32>) -> usize {
-    if connid.is_some() { size_of::<WithConnid<F>>() } else { size_of::<F>() }
+pub(super) const fn wire_len<F: Fixed>() -> usize {
+    size_of::<WithConnid<F>>()
 }
 
 /// Writes header and connid to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter.
 // HOT
 #[inline(always)]
-pub(super) fn write<F: Fixed>(buf: &mut [u8], fixed: F, connid: Option<u32>) -> usize {
-    match connid {
-        Some(connid) => put(buf, 0, &WithConnid { fixed, connid: connid.into() }),
-        None => put(buf, 0, &fixed),
-    }
+pub(super) fn write<F: Fixed>(buf: &mut [u8], fixed: F, connid: u32) -> usize {
+    put(buf, 0, &WithConnid { fixed, connid: connid.into() })
+}
+
+/// The first word of a packet.
+#[inline(always)]
+const fn asked(flags: ReqFlags, version: u8, ty: u8) -> u32 {
+    (flags.bits() as u32) << 16 | (version as u32) << 8 | ty as u32
 }
 
 /// What was read.
 pub(super) struct Read<'a, F> {
     pub fixed: F,
     pub flags: ReqFlags,
-    pub connid: Option<u32>,
+    pub connid: u32,
     pub payload: &'a [u8],
 }
 
@@ -55,19 +57,14 @@ pub(super) struct Read<'a, F> {
 // HOT
 #[inline(always)]
 pub(super) fn read<F: Fixed>(packet: &[u8]) -> Option<Read<'_, F>> {
-    let (base, _) = Base::read_from_prefix(packet).ok()?;
-    let (fixed, rest) = F::read_from_prefix(packet).ok()?;
-    let flags = ReqFlags::from_bits_retain(base.flags.get());
-    let other = flags.intersects(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA));
-    if other || base.version != VERSION || base.ty != F::TY.0 {
+    let (WithConnid { fixed, connid }, payload) = WithConnid::<F>::read_from_prefix(packet).ok()?;
+    // Type, version and flags are the first word.
+    let word = u32::from_le_bytes(*packet.first_chunk()?);
+    if word & asked(ReqFlags::RAW_ADDR.union(ReqFlags::CQ_DATA).union(ReqFlags::CONNID), 0xff, 0xff)
+        != asked(ReqFlags::CONNID, VERSION, F::TY.0)
+    {
         return None;
     }
-    let (connid, payload) = match flags.contains(ReqFlags::CONNID) {
-        true => {
-            let (connid, payload) = U32::read_from_prefix(rest).ok()?;
-            (Some(connid.get()), payload)
-        }
-        false => (None, rest),
-    };
-    Some(Read { fixed, flags, connid, payload })
+    let flags = ReqFlags::from_bits_retain((word >> 16) as u16);
+    Some(Read { fixed, flags, connid: connid.get(), payload })
 }

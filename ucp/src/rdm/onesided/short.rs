@@ -57,15 +57,14 @@ impl Engine {
     /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then: the peer has
     /// been met and asked something before, is in good health, nothing waits before it, and nobody objects. // HOT
     #[inline]
-    pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<Option<u32>> {
+    pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
         let peer = self.peers.get(to)?;
         let known = Was::POSTED | Was::ASKED | Was::MET;
         let simple = peer.was & (Was::BLOCKED | known) == known;
         match peer.hdr {
             _ if !simple || self.cfg.emulation == Emulation::Refused => None,
-            ReqHdr::RawAddr => None,
-            ReqHdr::Connid => Some(Some(self.own(peer).connid)),
-            ReqHdr::Bare => Some(None),
+            ReqHdr::Connid => Some(peer.own_connid),
+            ReqHdr::RawAddr | ReqHdr::Bare => None,
         }
     }
 

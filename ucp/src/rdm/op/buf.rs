@@ -133,19 +133,16 @@ impl SendBuf {
     /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
     #[inline]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
-        if self.pieces > 0 {
-            return self.gather(at, to);
+        match self.whole() {
+            Some(whole) => whole.copy_to(at, to),
+            None => self.gather(at, to),
         }
-        let n = self.len.saturating_sub(at).min(to.len());
-        if n == 0 {
-            return 0;
-        }
-        // SAFETY: n > 0 means at < len, so the sum stays inside the user's buffer.
-        let from = unsafe { self.ptr.add(at) };
-        // SAFETY: `new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
-        // which never overlaps memory that the user promised to leave unchanged.
-        unsafe { copy(from.as_ptr(), to.as_mut_ptr(), n) };
-        n
+    }
+
+    /// The bytes, if they are in one piece. // HOT
+    #[inline(always)]
+    pub const fn whole(&self) -> Option<Whole> {
+        if self.pieces == 0 { Some(Whole { ptr: self.ptr, len: self.len }) } else { None }
     }
 
     /// The same of a list. // HOT
@@ -166,6 +163,59 @@ impl SendBuf {
             skip = 0;
         }
         done
+    }
+}
+
+/// Bytes a send reads from, in one piece: a [`SendBuf`] that is no list, and small enough for registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+impl Whole {
+    #[inline(always)]
+    fn copy_to(self, at: usize, to: &mut [u8]) -> usize {
+        let n = self.len.saturating_sub(at).min(to.len());
+        if n == 0 {
+            return 0;
+        }
+        // SAFETY: n > 0 means at < len, so the sum stays inside the user's buffer.
+        let from = unsafe { self.ptr.add(at) };
+        // SAFETY: `SendBuf::new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
+        // which never overlaps memory that the user promised to leave unchanged.
+        unsafe { copy(from.as_ptr(), to.as_mut_ptr(), n) };
+        n
+    }
+}
+
+/// Bytes that go into one packet.
+pub trait Body: Copy {
+    /// How many.
+    fn size(&self) -> usize;
+    /// Copies them to `to`: as many as fit. Answers how many. // HOT
+    fn copy_all(self, to: &mut [u8]) -> usize;
+}
+
+impl Body for Whole {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn copy_all(self, to: &mut [u8]) -> usize {
+        self.copy_to(0, to)
+    }
+}
+
+impl Body for SendBuf {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.len
+    }
+    #[inline]
+    fn copy_all(self, to: &mut [u8]) -> usize {
+        self.copy_to(0, to)
     }
 }
 

@@ -12,6 +12,6 @@ pub mod stripes;
 pub mod table;
 pub mod tx;
 
-pub use buf::{Piece, RecvBuf, SendBuf};
+pub use buf::{Body, Piece, RecvBuf, SendBuf};
 pub use pieces::{Gather, Scatter, piece_at, stretch};
 pub use table::OpId;

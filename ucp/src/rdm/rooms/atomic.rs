@@ -79,7 +79,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     let (connid, &[iov]) = (e.short_request(to)?, a.remote.as_slice()) else { return None };
     let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
     let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
-    let (max, mtu) = (hdr.wire_len() + a.operand.len(), w.mtu(to));
+    let (max, mtu) = (Short::wire_len() + a.operand.len(), w.mtu(to));
     if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
         return None;
     }
@@ -110,7 +110,7 @@ pub(in crate::rdm) fn take<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
     let sender = &e.peers[peer];
     let (op, ty) = (hdr.op, hdr.datatype);
     let in_turn = hdr.msg_id == sender.next_rx && !sender.was.contains(Was::EARLY);

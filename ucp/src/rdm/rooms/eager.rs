@@ -5,8 +5,8 @@ use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
 use crate::rdm::ask::{OpError, Out, RecvStatus, SendArgs};
-use crate::rdm::io::{Inward, PeerId, Refused, TxToken, Wire};
-use crate::rdm::op::SendBuf;
+use crate::rdm::io::{Fill, Inward, PeerId, Refused, Wire};
+use crate::rdm::op::Body;
 use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::order::Share;
@@ -27,44 +27,46 @@ const fn row(ty: PktType) -> PktRow {
     PktRow { ty, room: Room::Eager, order: Some(Share::Alone) }
 }
 
+/// A short tagged message.
+struct ShortMessage<B> {
+    hdr: Short,
+    body: B,
+}
+
+impl<B: Body> Fill for ShortMessage<B> {
+    // HOT
+    #[inline(always)]
+    fn fill(self, slot: &mut [u8]) -> usize {
+        let at = self.hdr.write(slot);
+        at + self.body.copy_all(&mut slot[at..])
+    }
+}
+
 /// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing waits before
 /// it. False, and nothing has happened: it is not, or there is no room. // HOT
 // [M4.1] [M4.2]
 #[inline(always)]
-pub(in crate::rdm) fn start_short<W: Wire>(
+pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
-    class: Class,
-    tag: u64,
-    buf: SendBuf,
+    (class, tag): (Class, u64),
+    body: B,
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
     let known = Was::POSTED | Was::ASKED | Was::SENT;
     let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
-    if !simple || class != Class::Message && !takes_classes(peer.features) {
+    if !simple || peer.hdr != ReqHdr::Connid || class != Class::Message && !takes_classes(peer.features) {
         return false;
     }
-    let connid = match peer.hdr {
-        ReqHdr::RawAddr => return false,
-        ReqHdr::Connid => Some(e.wires[usize::from(peer.home.0)].me.connid),
-        ReqHdr::Bare => None,
-    };
-    let hdr = Short { msg_id: peer.next_tx, tag, connid, class };
-    let max = hdr.wire_len() + buf.len();
-    if max > w.mtu(to) {
-        return false;
-    }
-    let sent = w.send(to, max, TxToken::NONE, |slot| {
-        let at = hdr.write(slot);
-        at + buf.copy_to(0, &mut slot[at..])
-    });
-    if sent.is_err() {
+    let hdr = Short { msg_id: peer.next_tx, tag, connid: peer.own_connid, class };
+    let max = Short::wire_len() + body.size();
+    if max > w.mtu(to) || w.send_short(to, max, ShortMessage { hdr, body }).is_err() {
         return false;
     }
     peer.next_tx = hdr.msg_id.wrapping_add(1);
-    e.count_short_sent(to, buf.len());
+    e.count_short_sent(to, body.size());
     true
 }
 
@@ -176,7 +178,8 @@ pub(in crate::rdm) fn take<I: Inward>(
     if !e.multis.is_empty() {
         return false;
     }
-    let (room, user) = match take_first(e, kind, hdr.tag, from, payload) {
+    let first = if hdr.class == Class::Message { take_first(e, hdr.tag, from, payload) } else { None };
+    let (room, user) = match first {
         Some(of) => of,
         None => match take_elsewhere(e, kind, hdr.tag, from, payload) {
             Some(of) => of,
@@ -197,10 +200,10 @@ pub(in crate::rdm) fn take<I: Inward>(
     true
 }
 
-/// Receives into the receive that nearly always is the one. Answers the room that was there, and whose it was. // HOT
+/// Receives a tagged message into the receive that nearly always is the one. Answers the room that was there, and whose it was. // HOT
 #[inline(always)]
-fn take_first(e: &mut Engine, kind: Kind, tag: u64, from: PeerId, payload: &[u8]) -> Option<(usize, u64)> {
-    let first = e.queues[kind as usize].expected.first(tag)?;
+fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<(usize, u64)> {
+    let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
     let mut receive = e.rx.last_look(first.at as usize)?;
     let op = receive.element();
     first.take(&op.want, tag, from)?;

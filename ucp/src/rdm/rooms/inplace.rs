@@ -75,7 +75,7 @@ impl Engine {
     // [M5.12]
     pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
-        let me = self.peers.add(Peer::new(wire, own.me, from));
+        let me = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
         let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
         let peer = &mut self.peers[me];
         peer.was |= Was::HEARD | Was::MET | Was::HEADERLESS;

@@ -73,7 +73,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     let hdr = Short { send_id: 0, iov, connid };
-    let max = hdr.wire_len() + p.local.len();
+    let max = Short::wire_len() + p.local.len();
     if max > w.mtu(to) {
         return None;
     }
@@ -96,7 +96,7 @@ pub(in crate::rdm) fn take<W: Wire>(
     packet: &[u8],
 ) -> bool {
     let Some((hdr, payload)) = Short::read(packet) else { return false };
-    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
     if !e.mem.put(wire, &hdr.iov, payload) {
         return false;
     }

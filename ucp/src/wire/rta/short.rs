@@ -1,4 +1,4 @@
-//! FETCH_RTA on one piece with at most a connid behind it, the packet of nearly every atomic with a result: written and
+//! FETCH_RTA on one piece with a connid behind it and nothing else, the packet of nearly every atomic with a result: written and
 //! read in one go.
 //!
 //! Called by the engine's `rooms::atomic`, which takes the general way for every other packet. What is written and read
@@ -38,14 +38,14 @@ pub struct Short {
     /// The elements.
     pub iov: RmaIov,
     /// Which life of the queue pair sends.
-    pub connid: Option<u32>,
+    pub connid: u32,
 }
 
 impl Short {
     /// Bytes of the headers.
     #[inline(always)]
-    pub const fn wire_len(&self) -> usize {
-        short::wire_len::<OnePiece>(self.connid)
+    pub const fn wire_len() -> usize {
+        short::wire_len::<OnePiece>()
     }
 
     /// Writes the headers to the start of `buf`; the operands go at the offset answered. Panics if `buf` is shorter than
@@ -54,7 +54,7 @@ impl Short {
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let hdr = RtaHdr {
-            base: short::base::<OnePiece>(ReqFlags::ATOMIC, self.connid),
+            base: short::base::<OnePiece>(ReqFlags::ATOMIC),
             msg_id: self.msg_id.into(),
             rma_iov_count: U32::new(1),
             datatype: u32::from(self.datatype).into(),
@@ -91,7 +91,7 @@ mod tests {
 
     fn general(short: &Short) -> Rta {
         let kind = RtaKind::Fetch { recv_id: short.recv_id };
-        let opts = Opts { connid: short.connid, ..Opts::NONE };
+        let opts = Opts { connid: Some(short.connid), ..Opts::NONE };
         let (datatype, op) = (short.datatype.into(), short.op.into());
         Rta { kind, msg_id: short.msg_id, rma_iov: Iovs::one(short.iov), datatype, op, opts }
     }
@@ -103,7 +103,7 @@ mod tests {
             place: (u64, u64, u64),
             datatype in 0u32..20,
             op in 0u32..20,
-            connid: Option<u32>,
+            connid: u32,
         ) {
             let (addr, len, key) = place;
             let (datatype, op) = (Datatype::try_from(datatype).unwrap(), AtomicOp::try_from(op).unwrap());
@@ -132,7 +132,7 @@ mod tests {
                 let Ok(Packet::Rta(rta, payload)) = parse(&packet) else { panic!("the general way refuses it") };
                 let want = general(&short);
                 prop_assert_eq!((rta.opts.raw_addr, rta.opts.cq_data), (None, None));
-                prop_assert_eq!((Rta { opts: want.opts, ..rta }, rta.opts.connid), (want, short.connid));
+                prop_assert_eq!((Rta { opts: want.opts, ..rta }, rta.opts.connid), (want, Some(short.connid)));
                 prop_assert_eq!(payload, operands);
             }
         }
@@ -140,13 +140,14 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        for connid in [None, Some(7)] {
+        {
+            let connid = 7;
             let iov = RmaIov { addr: 1, len: 8, key: 2 };
             let (datatype, op) = (Datatype::Uint64, AtomicOp::Sum);
             let short = Short { msg_id: 4, recv_id: 3, datatype, op, iov, connid };
             let mut packet = [0xaa; 60];
             let at = short.write(&mut packet);
-            assert_eq!((at, Short::read(&packet)), (short.wire_len(), Some((short, &[0xaa; 60][at..]))));
+            assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 60][at..]))));
             assert_eq!(Short::read(&packet[..at - 1]), None);
         }
     }

@@ -1,4 +1,4 @@
-//! EAGER_TAGRTM with at most a connid behind it, the packet of nearly every short message: written and read in one go.
+//! EAGER_TAGRTM with a connid behind it and nothing else, the packet of nearly every short message: written and read in one go.
 //!
 //! Called by the engine's `rooms::eager`, which takes the general way for every other packet. What is written and read
 //! here is what [`super::Eager`] and [`crate::wire::parse`] write and read; a test compares them.
@@ -23,7 +23,7 @@ pub struct Short {
     /// Its tag.
     pub tag: u64,
     /// Which life of the queue pair sends.
-    pub connid: Option<u32>,
+    pub connid: u32,
     /// Whose message it is.
     pub class: Class,
 }
@@ -31,8 +31,8 @@ pub struct Short {
 impl Short {
     /// Bytes of the headers.
     #[inline(always)]
-    pub const fn wire_len(&self) -> usize {
-        short::wire_len::<Tagged>(self.connid)
+    pub const fn wire_len() -> usize {
+        short::wire_len::<Tagged>()
     }
 
     /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
@@ -41,7 +41,7 @@ impl Short {
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
         let own = ReqFlags::MSG.union(ReqFlags::TAGGED).union(self.class.flags());
-        let hdr = EagerHdr { base: short::base::<Tagged>(own, self.connid), msg_id: self.msg_id.into() };
+        let hdr = EagerHdr { base: short::base::<Tagged>(own), msg_id: self.msg_id.into() };
         short::write(buf, WithTag { hdr, tag: U64::new(self.tag) }, self.connid)
     }
 
@@ -65,10 +65,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_what_the_general_way_writes(msg_id: u32, tag: u64, connid: Option<u32>, class in 0u16..4) {
+        fn writes_what_the_general_way_writes(msg_id: u32, tag: u64, connid: u32, class in 0u16..4) {
             let class = Class::of(ReqFlags::from_bits_retain(class << 8));
             let short = Short { msg_id, tag, connid, class };
-            let opts = Opts { connid, class, ..Opts::NONE };
+            let opts = Opts { connid: Some(connid), class, ..Opts::NONE };
             let eager = Eager { msg_id, tag: Some(tag), receipt: None, opts };
             let (mut ours, mut theirs) = ([0; 24], [0; 24]);
             prop_assert_eq!(short.write(&mut ours), eager.write(&mut theirs));
@@ -87,7 +87,7 @@ mod tests {
             }
             if let Some((short, payload)) = Short::read(&packet) {
                 let Ok(Packet::Rtm(rtm)) = parse(&packet) else { panic!("the general way refuses it") };
-                let opts = Opts { connid: short.connid, class: short.class, ..Opts::NONE };
+                let opts = Opts { connid: Some(short.connid), class: short.class, ..Opts::NONE };
                 let Rtm { ty, msg_id, tag, receipt, body, .. } = rtm;
                 prop_assert_eq!((ty, msg_id, tag), (PktType::EAGER_TAGRTM, short.msg_id, Some(short.tag)));
                 prop_assert_eq!((receipt, body, rtm.opts, rtm.payload), (None, RtmBody::Eager, opts, payload));
@@ -97,11 +97,12 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        for connid in [None, Some(7)] {
+        {
+            let connid = 7;
             let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
             let mut packet = [0xaa; 28];
             let at = short.write(&mut packet);
-            assert_eq!((at, Short::read(&packet)), (short.wire_len(), Some((short, &[0xaa; 28][at..]))));
+            assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 28][at..]))));
             assert_eq!(Short::read(&packet[..at - 1]), None);
         }
     }

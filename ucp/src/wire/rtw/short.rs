@@ -1,4 +1,4 @@
-//! DC_EAGER_RTW of one piece with at most a connid behind it, the packet of nearly every short write by packets: written
+//! DC_EAGER_RTW of one piece with a connid behind it and nothing else, the packet of nearly every short write by packets: written
 //! and read in one go.
 //!
 //! Called by the engine's `rooms::write`, which takes the general way for every other packet. What is written and read
@@ -32,14 +32,14 @@ pub struct Short {
     /// Where to write; as long as the payload.
     pub iov: RmaIov,
     /// Which life of the queue pair sends.
-    pub connid: Option<u32>,
+    pub connid: u32,
 }
 
 impl Short {
     /// Bytes of the headers.
     #[inline(always)]
-    pub const fn wire_len(&self) -> usize {
-        short::wire_len::<OnePiece>(self.connid)
+    pub const fn wire_len() -> usize {
+        short::wire_len::<OnePiece>()
     }
 
     /// Writes the headers to the start of `buf`; the payload goes at the offset answered. Panics if `buf` is shorter
@@ -47,7 +47,7 @@ impl Short {
     // HOT
     #[inline(always)]
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let base = short::base::<OnePiece>(ReqFlags::empty(), self.connid);
+        let base = short::base::<OnePiece>(ReqFlags::empty());
         let hdr =
             DcEagerHdr { base, rma_iov_count: U32::new(1), send_id: self.send_id.into(), pad: U32::ZERO };
         short::write(buf, OnePiece { hdr, iov: self.iov.into() }, self.connid)
@@ -74,9 +74,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_what_the_general_way_writes(send_id: u32, addr: u64, len: u64, key: u64, connid: Option<u32>) {
+        fn writes_what_the_general_way_writes(send_id: u32, addr: u64, len: u64, key: u64, connid: u32) {
             let iov = RmaIov { addr, len, key };
-            let opts = Opts { connid, ..Opts::NONE };
+            let opts = Opts { connid: Some(connid), ..Opts::NONE };
             let eager = Eager { rma_iov: Iovs::one(iov), receipt: Some(send_id), opts };
             let (mut ours, mut theirs) = ([0; 48], [0; 48]);
             prop_assert_eq!(Short { send_id, iov, connid }.write(&mut ours), eager.write(&mut theirs));
@@ -104,7 +104,7 @@ mod tests {
             if let Some((short, payload)) = Short::read(&packet) {
                 let Ok(Packet::Rtw(rtw)) = parse(&packet) else { panic!("the general way refuses it") };
                 prop_assert_eq!((rtw.ty, rtw.rma_iov), (PktType::DC_EAGER_RTW, Iovs::one(short.iov)));
-                prop_assert_eq!((rtw.receipt, rtw.opts.connid), (Some(short.send_id), short.connid));
+                prop_assert_eq!((rtw.receipt, rtw.opts.connid), (Some(short.send_id), Some(short.connid)));
                 prop_assert_eq!((rtw.opts.raw_addr, rtw.opts.cq_data), (None, None));
                 prop_assert_eq!((rtw.body, rtw.payload), (RtwBody::Eager, payload));
             }
@@ -113,13 +113,14 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        for connid in [None, Some(7)] {
+        {
+            let connid = 7;
             let short = Short { send_id: 3, iov: RmaIov { addr: 1, len: 8, key: 2 }, connid };
             let mut packet = [0xaa; 60];
             let at = short.write(&mut packet);
             assert_eq!(
                 (at, Short::read(&packet[..at + 8])),
-                (short.wire_len(), Some((short, &[0xaa; 8][..])))
+                (Short::wire_len(), Some((short, &[0xaa; 8][..])))
             );
             assert_eq!(Short::read(&packet[..at + 7]), None);
             assert_eq!(Short::read(&packet[..at - 1]), None);

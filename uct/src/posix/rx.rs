@@ -178,7 +178,7 @@ impl Rx {
         }
         let cell = self.seg().cell(ticket);
         let Some(about) = fifo::peek(cell.word(), ticket) else {
-            self.settle();
+            // Not [settled](Self::settle): between two glances their caller looks at more than this.
             self.patience.set(patience - 1);
             return Glance::Quiet;
         };

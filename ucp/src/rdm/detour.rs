@@ -420,5 +420,9 @@ fn say<W: Wire>(
     let mut hdr = rtw::Eager::trigger(*e.own(peer));
     hdr.opts.cq_data = role;
     let len = header_len(PktType::EAGER_RTW, 0, &hdr.opts);
-    e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))
+    // As with any trigger, its loss is none.
+    let sent = e.is_unsettled(w, to);
+    e.post(w, to, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    e.peers[to].was.set(Was::SENT, sent);
+    Ok(())
 }

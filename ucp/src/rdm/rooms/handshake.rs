@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// Whether something of ours may be on its way to this peer.
-    fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
+    pub(in crate::rdm) fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
         let peer = &self.peers[id];
         let ended = peer.outstanding == 0 && !peer.was.contains(Was::AWAY);
         peer.was.contains(Was::SENT) && !(ended && w.settle(id) == Settled::Now)

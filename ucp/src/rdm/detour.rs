@@ -153,7 +153,7 @@ impl Engine {
 
     /// Whether a peer goes on after a fault of the way to it: over another lane, or because it does so already.
     pub(super) fn outlives(&self, peer: PeerId, fault: Fault) -> bool {
-        let moved = self.peers.get(peer).is_some_and(|peer| peer.wire != peer.home);
+        let moved = self.peers.get(peer).is_some() && self.has_moved(peer);
         fault.of_way() && (moved || self.next_lane(peer).is_some())
     }
 

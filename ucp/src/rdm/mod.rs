@@ -456,17 +456,21 @@ impl Engine {
     /// in. // HOT
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
-        // One branch for all of them: every poll passes here.
-        let work = self.listed.len() | self.away.len() | self.fading.len();
-        work | self.unused.len() | self.revoked.len() == 0 && !self.is_over_limit()
+        self.work() == 0 && !self.is_over_limit()
+    }
+
+    /// Zero if nothing waits. One branch for all of them: every poll passes here. // HOT
+    #[inline(always)]
+    fn work(&self) -> usize {
+        let peers = self.listed.len() | self.away.len() | self.fading.len();
+        peers | self.unused.len() | self.revoked.len()
     }
 
     /// The same, and nothing is to be told, nor has an active message come that no receive has matched. // HOT
     #[inline(always)]
     pub fn is_still(&self) -> bool {
         let told = self.outs.len() | self.queues[Kind::Am as usize].arrived.len();
-        let work = self.listed.len() | self.away.len() | self.fading.len();
-        told | work | self.unused.len() | self.revoked.len() == 0 && !self.is_over_limit()
+        told | self.work() == 0 && !self.is_over_limit()
     }
 
     /// The next thing worth telling a person.

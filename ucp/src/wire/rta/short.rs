@@ -140,15 +140,13 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        {
-            let connid = 7;
-            let iov = RmaIov { addr: 1, len: 8, key: 2 };
-            let (datatype, op) = (Datatype::Uint64, AtomicOp::Sum);
-            let short = Short { msg_id: 4, recv_id: 3, datatype, op, iov, connid };
-            let mut packet = [0xaa; 60];
-            let at = short.write(&mut packet);
-            assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 60][at..]))));
-            assert_eq!(Short::read(&packet[..at - 1]), None);
-        }
+        let connid = 7;
+        let iov = RmaIov { addr: 1, len: 8, key: 2 };
+        let (datatype, op) = (Datatype::Uint64, AtomicOp::Sum);
+        let short = Short { msg_id: 4, recv_id: 3, datatype, op, iov, connid };
+        let mut packet = [0xaa; 60];
+        let at = short.write(&mut packet);
+        assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 60][at..]))));
+        assert_eq!(Short::read(&packet[..at - 1]), None);
     }
 }

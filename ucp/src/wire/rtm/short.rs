@@ -97,13 +97,11 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        {
-            let connid = 7;
-            let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
-            let mut packet = [0xaa; 28];
-            let at = short.write(&mut packet);
-            assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 28][at..]))));
-            assert_eq!(Short::read(&packet[..at - 1]), None);
-        }
+        let connid = 7;
+        let short = Short { msg_id: 3, tag: 9, connid, class: Class::Message };
+        let mut packet = [0xaa; 28];
+        let at = short.write(&mut packet);
+        assert_eq!((at, Short::read(&packet)), (Short::wire_len(), Some((short, &[0xaa; 28][at..]))));
+        assert_eq!(Short::read(&packet[..at - 1]), None);
     }
 }

@@ -113,17 +113,12 @@ mod tests {
 
     #[test]
     fn takes_the_packets_it_is_for() {
-        {
-            let connid = 7;
-            let short = Short { send_id: 3, iov: RmaIov { addr: 1, len: 8, key: 2 }, connid };
-            let mut packet = [0xaa; 60];
-            let at = short.write(&mut packet);
-            assert_eq!(
-                (at, Short::read(&packet[..at + 8])),
-                (Short::wire_len(), Some((short, &[0xaa; 8][..])))
-            );
-            assert_eq!(Short::read(&packet[..at + 7]), None);
-            assert_eq!(Short::read(&packet[..at - 1]), None);
-        }
+        let connid = 7;
+        let short = Short { send_id: 3, iov: RmaIov { addr: 1, len: 8, key: 2 }, connid };
+        let mut packet = [0xaa; 60];
+        let at = short.write(&mut packet);
+        assert_eq!((at, Short::read(&packet[..at + 8])), (Short::wire_len(), Some((short, &[0xaa; 8][..]))));
+        assert_eq!(Short::read(&packet[..at + 7]), None);
+        assert_eq!(Short::read(&packet[..at - 1]), None);
     }
 }

@@ -186,7 +186,8 @@ impl Engine {
         }
     }
 
-    /// Whether a receive, or something that the peer has begun, needs it.
+    /// Whether a receive, or something that the peer has begun, needs it: packets before their turn wait for those before
+    /// them.
     fn is_awaited(&self, id: PeerId) -> bool {
         let needs_it = |op: &RxOp| match op.state {
             RxState::Posted => op.want.only() == Some(id),
@@ -197,7 +198,8 @@ impl Engine {
             let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
             held.envelope.from == id && missing
         };
-        self.rx.iter().any(|(_, op)| needs_it(op))
+        self.peers[id].was.contains(Was::EARLY)
+            || self.rx.iter().any(|(_, op)| needs_it(op))
             || self.unexpected.iter().any(|(_, held)| is_broken(held))
             || self.one.iter().any(|(_, one)| one.peer == id)
     }

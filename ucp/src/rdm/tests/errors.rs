@@ -2,6 +2,7 @@
 //! other, once, and what a peer makes up ends nothing.
 
 use super::onesided::{put_args, share};
+use crate::rdm::Census;
 use crate::rdm::ask::*;
 use crate::rdm::event::Reason;
 use crate::rdm::io::{Fault, NoReg, PeerId};
@@ -398,6 +399,26 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
         let failed = Out::PeerFailed { peer: writer, fault: Fault::Gone };
         assert!(net.outs(1).contains(&failed));
     }
+}
+
+/// A message has come and the one before it has not: whether its sender is there any more is something that somebody waits for,
+/// and when it is not, the message is not kept.
+// [M10.2]
+#[test]
+fn what_waits_for_its_turn_ends_with_its_sender() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    net.send(0, peer, b"1", Some(1), Row::Eager);
+    net.send(0, peer, b"2", Some(1), Row::Eager);
+    net.flights.remove(0);
+    net.deliver_one();
+    let writer = net.peer(1, 0);
+    assert_eq!((net.nodes[1].engine.census().early, net.nodes[1].engine.held_bytes() > 0), (1, true));
+    net.at(1, |e, w| e.on_peer_lost(w, writer, Fault::Gone));
+    assert_eq!(net.outs(1), [Out::PeerFailed { peer: writer, fault: Fault::Gone }]);
+    let wire = net.nodes[1].wire;
+    net.at(1, |e, w| e.on_quiet(w, wire));
+    assert_eq!((net.nodes[1].engine.census(), net.nodes[1].engine.held_bytes()), (Census::EMPTY, 0));
 }
 
 // [M3.1] [M10.2]

@@ -46,8 +46,12 @@ fn seeds_that_taught_something() {
     run(7356, Limits { scope: Scope::Forms, ..Limits::default() });
     // A stream that ended when its bytes were asked for: a piece that came later was kept for good.
     run(1526, Limits { scope: Scope::Lists, ..Limits::default() });
-    // What was said over a NIC that died, and need not be known, was a flush's error.
-    run(615, Limits { scope: Scope::Nics, ..Limits::default() });
+    // What was said over a NIC that died, and need not be known, was a flush's error. An endpoint to a worker that had been met
+    // anew by another NIC, made by the old one; a message read by the key of the lane that its sender had left; a receive that
+    // did not know its sender by another NIC; a packet that waited for one that could not come any more.
+    for seed in [615, 2029, 3491, 8810, 8888] {
+        run(seed, Limits { scope: Scope::Nics, ..Limits::default() });
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Worker {
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
         let mut routes = routes(&core.lanes, address)?;
-        routes.sort_by_key(|route| core.is_lost(route));
+        routes.sort_by_key(|route| core.rank(route));
         let mut tried = Vec::new();
         let (mut peer, mut rails) = (None, Rails::new());
         let mut lanes = ArrayVec::new();

@@ -6,7 +6,7 @@ use uct::api::Iface as _;
 
 use crate::lane::{Route, further, source};
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::{MAX_RAILS, PeerView, RailKeys, WireId};
+use crate::rdm::{MAX_RAILS, PeerView, RailKeys, Rank, WireId};
 use crate::select::Spread;
 use crate::wire::RawAddr;
 
@@ -67,10 +67,11 @@ impl Core {
         rails
     }
 
-    /// Whether a route is to be taken only if there is no other: one of its two NICs was lost.
-    pub(crate) fn is_lost(&self, route: &Route<'_>) -> bool {
+    /// How good a route is, beside its cost: one by which the two go on is better than another, and one of which a NIC was
+    /// lost is taken only if there is no other.
+    pub(crate) fn rank(&self, route: &Route<'_>) -> Rank {
         let wire = self.lanes[usize::from(route.lane.0)].wire;
-        self.engine.is_lost(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
+        self.engine.rank(wire, &RawAddr::from_bytes(&route.raw), source(&route.raw))
     }
 
     /// The keys of a peer's memory on its further lanes.

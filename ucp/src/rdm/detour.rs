@@ -215,14 +215,8 @@ impl Engine {
             self.fail_peer(w, rail, fault);
             return false;
         }
-        let lane_of = |work: &Work, wire: WireId| {
-            work.rails.iter().find(|&&rail| self.peers[rail].wire == wire).map(|&rail| self.peers[rail].addr)
-        };
         let peer = &self.peers[id];
-        let there = match peer.wire == peer.home {
-            true => peer.addr,
-            false => peer.work.as_ref().and_then(|work| lane_of(work, peer.wire)).unwrap_or(peer.addr),
-        };
+        let there = self.lane_taken(peer);
         let left = Left { wire: peer.wire, addr: there, from: peer.from, fault };
         let peer = &mut self.peers[id];
         // There are no more of them than rails.
@@ -234,6 +228,16 @@ impl Engine {
         self.control(w, id, Ctl::Moved);
         self.list(id);
         true
+    }
+
+    /// The lane of its worker that a peer takes now.
+    pub(super) fn lane_taken(&self, peer: &Peer) -> RawAddr {
+        if peer.wire == peer.home {
+            return peer.addr;
+        }
+        let rails = peer.work.as_ref().map_or(&[][..], |work| &work.rails);
+        let lanes = rails.iter().map(|&rail| &self.peers[rail]);
+        lanes.filter(|lane| lane.wire == peer.wire).map(|lane| lane.addr).next().unwrap_or(peer.addr)
     }
 
     /// The way to a peer is lost, and there is no other: tells it over its further lanes, lest it go on over one of them.

@@ -7,6 +7,7 @@ use super::Engine;
 use super::ask::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
 use super::event::Reason;
 use super::io::{PeerId, Wire};
+use super::kin::Kin;
 use super::matching::{Arrived, Expected, Pattern, Want};
 use super::op::cover::Cover;
 use super::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
@@ -67,10 +68,7 @@ impl Engine {
             return self.recv_in_place(w, r);
         }
         let pattern = r.kind.pattern(r.from);
-        let queues = &mut self.queues[r.kind.kind() as usize];
-        if !queues.arrived.is_empty()
-            && let Some(id) = queues.arrived.find(&pattern)
-        {
+        if let Some(id) = self.find_arrived(r.kind.kind(), &pattern) {
             return self.adopt(w, id, r.buf, r.user, Role::Single);
         }
         if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
@@ -114,8 +112,7 @@ impl Engine {
 
     /// The oldest message that a receive with these arguments would get, if it has come.
     pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
-        let arrived = &mut self.queues[kind.kind() as usize].arrived;
-        let Some(id) = arrived.find(&kind.pattern(from)) else {
+        let Some(id) = self.find_arrived(kind.kind(), &kind.pattern(from)) else {
             self.asked = true;
             return None;
         };
@@ -123,10 +120,18 @@ impl Engine {
         if take == Take::Yes
             && let Some(place) = held.queued.take()
         {
-            arrived.remove(place);
+            self.queues[kind.kind() as usize].arrived.remove(place);
         }
         let Envelope { len, tag, from, .. } = held.envelope;
         Some(Probed { handle: MsgHandle(id), len, tag, from })
+    }
+
+    /// The oldest message that has come and fits.
+    #[inline]
+    pub(super) fn find_arrived(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
+        let arrived = &self.queues[kind as usize].arrived;
+        let kin = self.kin(kind);
+        arrived.find_of(pattern, |from| kin.who(from))
     }
 
     /// Receives a message that a probe has taken out.
@@ -202,6 +207,7 @@ impl Engine {
         if !self.multis.is_empty() {
             return self.take_among_multis(kind, rtm, from);
         }
+        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
         let at = self.queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         self.rx.id_at(at as usize)
     }

@@ -28,13 +28,26 @@ impl Pattern {
 
     /// Does a message fit?
     #[inline]
-    pub fn fits(&self, tag: u64, from: PeerId) -> bool {
-        (tag ^ self.tag) & self.mask == 0 && self.from.is_none_or(|only| only == from)
+    pub fn fits(&self, tag: u64, from: impl Sender) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && self.from.is_none_or(|only| from.is(only))
     }
 
     #[inline(always)]
     const fn is_exact(&self) -> bool {
         self.mask == EXACT
+    }
+}
+
+/// Who sent a message, for receives that take those of one peer only.
+pub trait Sender: Copy {
+    /// Whether that is this peer, under whichever name.
+    fn is(self, only: PeerId) -> bool;
+}
+
+impl Sender for PeerId {
+    #[inline(always)]
+    fn is(self, only: PeerId) -> bool {
+        self == only
     }
 }
 
@@ -107,8 +120,8 @@ impl Want {
     }
 
     #[inline(always)]
-    fn fits(&self, tag: u64, from: PeerId) -> bool {
-        (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || self.from == from.0)
+    fn fits(&self, tag: u64, from: impl Sender) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || from.is(PeerId(self.from)))
     }
 }
 
@@ -188,7 +201,7 @@ impl Expected {
 
     /// Takes out the oldest receive that fits a message.
     #[inline(never)]
-    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
+    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let at = self.find(all, tag, from)?;
         self.remove(all, at);
         Some(at)
@@ -208,7 +221,7 @@ impl Expected {
     }
 
     /// The oldest receive that fits a message, left where it is.
-    pub fn find<S: Wants + ?Sized>(&self, all: &mut S, tag: u64, from: PeerId) -> Option<u32> {
+    pub fn find<S: Wants + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
         let chain = &Chain(all);
         let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
         let exact = match self.exact {
@@ -337,12 +350,17 @@ impl Arrived {
 
     /// The oldest message that fits, left where it is.
     pub fn find(&self, pattern: &Pattern) -> Option<SlotId> {
+        self.find_of(pattern, |from| from)
+    }
+
+    /// The same; `who` says who a message's sender is.
+    pub fn find_of<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
         if self.all.is_empty() {
             return None;
         }
         let fits = |&at: &u32| {
             let came = &self.came[at as usize];
-            pattern.fits(came.tag, came.from)
+            pattern.fits(came.tag, who(came.from))
         };
         let at = if pattern.is_exact() {
             let list = &self.buckets.lists[self.buckets.of(pattern.tag)];

@@ -9,6 +9,7 @@ use ucs::coll::slots::SlotId;
 use super::Engine;
 use super::ask::{OpError, Out, RecvArgs, Started};
 use super::io::{PeerId, Wire};
+use super::kin::Kin;
 use super::op::rx::{Role, RxOp};
 use super::op::table::place;
 use super::op::{OpId, RecvBuf};
@@ -56,7 +57,7 @@ impl Engine {
             multi.posted = Some(id);
         }
         while self.multis.get(multi).is_some_and(|multi| multi.posted.is_some())
-            && let Some(held) = self.queues[kind as usize].arrived.find(&pattern)
+            && let Some(held) = self.find_arrived(kind, &pattern)
         {
             if self.rx.is_full() {
                 self.close_multi(multi, Err(OpError::NoResource));
@@ -80,6 +81,7 @@ impl Engine {
     /// The receive that gets this message of this peer, where some receives are for many.
     pub(super) fn take_among_multis(&mut self, kind: Kind, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
         let expected = &mut self.queues[kind as usize].expected;
+        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
         let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
         let id = self.rx.id_at(at as usize)?;
         let Some(&RxOp { role: Role::Multi(multi), user, .. }) = self.rx.get(id) else {

@@ -216,7 +216,12 @@ impl Peer {
 
     /// Whether it is but a further lane of a peer: what it carries another can carry.
     pub fn is_further(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| work.of.is_some())
+        self.further_lane_of().is_some()
+    }
+
+    /// The peer that it is a further lane of.
+    pub fn further_lane_of(&self) -> Option<PeerId> {
+        self.work.as_ref()?.of
     }
 
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.

@@ -42,6 +42,17 @@ pub(super) enum Striped {
     Failed(Fault),
 }
 
+/// How good a way to a worker is, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rank {
+    /// By it something has gone to the worker already, and the two have not lost each other.
+    Known,
+    /// Nothing is known that speaks against it.
+    Any,
+    /// Our NIC there is lost, or the worker's.
+    Lost,
+}
+
 /// How a request names memory on a further lane: whose lane it is, and the device's key.
 const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
     (connid as u16 as u64) << 48 | (qpn as u64) << 32 | key as u64
@@ -77,8 +88,7 @@ impl Engine {
     pub(super) fn linked_rails(&self, to: PeerId, key: u64, keys: &RailKeys) -> Option<Box<Stripes>> {
         let peer = self.peers.get(to)?;
         let rails = &peer.work.as_ref()?.rails;
-        let on_its_wire = |rail: PeerId| self.peers[rail].wire == peer.wire;
-        let rails = rails.iter().zip(keys).filter(|(rail, _)| !on_its_wire(**rail));
+        let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.shares_wire(**rail, to));
         let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
         let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
         Some(Box::new(Stripes::new(all)))
@@ -94,21 +104,27 @@ impl Engine {
         keys[at]
     }
 
-    /// Whether it is better to go another way than by `wire` to the lane at `addr`: that lane has failed, or ours has,
-    /// and there are others.
-    pub fn is_lost(&self, wire: WireId, addr: &RawAddr, from: Source) -> bool {
+    /// How good it is to go by `wire` to the lane at `addr`, if there are others.
+    pub fn rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> Rank {
         let own = &self.wires[usize::from(wire.0)];
-        let known = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr);
-        // Whoever has gone on over another lane, or will, is still found by its first one; so is who was closed by
-        // force, or has gone: it was no NIC that was lost.
-        let stays = |id: PeerId| {
-            let peer = &self.peers[id];
-            match peer.was.contains(Was::FAILED) {
-                true => peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(Fault::of_way),
-                false => peer.wire != wire || self.next_lane(id).is_some() || !own.down,
-            }
+        if own.mates.is_empty() {
+            return Rank::Any;
+        }
+        let Some(id) = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
+            return if own.down { Rank::Lost } else { Rank::Any };
         };
-        !own.mates.is_empty() && !known.map_or(!own.down, stays)
+        let peer = &self.peers[id];
+        if peer.was.contains(Was::FAILED) {
+            // Who was closed by force, or has gone, is still found: it was no NIC that was lost.
+            let stays = peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(Fault::of_way);
+            return if stays { Rank::Any } else { Rank::Lost };
+        }
+        // Whoever has gone on over another lane, or will, is still found by its first one.
+        match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
+            true if peer.was.contains(Was::POSTED) && !peer.is_further() => Rank::Known,
+            true => Rank::Any,
+            false => Rank::Lost,
+        }
     }
 
     /// The rails of a peer that could carry something now, itself included.
@@ -155,7 +171,9 @@ impl Engine {
         let Some(op) = self.tx.get(id) else { return alone };
         let peer = &self.peers[op.peer];
         let wire = &self.wires[usize::from(peer.wire.0)];
-        let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
+        // Who could not be asked to send names each lane: its receiver may have lost the one.
+        let enough =
+            iov.len / self.cfg.rndv_chunk.max(1) >= 2 || self.cfg.withhold.contains(Features::READ_NACK);
         if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
             return alone;
         }
@@ -182,8 +200,8 @@ impl Engine {
         Iovs::try_from(all.as_slice()).unwrap_or(alone)
     }
 
-    /// The ways to read memory that a request of `from` names: its own wire, and those of the rails it names that we
-    /// have met.
+    /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of the rails it
+    /// names that we have met. The memory itself is on the lane that is not named.
     // [M11.5]
     pub(super) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(Stripes, u64)> {
         let peer = &self.peers[from];
@@ -194,35 +212,65 @@ impl Engine {
         let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
             iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
         let [memory] = memory.as_slice() else { return None };
-        let rails = named.iter().filter_map(|iov| {
+        let here = self.lane_taken(peer);
+        let mut key_here = None;
+        let mut rails = Mates::<(PeerId, u64)>::new();
+        for iov in &named {
             let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
-            let peer = mates.iter().find_map(|wire| self.ident.known(*wire, source))?;
-            let same = self.peers[peer].addr.connid as u16 == (iov.key >> 48) as u16;
-            (same && self.is_rail(peer, Way::Read)).then_some((peer, iov.key & u64::from(u32::MAX)))
-        });
-        let rails: Mates<_> = rails.collect();
-        if rails.is_empty() {
+            let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
+            let key = iov.key & u64::from(u32::MAX);
+            if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
+                key_here = Some(key);
+            } else if let Some(rail) = mates.iter().find_map(|wire| self.ident.known(*wire, source))
+                && is(&self.peers[rail].addr)
+                && rail != from
+                && self.is_rail(rail, Way::Read)
+            {
+                let _ = rails.try_push((rail, key));
+            }
+        }
+        if key_here.is_some() {
+            // The sender takes another lane already.
+            let known = peer.work.as_ref().map_or(&[][..], |work| &work.rails).iter().copied();
+            let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
+            let other = others.find(|rail| self.is_rail(*rail, Way::Read) && !self.shares_wire(*rail, from));
+            let _ = other.map(|other| rails.try_push((other, memory.key)));
+        } else if rails.is_empty() {
             return None;
         }
-        let rails = [(from, memory.key)].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
+        let main = (from, key_here.unwrap_or(memory.key));
+        let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
         Some((Stripes::new(rails), memory.addr))
     }
 
-    /// Cuts a transfer into pieces for its rails. False: it goes as if there were none.
+    fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
+        self.peers[a].wire == self.peers[b].wire
+    }
+
+    /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there were none.
     pub(super) fn cut_stripes(
         &self,
         stripes: &mut Stripes,
-        from: u64,
-        end: u64,
+        (from, end): (u64, u64),
         way: Way,
         least: u64,
     ) -> bool {
+        let most = self.longest_piece(stripes, way);
+        stripes.cut(from, end, least, most, |rail| self.is_rail(rail, way))
+    }
+
+    /// Cuts a read that has failed on one rail anew, for whichever are left. False: there is none.
+    pub(super) fn cut_stripes_again(&self, stripes: &mut Stripes, (from, end): (u64, u64)) -> bool {
+        let most = self.longest_piece(stripes, Way::Read);
+        stripes.cut_again(from, end, most, |rail| self.is_rail(rail, Way::Read))
+    }
+
+    fn longest_piece(&self, stripes: &Stripes, way: Way) -> u64 {
         let rdma = self.wires[usize::from(self.peers[stripes.main()].wire.0)].rdma;
-        let most = match way {
+        match way {
             Way::Read => rdma.read.min(self.cfg.read_segment.max(1)),
             Way::Write => rdma.write,
-        };
-        stripes.cut(from, end, least, most, |rail| self.is_rail(rail, way))
+        }
     }
 
     /// Registers our memory on the wire of every rail. Answers how many rails that leaves.

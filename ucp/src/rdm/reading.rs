@@ -33,7 +33,7 @@ impl Engine {
         reading.end = end.max(reading.from);
         let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
         if let Some((mut stripes, at)) = self.named_rails(peer, &iov)
-            && self.cut_stripes(&mut stripes, from, end, Way::Read, self.cfg.rndv_chunk)
+            && self.cut_stripes(&mut stripes, (from, end), Way::Read, self.cfg.rndv_chunk)
             && let Some(reading) = self.readings.get_mut(id)
         {
             self.stats.rare.striped += 1;
@@ -199,9 +199,14 @@ impl Engine {
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.stop = reading.stop.or(stop);
         if reading.stop.is_some() || reading.all_posted() {
-            // What is queued is over; what waits for the peer's HANDSHAKE stays so.
-            if let Push::Hold = self.settle_reading(w, id) {
-                self.queue_reading(id);
+            match self.settle_reading(w, id) {
+                // What waits for the peer's HANDSHAKE stays queued.
+                Push::Hold => self.queue_reading(id),
+                Push::Sent => {
+                    self.queue_reading(id);
+                    self.drive(w, peer);
+                }
+                _ => {}
             }
         } else {
             self.queue_reading(id);
@@ -215,12 +220,13 @@ impl Engine {
         if reading.in_flight > 0 {
             return Push::Out;
         }
-        let peer = reading.peer;
-        match reading.stop {
+        let (peer, stop) = (reading.peer, reading.stop);
+        match stop {
             None => self.end_reading(w, id),
             // Ends the receive too.
             Some(Stop::Fault(fault)) => self.fail_peer(w, peer, fault),
             Some(Stop::Fail(error)) => self.fail_reading(w, id, error),
+            Some(Stop::Nack) if self.read_elsewhere(id) => return Push::Sent,
             Some(Stop::Nack) => {
                 let peer = &self.peers[peer];
                 if !peer.was.contains(Was::MET) {
@@ -235,6 +241,25 @@ impl Engine {
             }
         }
         Push::Out
+    }
+
+    /// What could not be read over the peer's own lane is read once more over all that its request names. False: it names none,
+    /// or they have been tried.
+    // [M11.6]
+    fn read_elsewhere(&mut self, id: SlotId) -> bool {
+        let Some(reading) = self.readings.get(id) else { return false };
+        let range = (reading.from, reading.end);
+        if reading.stripes.is_some() || reading.to.is_none_or(is_one) {
+            return false;
+        }
+        let Some((mut stripes, at)) = self.named_rails(reading.peer, &reading.iov) else { return false };
+        if !self.cut_stripes_again(&mut stripes, range) {
+            return false;
+        }
+        let Some(reading) = self.readings.get_mut(id) else { return false };
+        (reading.stripes, reading.stop) = (Some(Box::new((stripes, at))), None);
+        self.stats.rare.rails_lost += 1;
+        true
     }
 
     /// All of it is read: EOR. The message is whole unless packets of it are missing.

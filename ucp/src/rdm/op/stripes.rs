@@ -92,10 +92,18 @@ impl Stripes {
     ) -> bool {
         self.rails.retain(|rail| usable(rail.peer));
         let len = end.saturating_sub(from);
+        rails_for(len, least, self.rails.len()) > 1 && self.share(from, end, least, most)
+    }
+
+    /// The same over any number of rails, and of any bytes: for what one rail has failed already.
+    pub fn cut_again(&mut self, from: u64, end: u64, most: u64, usable: impl Fn(PeerId) -> bool) -> bool {
+        self.rails.retain(|rail| usable(rail.peer));
+        end > from && !self.rails.is_empty() && self.share(from, end, 1, most)
+    }
+
+    fn share(&mut self, from: u64, end: u64, least: u64, most: u64) -> bool {
+        let len = end - from;
         let busy = rails_for(len, least, self.rails.len());
-        if busy < 2 {
-            return false;
-        }
         let share = len.div_ceil(busy as u64).next_multiple_of(ALIGN);
         self.piece = share.min(most);
         (self.from, self.end) = (from, end);

@@ -91,7 +91,7 @@ fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
     let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return Push::Sent };
     e.introduce_rails(w, to);
-    let cut = e.cut_stripes(&mut stripes, 0, len, way, e.cfg.rma_chunk);
+    let cut = e.cut_stripes(&mut stripes, (0, len), way, e.cfg.rma_chunk);
     if !cut || e.register_stripes(w, &mut stripes, way, local) < 2 {
         stripes.take_regs().for_each(|reg| w.release(reg));
         return Push::Sent;

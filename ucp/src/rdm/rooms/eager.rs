@@ -6,6 +6,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ask::{OpError, Out, RecvStatus, SendArgs};
 use crate::rdm::io::{Fill, Inward, PeerId, Refused, Wire};
+use crate::rdm::kin::Kin;
 use crate::rdm::op::Body;
 use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
@@ -222,6 +223,7 @@ fn take_elsewhere(
     from: PeerId,
     payload: &[u8],
 ) -> Option<(usize, u64)> {
+    let from = Kin::new(&e.peers, &e.ident, &e.wires, kind).who(from);
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
     let mut receive = e.rx.last_look(at as usize)?;
     let op = receive.element();

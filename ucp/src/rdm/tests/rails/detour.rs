@@ -2,9 +2,9 @@
 //! with its bytes, or with an error that names the peer where nobody can say whether it has taken effect.
 
 use super::*;
-use crate::rdm::Census;
 use crate::rdm::rma::AtomicArgs;
 use crate::rdm::testing::exact;
+use crate::rdm::{Census, Rank};
 use crate::wire::{AtomicOp, Datatype, Features};
 
 const ROWS: [(Row, usize); 5] = [
@@ -191,27 +191,120 @@ fn where_there_is_no_other_way_the_peer_is_lost() {
     assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
 }
 
-/// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is tried.
+/// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is
+/// tried, and a pair that has met anew goes on that way.
 #[test]
 fn only_a_lost_nic_is_gone_around() {
     let there = addr(1, 0);
-    let is_lost = |rig: &Rig| rig.engines[0].is_lost(WireId(0), &there, source(&there));
+    let rank = |rig: &Rig, nic| rig.engines[0].rank(WireId(nic), &there, source(&there));
+    let (rig, _) = Rig::new([2, 2], 1);
+    assert_eq!(rank(&rig, 0), Rank::Any, "nothing has gone there");
     let (rig, _) = Rig::met([2, 2], 1);
-    assert!(!is_lost(&rig));
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Known, Rank::Any));
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.at(0, 0, |e, w| e.cut_off(w, peer));
-    assert!(!is_lost(&rig), "closed by force");
+    assert_eq!(rank(&rig, 0), Rank::Any, "closed by force");
+    // By the other NIC the two have met anew: that is where it is.
+    rig.engines[0].add_peer(WireId(1), there, source(&there));
+    rig.sides[0].set_path(PeerId(2), 1, (1, 0));
+    rig.send(0, PeerId(2), b"x", Row::Eager);
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Any, Rank::Known));
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
-    assert!(!is_lost(&rig), "gone");
+    assert_eq!(rank(&rig, 0), Rank::Any, "gone");
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Unreachable));
-    assert!(is_lost(&rig), "a NIC");
+    assert_eq!(rank(&rig, 0), Rank::Lost, "a NIC");
     let (mut rig, peer) = Rig::met([2, 2], 1);
     rig.dead.push((1, 0));
     rig.send(0, peer, b"x", Row::Eager);
     rig.settle();
-    assert!(!is_lost(&rig), "it goes on over another");
+    assert_eq!(rank(&rig, 0), Rank::Known, "it goes on over another");
+}
+
+/// Whoever comes by a lane that it did not come by before is still who it is, to a receive that takes its messages only: posted
+/// before or after them, for one message or many.
+#[test]
+fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let stranger = PeerId(99);
+    // The other sends by its second NIC to our first one, as whoever has lost its first NIC does.
+    let (mine, theirs) = (addr(0, 0), addr(1, 1));
+    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    rig.sides[1].set_path(back, 1, (0, 0));
+    let mut rooms = [[0; 1]; 5];
+    let recv = |rig: &mut Rig, room: &mut [u8], from, user| {
+        let args = RecvArgs { buf: lend_mut(room), kind: ANY, from: Some(from), user };
+        rig.at(0, 0, |e, w| e.recv(w, args))
+    };
+    let [first, second, third, fourth, fifth] = &mut rooms;
+    assert!(matches!(recv(&mut rig, first, stranger, 10), Started::Pending(_)));
+    assert!(matches!(recv(&mut rig, second, peer, 11), Started::Pending(_)));
+    rig.send(1, back, b"2", Row::Eager);
+    rig.settle();
+    rig.send(1, back, b"3", Row::Eager);
+    rig.settle();
+    let found = rig.engines[0].probe(ANY, Some(peer), Take::No).expect("it has come");
+    rig.send(1, PeerId(0), b"4", Row::Eager);
+    rig.settle();
+    assert_ne!(found.from, peer);
+    assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, theirs);
+    // Under either name, in the order of arrival.
+    for (room, name) in [(third, peer), (fourth, found.from)] {
+        assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
+    }
+    assert_eq!(rig.engines[0].probe(ANY, Some(stranger), Take::No), None);
+    let many = RecvArgs { buf: lend_mut(fifth), kind: ANY, from: Some(peer), user: 13 };
+    rig.at(0, 0, |e, w| e.recv_multi(w, many, 1)).unwrap();
+    rig.send(1, back, b"5", Row::Eager);
+    rig.settle();
+    let ended: Vec<u64> = rig
+        .outs(0)
+        .iter()
+        .filter_map(|out| match out {
+            Out::RecvDone { user, result: Ok(_) } | Out::RecvPart { user, .. } => Some(*user),
+            _ => None,
+        })
+        .collect();
+    assert!(ended.contains(&11) && ended.contains(&13) && !ended.contains(&10), "{ended:?}");
+    assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
+}
+
+/// A message that names one lane, by a sender that cannot be asked to send it: its receiver has left that lane, and reads it by
+/// the one it takes now, whichever of the two has been the first to leave.
+// [M11.5] [M11.6]
+#[test]
+fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
+    for (seed, first) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        let _seed = Seed(seed);
+        let cfg = |host| EngineConfig {
+            withhold: if host == 0 { Features::READ_NACK } else { Features::empty() },
+            ..EngineConfig::default()
+        };
+        let (mut rig, peer) = Rig::made([2, 2], seed, cfg);
+        let mut byte = [0; 1];
+        rig.recv(1, &mut byte);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        rig.outs(1);
+        // Shorter than what is worth several lanes.
+        let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        for _ in 0..rig.dice.below(12) {
+            rig.turn();
+        }
+        rig.dead.push((first, 0));
+        rig.recv(1, &mut room);
+        for _ in 0..3 {
+            rig.settle();
+            rig.at(0, 0, |e, w| e.nudge(w, peer));
+            rig.at(1, 0, |e, w| e.nudge(w, PeerId(0)));
+        }
+        let outs = rig.outs(1);
+        assert!(matches!(outs[..], [Out::RecvDone { result: Ok(_), .. }]), "{outs:?}");
+        assert_eq!((rig.outs(0), rig.regs()), (vec![Out::SendDone { user: 1, result: Ok(()) }], 0));
+        assert!(room == bytes);
+    }
 }
 
 /// Who says no connid would be taken for somebody else on another lane: two of which one does not announce it lose each other.

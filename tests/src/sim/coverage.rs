@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 37] = [
+pub const FAULTS: [(&str, Happened); 38] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),
@@ -40,6 +40,7 @@ pub const FAULTS: [(&str, Happened); 37] = [
     ("worker dies", |o| o.died),
     ("NIC goes down", |o| o.unplugged),
     ("transfer over several NICs", |o| o.striped),
+    ("long-CTS over several NICs", |o| o.abreast),
     ("peer goes on over another NIC", |o| o.moved),
     ("packet sent over another NIC", |o| o.sent_elsewhere),
     ("operation that may have arrived", |o| o.unsure),

@@ -121,6 +121,8 @@ pub struct Outcome {
     pub unplugged: u64,
     /// Transfers over several NICs.
     pub striped: u64,
+    /// Packets of long messages, puts and gets that went over a further NIC.
+    pub abreast: u64,
     /// Peers that went on over another NIC.
     pub moved: u64,
     /// Packets that came back and were sent over another NIC.

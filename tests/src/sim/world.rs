@@ -218,6 +218,7 @@ impl World {
             self.outcome.passed_on += rare.passed_on;
             self.outcome.placed += self.nodes[n].worker.stats().received(Row::Headerless).msgs;
             self.outcome.striped += rare.striped;
+            self.outcome.abreast += rare.data_abreast;
             self.outcome.moved += rare.peers_moved;
             self.outcome.sent_elsewhere += rare.sent_elsewhere;
             self.outcome.unsure += rare.unsure;

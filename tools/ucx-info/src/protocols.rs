@@ -221,8 +221,7 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
 }
 
 fn spread(ep: &Ep) -> Vec<Spread> {
-    let kinds =
-        [("messages that are read", RailsOf::Messages), ("puts and gets by the device", RailsOf::Rma)];
+    let kinds = [("messages, read or longcts", RailsOf::Messages), ("puts and gets", RailsOf::Rma)];
     let mut all = Vec::new();
     for (of, kind) in kinds {
         let spread = ep.spread(kind);
@@ -374,10 +373,10 @@ mod tests {
         let text = text(&all);
         assert!(text.contains("rail[2]: softefa2"), "{text}");
         assert!(
-            text.contains("messages that are read, rails: 0..<1>..2097152..<2>..3145728..<3>..(inf)"),
+            text.contains("messages, read or longcts, rails: 0..<1>..2097152..<2>..3145728..<3>..(inf)"),
             "{text}"
         );
-        assert!(text.contains("puts and gets by the device, rails: 0..<1>..262144..<2>..(inf)"), "{text}");
+        assert!(text.contains("puts and gets, rails: 0..<1>..262144..<2>..(inf)"), "{text}");
     }
 
     #[test]

@@ -71,7 +71,7 @@ ucs::config_table! {
         pub rnr_wait: Duration = "0", key "RNR_WAIT";
         /// Longest time between two tries (libfabric: FI_EFA_MAX_TIMEOUT).
         pub rnr_max_wait: Duration = "1s", key "RNR_MAX_WAIT";
-        /// Most NICs that a long message is read over side by side.
+        /// Most NICs that a long message goes over side by side.
         pub max_rndv_rails: u8 = "4", key "MAX_RNDV_RAILS", range 1..=4;
         /// Fewest bytes of a long message that go over one of several NICs: one of less than twice as many goes over one.
         pub min_rndv_chunk: usize = "128k", key "MIN_RNDV_CHUNK_SIZE", unit "bytes", range 4096..=1073741824;

@@ -178,9 +178,18 @@ impl Core {
             return Ok(());
         }
         let Some(path) = self.paths.get(peer) else { return Err(Error::PeerGone(peer)) };
-        // What is on its way where the peer does not go any more may come back.
-        for ep in self.paths.left(peer).chain([&path.ep]).skip(*next) {
-            if !asked(Some(peer), ep.flush(comp_of_flush(id)), waiting)? {
+        // What is on its way where the peer does not go any more may come back, and so may what its further lanes carry. That
+        // one of those is lost is not the peer's end.
+        let further = self.engine.further(peer).iter().filter_map(|&lane| self.paths.get(lane));
+        let further = further.map(|path| &path.ep);
+        for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
+            let answer = ep.flush(comp_of_flush(id));
+            let is_main = std::ptr::eq(ep, &path.ep);
+            if !is_main && matches!(answer, Err(Refused::Failed(_))) {
+                *next += 1;
+                continue;
+            }
+            if !asked(Some(peer), answer, waiting)? {
                 return Ok(());
             }
             *next += 1;

@@ -20,9 +20,9 @@ pub(crate) type Rails = ArrayVec<PeerId, { MAX_RAILS - 1 }>;
 /// Which transfers [`Ep::spread`] is asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RailsOf {
-    /// Messages that their receiver reads.
+    /// Long messages, which their receiver reads or has sent to it as it grants.
     Messages,
-    /// Puts and gets that the device does.
+    /// Puts and gets that the device does, and long ones by packets.
     Rma,
 }
 
@@ -94,7 +94,7 @@ impl Core {
 }
 
 impl Ep {
-    /// Over how many NICs messages that are read go (`RailsOf::Messages`), or puts and gets by the device.
+    /// Over how many NICs long messages go, or puts and gets. What fits a packet, or few, goes over one.
     pub fn spread(&self, of: RailsOf) -> Spread {
         let core = self.worker().core();
         let (cfg, nics) = (core.engine.config(), 1 + self.further_lanes().len());

@@ -121,7 +121,7 @@ impl Sink for Intake<'_> {
     #[cold]
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
         let (peer, way) = (PeerId(ep.0 as u32), (self.wire, fault_of(error)));
-        self.engine.on_lost(&mut self.bound, self.now, peer, way, packet);
+        self.engine.on_lost(&mut self.bound, peer, way, packet);
     }
 
     #[cold]

@@ -79,7 +79,7 @@ pub struct EngineConfig {
     pub first_contact: FirstContact,
     /// How long a receiver that is not ready is left alone.
     pub patience: Patience,
-    /// Most rails that a message is read over; 1: only the peer's own wire.
+    /// Most rails of one message; 1: only the peer's own wire.
     pub rndv_rails: u8,
     /// Fewest bytes of a message that go over one rail.
     pub rndv_chunk: u64,

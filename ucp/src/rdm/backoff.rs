@@ -11,7 +11,7 @@ use std::time::Duration;
 use ucs::time::Nanos;
 
 use super::Engine;
-use super::hold::{Held, Hold};
+use super::hold::Held;
 use super::io::{Fault, PeerId, Refused, Settled, TxToken, Wire};
 use super::peer::Was;
 
@@ -76,14 +76,6 @@ pub struct BackOff {
     wait: Duration,
 }
 
-impl BackOff {
-    /// Gives up: nothing is tried again.
-    pub fn clear(&mut self, hold: &mut Hold) {
-        self.again.drain(..).for_each(|(held, _)| hold.release(held));
-        *self = BackOff::default();
-    }
-}
-
 impl Engine {
     /// A packet to `to` was accepted by the wire and could not be delivered, since the peer had no receive posted: it is
     /// sent again, and nothing new before it. A packet to a failed peer is forgotten.
@@ -105,6 +97,7 @@ impl Engine {
     fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
         let Some(peer) = self.peers.get(to) else { return };
         if peer.was.contains(Was::FAILED) {
+            self.goes_by_owner(to, packet);
             return;
         }
         self.stats.rare.not_ready += 1;
@@ -116,9 +109,9 @@ impl Engine {
 
     /// A packet that came back from a way that is lost goes over the one that the peer takes now, before anything new.
     #[cold]
-    pub(super) fn goes_elsewhere(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
+    pub(super) fn goes_elsewhere(&mut self, to: PeerId, packet: &[u8]) {
         self.stats.rare.sent_elsewhere += 1;
-        self.keep_back(now, to, packet, Way::Packet);
+        self.keep_back(Nanos(0), to, packet, Way::Packet);
         self.list(to);
     }
 
@@ -219,13 +212,15 @@ impl Engine {
         sent
     }
 
-    /// The peer's end ends its back-off.
+    /// The peer's end ends its back-off. What a further lane did not get to carry goes over the first.
     pub(super) fn forget_back_off(&mut self, to: PeerId) {
         if self.peers[to].was.contains(Was::AWAY) {
             self.peers[to].was.remove(Was::AWAY);
             self.away.retain(|&away| away != to);
-            if let Some(work) = &mut self.peers[to].work {
-                work.back.clear(&mut self.hold);
+            let back = self.peers[to].work.as_mut().map(|work| std::mem::take(&mut work.back));
+            for (held, _) in back.into_iter().flat_map(|back| back.again) {
+                self.goes_by_owner(to, held.bytes());
+                self.hold.release(held);
             }
         }
     }
@@ -233,7 +228,10 @@ impl Engine {
     /// Whether packets to this peer (to anybody, if `None`) have come back and not been delivered since.
     pub fn is_held_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
-            Some(id) => self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::AWAY)),
+            Some(id) => {
+                let away = |id: PeerId| self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::AWAY));
+                away(id) || self.further(id).iter().any(|&lane| away(lane))
+            }
             None => !self.away.is_empty(),
         }
     }

@@ -6,7 +6,6 @@
 //! operations keep their ids. What changes is the wire they take.
 
 use ucs::coll::slots::SlotId;
-use ucs::time::Nanos;
 
 use super::Engine;
 use super::ask::{OpError, WireId};
@@ -84,7 +83,11 @@ impl Engine {
         self.lose_wire(wire, fault);
         let Some(known) = self.peers.get(peer) else { return };
         if known.wire == wire && !self.move_on(w, peer, fault) {
-            self.on_peer_lost(w, peer, fault);
+            // What a further lane was to carry comes back, and goes another way.
+            match self.main_of(peer) {
+                Some(_) => self.on_peer_silent(w, peer, fault),
+                None => self.on_peer_lost(w, peer, fault),
+            }
         }
     }
 
@@ -95,18 +98,26 @@ impl Engine {
     pub fn on_lost<W: Wire>(
         &mut self,
         w: &mut W,
-        now: Nanos,
         peer: PeerId,
         (wire, fault): (WireId, Fault),
         packet: &[u8],
     ) {
+        if self.peers.get(peer).is_some()
+            && let Some(main) = self.main_of(peer)
+        {
+            // It may be this way that it takes now.
+            self.on_way_lost(w, main, wire, fault);
+        }
         self.on_way_lost(w, peer, wire, fault);
+        if self.goes_by_owner(peer, packet) {
+            return;
+        }
         let moved = |known: &Peer| known.wire != wire && !known.was.contains(Was::FAILED);
         if !self.peers.get(peer).is_some_and(moved) {
             return;
         }
         match Fate::of(packet) {
-            Fate::Again => self.goes_elsewhere(now, peer, packet),
+            Fate::Again => self.goes_elsewhere(peer, packet),
             Fate::Forgotten => {}
             Fate::Ends(id) => self.end_unsure(w, peer, SlotId::from_raw(id), fault),
             Fate::Unrepeatable => self.on_peer_lost(w, peer, fault),
@@ -118,6 +129,7 @@ impl Engine {
     fn end_unsure<W: Wire>(&mut self, w: &mut W, peer: PeerId, id: SlotId, fault: Fault) {
         let unsure = |one: &One| one.peer == peer && one.is_ours() && one.theirs.is_none();
         if is_one(id) && self.one.get(id).is_some_and(unsure) {
+            self.peers[peer].work().unsure.push(id);
             self.finish_unsure(id, peer, fault);
             self.release_regs(w);
         }
@@ -131,7 +143,8 @@ impl Engine {
     }
 
     /// A peer answers an operation of ours that wants no such answer, or is over. If it ended as nobody could say whether it
-    /// had arrived, the peer's part in it, `theirs`, is over as well.
+    /// had arrived, the peer's part in it, `theirs`, is over as well. Else the answer has come twice, and the first one's data
+    /// may be on their way.
     #[cold]
     pub(super) fn answers_too_late<W: Wire>(
         &mut self,
@@ -141,7 +154,8 @@ impl Engine {
         theirs: u32,
     ) {
         self.drop_packet(a, Reason::BadId);
-        if self.has_moved(a.peer) && self.one.get(ours).is_none() {
+        let work = self.peers[a.peer].work.as_ref();
+        if work.is_some_and(|work| work.unsure.contains(&ours)) {
             self.tell_error(w, a.peer, ErrorRef::Op(theirs), OpError::Cancelled);
         }
     }
@@ -165,19 +179,23 @@ impl Engine {
 
     /// The further lane that a peer goes on over if its way is lost.
     pub(super) fn next_lane(&self, id: PeerId) -> Option<PeerId> {
-        let peer = self.peers.get(id)?;
-        let work = peer.work.as_ref()?;
-        if !peer.was.contains(Was::MET) || peer.was.contains(Was::FAILED) {
-            return None;
-        }
-        work.rails.iter().copied().find(|&rail| {
-            let Some(lane) = self.peers.get(rail) else { return false };
-            // It takes us for who we are there only if it has said, over either, that it knows.
-            let knows = |of: &Work| of.named.contains(&peer.addr) || work.named.contains(&lane.addr);
-            let is_its = lane.work.as_ref().is_some_and(|of| of.of == Some(id) && knows(of));
-            let fresh = lane.wire != peer.wire && work.left.iter().all(|left| left.wire != lane.wire);
-            let well = lane.was & (Was::MET | Was::FAILED) == Was::MET;
-            is_its && fresh && well && !self.wires[usize::from(lane.wire.0)].down
+        self.lanes_beside(id).next()
+    }
+
+    /// The further lanes over which a peer takes us for who we are, but for those that it has left and the one it takes now.
+    pub(super) fn lanes_beside(&self, id: PeerId) -> impl Iterator<Item = PeerId> + '_ {
+        let well = |peer: &&Peer| peer.was & (Was::MET | Was::FAILED) == Was::MET;
+        let known = self.peers.get(id).filter(well);
+        let known = known.and_then(|peer| Some((peer, peer.work.as_deref()?)));
+        known.into_iter().flat_map(move |(peer, work)| {
+            work.rails.iter().copied().filter(move |&rail| {
+                let Some(lane) = self.peers.get(rail) else { return false };
+                // It takes us for who we are there only if it has said, over either, that it knows.
+                let knows = |of: &Work| of.named.contains(&peer.addr) || work.named.contains(&lane.addr);
+                let is_its = lane.work.as_ref().is_some_and(|of| of.of == Some(id) && knows(of));
+                let fresh = lane.wire != peer.wire && work.left.iter().all(|left| left.wire != lane.wire);
+                is_its && fresh && well(&lane) && !self.wires[usize::from(lane.wire.0)].down
+            })
         })
     }
 

@@ -8,7 +8,7 @@ use ucs::coll::slots::SlotId;
 use super::Engine;
 use super::ask::Grant;
 use super::event::Reason;
-use super::io::{PeerId, Refused, TxToken, Wire};
+use super::io::{PeerId, Posted, Refused, TxToken, Wire};
 use super::op::cover::Cover;
 use super::op::one::{Job, is_one};
 use super::quirks::ReqHdr;
@@ -97,7 +97,7 @@ impl Segment {
         w: &mut W,
         connid: Option<u32>,
         fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<super::io::Posted, Refused> {
+    ) -> Result<Posted, Refused> {
         let Segment { to, recv_id, at, len } = self;
         let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at, connid };
         w.send(to, CtsData::header_len(connid) + len, TxToken::NONE, |slot| {
@@ -126,10 +126,12 @@ pub(super) fn admit(
     len: u64,
     moved: bool,
 ) -> Result<(), Reason> {
-    if len > *window && !moved || at.checked_add(len).is_none_or(|end| end > total) {
+    let beyond = len > *window && !moved;
+    if at.checked_add(len).is_none_or(|end| end > total) || beyond && !cover.touches(at, len) {
         return Err(Reason::BadWindow);
     }
-    if !cover.add(at, len) {
+    // One that a lost lane has brought after all comes twice, perhaps when the window is used up.
+    if beyond || !cover.add(at, len) {
         return Err(Reason::BadSegment);
     }
     *window = window.saturating_sub(len);

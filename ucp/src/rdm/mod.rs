@@ -15,9 +15,11 @@
 //! | which receive | `matching`, `incoming` |
 //! | come back: its receiver was not ready | `backoff` |
 //! | read in place, over several wires | `reading`, `rails` |
+//! | granted data, over several wires | `flow`, `abreast` |
 //! | come back: a NIC on the way is lost | `detour` |
 //! | which memory | `mem`, `onesided` |
 
+mod abreast;
 mod backoff;
 mod census;
 mod detour;
@@ -292,7 +294,10 @@ impl Engine {
                 let arrival = Arrival { peer, row, packet: parsed, turn };
                 self.in_turn(w, &arrival, share, msg_id, packet);
             }
-            _ => self.enter(w, &Arrival { peer, row, packet: parsed, turn: Turn::Now }),
+            _ => {
+                let peer = if matches!(parsed, Packet::CtsData(..)) { self.owner(peer) } else { peer };
+                self.enter(w, &Arrival { peer, row, packet: parsed, turn: Turn::Now });
+            }
         }
         if let Some(flooder) = self.flooder.take() {
             self.cut_off_by(w, flooder, Fault::Flood);

@@ -117,6 +117,8 @@ pub struct Work {
     pub named: Mates<RawAddr>,
     /// The ways it has left because a NIC was lost, oldest first.
     pub left: Mates<Left>,
+    /// Operations of ours that ended when a way was lost, though it may have begun them.
+    pub unsure: Vec<SlotId>,
     /// Messages of ours that it may be reading.
     pub exposed: u32,
     /// Where it takes messages without headers, if it does.

@@ -153,6 +153,7 @@ impl Engine {
             self.lost.get_or_insert((id, fault));
         }
         self.on_peer_silent(w, id, fault);
+        self.fails_owner(w, id, fault);
     }
 
     /// The same, found by a question, the failure of which says nothing about what was sent.
@@ -377,6 +378,10 @@ impl Engine {
         peer.was.remove(Was::EARLY);
         if let Some(mut work) = peer.work.take() {
             work.early.clear(&mut self.hold);
+            // What a further lane was to carry may still come back.
+            if work.of.is_some() {
+                peer.work().of = work.of;
+            }
         }
     }
 
@@ -429,7 +434,7 @@ impl Engine {
     /// nothing is owed to it.
     pub fn idle(&self, peer: Option<PeerId>) -> bool {
         match peer {
-            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle),
+            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_held_off(peer),
             None => {
                 self.tx.is_empty()
                     && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))

@@ -57,6 +57,8 @@ ucs::counters! {
         striped,
         /// Pieces of long transfers posted to one rail or another.
         pieces,
+        /// Packets of granted data that went over a further lane.
+        data_abreast,
         /// Times that a rail failed a piece, which went over another then.
         rails_lost,
         /// Peers that went on over another pair of NICs, as theirs was lost.

@@ -4,6 +4,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
+use crate::rdm::abreast::{Bulk, Granted};
 use crate::rdm::ask::{OpError, Out, WireId};
 use crate::rdm::event::Reason;
 use crate::rdm::flow;
@@ -14,8 +15,8 @@ use crate::rdm::peer::Ctl;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::{Arrival, Push};
 use crate::rdm::rooms::direct;
+use crate::wire::Iovs;
 use crate::wire::ctl::{Cts, CtsFor};
-use crate::wire::{Iovs, PktType};
 
 impl Engine {
     /// The memory a request names, or a refusal.
@@ -39,17 +40,17 @@ impl Engine {
         if one.stripes.is_some() {
             return direct::push_stripes(self, w, id);
         }
-        let (to, at, recv_id) = (one.peer, one.sent, one.theirs.unwrap_or(0));
-        let window = usize::try_from(one.window).unwrap_or(usize::MAX);
-        let len = window.min(flow::data_per_packet(w.mtu(to)));
-        if len == 0 {
+        let (to, at) = (one.peer, one.sent);
+        let recv_id = one.theirs.unwrap_or(0);
+        let (window, total, bulk) = (one.window, one.len, Bulk::Memory);
+        let granted = Granted { to, recv_id, at, window, total, bulk };
+        let Some(sent) = self.send_granted(w, granted, |slot| one.copy_to(at, slot)) else {
             return Push::Fail(OpError::Unsupported);
-        }
-        let segment = flow::Segment { to, recv_id, at, len };
-        let sent = segment.send(w, flow::data_connid(self, to), |slot| one.copy_to(at, slot));
-        if let Err(refused) = self.posted(to, PktType::CTSDATA, sent) {
-            return refused.into();
-        }
+        };
+        let len = match self.sent_granted(w, to, sent) {
+            Ok(len) => len,
+            Err(push) => return push,
+        };
         let Some(one) = self.one.get_mut(id) else { return Push::Out };
         one.sent += len as u64;
         one.window -= len as u64;
@@ -94,6 +95,7 @@ impl Engine {
         if !std::mem::replace(&mut one.in_data_queue, true) {
             self.peers[a.peer].work().grants.push_back(id);
         }
+        self.introduce_rails(w, a.peer);
         self.drive(w, a.peer);
     }
 

@@ -36,6 +36,14 @@ impl Cover {
         self.add_apart(at, len)
     }
 
+    /// Whether some of `len` bytes at `at` are there already.
+    #[cold]
+    pub fn touches(&self, at: u64, len: u64) -> bool {
+        let end = at.saturating_add(len);
+        let i = self.islands.partition_point(|&(_, to)| to <= at);
+        len > 0 && (at < self.low || self.islands.get(i).is_some_and(|&(from, _)| from < end))
+    }
+
     fn add_apart(&mut self, at: u64, len: u64) -> bool {
         let Some(end) = at.checked_add(len) else { return false };
         if len == 0 {
@@ -88,6 +96,7 @@ mod tests {
             for (at, len) in segs {
                 let bits = &mut map[at as usize..(at + len) as usize];
                 let free = bits.iter().all(|b| !b);
+                prop_assert_eq!(cover.touches(at, len), !free);
                 prop_assert_eq!(cover.add(at, len), free);
                 if free {
                     bits.fill(true);

@@ -4,6 +4,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::Engine;
+use crate::rdm::abreast::{Bulk, Granted};
 use crate::rdm::ask::OpError;
 use crate::rdm::event::Reason;
 use crate::rdm::flow;
@@ -87,17 +88,22 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
 // [M3.6]
 pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
-    let (to, buf, at_byte, recv_id) = (op.peer, op.buf, op.sent, op.recv_id.unwrap_or(0));
-    // [M5.6]
-    let len = op.window.min(flow::data_per_packet(w.mtu(to)));
-    if len == 0 {
+    let (to, buf, at_byte) = (op.peer, op.buf, op.sent);
+    let granted = Granted {
+        to,
+        recv_id: op.recv_id.unwrap_or(0),
+        at: at_byte as u64,
+        window: op.window as u64,
+        total: buf.len() as u64,
+        bulk: Bulk::Message,
+    };
+    let Some(sent) = e.send_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
         return Push::Fail(OpError::Unsupported);
-    }
-    let segment = flow::Segment { to, recv_id, at: at_byte as u64, len };
-    let sent = segment.send(w, flow::data_connid(e, to), |slot| buf.copy_to(at_byte, slot));
-    if let Err(refused) = e.posted(to, PktType::CTSDATA, sent) {
-        return refused.into();
-    }
+    };
+    let len = match e.sent_granted(w, to, sent) {
+        Ok(len) => len,
+        Err(push) => return push,
+    };
     let Some(op) = e.tx.get_mut(id) else { return Push::Out };
     op.sent += len;
     op.window -= len;
@@ -170,6 +176,7 @@ fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
     if !std::mem::replace(&mut op.in_data_queue, true) {
         e.peers[a.peer].work().grants.push_back(id);
     }
+    e.introduce_rails(w, a.peer);
     e.drive(w, a.peer);
 }
 

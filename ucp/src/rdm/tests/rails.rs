@@ -15,6 +15,7 @@ use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter};
 use crate::wire::rtm::RtmBody;
 use crate::wire::{self, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
 
+mod abreast;
 mod detour;
 
 const LEN: usize = 200_000;
@@ -196,6 +197,8 @@ struct Rig {
     late: bool,
     /// RDMA operations ended well, by device.
     done: Vec<[u32; 8]>,
+    /// CTSDATA delivered, by the device that sent it.
+    data: Vec<[u32; 8]>,
 }
 
 fn addr(host: usize, nic: usize) -> RawAddr {
@@ -245,6 +248,7 @@ impl Rig {
             dead: Vec::new(),
             late: false,
             done: vec![[0; 8]; 2],
+            data: vec![[0; 8]; 2],
         };
         let both = nics[0].min(nics[1]);
         let peers: Vec<PeerId> = (0..both)
@@ -337,6 +341,8 @@ impl Rig {
     fn arrive(&mut self, flight: &Flight, bytes: &[u8]) {
         let from = source(&addr(flight.from.0, flight.from.1));
         let (host, nic) = flight.to;
+        let is_data = matches!(wire::parse(bytes), Ok(Packet::CtsData(..)));
+        self.data[flight.from.0][flight.from.1] += u32::from(is_data);
         self.at(host, nic, |e, w| e.on_packet(w, Nanos(0), WireId(nic as u8), from, bytes));
     }
 
@@ -351,7 +357,7 @@ impl Rig {
                     self.arrive(&flight, bytes);
                 }
                 let way = (WireId(nic as u8), fault);
-                self.at(me, nic, |e, w| e.on_lost(w, Nanos(0), flight.peer, way, bytes));
+                self.at(me, nic, |e, w| e.on_lost(w, flight.peer, way, bytes));
             }
             What::Packet(bytes) => self.arrive(&flight, bytes),
             What::Read { token, .. } | What::Write { token, .. } => {

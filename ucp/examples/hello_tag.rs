@@ -37,7 +37,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     child.stdin.take().ok_or("no pipe")?.write_all(&worker.address().pack())?;
 
     // Room for a message. A child that fails never sends one, so this looks after it while it waits.
-    let mut greeting = worker.tag_recv(GREETING, EXACT, Vec::with_capacity(64));
+    let greeting = worker.tag_recv(GREETING, EXACT, Vec::with_capacity(64));
     while !greeting.is_done() {
         worker.progress();
         if child.try_wait()?.is_some_and(|status| !status.success()) {

@@ -40,8 +40,8 @@ fn over(tls: &str) -> Result<(), Box<dyn Error>> {
 
     for len in [0, 100, 10_000, 1_000_000] {
         let message: Vec<u8> = (0..len).map(|i| i as u8).collect();
-        let mut recv = b.tag_recv(len as u64, EXACT, Vec::with_capacity(len));
-        let mut send = ep.tag_send(len as u64, message);
+        let recv = b.tag_recv(len as u64, EXACT, Vec::with_capacity(len));
+        let send = ep.tag_send(len as u64, message);
         while !(recv.is_done() && send.is_done()) {
             a.progress();
             b.progress();

@@ -44,7 +44,7 @@ fn headers_and_data_arrive(tls: &str) {
                 if let Some(here) = message.data() {
                     assert!(here == data, "{how:?} {header_len} {len}");
                 }
-                let mut recv = message.recv(Vec::with_capacity(len));
+                let recv = message.recv(Vec::with_capacity(len));
                 pair.until(|| recv.is_done() && send.is_done());
                 let (status, got) = recv.wait();
                 assert!(
@@ -132,7 +132,7 @@ fn bare_messages_arrive(tls: &str) {
             pair.until(|| kept.borrow().len() == 6);
             let message = kept.borrow_mut().pop().unwrap();
             assert_eq!((message.header(), message.data(), message.data_len()), (&[][..], None, len as u64));
-            let mut recv = message.recv(Vec::with_capacity(len));
+            let recv = message.recv(Vec::with_capacity(len));
             pair.until(|| recv.is_done());
             assert_eq!(recv.wait().1, vec![len as u8; len]);
         }
@@ -168,7 +168,7 @@ fn early_unhandled_and_unwanted(tls: &str) {
     for len in [100, 100_000] {
         let mut send = pair.ab.am_send(1, b"", vec![7; len]);
         pair.until(|| !kept.borrow().is_empty());
-        let mut recv = kept.borrow_mut().pop().unwrap().recv(vec![0; 10].into_boxed_slice());
+        let recv = kept.borrow_mut().pop().unwrap().recv(vec![0; 10].into_boxed_slice());
         pair.until(|| recv.is_done() && send.is_done());
         let (status, got) = recv.wait();
         assert_eq!((status, &got[..]), (Err(Error::Truncated { len: len as u64, room: 10 }), &[7; 10][..]));
@@ -216,14 +216,14 @@ fn a_stream_has_no_borders(tls: &str) {
     let mut rooms = [3usize, 100_000, 1, 20_000].into_iter().cycle();
     while got.len() < all.len() {
         let room = rooms.next().unwrap();
-        let mut recv = pair.ba.stream_recv(Vec::with_capacity(room));
+        let recv = pair.ba.stream_recv(Vec::with_capacity(room));
         pair.until(|| recv.is_done());
         let (status, bytes) = recv.wait();
         assert!(!bytes.is_empty() && status.map(|s| s.len) == Ok(bytes.len()));
         got.extend(bytes);
         if got.len() < all.len() {
             let want = room.min(all.len() - got.len());
-            let mut full = pair.ba.stream_recv_full(vec![0; want].into_boxed_slice());
+            let full = pair.ba.stream_recv_full(vec![0; want].into_boxed_slice());
             pair.until(|| full.is_done());
             let (status, bytes) = full.wait();
             assert_eq!(status.map(|s| s.len), Ok(want));
@@ -231,11 +231,12 @@ fn a_stream_has_no_borders(tls: &str) {
         }
     }
     assert!(got == all);
-    pair.until(|| sends.iter_mut().all(|send| send.is_done()));
+    pair.until(|| sends.iter().all(|send| send.is_done()));
+    sends.into_iter().for_each(|send| assert_eq!(send.wait().0, Ok(())));
     // Both ways, receives first, several at a time, one cancelled.
-    let mut first = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
+    let first = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
     let second = pair.ab.stream_recv(vec![0; 4].into_boxed_slice());
-    let mut third = pair.ab.stream_recv_full(vec![0; 4].into_boxed_slice());
+    let third = pair.ab.stream_recv_full(vec![0; 4].into_boxed_slice());
     assert!(second.cancel());
     drop(second);
     let send = pair.ba.stream_send("abcdefgh");
@@ -248,9 +249,8 @@ fn a_stream_has_no_borders(tls: &str) {
     pair.ab.tag_send(0, "message").detach();
     pair.ab.msg_send("untagged").detach();
     pair.ab.am_send(0, b"header", "data").detach();
-    let mut messages =
-        (pair.b.tag_recv(0, 0, Vec::with_capacity(10)), pair.b.msg_recv(Vec::with_capacity(10)));
-    let mut stream = pair.ba.stream_recv(Vec::with_capacity(10));
+    let messages = (pair.b.tag_recv(0, 0, Vec::with_capacity(10)), pair.b.msg_recv(Vec::with_capacity(10)));
+    let stream = pair.ba.stream_recv(Vec::with_capacity(10));
     pair.until(|| {
         messages.0.is_done() && messages.1.is_done() && stream.is_done() && kept.borrow().len() == 1
     });
@@ -267,7 +267,7 @@ fn a_stream_can_be_taken(tls: &str) {
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
     for (n, len) in [1, 3000, 20_000, 200_000, 1_000_000, 5].into_iter().enumerate() {
         let sent = bytes(n as u64, len);
-        let mut send = pair.ab.stream_send(sent.clone());
+        let send = pair.ab.stream_send(sent.clone());
         let mut got = Vec::new();
         pair.until(|| {
             if let Some(data) = pair.ba.stream_recv_data().unwrap() {
@@ -280,11 +280,11 @@ fn a_stream_can_be_taken(tls: &str) {
     }
     // The rest of what a receive has left, and nothing while one waits.
     pair.ab.stream_send("abcdef").detach();
-    let mut four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
+    let four = pair.ba.stream_recv_full(vec![0; 4].into_boxed_slice());
     pair.until(|| four.is_done());
     assert_eq!(&four.wait().1[..], b"abcd");
     assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), Some(&b"ef"[..]));
-    let mut waits = pair.ba.stream_recv(vec![0; 4].into_boxed_slice());
+    let waits = pair.ba.stream_recv(vec![0; 4].into_boxed_slice());
     pair.ab.stream_send("gh").detach();
     pair.until(|| {
         assert_eq!(pair.ba.stream_recv_data().unwrap().as_deref(), None);
@@ -323,8 +323,8 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
     let pair = Pair::on(tls);
     pair.ab.stream_send("last words").detach();
     pair.settle();
-    let mut recv = pair.ba.stream_recv_full(vec![0; 10].into_boxed_slice());
-    let mut none = pair.ba.stream_recv(vec![0; 10].into_boxed_slice());
+    let recv = pair.ba.stream_recv_full(vec![0; 10].into_boxed_slice());
+    let none = pair.ba.stream_recv(vec![0; 10].into_boxed_slice());
     pair.until(|| recv.is_done());
     assert_eq!(&recv.wait().1[..], b"last words");
     let Pair { a, b, ab, ba } = pair;
@@ -378,14 +378,14 @@ fn what_has_not_gone_out_is_cancelled(tls: &str) {
     }
     assert!(!announced.cancel(), "its handler may have been told");
     assert!(streamed[1].cancel());
-    let mut recv = pair.ba.stream_recv_full(vec![0; 100]);
+    let recv = pair.ba.stream_recv_full(vec![0; 100]);
     pair.until(|| recv.is_done() && kept.borrow().len() == 2);
     assert!(recv.wait().1 == [bytes(6, 50), bytes(8, 50)].concat());
     let mut messages = kept.borrow_mut().drain(..).collect::<Vec<_>>();
     let (second, first) = (messages.pop().unwrap(), messages.pop().unwrap());
     assert_eq!((first.header(), second.header()), (&b"fourth"[..], &b"last"[..]));
     drop(second);
-    let mut data = first.recv(vec![0; 100]);
+    let data = first.recv(vec![0; 100]);
     pair.until(|| data.is_done());
     assert!(data.wait().1 == bytes(4, 100));
     assert_eq!((announced.wait().0, last.wait().0), (Ok(()), Ok(())));

@@ -233,7 +233,7 @@ fn deliveries(how: How) -> u64 {
     let before = rig.fabric.delivered();
     let outcomes = rig.drive(&mut rig.start(how), &mut || {});
     assert!(outcomes.iter().all(|end| *end == Some(Ok(()))), "{how:?}: {outcomes:?}");
-    let mut flush = rig.workers[0].flush();
+    let flush = rig.workers[0].flush();
     rig.drive(&mut [], &mut || {});
     assert!(flush.is_done());
     (0..2).for_each(|n| rig.nothing_left(n, "well"));
@@ -452,8 +452,8 @@ fn a_handshake_is_called_for_again_without_keep_alive() {
             context.worker_simulated(vec![iface.into()], Box::new(fabric.clone()), n as u32).unwrap()
         });
         let ep = a.connect(&b.address(), EpParams::default()).unwrap();
-        let mut send = ep.tag_send_sync(7, vec![1; 8]);
-        let mut pass = |time: u64, b_too: bool| {
+        let send = ep.tag_send_sync(7, vec![1; 8]);
+        let pass = |time: u64, b_too: bool| {
             for _ in 0..100 {
                 fabric.advance(time / 100);
                 for _ in 0..100 {

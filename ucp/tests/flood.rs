@@ -36,7 +36,7 @@ fn a_program_that_waits_for_nothing_keeps_to_the_limit(tls: &str) {
     assert!(!left.is_empty(), "the sender is held back");
     assert!(pair.b.stats().rare.rests > 0);
     for n in 0..count {
-        let mut recv = pair.b.tag_recv(n, EXACT, vec![0; LEN]);
+        let recv = pair.b.tag_recv(n, EXACT, vec![0; LEN]);
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(n, LEN), "message {n}");
         left.retain_mut(|send| !send.is_done());
@@ -49,7 +49,7 @@ fn what_somebody_waits_for_arrives_through_the_flood(tls: &str) {
     let pair = pair(tls);
     let left = flood(&pair, 2000);
     let last = pair.ab.tag_send(1 << 40, bytes(1, 100));
-    let mut recv = pair.b.tag_recv(1 << 40, EXACT, vec![0; 100]);
+    let recv = pair.b.tag_recv(1 << 40, EXACT, vec![0; 100]);
     pair.until(|| recv.is_done());
     assert!(recv.wait().1 == bytes(1, 100));
     assert!(pair.b.stats().rare.over_limit > 0, "and what it cost is counted");
@@ -78,12 +78,12 @@ fn no_flood_costs_more_than_the_most(tls: &str) {
     let context = Context::configured(source.with("UCX_NET_DEVICES", "softefa0")).unwrap();
     let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
     let from = Match::tagged(1 << 40, EXACT).from(&pair.ba);
-    let mut recv = pair.b.recv(from, vec![0; 100]);
+    let recv = pair.b.recv(from, vec![0; 100]);
     let left = flood(&pair, 2000);
     assert!(pair.b.unexpected_bytes() <= MOST && pair.b.unexpected_bytes() > MOST / 2);
     pair.until(|| recv.is_done());
     assert_eq!(recv.wait().0.map(drop), Err(Error::Flooded(pair.ba.peer())));
-    let mut first = pair.b.tag_recv(0, EXACT, vec![0; LEN]);
+    let first = pair.b.tag_recv(0, EXACT, vec![0; LEN]);
     pair.until(|| first.is_done());
     assert!(first.wait().1 == bytes(0, LEN), "what was kept can be received");
     left.into_iter().for_each(SendRequest::detach);

@@ -41,11 +41,11 @@ fn tagged(tls: &str) {
             let params = SendParams { tag: Some(3), sync, cq_data, done: None };
             let recv = || pair.b.tag_recv(3, EXACT, Vec::with_capacity(whole.len()));
             let posted = (!late).then(recv);
-            let mut send = pair.ab.send_iov(pieces.clone(), &params);
+            let send = pair.ab.send_iov(pieces.clone(), &params);
             if late {
                 pair.settle();
             }
-            let mut recv = posted.unwrap_or_else(recv);
+            let recv = posted.unwrap_or_else(recv);
             pair.until(|| recv.is_done() && send.is_done());
             let (status, got) = recv.wait();
             assert!(got == whole, "{lens:?}");
@@ -70,7 +70,7 @@ fn active_messages(tls: &str) {
                 pair.until(|| !kept.borrow().is_empty());
                 let message = kept.borrow_mut().pop().unwrap();
                 assert_eq!((message.header(), message.data_len()), (&header[..], whole.len() as u64));
-                let mut recv = message.recv(Vec::with_capacity(whole.len()));
+                let recv = message.recv(Vec::with_capacity(whole.len()));
                 pair.until(|| recv.is_done() && send.is_done());
                 assert!(recv.wait().1 == whole, "{how:?} {header_len} {lens:?}");
                 assert_eq!(send.wait(), (Ok(()), pieces));
@@ -89,7 +89,7 @@ fn streams(tls: &str) {
         let started = unsafe { pair.ab.stream_send_iov_raw(&list, None) }.unwrap();
         let mut got = Vec::new();
         while got.len() < whole.len() {
-            let mut recv = pair.ba.stream_recv(Vec::with_capacity(50_000));
+            let recv = pair.ba.stream_recv(Vec::with_capacity(50_000));
             pair.until(|| recv.is_done());
             got.extend(recv.wait().1);
         }
@@ -112,7 +112,7 @@ fn many_wait(tls: &str) {
             })
             .collect();
         for n in 0..2000 {
-            let mut recv = pair.b.tag_recv(n, EXACT, Vec::with_capacity(whole.len()));
+            let recv = pair.b.tag_recv(n, EXACT, Vec::with_capacity(whole.len()));
             pair.until(|| recv.is_done());
             assert!(recv.wait().1 == whole, "{round} {n}");
         }

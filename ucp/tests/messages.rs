@@ -16,8 +16,8 @@ fn all_sizes_arrive(tls: &str) {
         let tag = n as u64;
         let sent = bytes(tag, len);
         // Expected: the receive is there first.
-        let mut recv = pair.b.tag_recv(tag, EXACT, Vec::with_capacity(len));
-        let mut send = pair.ab.tag_send(tag, sent.clone());
+        let recv = pair.b.tag_recv(tag, EXACT, Vec::with_capacity(len));
+        let send = pair.ab.tag_send(tag, sent.clone());
         pair.until(|| recv.is_done() && send.is_done());
         let (status, got) = recv.wait();
         assert_eq!(status.map(|s| (s.len, s.tag)), Ok((len, tag)));
@@ -28,12 +28,12 @@ fn all_sizes_arrive(tls: &str) {
         // Unexpected: the message is there first, the other way, from a shared buffer.
         let send = pair.ba.tag_send(tag, std::rc::Rc::<[u8]>::from(sent.as_slice()));
         pair.until(|| pair.a.probe(Match::tagged(tag, EXACT)).is_some());
-        let mut recv = pair.a.tag_recv(tag, EXACT, vec![0; len].into_boxed_slice());
+        let recv = pair.a.tag_recv(tag, EXACT, vec![0; len].into_boxed_slice());
         pair.until(|| recv.is_done());
         let (status, got) = recv.wait();
         assert_eq!(status.map(|s| (s.len, s.tag)), Ok((len, tag)));
         assert!(got[..] == sent[..], "unexpected message of {len} bytes differs");
-        let mut send = send;
+        let send = send;
         pair.until(|| send.is_done());
         assert_eq!(send.wait().0, Ok(()));
     }
@@ -47,21 +47,21 @@ fn order_and_wildcards(tls: &str) {
     for n in 0..500u64 {
         // Alternately any tag, the low bit only, and exactly this one: always the oldest that is left.
         let (tag, mask) = [(0xdead, ANY_TAG), (n, 1), (n, EXACT)][n as usize % 3];
-        let mut recv = pair.b.tag_recv(tag, mask, Vec::with_capacity(8));
+        let recv = pair.b.tag_recv(tag, mask, Vec::with_capacity(8));
         pair.until(|| recv.is_done());
         let (status, got) = recv.wait();
         assert_eq!(status.map(|s| s.tag), Ok(n));
         assert_eq!(got, n.to_le_bytes());
     }
-    for mut send in sends {
+    for send in sends {
         pair.until(|| send.is_done());
     }
 }
 
 fn untagged_do_not_match_tagged(tls: &str) {
     let pair = Pair::on(tls);
-    let mut tagged = pair.b.tag_recv(0, ANY_TAG, Vec::with_capacity(8));
-    let mut plain = pair.b.msg_recv(Vec::with_capacity(8));
+    let tagged = pair.b.tag_recv(0, ANY_TAG, Vec::with_capacity(8));
+    let plain = pair.b.msg_recv(Vec::with_capacity(8));
     pair.ab.msg_send("plain").detach();
     pair.until(|| plain.is_done());
     assert!(!tagged.is_done());
@@ -76,12 +76,12 @@ fn truncation_is_told_and_contained(tls: &str) {
     for len in [9, 8192, 30_000, 200_000] {
         for early in [true, false] {
             let mut recv = early.then(|| pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
-            let mut send = pair.ab.tag_send(1, bytes(1, len));
+            let send = pair.ab.tag_send(1, bytes(1, len));
             if !early {
                 pair.until(|| pair.b.probe(Match::tagged(1, EXACT)).is_some());
                 recv = Some(pair.b.tag_recv(1, EXACT, vec![0; 8].into_boxed_slice()));
             }
-            let mut recv = recv.unwrap();
+            let recv = recv.unwrap();
             pair.until(|| recv.is_done() && send.is_done());
             let (status, got) = recv.wait();
             assert_eq!(status, Err(Error::Truncated { len: len as u64, room: 8 }));
@@ -90,7 +90,7 @@ fn truncation_is_told_and_contained(tls: &str) {
         }
     }
     // The pair is as good as before.
-    let mut recv = pair.b.tag_recv(2, EXACT, Vec::with_capacity(3));
+    let recv = pair.b.tag_recv(2, EXACT, Vec::with_capacity(3));
     pair.ab.tag_send(2, "end").detach();
     pair.until(|| recv.is_done());
     assert_eq!(recv.wait().1, b"end");
@@ -100,11 +100,11 @@ fn truncation_is_told_and_contained(tls: &str) {
 fn sync_ends_after_the_match(tls: &str) {
     let pair = Pair::on(tls);
     for len in [0, 100, 20_000, 300_000] {
-        let mut send = pair.ab.tag_send_sync(5, bytes(5, len));
+        let send = pair.ab.tag_send_sync(5, bytes(5, len));
         pair.until(|| pair.b.probe(Match::tagged(5, EXACT)).is_some());
         pair.settle();
         assert!(!send.is_done(), "{len} bytes: nobody has received it");
-        let mut recv = pair.b.tag_recv(5, EXACT, Vec::with_capacity(len));
+        let recv = pair.b.tag_recv(5, EXACT, Vec::with_capacity(len));
         pair.until(|| recv.is_done() && send.is_done());
         assert_eq!(send.wait().0, Ok(()));
         assert!(recv.wait().1 == bytes(5, len));
@@ -115,7 +115,7 @@ fn probes(tls: &str) {
     let pair = Pair::on(tls);
     assert_eq!(pair.b.probe(Match::tagged(0, ANY_TAG)), None);
     for len in [10, 20_000, 200_000] {
-        let mut send = pair.ab.tag_send(7, bytes(7, len));
+        let send = pair.ab.tag_send(7, bytes(7, len));
         pair.until(|| pair.b.probe(Match::tagged(7, EXACT)).is_some());
         assert_eq!(pair.b.probe(Match::tagged(8, EXACT)), None);
         assert_eq!(pair.b.probe(Match::untagged()), None);
@@ -127,13 +127,13 @@ fn probes(tls: &str) {
         // Taken: nobody else finds it.
         assert_eq!(pair.b.probe(Match::tagged(7, EXACT)), None);
         let other = pair.b.tag_recv(7, EXACT, Vec::with_capacity(len));
-        let mut recv = message.recv(Vec::with_capacity(len));
+        let recv = message.recv(Vec::with_capacity(len));
         pair.until(|| recv.is_done() && send.is_done());
         assert!(recv.wait().1 == bytes(7, len));
         assert!(other.cancel());
     }
     // A probed message that is dropped is gone, and its sender is done.
-    let mut send = pair.ab.tag_send_sync(9, bytes(9, 100_000));
+    let send = pair.ab.tag_send_sync(9, bytes(9, 100_000));
     pair.until(|| pair.b.probe(Match::tagged(9, EXACT)).is_some());
     drop(pair.b.mprobe(Match::tagged(9, EXACT)));
     pair.until(|| send.is_done());
@@ -147,7 +147,7 @@ fn cancelled_and_dropped_receives_take_nothing(tls: &str) {
     assert_eq!(cancelled.wait().0, Err(Error::Cancelled));
     drop(pair.b.tag_recv(1, EXACT, Vec::with_capacity(8)));
     pair.ab.tag_send(1, "first").detach();
-    let mut recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
     pair.until(|| recv.is_done());
     assert!(!recv.cancel(), "ended already");
     assert_eq!(recv.wait().1, b"first");
@@ -159,7 +159,7 @@ fn dropped_sends_arrive(tls: &str) {
     let pair = Pair::on(tls);
     for len in [10, 20_000, 500_000] {
         drop(pair.ab.tag_send(4, bytes(4, len)));
-        let mut recv = pair.b.tag_recv(4, EXACT, Vec::with_capacity(len));
+        let recv = pair.b.tag_recv(4, EXACT, Vec::with_capacity(len));
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(4, len));
     }
@@ -172,8 +172,8 @@ fn a_worker_sends_to_itself(tls: &str) {
     let worker = context.worker().unwrap();
     let ep = worker.connect(&worker.address(), Default::default()).unwrap();
     for len in SIZES {
-        let mut send = ep.tag_send_sync(1, bytes(1, len));
-        let mut recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
+        let send = ep.tag_send_sync(1, bytes(1, len));
+        let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(len));
         common::spin(&[&worker], &mut || send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(1, len), "{len} bytes");
     }
@@ -221,8 +221,8 @@ fn borrowed_and_immediate(tls: &str) {
     let out = bytes(3, 3000);
     let mut back = vec![0; 3000];
     pair.b.scope(|scope| {
-        let mut recv = scope.tag_recv(3, EXACT, &mut back);
-        if let Err(mut send) = pair.ab.tag_send_now(3, &out) {
+        let recv = scope.tag_recv(3, EXACT, &mut back);
+        if let Err(send) = pair.ab.tag_send_now(3, &out) {
             pair.until(|| send.is_done());
         }
         pair.until(|| recv.is_done());
@@ -242,23 +242,23 @@ fn borrowed_and_immediate(tls: &str) {
 
 fn flush_and_close(tls: &str) {
     let pair = Pair::on(tls);
-    let mut recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(200_000));
+    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(200_000));
     pair.ab.tag_send(1, bytes(1, 200_000)).detach();
-    let mut flush = pair.ab.flush();
+    let flush = pair.ab.flush();
     pair.until(|| flush.is_done());
     assert_eq!(flush.wait(), Ok(()));
     pair.until(|| recv.is_done());
-    let mut all = pair.b.flush();
+    let all = pair.b.flush();
     pair.until(|| all.is_done());
     assert_eq!(all.wait(), Ok(()));
     let Pair { a, b, ab, .. } = pair;
     let second = a.connect(&b.address(), Default::default()).unwrap();
-    let mut close = ab.close(ucp::Close::Flush(std::time::Duration::from_secs(60)));
+    let close = ab.close(ucp::Close::Flush(std::time::Duration::from_secs(60)));
     common::spin(&[&a, &b], &mut || close.is_done());
     assert_eq!(close.wait(), Ok(()));
     // Closing one endpoint leaves another to the same peer alone.
     second.tag_send(8, "still here").detach();
-    let mut recv = b.tag_recv(8, EXACT, Vec::with_capacity(16));
+    let recv = b.tag_recv(8, EXACT, Vec::with_capacity(16));
     common::spin(&[&a, &b], &mut || recv.is_done());
     assert_eq!(recv.wait().1, b"still here");
 }

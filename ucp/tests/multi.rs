@@ -39,7 +39,7 @@ fn cancelled_and_dropped_on_the_way(tls: &str) {
     let pair = Pair::on(tls);
     for drops in [false, true] {
         let mut many = pair.b.recv_multi(Match::tagged(1, EXACT), vec![0u8; 300_000], 1000).unwrap();
-        let mut send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
+        let send = pair.ab.tag_send_sync(1, bytes(1, 250_000));
         // Matched, and on its way.
         for _ in 0..50 {
             pair.a.progress();
@@ -58,7 +58,7 @@ fn cancelled_and_dropped_on_the_way(tls: &str) {
         assert_eq!(send.wait().0, Ok(()));
         // What it does not take any more is there for others.
         let later = pair.ab.tag_send(1, bytes(2, 10));
-        let mut recv = pair.b.tag_recv(1, EXACT, vec![0; 10]);
+        let recv = pair.b.tag_recv(1, EXACT, vec![0; 10]);
         pair.until(|| recv.is_done());
         assert!(recv.wait().1 == bytes(2, 10));
         later.wait().0.unwrap();

@@ -44,8 +44,8 @@ fn owned(tls: &str, len: usize) {
     let mut bufs = Some((vec![1u8; len], Vec::with_capacity(len)));
     let count = in_steady_state(|| {
         let (out, room) = bufs.take().unwrap();
-        let mut recv = pair.b.tag_recv(1, EXACT, room);
-        let mut send = pair.ab.tag_send(1, out);
+        let recv = pair.b.tag_recv(1, EXACT, room);
+        let send = pair.ab.tag_send(1, out);
         pair.until(|| recv.is_done() && send.is_done());
         bufs = Some((send.wait().1, recv.wait().1));
     });

@@ -51,7 +51,7 @@ impl Target {
     }
 
     fn flush(&self) {
-        let mut flush = self.pair.ab.flush();
+        let flush = self.pair.ab.flush();
         self.pair.until(|| flush.is_done());
         flush.wait().unwrap();
     }
@@ -67,13 +67,13 @@ fn all_sizes(t: &Target) {
     for (n, len) in SIZES.into_iter().enumerate() {
         let sent = bytes(n as u64, len);
         let at = if len > LEN / 2 { 13 } else { n * 16 + 1 };
-        let mut put = t.pair.ab.put(sent.clone(), t.at(at), &t.rkey);
+        let put = t.pair.ab.put(sent.clone(), t.at(at), &t.rkey);
         t.pair.until(|| put.is_done());
         let (result, back) = put.wait();
         assert_eq!((result, back == sent), (Ok(()), true));
         t.flush();
         t.holds(at, &sent);
-        let mut get = t.pair.ab.get(Vec::with_capacity(len), t.at(at), &t.rkey);
+        let get = t.pair.ab.get(Vec::with_capacity(len), t.at(at), &t.rkey);
         t.pair.until(|| get.is_done());
         let (status, got) = get.wait();
         assert_eq!(status.map(|s| s.len), Ok(len.max(got.capacity())));
@@ -93,7 +93,7 @@ fn without_requests(t: &Target) {
     t.pair.ab.fence();
     // SAFETY: `got` is not touched before the flush has ended.
     unsafe { t.pair.ab.get_nbi(got.as_mut_ptr(), got.len(), t.at(0), &t.rkey) }.unwrap();
-    let mut flush = t.pair.a.flush();
+    let flush = t.pair.a.flush();
     t.pair.until(|| flush.is_done());
     flush.wait().unwrap();
     assert!(got == sent);
@@ -192,7 +192,7 @@ fn keys_that_do_not_fit(t: &Target) {
     assert_eq!(get(at - 1, 1).map(drop), Err(Error::RemoteAccess));
     assert_eq!(t.pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, &rkey), Err(Error::RemoteAccess));
     assert_eq!(t.pair.ab.atomic_post(AtomicOp::BitOr, 1f64, t.at(0), &t.rkey), Err(Error::Invalid));
-    let mut get = t.pair.ab.get(vec![7; 64].into_boxed_slice(), at, &rkey);
+    let get = t.pair.ab.get(vec![7; 64].into_boxed_slice(), at, &rkey);
     t.pair.until(|| get.is_done());
     assert_eq!(&get.wait().1[..], [0; 64]);
     // What the target checks by itself: nobody answers, and nothing is written.
@@ -292,11 +292,11 @@ fn the_way_explained_is_the_way_taken() {
                 let taken = explain().into_iter().find(|c| c.verdict == RmaVerdict::Taken).unwrap().way;
                 let mut done: Box<dyn FnMut() -> bool> = match op {
                     RmaOp::Put => {
-                        let mut put = t.pair.ab.put(vec![1; len], t.at(0), &t.rkey);
+                        let put = t.pair.ab.put(vec![1; len], t.at(0), &t.rkey);
                         Box::new(move || put.is_done())
                     }
                     RmaOp::Get => {
-                        let mut get = t.pair.ab.get(vec![1; len].into_boxed_slice(), t.at(0), &t.rkey);
+                        let get = t.pair.ab.get(vec![1; len].into_boxed_slice(), t.at(0), &t.rkey);
                         Box::new(move || get.is_done())
                     }
                 };
@@ -323,7 +323,7 @@ fn a_long_put_with_data_tells_its_target() {
         let t = Target::alloc("efa");
         let sent = bytes(8, 900_000);
         let params = RmaParams { cq_data: Some(word), ..RmaParams::default() };
-        let mut put = t.pair.ab.put_with(sent.clone(), t.at(5), &t.rkey, &params);
+        let put = t.pair.ab.put_with(sent.clone(), t.at(5), &t.rkey, &params);
         let mut heard = None;
         t.pair.until(|| {
             heard = heard.or(t.pair.b.take_remote_write());
@@ -351,7 +351,7 @@ fn what_packets_do_faster_they_do() {
     use ucp::select::{RmaOp, RmaVerdict};
     let t = Target::lent("efa");
     assert_eq!(t.pair.ab.means(&t.rkey), Means::Rdma);
-    let mut first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
+    let first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
     t.pair.until(|| first.is_done());
     t.pair.settle();
     for op in [RmaOp::Put, RmaOp::Get] {
@@ -361,10 +361,10 @@ fn what_packets_do_faster_they_do() {
         assert!(matches!(ways[1].verdict, RmaVerdict::Slower { ns, best } if ns > best), "{ways:?}");
     }
     let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
-    let mut put = t.pair.ab.put_with(vec![3; 8], t.at(80), &t.rkey, &sync);
+    let put = t.pair.ab.put_with(vec![3; 8], t.at(80), &t.rkey, &sync);
     t.pair.until(|| put.is_done());
     assert_eq!(t.mem.word(80), u64::from_le_bytes([3; 8]));
-    let mut get = t.pair.ab.get(vec![0; 8], t.at(80), &t.rkey);
+    let get = t.pair.ab.get(vec![0; 8], t.at(80), &t.rkey);
     t.pair.until(|| get.is_done());
     assert_eq!(get.wait().1, [3; 8]);
     let asked = t.pair.a.stats();
@@ -391,7 +391,7 @@ fn a_device_asks_nobody() {
     let of = |op| t.pair.ab.means_of_atomic(&t.rkey, op, ucp::Datatype::Uint64);
     assert_eq!(of(AtomicOp::Sum), Some(Means::Emulated));
     // The two must have met.
-    let mut first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
+    let first = t.pair.ab.put(vec![1; 8], t.at(0), &t.rkey);
     t.pair.until(|| first.is_done());
     drop(first);
     t.pair.settle();

@@ -91,7 +91,7 @@ fn exchange(worker: &Worker, ep: &Ep, side: u64) {
             sent += 1;
         }
         while got < MESSAGES {
-            let mut waiting =
+            let waiting =
                 recv.take().unwrap_or_else(|| worker.tag_recv(0, ANY_TAG, Vec::with_capacity(1 << 20)));
             if !waiting.is_done() {
                 recv = Some(waiting);
@@ -313,7 +313,7 @@ fn sleeps_until_a_message_comes(tls: &str) {
     let worker = context(here).worker().unwrap();
     let mut child = start("late", there, &worker);
     let _ep = meet(&worker, ErrorMode::None);
-    let mut recv = worker.tag_recv(1, EXACT, Vec::with_capacity(16));
+    let recv = worker.tag_recv(1, EXACT, Vec::with_capacity(16));
     let mut rests = 0;
     while !recv.is_done() {
         if worker.progress() == 0 {
@@ -338,7 +338,7 @@ fn a_killed_peer_is_an_error(tls: &str) {
     child.wait().unwrap();
     // Sends into the void are accepted until something notices: queues fill, or the device says so.
     let mut sends: Vec<_> = (0..10_000).map(|n| ep.tag_send(n, bytes(n, 100))).collect();
-    let mut large = ep.tag_send(5, bytes(5, 500_000));
+    let large = ep.tag_send(5, bytes(5, 500_000));
     spin(&[&worker], &mut || large.is_done() && sends.iter_mut().all(|s| s.is_done()));
     assert_eq!(large.wait().0, Err(Error::PeerGone(ep.peer())));
     spin(&[&worker], &mut || told.get().is_some());

@@ -118,7 +118,7 @@ fn a_process_that_is_killed_and_another_in_its_place() {
     receive_all(&worker, 1, to_first.peer());
     // Nobody receives it, and nobody sends what the other waits for.
     let pending = to_first.tag_send_sync(8, bytes(8, 300_000));
-    let mut posted = worker.recv(Match::tagged(7, EXACT).from(&to_first), vec![0; 100].into_boxed_slice());
+    let posted = worker.recv(Match::tagged(7, EXACT).from(&to_first), vec![0; 100].into_boxed_slice());
     drop(first);
 
     let mut second = start(2, &worker);
@@ -271,7 +271,7 @@ fn answers_to_the_first_end_nothing_of_the_second() {
     drop(first);
     let second = life(&fabric, 2);
     same_place(place, addr(&connect(&peer, &second)));
-    let (_ep, mut sync, mut slow) = start(&second, 2);
+    let (_ep, sync, slow) = start(&second, 2);
     rest(&fabric, &[&peer, &second]);
     assert!(!sync.is_done() && !slow.is_done(), "nobody has received what the second sent");
     assert!(rooms.iter_mut().all(|room| room.is_done()));

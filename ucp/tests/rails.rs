@@ -16,8 +16,8 @@ fn source(nics: &str) -> Source {
 fn pair(source: &Source) -> Pair {
     let context = Context::configured(source.clone()).unwrap();
     let pair = Pair::of(context.worker().unwrap(), context.worker().unwrap());
-    let (mut here, mut there) = (pair.a.tag_recv(0, !0, vec![0; 1]), pair.b.tag_recv(0, !0, vec![0; 1]));
-    let (mut one, mut other) = (pair.ab.tag_send(0, vec![1]), pair.ba.tag_send(0, vec![1]));
+    let (here, there) = (pair.a.tag_recv(0, !0, vec![0; 1]), pair.b.tag_recv(0, !0, vec![0; 1]));
+    let (one, other) = (pair.ab.tag_send(0, vec![1]), pair.ba.tag_send(0, vec![1]));
     pair.until(|| here.is_done() && there.is_done() && one.is_done() && other.is_done());
     pair.settle();
     pair
@@ -34,8 +34,8 @@ fn pieces(worker: &Worker) -> u64 {
 }
 
 fn message(pair: &Pair, seed: u64) {
-    let mut recv = pair.b.tag_recv(9, !0, Vec::with_capacity(LEN));
-    let mut send = pair.ab.tag_send(9, bytes(seed, LEN));
+    let recv = pair.b.tag_recv(9, !0, Vec::with_capacity(LEN));
+    let send = pair.ab.tag_send(9, bytes(seed, LEN));
     pair.until(|| recv.is_done() && send.is_done());
     let (status, room) = recv.wait();
     assert_eq!(status.map(|status| status.len), Ok(LEN));
@@ -46,13 +46,13 @@ fn put_and_get(pair: &Pair, seed: u64) {
     let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
     let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
     let sync = RmaParams { sync: ucp::select::Sync::Yes, ..RmaParams::default() };
-    let mut put = pair.ab.put_with(bytes(seed, LEN), mem.addr(), &rkey, &sync);
+    let put = pair.ab.put_with(bytes(seed, LEN), mem.addr(), &rkey, &sync);
     pair.until(|| put.is_done());
     assert_eq!(put.wait().0, Ok(()));
     let mut there = vec![0; LEN];
     mem.read(0, &mut there);
     assert!(there == bytes(seed, LEN), "bytes differ");
-    let mut get = pair.ab.get(Vec::with_capacity(LEN), mem.addr(), &rkey);
+    let get = pair.ab.get(Vec::with_capacity(LEN), mem.addr(), &rkey);
     pair.until(|| get.is_done());
     let (status, here) = get.wait();
     assert_eq!(status.map(|status| status.len), Ok(LEN));

@@ -81,8 +81,8 @@ fn pair(settings: &[(&str, &str)]) -> Option<Pair> {
 /// One message; the buffers come back, and the bytes are those of `seed`.
 fn message(pair: &Pair, seed: u64, mut from: Buf, into: Buf) -> (Buf, Buf) {
     from.bytes_mut().copy_from_slice(&bytes(seed, LEN));
-    let mut recv = pair.b.tag_recv(seed, EXACT, into);
-    let mut send = pair.ab.tag_send(seed, from);
+    let recv = pair.b.tag_recv(seed, EXACT, into);
+    let send = pair.ab.tag_send(seed, from);
     pair.until(|| recv.is_done() && send.is_done());
     let ((status, into), (sent, from)) = (recv.wait(), send.wait());
     assert_eq!((status.map(|s| s.len), sent), (Ok(LEN), Ok(())));
@@ -174,13 +174,13 @@ fn puts_and_gets_share_it() {
     let before = pair.a.registration_cache();
     let mut buf = Buf::of(7);
     for n in 0..10 {
-        let mut put = pair.ab.put(buf, mem.addr(), &rkey);
+        let put = pair.ab.put(buf, mem.addr(), &rkey);
         pair.until(|| put.is_done());
         let (result, back) = put.wait();
         assert_eq!(result, Ok(()));
-        let mut flush = pair.ab.flush();
+        let flush = pair.ab.flush();
         pair.until(|| flush.is_done());
-        let mut get = pair.ab.get(back, mem.addr(), &rkey);
+        let get = pair.ab.get(back, mem.addr(), &rkey);
         pair.until(|| get.is_done());
         let (result, back) = get.wait();
         result.unwrap();
@@ -198,11 +198,11 @@ fn a_failed_send_takes_its_key_back() {
     let _alone = alone();
     let Some(pair) = met(&[]) else { return };
     let before = pair.a.registration_cache().count;
-    let mut send = pair.ab.tag_send(5, Buf::of(5));
+    let send = pair.ab.tag_send(5, Buf::of(5));
     pair.settle();
     assert!(!send.is_done() && pair.a.census().exposed == 1, "nobody receives it");
     let Pair { a, b, ab, .. } = pair;
-    let mut close = ab.close(Close::Force);
+    let close = ab.close(Close::Force);
     common::spin(&[&a, &b], &mut || send.is_done() && close.is_done());
     let (result, _buf) = send.wait();
     assert!(result.is_err());

@@ -140,7 +140,7 @@ fn conversation(seed: u64) {
     }
     for worker in &workers {
         assert_eq!((worker.requests(), worker.held_bytes()), (0, 0));
-        let mut flush = worker.flush();
+        let flush = worker.flush();
         common::spin(&workers.iter().collect::<Vec<_>>(), &mut || flush.is_done());
     }
 }
@@ -176,17 +176,17 @@ fn a_peer_that_is_not_ready_holds_up_nobody_else() {
     // The first peer makes no progress: of these, eight find a receive, and the send queue has room for 16.
     let mut sends: Vec<_> = (0..100).map(|n| ab.tag_send(n, bytes(n, 500))).collect();
     for n in 0..200 {
-        let mut send = ac.tag_send_sync(n, bytes(n, 5000));
-        let mut recv = c.tag_recv(n, ucp::EXACT, vec![0; 5000]);
+        let send = ac.tag_send_sync(n, bytes(n, 5000));
+        let recv = c.tag_recv(n, ucp::EXACT, vec![0; 5000]);
         common::spin(&[&a, &c], &mut || send.is_done() && recv.is_done());
         assert!(recv.wait().1 == bytes(n, 5000));
     }
     let stats = a.stats().rare;
     assert!(stats.not_ready > 0 && stats.sent_again > 0, "{stats:?}");
-    let mut flush = ab.flush();
+    let flush = ab.flush();
     assert!(!flush.is_done());
     for n in 0..100 {
-        let mut recv = b.tag_recv(n, ucp::EXACT, vec![0; 500]);
+        let recv = b.tag_recv(n, ucp::EXACT, vec![0; 500]);
         common::spin(&[&a, &b], &mut || recv.is_done());
         assert!(recv.wait().1 == bytes(n, 500));
     }
@@ -203,8 +203,8 @@ fn a_bare_raw_address_is_enough() {
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let raw = b.address().efa_raw().unwrap();
     let ep = a.connect(&Address::unpack(&raw).unwrap(), EpParams::default()).unwrap();
-    let mut recv = b.tag_recv(1, ANY_TAG, Vec::with_capacity(50_000));
-    let mut send = ep.tag_send_sync(1, bytes(1, 50_000));
+    let recv = b.tag_recv(1, ANY_TAG, Vec::with_capacity(50_000));
+    let send = ep.tag_send_sync(1, bytes(1, 50_000));
     common::spin(&[&a, &b], &mut || send.is_done() && recv.is_done());
     let (status, message) = recv.wait();
     assert!(message == bytes(1, 50_000));
@@ -224,7 +224,7 @@ fn a_dead_peer_ends_what_waits_for_it() {
     let (a, b) =
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
-    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let send = ep.tag_send_sync(1, bytes(1, 100_000));
     common::spin(&[&a, &b], &mut || b.probe(Match::tagged(1, ANY_TAG)).is_some());
     fabric.kill(Gid::link_local(2));
     // Nothing tells of a death but the next packet.
@@ -251,7 +251,7 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     let at = mem.addr();
     // Met, so that every protocol can start; then the peer goes on no more.
     let hello = ep.tag_send_sync(0, "hello");
-    let mut heard = b.tag_recv(0, ANY_TAG, vec![0; 8]);
+    let heard = b.tag_recv(0, ANY_TAG, vec![0; 8]);
     common::spin(&[&a, &b], &mut || heard.is_done());
     hello.wait().0.unwrap();
     let gone = Error::PeerGone(ep.peer());
@@ -262,14 +262,14 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
         ep.tag_send(3, bytes(3, 200_000)),
         ep.tag_send(4, bytes(4, 2 << 20)),
     ];
-    let mut recv = a.recv(Match::tagged(9, ANY_TAG).from(&ep), vec![0; 100]);
+    let recv = a.recv(Match::tagged(9, ANY_TAG).from(&ep), vec![0; 100]);
     let many = || a.recv_multi(Match::tagged(10, ANY_TAG).from(&ep), vec![0; 100], 8).unwrap();
     let before = many();
     let acked = ucp::RmaParams { sync: ucp::select::Sync::Yes, ..Default::default() };
-    let mut put = ep.put_with(bytes(5, 100_000), at, &rkey, &acked);
-    let mut get = ep.get(vec![0; 100_000], at, &rkey);
-    let mut flush = ep.flush();
-    let mut all = a.flush_within(std::time::Duration::from_secs(30));
+    let put = ep.put_with(bytes(5, 100_000), at, &rkey, &acked);
+    let get = ep.get(vec![0; 100_000], at, &rkey);
+    let flush = ep.flush();
+    let all = a.flush_within(std::time::Duration::from_secs(30));
     fabric.kill(Gid::link_local(2));
     ep.tag_send(7, "are you there?").detach();
     common::spin(&[&a], &mut || {
@@ -297,7 +297,7 @@ fn every_operation_with_a_dead_peer_ends_with_an_error_that_names_it() {
     assert_eq!(ep.close(Close::Flush(std::time::Duration::from_secs(30))).wait(), Err(gone));
     // Others go on.
     let sent = other.tag_send_sync(1, bytes(1, 50_000));
-    let mut heard = c.tag_recv(1, ANY_TAG, vec![0; 50_000]);
+    let heard = c.tag_recv(1, ANY_TAG, vec![0; 50_000]);
     common::spin(&[&a, &c], &mut || heard.is_done());
     sent.wait().0.unwrap();
     assert_eq!(a.requests(), 0);
@@ -311,15 +311,15 @@ fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
     let mut dice = Dice(3);
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
-    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
-    for mut flush in [
+    let send = ep.tag_send_sync(1, bytes(1, 100_000));
+    for flush in [
         ep.flush_within(std::time::Duration::from_millis(5)),
         a.flush_within(std::time::Duration::from_millis(5)),
     ] {
         common::spin(&[&a], &mut || flush.is_done());
         assert_eq!(flush.wait(), Err(Error::TimedOut));
     }
-    let mut recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
+    let recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
     common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done());
     assert_eq!(send.wait().0, Ok(()));
 }
@@ -331,12 +331,12 @@ fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
     let mut dice = Dice(3);
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
-    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let mut flush = ep.flush_within(std::time::Duration::from_millis(5));
-    let mut close = ep.close(Close::Flush(std::time::Duration::from_secs(600)));
+    let send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let flush = ep.flush_within(std::time::Duration::from_millis(5));
+    let close = ep.close(Close::Flush(std::time::Duration::from_secs(600)));
     common::spin(&[&a], &mut || flush.is_done());
     assert_eq!(flush.wait(), Err(Error::TimedOut));
-    let mut recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
+    let recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
     common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done() && close.is_done());
     assert_eq!((send.wait().0, close.wait()), (Ok(()), Ok(())));
 }
@@ -350,16 +350,16 @@ fn closing_takes_no_longer_than_allowed() {
         (worker(&context, &fabric, 0, 8900, &mut dice), worker(&context, &fabric, 1, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     // The peer never makes progress, so it never receives this.
-    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let mut close = ep.close(Close::Flush(std::time::Duration::from_millis(20)));
+    let send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let close = ep.close(Close::Flush(std::time::Duration::from_millis(20)));
     common::spin(&[&a], &mut || close.is_done() && send.is_done());
     assert!(send.wait().0.is_err());
     assert_eq!(close.wait(), Err(Error::TimedOut));
     assert_eq!(a.requests(), 0);
     // By force there is nothing to wait for.
     let ep = b.connect(&a.address(), EpParams::default()).unwrap();
-    let mut send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let mut close = ep.close(Close::Force);
+    let send = ep.tag_send_sync(1, bytes(1, 100_000));
+    let close = ep.close(Close::Force);
     assert!(close.is_done());
     common::spin(&[&b], &mut || send.is_done());
     assert!(send.wait().0.is_err());

@@ -13,8 +13,8 @@ fn each_peer_has_its_own_counters() {
     let [ab, ac] = [&b, &c].map(|to| a.connect(&to.address(), EpParams::default()).unwrap());
     let ba = b.connect(&a.address(), EpParams::default()).unwrap();
     for (ep, worker, len) in [(&ab, &b, 100), (&ab, &b, 50_000), (&ac, &c, 7)] {
-        let mut send = ep.tag_send(1, bytes(1, len));
-        let mut recv = worker.tag_recv(1, EXACT, vec![0; len]);
+        let send = ep.tag_send(1, bytes(1, len));
+        let recv = worker.tag_recv(1, EXACT, vec![0; len]);
         common::spin(&[&a, worker], &mut || send.is_done() && recv.is_done());
     }
     let (to_b, to_c, of_a) = (a.peer_stats(ab.peer()), a.peer_stats(ac.peer()), b.peer_stats(ba.peer()));
@@ -25,14 +25,56 @@ fn each_peer_has_its_own_counters() {
     assert_eq!(to_b.tx_pkts + to_c.tx_pkts, all, "every packet is some peer's");
 }
 
+/// More of them than short messages are tallied for at a time.
+#[test]
+fn short_messages_of_many_peers_are_all_counted() {
+    const PEERS: usize = 70;
+    let context = common::context("posix");
+    let hub = context.worker().unwrap();
+    let others: Vec<_> = (0..PEERS).map(|_| context.worker().unwrap()).collect();
+    let eps: Vec<_> =
+        others.iter().map(|to| hub.connect(&to.address(), EpParams::default()).unwrap()).collect();
+    let back: Vec<_> =
+        others.iter().map(|of| of.connect(&hub.address(), EpParams::default()).unwrap()).collect();
+    // They meet, so that the next messages take the short way.
+    let rounds = 3;
+    for round in 0..=rounds {
+        for (n, (ep, worker)) in eps.iter().zip(&others).enumerate() {
+            let (send, recv) =
+                (ep.tag_send(1, vec![1; n]), worker.tag_recv(1, EXACT, Vec::with_capacity(PEERS)));
+            let answer = back[n].tag_send(2, vec![2; 2 * n]);
+            let heard = hub.tag_recv(2, EXACT, Vec::with_capacity(2 * PEERS));
+            common::spin(&[&hub, worker], &mut || {
+                send.is_done() && recv.is_done() && answer.is_done() && heard.is_done()
+            });
+            assert_eq!((recv.wait().1.len(), heard.wait().1.len()), (n, 2 * n), "round {round}");
+        }
+    }
+    for (n, (ep, worker)) in eps.iter().zip(&others).enumerate() {
+        let (here, there) = (hub.peer_stats(ep.peer()), worker.peer_stats(back[n].peer()));
+        let bytes = (rounds + 1) * n as u64;
+        assert_eq!((here.tx_bytes, here.rx_bytes), (bytes, 2 * bytes), "peer {n}");
+        assert_eq!((there.rx_bytes, there.tx_bytes), (bytes, 2 * bytes), "peer {n}");
+        assert_eq!((here.tx_pkts, here.rx_pkts), (there.rx_pkts, there.tx_pkts), "peer {n}");
+    }
+    let stats = hub.stats();
+    let of_peers: Vec<_> = eps.iter().map(|ep| hub.peer_stats(ep.peer())).collect();
+    assert_eq!(stats.tx_pkts.iter().sum::<u64>(), of_peers.iter().map(|its| its.tx_pkts).sum());
+    assert_eq!(stats.rx_pkts.iter().sum::<u64>(), of_peers.iter().map(|its| its.rx_pkts).sum());
+    let all = (rounds + 1) * (PEERS * (PEERS - 1) / 2) as u64;
+    let (sent, received) = (stats.sent[0], stats.received[0]);
+    assert_eq!((sent.msgs, sent.bytes), ((rounds + 1) * PEERS as u64, all));
+    assert_eq!((received.msgs, received.bytes), ((rounds + 1) * PEERS as u64, 2 * all));
+}
+
 #[test]
 fn puts_and_gets_are_counted_at_both_ends() {
     let pair = Pair::on("soft");
     let mem = pair.b.mem_alloc(100_000, Access::all()).unwrap();
     let rkey = ucp::Rkey::of_key(mem.key());
-    let mut put = pair.ab.put(bytes(1, 30_000), mem.addr(), &rkey);
-    let mut get = pair.ab.get(vec![0; 5_000], mem.addr(), &rkey);
-    let mut flush = pair.ab.flush();
+    let put = pair.ab.put(bytes(1, 30_000), mem.addr(), &rkey);
+    let get = pair.ab.get(vec![0; 5_000], mem.addr(), &rkey);
+    let flush = pair.ab.flush();
     pair.until(|| put.is_done() && get.is_done() && flush.is_done());
     let (here, there) = (pair.a.peer_stats(pair.ab.peer()), pair.b.peer_stats(pair.ba.peer()));
     assert_eq!((here.tx_bytes, here.rx_bytes), (30_000, 5_000));

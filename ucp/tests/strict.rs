@@ -15,30 +15,32 @@ fn pair(tls: &str) -> Pair {
 fn only_what_needs_nobody_goes(tls: &str, means: Means) {
     let pair = pair(tls);
     // They meet, so that a device may be used.
-    let mut hello = pair.ab.tag_send_sync(0, "hello");
-    let mut heard = pair.b.tag_recv(0, ucp::EXACT, vec![0; 8]);
+    let hello = pair.ab.tag_send_sync(0, "hello");
+    let heard = pair.b.tag_recv(0, ucp::EXACT, vec![0; 8]);
     pair.until(|| hello.is_done() && heard.is_done());
+    assert_eq!((hello.wait().0, heard.wait().0.map(|status| status.len)), (Ok(()), Ok(5)));
     let mem = pair.b.mem_alloc(4096, Access::all()).unwrap();
     let rkey = pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap();
     assert_eq!(pair.ab.means(&rkey), means);
-    let mut put = pair.ab.put(bytes(1, 4096), mem.addr(), &rkey);
+    let put = pair.ab.put(bytes(1, 4096), mem.addr(), &rkey);
     pair.until(|| put.is_done());
     assert_eq!(put.wait().0, Ok(()));
-    let mut flush = pair.ab.flush();
+    let flush = pair.ab.flush();
     pair.until(|| flush.is_done());
-    let mut get = pair.ab.get(vec![0; 4096], mem.addr(), &rkey);
+    assert_eq!(flush.wait(), Ok(()));
+    let get = pair.ab.get(vec![0; 4096], mem.addr(), &rkey);
     pair.until(|| get.is_done());
     assert!(get.wait().1 == bytes(1, 4096));
 
     let packets = Rkey::of_key(mem.key());
     assert_eq!(pair.ab.means(&packets), Means::Emulated);
     for len in [1, 4096] {
-        let mut put = pair.ab.put(vec![9; len], mem.addr(), &packets);
-        let mut get = pair.ab.get(vec![0; len], mem.addr(), &packets);
+        let put = pair.ab.put(vec![9; len], mem.addr(), &packets);
+        let get = pair.ab.get(vec![0; len], mem.addr(), &packets);
         pair.until(|| put.is_done() && get.is_done());
         assert_eq!((put.wait().0, get.wait().0.map(drop)), (Err(Error::Emulated), Err(Error::Emulated)));
     }
-    let mut flush = pair.ab.flush();
+    let flush = pair.ab.flush();
     pair.until(|| flush.is_done());
     assert_eq!(flush.wait(), Ok(()), "a flush asks for itself");
     assert_eq!(pair.b.stats().served.iter().map(|t| t.bytes).sum::<u64>(), 0, "nobody was asked");

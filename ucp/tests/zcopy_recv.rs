@@ -60,7 +60,7 @@ fn messages_go_straight_to_receives_and_back() {
         for (n, len) in [0, 1, 8, 31, 32, 33, 100, 4096, 8000, 8500, 3, 5].into_iter().enumerate() {
             let data = (n % 3 > 0).then_some(n as u64);
             let (letter, params) = (bytes(n as u64, len), SendParams { cq_data: data, ..Default::default() });
-            let mut send = ep.send(letter.clone(), &params);
+            let send = ep.send(letter.clone(), &params);
             pair.until(|| send.is_done());
             send.wait().0.unwrap();
             sent.push((data, letter));
@@ -122,17 +122,17 @@ fn a_worker_in_that_mode_sends_long_messages_and_reaches_memory() {
         let pair = pair(&[], keys);
         let letter = bytes(7, 50_000);
         let receive = pair.a.tag_recv(1, !0, vec![0; letter.len()]);
-        let mut send = pair.ba.tag_send_sync(1, letter.clone());
+        let send = pair.ba.tag_send_sync(1, letter.clone());
         pair.until(|| send.is_done());
         send.wait().0.unwrap();
         assert!(receive.wait() == (Ok(receive_status(&pair, letter.len())), letter.clone()), "{keys:?}");
         let mem = pair.a.mem_alloc(letter.len(), ucp::Access::all()).unwrap();
         let rkey = ucp::Rkey::of_key(mem.key());
         let params = ucp::RmaParams { sync: Sync::Yes, ..Default::default() };
-        let mut put = pair.ba.put_with(letter.clone(), mem.addr(), &rkey, &params);
+        let put = pair.ba.put_with(letter.clone(), mem.addr(), &rkey, &params);
         pair.until(|| put.is_done());
         put.wait().0.unwrap();
-        let mut get = pair.ba.get(vec![0; letter.len()].into_boxed_slice(), mem.addr(), &rkey);
+        let get = pair.ba.get(vec![0; letter.len()].into_boxed_slice(), mem.addr(), &rkey);
         pair.until(|| get.is_done());
         let (end, got) = get.wait();
         assert!(end.is_ok() && got[..] == letter[..], "{keys:?}: {end:?}");
@@ -152,7 +152,7 @@ fn receive_status(pair: &Pair, len: usize) -> ucp::rdm::RecvStatus {
 fn a_message_in_a_packet_is_acknowledged_when_it_is_received() {
     let old = Features::USER_RECV_QP.bits().to_string();
     let pair = pair(&[], &[("UCX_WITHHOLD_FEATURES", &old)]);
-    let mut send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
+    let send = pair.ab.send(b"sync".to_vec(), &SendParams { sync: Sync::Yes, ..SendParams::default() });
     pair.until(|| pair.b.stats().rare.passed_on == 1);
     pair.settle();
     assert!(!send.is_done());
@@ -170,7 +170,7 @@ fn what_cannot_be_passed_on_is_refused() {
     // So that they know each other.
     pair.ab.msg_send(b"first".to_vec()).wait().0.unwrap();
     take(&pair, post(&pair.b, 1), &pair.ba);
-    let mut long = pair.ab.msg_send(vec![1; 100_000]);
+    let long = pair.ab.msg_send(vec![1; 100_000]);
     pair.until(|| long.is_done());
     assert!(matches!(long.wait().0, Err(Error::Aborted { .. })), "the sender is told");
     let before = pair.b.stats().rare.unsupported;
@@ -192,7 +192,7 @@ fn a_short_receive_is_an_error_of_its_own() {
         let short = pair.b.msg_recv(vec![0; 10]);
         match headerless {
             true => {
-                let mut send = pair.ab.msg_send(vec![1; 100]);
+                let send = pair.ab.msg_send(vec![1; 100]);
                 pair.until(|| send.is_done());
                 send.wait().0.unwrap();
             }
@@ -258,7 +258,7 @@ const BOUNDS: [(&str, &str); 2] = [("UCX_UNEXP_MEM", "256k"), ("UCX_UNEXP_MAX", 
 fn messages_to_ourselves_wait_for_room() {
     let worker = worker(&[("UCX_ZCOPY_RECV", "y"), BOUNDS[0], BOUNDS[1]]).unwrap();
     let me = myself(&worker);
-    let mut met = me.tag_send_sync(1, b"met, and refused".to_vec());
+    let met = me.tag_send_sync(1, b"met, and refused".to_vec());
     spin(&[&worker], &mut || met.is_done());
     let mut sends: Vec<_> = (0..1000).map(|_| me.msg_send(vec![1; 3000])).collect();
     for _ in 0..100 {
@@ -304,7 +304,7 @@ fn closing_the_way_to_ourselves_costs_nobody_else() {
 fn a_worker_ends_with_receives_posted() {
     let pair = pair(&[("UCX_UNTAGGED_WAIT", "y")], &[]);
     let receives = post(&pair.b, 20);
-    let mut send = pair.ab.msg_send(b"one of them".to_vec());
+    let send = pair.ab.msg_send(b"one of them".to_vec());
     pair.until(|| send.is_done());
     pair.settle();
     drop(receives);

@@ -135,7 +135,7 @@ fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> 
         running.extend(
             rooms.drain(..).enumerate().map(|(i, room)| workers[i % count].tag_recv(MSG, EXACT, room)),
         );
-        for mut recv in running.drain(..) {
+        for recv in running.drain(..) {
             while !recv.is_done() {
                 for worker in &workers {
                     worker.progress();

@@ -198,7 +198,7 @@ impl World {
         self.nodes[n].parted.insert(to);
         let Some(ep) = self.nodes[n].eps[to].take() else { return Err(self.fail("just connected")) };
         self.trace.tell(&[52, n as u64, to as u64], format_args!("{}: {n} gives {to} up", self.step));
-        let mut request = ep.close(Close::Force);
+        let request = ep.close(Close::Force);
         if !request.is_done() {
             return Err(self.fail(format!("worker {n}: a close by force to {to} takes time")));
         }

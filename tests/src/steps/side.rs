@@ -168,7 +168,7 @@ impl Side {
             got: more(&now.rx_pkts, &self.before.rx_pkts),
             reads: now.rare.reads - self.before.rare.reads,
             ended: self.ends.iter().map(|(_, outcome)| outcome.is_some()).collect(),
-            closed: self.closing.as_mut().is_some_and(FlushRequest::is_done),
+            closed: self.closing.as_ref().is_some_and(FlushRequest::is_done),
         }
     }
 }

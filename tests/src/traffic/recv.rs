@@ -98,7 +98,7 @@ impl Receiver {
             self.credits_given += 1;
             self.credits.push_back(ep.msg_send(self.credits_given.to_le_bytes().to_vec()));
         }
-        while self.credits.front_mut().is_some_and(SendRequest::is_done) {
+        while self.credits.front().is_some_and(SendRequest::is_done) {
             let Some(Ok((result, _))) = self.credits.pop_front().map(SendRequest::test) else { break };
             result.map_err(|error| Failure::Reported { what: "send of a credit".into(), error })?;
         }

@@ -162,7 +162,7 @@ impl Run {
             let received = self.receiver.step(&self.worker, &self.ep)?;
             self.look(&mut watch, events > 0 || sent || received)?;
         }
-        let mut flush = self.ep.flush();
+        let flush = self.ep.flush();
         while !flush.is_done() {
             let events = self.worker.progress();
             self.look(&mut watch, events > 0)?;

@@ -76,7 +76,7 @@ impl Sender {
         {
             self.start(ep);
         }
-        while self.running.front_mut().is_some_and(SendRequest::is_done) {
+        while self.running.front().is_some_and(SendRequest::is_done) {
             let Some(Ok((result, buf))) = self.running.pop_front().map(SendRequest::test) else { break };
             result.map_err(|error| Failure::Reported { what: format!("send {}", self.ended), error })?;
             self.buffers.give(buf);
@@ -111,7 +111,7 @@ impl Sender {
         while self.credits.len() < CREDIT_RECEIVES {
             self.credits.push_back(worker.msg_recv(Vec::with_capacity(16)));
         }
-        while self.credits.front_mut().is_some_and(RecvRequest::is_done) {
+        while self.credits.front().is_some_and(RecvRequest::is_done) {
             let Some(Ok((result, buf))) = self.credits.pop_front().map(RecvRequest::test) else { break };
             let status =
                 result.map_err(|error| Failure::Reported { what: "receive of a credit".into(), error })?;

@@ -38,8 +38,8 @@ fn messages_without_headers_are_no_violation() {
     let ab = a.connect(&b.address(), ucp::EpParams::default()).unwrap();
     let messages: [&[u8]; 4] = [b"", b"words", b"\x40\x04\x04\0\x05\0\0\0A", b"\x09"];
     for bytes in messages {
-        let mut recv = b.msg_recv(vec![0; 100]);
-        let mut send = ab.msg_send(bytes.to_vec());
+        let recv = b.msg_recv(vec![0; 100]);
+        let send = ab.msg_send(bytes.to_vec());
         until(&[&a, &b], || send.is_done() & recv.is_done());
         assert_eq!((send.wait().0, recv.wait().0.unwrap().len), (Ok(()), bytes.len()));
     }

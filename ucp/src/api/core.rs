@@ -58,23 +58,27 @@ pub(crate) enum Ask {
     Later,
 }
 
-/// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone.
+/// Everything a worker owns. Fields drop in order: nobody writes user memory once engine and lanes are gone. They lie in
+/// this order too: what polls and short messages need is together, behind the engine.
+#[repr(C)]
 pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
+    calls: u32,
+    pub reqs: Requests,
+    pub flushes: Vec<Flush>,
+    pub streams: Streams,
+    now: Nanos,
+    pub batch: usize,
     /// For memory of processes of this host that is not mapped here.
     pub beside: Option<Beside>,
     /// After the lanes: memory is registered as long as a device may touch it.
     pub regs: Regs,
-    pub reqs: Requests,
     pub eps: Vec<Weak<EpState>>,
-    pub flushes: Vec<Flush>,
     pub flushed: Vec<FlushEnd>,
-    pub streams: Streams,
     /// After engine and lanes: buffers of receives that nobody asks for.
     pub multis: Multis,
-    pub batch: usize,
     pub alive: Alive,
     /// Writes of peers that came with data for us, until somebody asks.
     pub written: RemoteWrites,
@@ -82,8 +86,6 @@ pub(crate) struct Core {
     pub selection: Selection,
     dump: Option<Dump>,
     time: Time,
-    now: Nanos,
-    calls: u32,
 }
 
 impl Drop for Core {

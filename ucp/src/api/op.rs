@@ -26,19 +26,32 @@ struct Op<B: 'static> {
 enum State {
     Ended(Ended),
     Running(Worker, SlotId),
+    /// Its end has been picked up.
+    Told,
 }
 
 impl<B: 'static> Op<B> {
-    /// The end, if it has come. The buffer is still inside.
-    fn ended(&mut self) -> Option<Ended> {
-        if let State::Running(worker, id) = &self.state {
-            let ended = worker.core().reqs.take(*id)?;
-            self.state = State::Ended(ended);
+    /// Whether it has ended. Its end stays where it was noted: moved so soon, it would be waited for.
+    // HOT
+    #[inline]
+    fn is_done(&self) -> bool {
+        match &self.state {
+            State::Ended(_) | State::Told => true,
+            State::Running(worker, id) => worker.core().reqs.has_ended(*id),
         }
-        match self.state {
-            State::Ended(ended) => Some(ended),
-            State::Running(..) => None,
-        }
+    }
+
+    /// The end, if it has come: once. The buffer is still inside.
+    // HOT
+    #[inline]
+    fn take(&mut self) -> Option<Ended> {
+        let ended = match &self.state {
+            State::Ended(ended) => *ended,
+            State::Running(worker, id) => worker.core().reqs.take(*id)?,
+            State::Told => return None,
+        };
+        self.state = State::Told;
+        Some(ended)
     }
 
     /// The buffer; the operation has ended.
@@ -47,36 +60,36 @@ impl<B: 'static> Op<B> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
-        if let Some(ended) = self.ended() {
+        if let Some(ended) = self.take() {
             return Poll::Ready(ended);
         }
-        if let State::Running(worker, id) = &self.state {
-            worker.core().reqs.wake_at_end(*id, cx.waker());
+        match &self.state {
+            State::Running(worker, id) => worker.core().reqs.wake_at_end(*id, cx.waker()),
+            _ => panic!("request was polled after its end"),
         }
         Poll::Pending
     }
 
     fn wait(&mut self) -> Ended {
-        if let State::Running(worker, id) = &self.state {
-            let ended = worker.run_until(|core| core.reqs.take(*id));
-            self.state = State::Ended(ended);
-        }
-        match self.state {
-            State::Ended(ended) => ended,
-            State::Running(..) => unreachable!("just ended"),
-        }
+        let ended = match &self.state {
+            State::Running(worker, id) => worker.run_until(|core| core.reqs.take(*id)),
+            State::Ended(ended) => *ended,
+            State::Told => unreachable!("whoever is told of the end has given the request up"),
+        };
+        self.state = State::Told;
+        ended
     }
 
     fn cancel(&self) -> bool {
         match &self.state {
             State::Running(worker, id) => worker.core().cancel(*id),
-            State::Ended(_) => false,
+            State::Ended(_) | State::Told => false,
         }
     }
 
     /// Calls `then` at the end, from progress; at once if it has come.
     fn then(mut self, then: impl FnOnce(Ended, B) + 'static) {
-        if let Some(ended) = self.ended() {
+        if let Some(ended) = self.take() {
             let buf = self.back();
             return then(ended, buf);
         }
@@ -86,21 +99,21 @@ impl<B: 'static> Op<B> {
             worker.core().reqs.call_at_end(*id, call);
         }
         // The slot belongs to the callback now.
-        self.state = State::Ended(Err(Error::Cancelled));
+        self.state = State::Told;
     }
 
     fn detach(&mut self) {
         let State::Running(worker, id) = &self.state else { return };
         let buf = self.buf.take().map(|held| Box::new(Orphan(Some(held))) as Box<dyn std::any::Any>);
         let dropped = worker.core().reqs.detach(*id, buf);
-        self.state = State::Ended(Err(Error::Cancelled));
+        self.state = State::Told;
         drop(dropped);
     }
 }
 
 impl<B: 'static> Drop for Op<B> {
     fn drop(&mut self) {
-        if self.ended().is_none() {
+        if self.take().is_none() {
             self.detach();
         }
         if let Some(held) = self.buf.take() {
@@ -145,13 +158,13 @@ impl<B: 'static> SendRequest<B> {
     }
 
     /// Whether it has ended.
-    pub fn is_done(&mut self) -> bool {
-        self.0.ended().is_some()
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
     }
 
     /// Result and buffer if it has ended, otherwise the request again.
     pub fn test(mut self) -> Result<(Result<(), Error>, B), Self> {
-        match self.0.ended() {
+        match self.0.take() {
             Some(ended) => Ok((ended.map(drop), self.0.back())),
             None => Err(self),
         }
@@ -197,13 +210,13 @@ impl<B: IoBufMut> RecvRequest<B> {
     }
 
     /// Whether it has ended.
-    pub fn is_done(&mut self) -> bool {
-        self.0.ended().is_some()
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
     }
 
     /// Result and buffer if it has ended, otherwise the request again.
     pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
-        match self.0.ended() {
+        match self.0.take() {
             Some(ended) => Ok((ended, filled(ended, self.0.back()))),
             None => Err(self),
         }
@@ -235,7 +248,7 @@ impl<B: IoBufMut> RecvRequest<B> {
 
     /// The operation, leaving nothing behind for `drop` to cancel.
     fn release(&mut self) -> Option<Op<B>> {
-        let state = std::mem::replace(&mut self.0.state, State::Ended(Err(Error::Cancelled)));
+        let state = std::mem::replace(&mut self.0.state, State::Told);
         let buf = self.0.buf.take()?;
         Some(Op { state, buf: Some(buf) })
     }
@@ -285,8 +298,8 @@ impl FlushRequest {
     }
 
     /// Whether it has ended.
-    pub fn is_done(&mut self) -> bool {
-        self.0.ended().is_some()
+    pub fn is_done(&self) -> bool {
+        self.0.is_done()
     }
 
     /// Makes progress until it has ended.

@@ -301,6 +301,13 @@ impl Requests {
         Some(ended)
     }
 
+    /// Whether the operation has ended and not been picked up. // HOT
+    #[inline(always)]
+    pub(crate) fn has_ended(&self, id: SlotId) -> bool {
+        self.look(id).is_some_and(|slot| matches!(slot.stage, Stage::Ended(_)))
+    }
+
+    #[inline(always)]
     fn look(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(index(id) as usize).filter(|slot| slot.id == id)
     }

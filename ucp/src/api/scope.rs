@@ -188,13 +188,11 @@ impl<T> Borrowed<'_, T> {
     }
 
     /// Whether it has ended.
-    pub fn is_done(&mut self) -> bool {
-        if let State::Running(id) = self.state
-            && let Some(ended) = self.worker.test(RequestId(id))
-        {
-            self.state = State::Ended(ended);
+    pub fn is_done(&self) -> bool {
+        match self.state {
+            State::Ended(_) => true,
+            State::Running(id) => self.worker.core().reqs.has_ended(id),
         }
-        matches!(self.state, State::Ended(_))
     }
 
     /// Asks for it to be given up.

@@ -28,19 +28,22 @@ impl Held {
 }
 
 /// Where held bytes come from and go back to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[repr(C)]
 pub struct Hold {
-    idle: [Vec<Box<[u8]>>; CLASSES.len()],
+    /// What unexpected messages cost, and what they may cost: first, since every poll compares them.
+    unexpected: usize,
+    max: usize,
+    in_use: usize,
     /// Bytes of all idle buffers.
     spare: usize,
-    in_use: usize,
-    unexpected: usize,
+    idle: [Vec<Box<[u8]>>; CLASSES.len()],
 }
 
 impl Hold {
-    /// Nothing held.
-    pub fn new() -> Hold {
-        Hold::default()
+    /// Nothing held. Unexpected messages may cost `max` bytes before they cost too much.
+    pub fn new(max: usize) -> Hold {
+        Hold { unexpected: 0, max, in_use: 0, spare: 0, idle: Default::default() }
     }
 
     /// A copy of `bytes`.
@@ -117,7 +120,13 @@ impl Hold {
         self.in_use
     }
 
-    /// What unexpected messages cost now, bytes. // HOT
+    /// Whether unexpected messages cost more than they may. // HOT
+    #[inline(always)]
+    pub const fn is_over_limit(&self) -> bool {
+        self.unexpected > self.max
+    }
+
+    /// What unexpected messages cost now, bytes.
     #[inline(always)]
     pub const fn unexpected(&self) -> usize {
         self.unexpected
@@ -130,7 +139,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back() {
-        let mut hold = Hold::new();
+        let mut hold = Hold::new(usize::MAX);
         let a = hold.keep(&[1, 2, 3]);
         let at = a.bytes.as_ptr();
         assert_eq!((a.bytes(), hold.in_use()), (&[1u8, 2, 3][..], 3));
@@ -147,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_idle_is_bounded() {
-        let mut hold = Hold::new();
+        let mut hold = Hold::new(usize::MAX);
         let held: Vec<Held> = (0..1000).map(|_| hold.keep(&[1; 60_000])).collect();
         held.into_iter().for_each(|held| hold.release(held));
         let idle: usize = hold.idle.iter().flatten().map(|room| room.len()).sum();
@@ -156,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_short_unexpected_message_is_packed() {
-        let mut hold = Hold::new();
+        let mut hold = Hold::new(usize::MAX);
         hold.note_message();
         let held = hold.keep_part(&[7; 8]);
         assert!(hold.unexpected() <= 256, "{} bytes for 8", hold.unexpected());

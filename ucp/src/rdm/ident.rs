@@ -11,6 +11,7 @@ use super::io::{PeerId, Source};
 
 /// Sources and their peers.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Ident {
     last: Last,
     /// By wire.

@@ -20,6 +20,7 @@ use crate::wire::rtm::Rtm;
 
 /// The two queues of one kind of message.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Queues {
     pub expected: Expected,
     pub arrived: Arrived,
@@ -340,7 +341,7 @@ impl Engine {
     /// Whether unexpected messages cost more than they may. // HOT
     #[inline(always)]
     pub fn is_over_limit(&self) -> bool {
-        self.hold.unexpected() > self.cfg.unexpected_max
+        self.hold.is_over_limit()
     }
 
     /// What messages cost that no receive has matched, bytes.

@@ -183,18 +183,18 @@ impl Expected {
         insert: impl FnOnce(&mut S, Want) -> Option<u32>,
     ) -> Option<u32> {
         let want = Want { seq: self.seq, ..Want::new(pattern) };
-        let insert = |all: &mut Chain<'_, S>, link| insert(all.0, Want { link, ..want });
-        let at = if pattern.is_exact() {
+        let exact = pattern.is_exact();
+        let list = if exact {
             if self.buckets.crowded(self.exact) {
                 self.rehash(all);
             }
             let bucket = self.buckets.of(pattern.tag);
-            let at = self.buckets.lists[bucket].push_new(&mut Chain(all), insert)?;
-            self.exact += 1;
-            at
+            &mut self.buckets.lists[bucket]
         } else {
-            self.wild.push_new(&mut Chain(all), insert)?
+            &mut self.wild
         };
+        let at = list.push_new(&mut Chain(all), |all, link| insert(all.0, Want { link, ..want }))?;
+        self.exact += usize::from(exact);
         self.seq += 1;
         Some(at)
     }
@@ -301,13 +301,15 @@ struct Came {
 
 /// Messages of one kind that no receive has matched, in order of arrival.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Arrived {
+    /// First: whether it is empty is asked by every receive.
+    all: List,
+    buckets: Buckets,
     came: Vec<Came>,
     by_arrival: Vec<Link>,
     by_tag: Vec<Link>,
     free: FreeList,
-    all: List,
-    buckets: Buckets,
 }
 
 impl Arrived {

@@ -103,53 +103,56 @@ pub use rooms::inplace::InPlaceEnd;
 pub use stats::{PeerStats, RdmStats};
 
 /// The protocol state of one worker.
+///
+/// What every poll asks comes first, then what every short message needs, then the rest: in this order in memory too. A
+/// program that serves many workers in turn has few cache lines of each.
+#[repr(C)]
 pub struct Engine {
-    cfg: EngineConfig,
-    wires: Vec<OwnWire>,
+    /// Peers with work to do, each once.
+    listed: VecDeque<PeerId>,
+    /// Peers that were not ready, each once.
+    away: Vec<PeerId>,
+    /// Peers that failed and of which something may still come.
+    fading: Vec<PeerId>,
+    /// Registrations of operations that have ended; kept for its memory.
+    unused: Vec<Reg>,
+    /// The same of operations that failed.
+    revoked: Vec<Reg>,
+    outs: VecDeque<Out>,
+    hold: Hold,
+    /// In zero-copy receive mode.
+    in_place: Option<Box<InPlace>>,
     ident: Ident,
     peers: Peers,
-    tx: Sends<TxOp>,
     rx: Receives<RxOp>,
+    multis: Slots<Multi>,
+    /// By [`Kind`].
+    queues: [Queues; Kind::COUNT],
+    tallies: Tallies,
+    tx: Sends<TxOp>,
     inflows: Table<Inflow>,
     readings: Table<Reading>,
     one: Ones,
     mem: Regions,
-    multis: Slots<Multi>,
     unexpected: Slots<Unexpected, 24>,
-    /// In zero-copy receive mode.
-    in_place: Option<Box<InPlace>>,
-    /// By [`Kind`].
-    queues: [Queues; Kind::COUNT],
-    hold: Hold,
-    /// Peers with work to do, each once.
-    listed: VecDeque<PeerId>,
+    wires: Vec<OwnWire>,
     /// Somebody has looked for a message in vain.
     asked: bool,
-    /// Peers that were not ready, each once.
-    away: Vec<PeerId>,
     /// What waits of back-off are drawn from.
     dice: u64,
-    /// Peers that failed and of which something may still come.
-    fading: Vec<PeerId>,
     /// The first peer that failed with something unfinished since [`Engine::take_lost`].
     lost: Option<(PeerId, Fault)>,
     /// A peer whose message there was no memory for, until it has failed.
     flooder: Option<PeerId>,
     /// The send whose call is under way, and its result if it ended therein: answered, not queued.
     in_call: Option<(SlotId, Option<Result<(), OpError>>)>,
-    outs: VecDeque<Out>,
     /// Packets whose turn has come, while they are handled; kept for its memory.
     due: Vec<Held>,
-    /// Registrations of operations that have ended; kept for its memory.
-    unused: Vec<Reg>,
-    /// The same of operations that failed.
-    revoked: Vec<Reg>,
     /// Old values of an atomic while it is computed; kept for its memory.
     old: Vec<u8>,
+    cfg: EngineConfig,
     stats: RdmStats,
     by_peer: ByPeer,
-    /// What they do not have yet.
-    tallies: Tallies,
     events: Events,
 }
 
@@ -184,7 +187,7 @@ impl Engine {
             unexpected: Slots::new(),
             in_place: None,
             queues: Default::default(),
-            hold: Hold::new(),
+            hold: Hold::new(cfg.unexpected_max),
             listed: VecDeque::new(),
             asked: false,
             away: Vec::new(),

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn only_packets_of_one_message_share_an_id() {
-        let (mut early, mut hold) = (Early::default(), Hold::new());
+        let (mut early, mut hold) = (Early::default(), Hold::new(usize::MAX));
         assert!(early.keep(&mut hold, 4, Share::Alone, b"a"));
         assert!(!early.keep(&mut hold, 4, Share::Alone, b"a"));
         assert!(!early.keep(&mut hold, 4, Share::Shared, b"a"));

@@ -49,9 +49,7 @@ impl Engine {
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[usize::from(wire.0)].me.connid;
         let new = self.peers.add(Peer::new(wire, addr, from, own_connid));
-        // What the name's last peer has not got yet goes before it.
-        self.settle_tallies();
-        self.by_peer.forget(new);
+        self.forget_counts(new);
         let peers = &self.peers;
         if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
             self.stats.rare.peers_displaced += 1;

@@ -1,6 +1,6 @@
-//! Short messages are counted for one peer at a time, and added to the counters of the engine and of that peer when
-//! another one's turn comes: two additions a message instead of four and a look-up of the peer. Whoever reads counters
-//! gets both. Called by `rooms::eager` for what takes its shortest way, and never by anybody else.
+//! Short messages are counted by peer in a small table of their own, and added to the counters of the engine and of that
+//! peer when another peer needs the place: two additions a message instead of four and a look-up of the peer. Whoever
+//! reads counters gets both. Called by `rooms::eager` for what takes its shortest way, and never by anybody else.
 
 use super::Engine;
 use super::io::PeerId;
@@ -16,30 +16,33 @@ struct Tally {
     bytes: u64,
 }
 
-impl Tally {
-    const EMPTY: Tally = Tally { peer: PeerId(u32::MAX), msgs: 0, bytes: 0 };
+/// Tallies of one direction, each at the place that its peer's number names.
+#[derive(Debug)]
+struct Board([Tally; Board::PLACES]);
 
+impl Board {
+    /// As many peers as may be served in turn without an addition to their counters at each message.
+    const PLACES: usize = 64;
+
+    const EMPTY: Board = Board([Tally { peer: PeerId(u32::MAX), msgs: 0, bytes: 0 }; Board::PLACES]);
+
+    /// The place of a peer, whoever has it. // HOT
     #[inline(always)]
-    fn add(&mut self, len: usize) {
-        self.msgs += 1;
-        self.bytes += len as u64;
+    fn place(&mut self, peer: PeerId) -> &mut Tally {
+        &mut self.0[peer.0 as usize % Self::PLACES]
     }
 
-    /// To the packets and bytes of a peer, in this direction.
-    fn add_to(&self, (pkts, bytes): (&mut u64, &mut u64)) {
-        (*pkts, *bytes) = (*pkts + self.msgs, *bytes + self.bytes);
-    }
-
-    fn clear(&mut self) {
-        *self = Tally { peer: self.peer, ..Tally::EMPTY };
+    /// The tally of a peer, if there is one.
+    fn of(&self, peer: PeerId) -> Option<Tally> {
+        Some(self.0[peer.0 as usize % Self::PLACES]).filter(|tally| tally.peer == peer)
     }
 }
 
 /// Both directions.
 #[derive(Debug)]
 pub(super) struct Tallies {
-    sent: Tally,
-    received: Tally,
+    sent: Board,
+    received: Board,
 }
 
 /// What short messages are, to the counters.
@@ -47,16 +50,32 @@ const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
 const ROW: usize = Row::Eager as usize;
 
 impl Tallies {
-    pub(super) const EMPTY: Tallies = Tallies { sent: Tally::EMPTY, received: Tally::EMPTY };
+    pub(super) const EMPTY: Tallies = Tallies { sent: Board::EMPTY, received: Board::EMPTY };
+}
 
-    fn add_to(&self, all: &mut RdmStats) {
-        let Tallies { sent, received } = self;
-        all.tx_pkts[TY] += sent.msgs;
-        all.rx_pkts[TY] += received.msgs;
-        for (traffic, tally) in [(&mut all.sent[ROW], sent), (&mut all.received[ROW], received)] {
-            traffic.msgs += tally.msgs;
-            traffic.bytes += tally.bytes;
-        }
+impl RdmStats {
+    fn add_sent(&mut self, tally: &Tally) {
+        self.tx_pkts[TY] += tally.msgs;
+        self.sent[ROW].msgs += tally.msgs;
+        self.sent[ROW].bytes += tally.bytes;
+    }
+
+    fn add_received(&mut self, tally: &Tally) {
+        self.rx_pkts[TY] += tally.msgs;
+        self.received[ROW].msgs += tally.msgs;
+        self.received[ROW].bytes += tally.bytes;
+    }
+}
+
+impl PeerStats {
+    fn add_sent(&mut self, tally: &Tally) {
+        self.tx_pkts += tally.msgs;
+        self.tx_bytes += tally.bytes;
+    }
+
+    fn add_received(&mut self, tally: &Tally) {
+        self.rx_pkts += tally.msgs;
+        self.rx_bytes += tally.bytes;
     }
 }
 
@@ -64,59 +83,77 @@ impl Engine {
     /// Counts a short message sent. // HOT
     #[inline(always)]
     pub(super) fn count_short_sent(&mut self, to: PeerId, len: usize) {
-        if self.tallies.sent.peer != to {
-            self.settle_tallies();
-            // Now, so that counting allocates at the first message and not at some later one.
-            self.by_peer.of(to);
-            self.tallies.sent.peer = to;
+        if self.tallies.sent.place(to).peer != to {
+            self.begin_sent(to);
         }
-        self.tallies.sent.add(len);
+        let tally = self.tallies.sent.place(to);
+        tally.msgs += 1;
+        tally.bytes += len as u64;
     }
 
     /// Counts a short message received. // HOT
     #[inline(always)]
     pub(super) fn count_short_received(&mut self, from: PeerId, len: usize) {
-        if self.tallies.received.peer != from {
-            self.settle_tallies();
-            self.by_peer.of(from);
-            self.tallies.received.peer = from;
+        if self.tallies.received.place(from).peer != from {
+            self.begin_received(from);
         }
-        self.tallies.received.add(len);
+        let tally = self.tallies.received.place(from);
+        tally.msgs += 1;
+        tally.bytes += len as u64;
     }
 
-    /// Adds what was tallied to the counters that it belongs to.
+    /// Gives the place of a peer to it; the counters get what is there of another.
     #[inline(never)]
-    pub(super) fn settle_tallies(&mut self) {
-        self.tallies.add_to(&mut self.stats);
+    fn begin_sent(&mut self, to: PeerId) {
+        let place = self.tallies.sent.place(to);
+        let before = std::mem::replace(place, Tally { peer: to, msgs: 0, bytes: 0 });
+        if before.msgs > 0 {
+            self.stats.add_sent(&before);
+            self.by_peer.of(before.peer).add_sent(&before);
+        }
+        // Now, so that counting allocates at the first message and not at some later one.
+        self.by_peer.of(to);
+    }
+
+    /// The same of messages received.
+    #[inline(never)]
+    fn begin_received(&mut self, from: PeerId) {
+        let place = self.tallies.received.place(from);
+        let before = std::mem::replace(place, Tally { peer: from, msgs: 0, bytes: 0 });
+        if before.msgs > 0 {
+            self.stats.add_received(&before);
+            self.by_peer.of(before.peer).add_received(&before);
+        }
+        self.by_peer.of(from);
+    }
+
+    /// The name goes to another peer: nothing is counted of it yet.
+    pub(super) fn forget_counts(&mut self, peer: PeerId) {
         let Tallies { sent, received } = &mut self.tallies;
-        if sent.msgs > 0 {
-            let its = self.by_peer.of(sent.peer);
-            sent.add_to((&mut its.tx_pkts, &mut its.tx_bytes));
-            sent.clear();
+        if let Some(tally) = sent.of(peer) {
+            self.stats.add_sent(&tally);
+            *sent.place(peer) = Tally { msgs: 0, bytes: 0, ..tally };
         }
-        if received.msgs > 0 {
-            let its = self.by_peer.of(received.peer);
-            received.add_to((&mut its.rx_pkts, &mut its.rx_bytes));
-            received.clear();
+        if let Some(tally) = received.of(peer) {
+            self.stats.add_received(&tally);
+            *received.place(peer) = Tally { msgs: 0, bytes: 0, ..tally };
         }
+        self.by_peer.forget(peer);
     }
 
     /// What was counted since the engine was made.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.stats.clone();
-        self.tallies.add_to(&mut all);
+        self.tallies.sent.0.iter().for_each(|tally| all.add_sent(tally));
+        self.tallies.received.0.iter().for_each(|tally| all.add_received(tally));
         all
     }
 
     /// What went to one peer and came from it since it was named.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
-        let (mut its, Tallies { sent, received }) = (self.by_peer.get(peer), &self.tallies);
-        if sent.peer == peer {
-            sent.add_to((&mut its.tx_pkts, &mut its.tx_bytes));
-        }
-        if received.peer == peer {
-            received.add_to((&mut its.rx_pkts, &mut its.rx_bytes));
-        }
+        let mut its = self.by_peer.get(peer);
+        self.tallies.sent.of(peer).iter().for_each(|tally| its.add_sent(tally));
+        self.tallies.received.of(peer).iter().for_each(|tally| its.add_received(tally));
         its
     }
 }

@@ -168,7 +168,7 @@ impl Crowd<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let mut flush = self.worker.flush();
+        let flush = self.worker.flush();
         while !flush.is_done() {
             self.progress()?;
         }

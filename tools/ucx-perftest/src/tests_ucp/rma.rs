@@ -307,7 +307,7 @@ impl Rma<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let mut flush = self.ep.flush();
+        let flush = self.ep.flush();
         while !flush.is_done() {
             self.wait.progress(&self.worker)?;
         }

@@ -13,7 +13,8 @@ use ucs::time::Nanos;
 use super::Engine;
 use super::hold::Held;
 use super::io::{Fault, PeerId, Refused, Settled, TxToken, Wire};
-use super::peer::Was;
+use super::peer::{Peer, Was};
+use crate::wire::PktType;
 
 /// How long a receiver that is not ready is left alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +56,7 @@ fn draw(dice: &mut u64) -> u64 {
 }
 
 /// Where something that came back goes again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// A packet: to the peer's main queue pair.
     Packet,
@@ -96,7 +97,10 @@ impl Engine {
 
     fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
         let Some(peer) = self.peers.get(to) else { return };
-        if peer.was.contains(Was::FAILED) {
+        // Who was cut off, and is there, waits for what it is told.
+        let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
+        let told = way == Way::Packet && packet.first().is_some_and(|ty| told.contains(ty));
+        if peer.was.contains(Was::FAILED) && !(told && peer.was.contains(Was::CUT_OFF)) {
             self.goes_by_owner(to, packet);
             return;
         }
@@ -229,11 +233,18 @@ impl Engine {
     pub fn is_held_off(&self, peer: Option<PeerId>) -> bool {
         match peer {
             Some(id) => {
-                let away = |id: PeerId| self.peers.get(id).is_some_and(|peer| peer.was.contains(Was::AWAY));
+                // What one is told that was cut off is nobody's affair any more.
+                let away = |peer: &Peer| peer.was & (Was::AWAY | Was::CUT_OFF) == Was::AWAY;
+                let away = |id: PeerId| self.peers.get(id).is_some_and(away);
                 away(id) || self.further(id).iter().any(|&lane| away(lane))
             }
-            None => !self.away.is_empty(),
+            None => self.is_anybody_away(),
         }
+    }
+
+    /// Whether anything waits to be tried again that is more than a word to who was cut off.
+    pub(super) fn is_anybody_away(&self) -> bool {
+        self.away.iter().any(|&away| !self.peers[away].was.contains(Was::CUT_OFF))
     }
 
     /// Whether times passed to the engine have to be exact: some peer's wait is measured. // HOT

@@ -1,6 +1,6 @@
 //! Names of one worker: whoever has several NICs may be known by several of its lanes, each a peer of the engine, and perhaps
 //! comes by one that it did not come by before. A receive that takes messages of one peer takes them under each of these
-//! names. Called where receives and messages are matched; never by one with a single NIC.
+//! names, and a peer that is closed by force is so under each. Called where messages are matched and peers closed.
 
 use super::ident::Ident;
 use super::io::{PeerId, Source};
@@ -69,6 +69,18 @@ impl<'a> Kin<'a> {
 }
 
 impl Engine {
+    /// Under which other names a peer's worker is known, further lanes aside.
+    pub(super) fn other_names(&self, id: PeerId) -> Vec<PeerId> {
+        if self.wires.len() < 2 {
+            return Vec::new();
+        }
+        let kin = self.kin(Kind::Tagged);
+        let other = |(other, peer): &(PeerId, &Peer)| {
+            *other != id && !peer.is_further() && kin.is_one_worker(*other, id)
+        };
+        self.peers.iter().filter(other).map(|(other, _)| other).collect()
+    }
+
     /// Who is who, for messages of this kind.
     #[inline]
     pub(super) fn kin(&self, kind: Kind) -> Kin<'_> {

@@ -243,6 +243,9 @@ impl Engine {
     #[cold]
     fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
         let was = self.peers[id].was;
+        if was.contains(Was::AWAY) {
+            return Step::Idle;
+        }
         let sent = match was & (Was::REMOVED | Was::CUT_OFF | Was::OWED | Was::MET) {
             flags if flags.contains(Was::REMOVED) || !flags.contains(Was::CUT_OFF) => None,
             flags if flags.contains(Was::OWED) => Some(handshake::push(self, w, id)),

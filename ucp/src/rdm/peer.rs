@@ -229,7 +229,9 @@ impl Peer {
     /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
     pub fn is_idle(&self) -> bool {
         let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());
-        quiet && self.outstanding == 0 && !self.was.intersects(Was::OWED | Was::AWAY)
+        // What one is told that was cut off is nobody's affair any more.
+        let busy = if self.was.contains(Was::CUT_OFF) { Was::empty() } else { Was::OWED.union(Was::AWAY) };
+        quiet && self.outstanding == 0 && !self.was.intersects(busy)
     }
 
     /// For the outside.

@@ -166,12 +166,14 @@ impl Engine {
         self.fail_peer(w, id, fault);
     }
 
-    /// The user is done with a peer, whatever it does: what is under way ends, it is told as far as it can be, and nothing
-    /// of it is heard any more. Messages and streams of it that have come can still be received, bodies of active messages
-    /// cannot.
+    /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way ends, it is told as
+    /// far as it can be, and nothing of it is heard any more. Messages and streams of it that have come can still be received,
+    /// bodies of active messages cannot.
     pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let lost = self.lost;
+        let others = self.other_names(id);
         self.cut_off_by(w, id, Fault::Gone);
+        others.into_iter().for_each(|other| self.cut_off_by(w, other, Fault::Gone));
         // What is given up is not lost.
         self.lost = lost;
     }
@@ -258,7 +260,8 @@ impl Engine {
     fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault, which: Ends) {
         let peer = &mut self.peers[id];
         if peer.was.intersects(Was::FAILED | Was::REMOVED) {
-            return;
+            // It is not there to be told so either.
+            return self.forget_back_off(id);
         }
         let unfinished = peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY);
         if unfinished && !peer.is_further() {
@@ -436,7 +439,7 @@ impl Engine {
             None => {
                 self.tx.is_empty()
                     && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))
-                    && self.away.is_empty()
+                    && !self.is_anybody_away()
                     && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
             }
         }

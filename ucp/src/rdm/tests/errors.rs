@@ -401,6 +401,47 @@ fn a_handshake_that_nobody_takes_is_forgotten() {
     }
 }
 
+/// Who is cut off and not ready to hear of it hears of it later; a flush does not wait for that, and when it is gone nobody does.
+// [M10.5] [M10.7]
+#[test]
+fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
+    for gone in [false, true] {
+        let (mut net, peer) = met(Manner::CALM);
+        let other = net.peer(1, 0);
+        net.at(1, |e, w| e.cut_off(w, other));
+        net.outs(1);
+        let args = SendArgs {
+            buf: lend(b"hi"),
+            tag: Some(1),
+            row: Row::Eager,
+            sync: Sync::Yes,
+            cq_data: None,
+            user: 3,
+        };
+        assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
+        net.deliver_one();
+        net.nodes[0].shut = true;
+        for _ in 0..3 {
+            net.resume(1);
+            while net.deliver_one() {}
+            net.wait();
+        }
+        let engine = &net.nodes[1].engine;
+        assert_eq!((engine.held_bytes() > 0, engine.stats().rare.not_ready), (true, 3));
+        assert!(engine.idle(None) && engine.idle(Some(other)) && !engine.is_held_off(None));
+        net.nodes[0].shut = false;
+        if gone {
+            net.at(1, |e, w| e.on_peer_lost(w, other, Fault::Gone));
+        } else {
+            net.settle();
+            let end = Err(OpError::Aborted(4127));
+            assert_eq!(net.outs(0), [Out::SendDone { user: 3, result: end }]);
+        }
+        assert_eq!((net.nodes[1].engine.census(), net.nodes[1].engine.held_bytes()), (Census::EMPTY, 0));
+        assert_eq!(net.nodes[1].engine.next_deadline(), None);
+    }
+}
+
 /// A message has come and the one before it has not: whether its sender is there any more is something that somebody waits for,
 /// and when it is not, the message is not kept.
 // [M10.2]

@@ -270,6 +270,28 @@ fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
     assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
 }
 
+/// Closed by force is a worker, not a lane: also what it sent by another, and is to be sent there, ends.
+#[test]
+fn whoever_is_closed_by_force_is_so_under_each_name() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let mine = addr(0, 0);
+    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    rig.sides[1].set_path(back, 1, (0, 0));
+    let mut room = [0; 1];
+    rig.recv(0, &mut room);
+    rig.send(1, back, b"2", Row::Eager);
+    rig.settle();
+    let [Out::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.outs(0)[..] else { panic!() };
+    let long = [0; 70_000];
+    assert!(matches!(rig.send(0, from, &long, Row::LongCts), Started::Pending(_)));
+    rig.at(0, 0, |e, w| e.cut_off(w, peer));
+    let outs = rig.outs(0);
+    let failed = |peer| outs.contains(&Out::PeerFailed { peer, fault: Fault::Gone });
+    assert!(from != peer && failed(peer) && failed(from), "{outs:?}");
+    assert!(outs.iter().any(|out| matches!(out, Out::SendDone { result: Err(_), .. })), "{outs:?}");
+    assert_eq!(rig.engines[0].census(), Census::EMPTY);
+}
+
 /// A message that names one lane, by a sender that cannot be asked to send it: its receiver has left that lane, and reads it by
 /// the one it takes now, whichever of the two has been the first to leave.
 // [M11.5] [M11.6]

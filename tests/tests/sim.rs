@@ -52,6 +52,11 @@ fn seeds_that_taught_something() {
     for seed in [615, 2029, 3491, 8810, 8888] {
         run(seed, Limits { scope: Scope::Nics, ..Limits::default() });
     }
+    // What a peer was to be told that had been closed by force, and was not ready to hear; somebody met anew by another NIC: by a
+    // worker with one NIC, with a stream and messages still under way on the old one.
+    for seed in [6022, 11_232, 15_743] {
+        run(seed, Limits { scope: Scope::Mixed, ..Limits::default() });
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ const fn others(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::Many => 11,
         Scope::Forms => 14,
-        Scope::Lists | Scope::InPlace | Scope::Nics => 18,
+        Scope::Lists | Scope::InPlace | Scope::Nics | Scope::Mixed => 18,
     }
 }
 
@@ -209,7 +209,7 @@ impl World {
     pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
         let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
         let way = match self.limits.scope {
-            Scope::Nics | Scope::InPlace | Scope::Lists => *self.dice.pick(&ways),
+            Scope::Mixed | Scope::Nics | Scope::InPlace | Scope::Lists => *self.dice.pick(&ways),
             Scope::Forms => *self.dice.pick(&ways[..5]),
             Scope::Many | Scope::First => Way::Whole,
         };

@@ -4,9 +4,12 @@
 use super::Failed;
 use super::forms::Form;
 use super::knobs::Scope;
+use super::node::Node;
 use super::world::World;
 use crate::pattern::Pattern;
 use std::collections::BTreeMap;
+use ucp::rdm::WireId;
+use ucp::rdm::io::PeerId;
 use ucp::{Error, RecvRequest};
 
 /// Bytes of one stream in one run.
@@ -35,6 +38,34 @@ pub struct Brook {
     hushed: bool,
     /// A receive ended with the death of the sender: nothing more comes.
     over: bool,
+    /// The sender's name for its receiver, by which it has sent last: whoever has been met anew by another NIC has another, and
+    /// what is sent to it another stream.
+    way: Option<PeerId>,
+    /// Where those begin in all that was sent.
+    starts: Vec<usize>,
+    /// How far the receiver has read each, by its own names.
+    read: BTreeMap<PeerId, usize>,
+    /// The sender has come by another NIC than the first.
+    around: bool,
+}
+
+impl Brook {
+    /// There is, or was, more than one.
+    fn is_torn(&self) -> bool {
+        self.around || self.starts.len() > 1
+    }
+
+    /// Where bytes that came by `from` lie in all that was sent. `torn`: they may be of any of several streams.
+    fn place(&self, from: PeerId, bytes: &[u8], all: &[u8], torn: bool) -> Option<usize> {
+        let is_at = |at: &usize| all.get(*at..self.sent).is_some_and(|rest| rest.starts_with(bytes));
+        if !torn {
+            return Some(self.got).filter(is_at);
+        }
+        match self.read.get(&from) {
+            Some(at) => Some(*at).filter(is_at),
+            None => std::iter::once(self.got).chain(self.starts.iter().copied()).find(is_at),
+        }
+    }
 }
 
 /// All streams, by (from, to).
@@ -68,7 +99,9 @@ impl World {
         let bytes = self.bytes_of((n, to))[at..at + len].to_vec();
         let refuses = self.nodes[to].withholds_classes();
         let (way, cuts) = self.way(len);
+        let around = !self.is_by_first(n, to);
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
+        let peer = ep.peer();
         let form = Form::stream(ep, way, bytes, &cuts);
         self.trace.tell(
             &[40, n as u64, to as u64, len as u64],
@@ -76,6 +109,10 @@ impl World {
         );
         if let Some(brook) = self.brooks.get_mut(&(n, to)) {
             brook.sending.push(Pouring { len, cancelled: false, form });
+            if brook.way.replace(peer) != Some(peer) {
+                brook.starts.push(at);
+                brook.around |= around;
+            }
             // What the peer refuses never was in the stream.
             brook.sent += if refuses { 0 } else { len };
         }
@@ -116,26 +153,48 @@ impl World {
             return Ok(());
         }
         let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
-        let taken = ep.stream_recv_data();
+        let (taken, peer) = (ep.stream_recv_data(), ep.peer());
         let (all, lost) = (self.bytes_of((from, n)), self.is_lost(n, from));
+        let torn = self.is_torn(from, n);
         let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
-        let at = brook.got;
+        let mut at = brook.got;
         let len = match taken {
             Ok(None) => return Ok(()),
-            Ok(Some(data)) if all[at..brook.sent].starts_with(&data) && !data.is_empty() => data.len(),
+            Ok(Some(data))
+                if let Some(place) = brook.place(peer, &data, &all, torn)
+                    && !data.is_empty() =>
+            {
+                at = place;
+                data.len()
+            }
             Err(_) if lost => {
                 brook.over = true;
                 return Ok(());
             }
             wrong => return Err(self.fail(format!("worker {n}: at {at} of {from}'s stream: {wrong:?}"))),
         };
-        brook.got += len;
+        brook.got = at + len;
+        brook.read.insert(peer, at + len);
         self.outcome.scooped += len as u64;
         self.trace.tell(
             &[44, n as u64, from as u64, len as u64],
             format_args!("{}: {n} takes {len} bytes at {at} of the stream from {from}", self.step),
         );
         Ok(())
+    }
+
+    /// Whether `n` knows `to` by the first NICs of both, or has gone on from there.
+    fn is_by_first(&self, n: usize, to: usize) -> bool {
+        let first = Node::gids(to, 1).next().map(|gid| gid.0);
+        let view = self.nodes[n].eps[to].as_ref().and_then(|ep| ep.peer_view());
+        view.is_none_or(|view| Some(view.addr.gid) == first && view.wire == WireId(0))
+    }
+
+    /// Whether what is sent from `from` to `n` need not all be read, or not in one: they have lost each other, or one of them has
+    /// lost a NIC and met the other anew.
+    fn is_torn(&self, from: usize, n: usize) -> bool {
+        let torn = || self.brooks.get(&(from, n)).is_some_and(Brook::is_torn);
+        self.is_lost(from, n) || self.is_unplugged(from, n) && torn()
     }
 
     /// Looks at what has ended at worker `n`.
@@ -175,7 +234,7 @@ impl World {
     fn drawn(&mut self, from: usize, n: usize, request: RecvRequest<Box<[u8]>>) -> Result<(), Failed> {
         let (end, buf) = request.wait();
         let all = self.bytes_of((from, n));
-        let lost = self.is_lost(n, from);
+        let (lost, torn) = (self.is_lost(n, from), self.is_torn(from, n));
         let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
         let (at, hushed) = (brook.got, std::mem::take(&mut brook.hushed));
         brook.awaited = 0;
@@ -184,11 +243,13 @@ impl World {
             format_args!("{}: {n} drew from {from} at {at}: {end:?}", self.step),
         );
         match end {
-            Ok(status) if !hushed && status.len > 0 && at + status.len <= brook.sent => {
-                brook.got += status.len;
-                if all[at..at + status.len] != buf[..status.len] {
+            Ok(status) if !hushed && status.len > 0 && status.len <= buf.len() => {
+                let place = brook.place(status.from, &buf[..status.len], &all, torn);
+                let Some(place) = place else {
                     return Err(self.fail(format!("worker {n}: the stream from {from} is wrong behind {at}")));
-                }
+                };
+                brook.got = place + status.len;
+                brook.read.insert(status.from, place + status.len);
                 Ok(())
             }
             Err(Error::Cancelled) if hushed => Ok(()),
@@ -211,7 +272,7 @@ impl World {
             if self.is_dead(n) || !self.reconnect(n, from)? {
                 continue;
             }
-            let lost = self.is_lost(n, from);
+            let lost = self.is_torn(from, n);
             let Some(brook) = self.brooks.get_mut(&(from, n)) else { continue };
             let left = brook.sent - brook.got;
             // Of who is lost as much as there is.
@@ -279,7 +340,7 @@ impl World {
             if self.is_dead(*from) || self.is_dead(*n) {
                 continue;
             }
-            let bytes = if self.is_lost(*from, *n) { 0 } else { brook.sent - brook.got };
+            let bytes = if self.is_torn(*from, *n) { 0 } else { brook.sent - brook.got };
             let left = (bytes, brook.sending.len(), brook.receiving.is_some());
             if left != (0, 0, false) {
                 return Err(

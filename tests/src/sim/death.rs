@@ -37,6 +37,11 @@ impl World {
         (0..self.nodes.len()).any(|other| self.is_lost(n, other))
     }
 
+    /// Whether a worker has lost anybody, or cannot say what it has written to somebody.
+    pub(super) fn is_unsure_of_any(&self, n: usize) -> bool {
+        (0..self.nodes.len()).any(|other| self.is_unsure(n, other))
+    }
+
     /// Whether an error of an operation of `n` says that a peer is lost, and that one is.
     pub(super) fn is_bereaved(&self, n: usize, error: Error) -> bool {
         match error {
@@ -54,8 +59,7 @@ impl World {
             // Who closes by force takes back what is being read. If it knows no READ_NACK, it cannot be asked to send.
             Error::Unsupported => {
                 let deaf = |who: usize| self.nodes[who].withheld.contains(Features::READ_NACK);
-                let unread = (0..self.nodes.len()).any(|who| self.is_unplugged(n, who) && deaf(who));
-                unread || self.parted_from(n).any(deaf)
+                self.parted_from(n).any(deaf)
             }
             _ => false,
         }
@@ -102,7 +106,7 @@ impl World {
         self.nodes[victim].dead = true;
         self.outcome.died += 1;
         for n in self.living() {
-            self.nodes[n].ledger.bereave(victim);
+            self.nodes[n].ledger.bereave(victim, self.step);
             self.forget_reach(victim, n);
         }
     }
@@ -116,7 +120,11 @@ impl World {
     /// Takes note of the peers that worker `n` has lost, before anybody looks at what has ended.
     pub(super) fn note_losses(&mut self, n: usize) -> Result<(), Failed> {
         while let Some(event) = self.nodes[n].worker.take_event() {
-            let (Event::PeerFailed(peer, fault) | Event::Unsure(peer, fault)) = event else { continue };
+            let (peer, fault, lost) = match event {
+                Event::PeerFailed(peer, fault) => (peer, fault, true),
+                Event::Unsure(peer, fault) => (peer, fault, false),
+                _ => continue,
+            };
             let Some(who) = self.who(n, peer) else {
                 return Err(self.fail(format!("worker {n} has lost {peer:?}, whoever that is: {fault}")));
             };
@@ -124,6 +132,10 @@ impl World {
                 self.go_deaf(n);
             }
             if self.is_lost(n, who) || self.is_rail(n, who, peer) {
+                continue;
+            }
+            if !lost {
+                self.be_unsure(n, who)?;
                 continue;
             }
             let gave_up = self.nodes[n].giving_up.contains(&who);
@@ -134,6 +146,23 @@ impl World {
             self.sever(n, who);
         }
         Ok(())
+    }
+
+    /// What worker `n` was writing to `to` over a NIC that was lost is written, or not, and nobody can say: all else that they
+    /// have to do with each other goes on.
+    fn be_unsure(&mut self, n: usize, to: usize) -> Result<(), Failed> {
+        if !self.is_unplugged(n, to) && !self.knobs.failing() {
+            return Err(self.fail(format!("worker {n} is unsure of {to}, and no NIC was lost")));
+        }
+        self.trace.tell(&[54, n as u64, to as u64], format_args!("{}: {n} is unsure of {to}", self.step));
+        self.unsure.insert((n, to));
+        self.forget_writes(n, to);
+        Ok(())
+    }
+
+    /// Whether what `n` reads of or writes to the memory of `to` may end with an error though they have not lost each other.
+    pub(super) fn is_unsure(&self, n: usize, to: usize) -> bool {
+        self.is_lost(n, to) || self.unsure.contains(&(n, to))
     }
 
     /// The device has failed a request of worker `n` to itself: what comes to it in packets is passed on no more, and who sends
@@ -162,7 +191,11 @@ impl World {
 
     /// A NIC of a worker goes down, the worker lives on.
     pub(super) fn unplug_one(&mut self) {
-        let living = self.living();
+        // Whoever has one NIC would be as good as dead.
+        let living: Vec<_> = self.living().into_iter().filter(|n| self.nodes[*n].nics.len() > 1).collect();
+        if living.is_empty() {
+            return;
+        }
         let n = living[self.course.below(living.len() as u64) as usize];
         let nic = self.course.below(self.knobs.nics as u64) as usize;
         self.trace
@@ -184,7 +217,7 @@ impl World {
         self.outcome.severed += 1;
         self.trace.tell(&[51, a as u64, b as u64], format_args!("{}: {a} has lost {b}", self.step));
         for (n, other) in [(a, b), (b, a)] {
-            self.nodes[n].ledger.bereave(other);
+            self.nodes[n].ledger.bereave(other, self.step);
             self.forget_reach(other, n);
         }
     }

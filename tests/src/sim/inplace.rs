@@ -102,7 +102,10 @@ impl World {
     /// as there is anybody to send one.
     pub(super) fn use_receives_up(&mut self) -> Result<(), Failed> {
         for _ in 0..MOST_ROUNDS {
-            let holds = |n: &usize| self.is_in_place(*n) && self.nodes[*n].worker.held_bytes() > 0;
+            // What is held of a lost one that was met anew stays: see `nothing_left`.
+            let anew = |n: usize| self.knobs.nics > 1 && self.has_losses(n);
+            let holds =
+                |n: &usize| self.is_in_place(*n) && self.nodes[*n].worker.held_bytes() > 0 && !anew(*n);
             let waits = self.living().iter().any(holds);
             if waits {
                 self.make_places()?;

@@ -26,6 +26,8 @@ pub enum Scope {
     InPlace,
     /// Also several NICs for each worker, one of which goes down.
     Nics,
+    /// Also workers in zero-copy receive mode, which have one NIC, among others with several.
+    Mixed,
 }
 
 /// How large a job is.
@@ -41,7 +43,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::Nics }
+        Limits { workers: 0, messages: 48, scope: Scope::Mixed }
     }
 }
 
@@ -139,7 +141,7 @@ pub struct Knobs {
     pub loans: u64,
     /// Receives that the device has at a time, of workers in zero-copy receive mode.
     pub lent: u32,
-    /// NICs of each worker.
+    /// NICs of each worker that is not in zero-copy receive mode.
     pub nics: usize,
     /// Whether one of them goes down.
     pub unplug: bool,
@@ -219,7 +221,8 @@ impl Knobs {
         if limits.scope >= Scope::InPlace {
             knobs.draw_in_place(dice);
         }
-        if limits.scope >= Scope::Nics && knobs.habits.iter().all(|habit| !habit.in_place) {
+        let all_may = knobs.habits.iter().all(|habit| !habit.in_place) || limits.scope >= Scope::Mixed;
+        if limits.scope >= Scope::Nics && all_may {
             knobs.nics = *dice.pick(&[1, 1, 1, 2, 3]);
             knobs.unplug = knobs.nics > 1 && dice.percent(60);
         }

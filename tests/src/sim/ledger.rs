@@ -154,8 +154,8 @@ pub struct Ledger {
     recs: Vec<Rec>,
     /// What receives of many took.
     parts: Vec<Part>,
-    /// Senders that have died: their messages may be lost.
-    dead: Vec<usize>,
+    /// Senders that have died or were lost, and when: their messages may be lost.
+    dead: Vec<(usize, Step)>,
     /// Zero-copy receive mode: the device decides which receive gets which message, so rules 2 and 3 do not hold.
     without_order: bool,
     /// Receives of that mode that were too short for some message: which one, nobody says.
@@ -290,22 +290,32 @@ impl Ledger {
         Ok(())
     }
 
-    /// A sender has died.
-    pub fn bereave(&mut self, sender: usize) {
-        self.dead.push(sender);
+    /// A sender has died, or is lost.
+    pub fn bereave(&mut self, sender: usize, at: Step) {
+        self.dead.push((sender, at));
+    }
+
+    fn is_dead(&self, sender: usize) -> bool {
+        self.dead.iter().any(|(dead, _)| *dead == sender)
+    }
+
+    /// Whether two messages of one sender were sent in different lives of it: nothing is said of their order.
+    fn is_between(&self, e: &Msg, m: &Msg) -> bool {
+        self.dead.iter().any(|(dead, at)| *dead == m.sender && e.sent <= *at && *at <= m.sent)
     }
 
     /// A receive ended since a sender has died. It may have been anybody's, unless it names one.
     pub fn bereaved(&mut self, rec: usize) -> Result<(), Broken> {
         match &mut self.recs[rec] {
             Rec { end: end @ End::Open, from, .. }
-                if !self.dead.is_empty() && from.is_none_or(|from| self.dead.contains(&from)) =>
+                if !self.dead.is_empty()
+                    && from.is_none_or(|from| self.dead.iter().any(|(dead, _)| *dead == from)) =>
             {
                 *end = End::Bereaved;
             }
             // Taken by a probe, and then not whole.
             Rec { end: End::Got { msg, at: Step::MAX }, .. }
-                if self.dead.contains(&self.msgs[*msg].sender) =>
+                if self.dead.iter().any(|(dead, _)| *dead == self.msgs[*msg].sender) =>
             {
                 self.msgs[*msg].fate = Fate::Withdrawn;
                 self.recs[rec].end = End::Bereaved;
@@ -321,7 +331,7 @@ impl Ledger {
     }
 
     fn is_due(&self, m: &Msg) -> bool {
-        m.fate == Fate::Waits && !m.perhaps && !self.dead.contains(&m.sender)
+        m.fate == Fate::Waits && !m.perhaps && !self.is_dead(m.sender)
     }
 
     /// The send of a message was cancelled.
@@ -371,7 +381,8 @@ impl Ledger {
             match e.fate {
                 Fate::Withdrawn => {}
                 // Lost with its sender, or a part of it was: then a receive ended that says nothing of it.
-                Fate::Waits if self.dead.contains(&e.sender) => {}
+                Fate::Waits if self.is_dead(e.sender) => {}
+                Fate::Taken(_) if self.is_between(e, m) => {}
                 Fate::Taken(before) if before < by => {}
                 Fate::Taken(before) if before == by && self.lies_before(e, m, by) => {}
                 _ => return broken!("rule 2: message {n} {m:?} overtook {e:?} at receive {by} {r:?}"),
@@ -406,7 +417,11 @@ impl Ledger {
         };
         let came_before = |other: usize| {
             let other = &self.msgs[other];
-            if other.sender == m.sender { other.seq < m.seq } else { other.sent < at }
+            if other.sender == m.sender && !self.is_between(m, other) {
+                other.seq < m.seq
+            } else {
+                other.sent < at
+            }
         };
         for (rec, r) in self.recs[..by].iter().enumerate().filter(|(_, r)| r.names(m)) {
             let closed_before = match r.end {
@@ -550,7 +565,7 @@ mod tests {
         let mut l = ledger();
         let (a, b) = (l.posted(ANY, Some(0), 8), l.posted(ANY, Some(1), 8));
         assert!(l.bereaved(a).is_err());
-        l.bereave(0);
+        l.bereave(0, 5);
         assert!(l.bereaved(b).is_err());
         l.bereaved(a).unwrap();
         assert_eq!(rule(l.at_rest()), "rule 4");
@@ -558,8 +573,24 @@ mod tests {
         assert_eq!((l.at_rest(), l.audit()), (Ok(()), Ok(())));
 
         let mut l = ledger();
-        l.bereave(1);
+        l.bereave(1, 5);
         assert!(l.audit().is_err(), "messages of the living must be taken");
+    }
+
+    #[test]
+    fn two_lives_of_a_sender_have_no_order() {
+        for met_anew in [false, true] {
+            let mut l = Ledger::default();
+            let old = l.sent(0, 0, Some(1), 8, 1);
+            if met_anew {
+                l.bereave(0, 2);
+            }
+            let new = l.sent(0, 1, Some(1), 8, 2);
+            let (a, b) = (l.posted(ANY, None, 8), l.posted(ANY, None, 8));
+            l.got(a, new, 3).unwrap();
+            l.got(b, old, 4).unwrap();
+            assert_eq!(l.audit().is_ok(), met_anew);
+        }
     }
 
     #[test]

@@ -315,7 +315,7 @@ impl World {
                     self.outcome.denied += 1;
                 }
                 Err(Error::Unsupported) if may_refuse => {}
-                Err(_) if self.is_lost(n, to) => {}
+                Err(_) if self.is_unsure(n, to) => {}
                 Err(error) => {
                     return Err(self.fail(format!("worker {n}: use of loan {loan} of {to} ended {error:?}")));
                 }

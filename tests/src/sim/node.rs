@@ -145,7 +145,8 @@ impl Node {
             rnr_retry: knobs.rnr_retry,
         };
         let (mut nics, mut lanes) = (Vec::new(), Vec::new());
-        for nic in 0..knobs.nics {
+        // That mode is of one NIC.
+        for nic in 0..if habit.in_place { 1 } else { knobs.nics } {
             let connid = Some(0x1000 + n as u32 + nic as u32 * 0x100);
             let params = Params { config: config.clone(), connid, events: Channel::Without };
             let device = fabric.open(iid(n, nic), profile.clone())?;

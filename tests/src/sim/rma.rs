@@ -272,7 +272,7 @@ impl World {
             let begun = unsafe { ep.put_nbi(bytes.as_ptr(), len, remote, rkey) };
             node.shore.kept.push(bytes);
             return match begun {
-                Err(_) if self.is_lost(n, to) => Ok(()),
+                Err(_) if self.is_unsure(n, to) => Ok(()),
                 Err(e) => Err(self.fail(format!("worker {n}: a put without request to {to}: {e:?}"))),
                 Ok(()) => {
                     self.nodes[to].shore.cells[cell].fate = Fate::Done;
@@ -319,7 +319,7 @@ impl World {
                 let begun = unsafe { ep.get_nbi(bytes.as_mut_ptr(), len, remote, rkey) };
                 node.shore.lent.push(Lent { to, at, bytes });
                 match begun {
-                    Err(e) if !self.is_lost(n, to) => {
+                    Err(e) if !self.is_unsure(n, to) => {
                         Err(self.fail(format!("worker {n}: a get without request from {to}: {e:?}")))
                     }
                     _ => Ok(()),
@@ -435,7 +435,7 @@ impl World {
         cancelled: bool,
         end: Result<(), Error>,
     ) -> Result<(), Failed> {
-        let lost = self.is_lost(n, to);
+        let lost = self.is_unsure(n, to);
         let what = &mut self.nodes[to].shore.cells[cell];
         let (refused, len) = (what.refused, what.len);
         what.fate = match end {
@@ -452,7 +452,7 @@ impl World {
             let place = WRITTEN + cell * CELL;
             self.nodes[to].shore.model[place..place + len].fill(0);
             // The device may have done a part before packets were needed.
-            if refused == Refused::Perhaps {
+            if refused == Refused::Perhaps || lost {
                 self.nodes[to].shore.unknown.push(place..place + len);
             }
         }
@@ -475,7 +475,7 @@ impl World {
                 if right { Ok(()) } else { Err(self.fail(wrong)) }
             }
             Err(Error::Cancelled) if cancelled => Ok(()),
-            Err(_) if self.is_lost(n, to) => Ok(()),
+            Err(_) if self.is_unsure(n, to) => Ok(()),
             _ => Err(self.fail(format!("worker {n}: a get of {} from {to} ended {end:?}", bytes.len()))),
         }
     }
@@ -499,7 +499,7 @@ impl World {
         lent: &[Lent],
         cells: &[(usize, usize)],
     ) -> Result<(), Failed> {
-        for Lent { to, at, bytes } in lent.iter().filter(|lent| !self.is_lost(n, lent.to)) {
+        for Lent { to, at, bytes } in lent.iter().filter(|lent| !self.is_unsure(n, lent.to)) {
             if self.nodes[*to].shore.model[*at..*at + bytes.len()] != bytes[..] {
                 return Err(self.fail(format!("worker {n}: flushed, but what was read from {to} is wrong")));
             }
@@ -527,6 +527,12 @@ impl World {
         let shore = &mut self.nodes[to].shore;
         shore.unsure = true;
         shore.unknown.extend([slot..slot + SLOT, area..area + AREA]);
+        self.forget_writes(by, to);
+    }
+
+    /// What `by` was writing to worker `to` is written, or not, or in part.
+    pub(super) fn forget_writes(&mut self, by: usize, to: usize) {
+        let shore = &mut self.nodes[to].shore;
         for (at, cell) in shore.cells.iter_mut().enumerate().filter(|(_, cell)| cell.by == by) {
             let place = WRITTEN + at * CELL;
             shore.unknown.push(place..place + cell.len);

@@ -248,7 +248,7 @@ impl World {
                     self.outcome.timed_out += 1;
                     self.nodes[n].shore.uncover(lent);
                 }
-                Err(_) if of.map_or(self.has_losses(n), |of| self.is_lost(n, of)) => {
+                Err(_) if of.map_or(self.is_unsure_of_any(n), |of| self.is_unsure(n, of)) => {
                     self.outcome.bereaved += 1;
                     self.nodes[n].shore.uncover(lent);
                 }

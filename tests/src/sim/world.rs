@@ -43,6 +43,8 @@ pub struct World {
     pub(super) brooks: Brooks,
     /// Pairs that expect nothing of each other any more.
     pub(super) severed: BTreeSet<(usize, usize)>,
+    /// Who cannot say what it has written to whom, since a NIC was lost.
+    pub(super) unsure: BTreeSet<(usize, usize)>,
     /// The step from which on a worker dies.
     pub(super) dies_at: Step,
     /// The step from which on a NIC goes down.
@@ -78,6 +80,7 @@ impl World {
             letters: Vec::new(),
             brooks: Brooks::new(),
             severed: BTreeSet::new(),
+            unsure: BTreeSet::new(),
             regions: 0,
             knobs,
         };
@@ -248,7 +251,8 @@ impl World {
     fn nothing_left(&self, n: usize) -> Result<(), Failed> {
         let node = &self.nodes[n];
         let abandoned = self.abandoned(n);
-        // Who met a lost one anew by other NICs has no endpoint left to read what the old one's stream held.
+        // Who met a lost one anew by other NICs has no endpoint left to read what the old one's stream held, and with one NIC
+        // of its own does not know that both are one worker.
         let unread = self.knobs.nics > 1 && self.has_losses(n);
         let own = [
             ("sends", node.sends.len()),
@@ -272,6 +276,7 @@ impl World {
         let mut census = node.worker.census();
         if unread {
             (census.unexpected, census.held_bytes) = (0, 0);
+            census.early *= usize::from(node.nics.len() > 1);
         }
         if census != (Census { receives: idle, ..Census::EMPTY }) {
             return Err(self.fail(format!("worker {n}: the engine holds {census:?}")));

@@ -45,13 +45,15 @@ pub struct Iface {
     pub(super) inner: Rc<Inner>,
 }
 
+#[repr(C)]
 pub(super) struct Inner {
-    pub(super) attr: IfaceAttr,
-    md: Md,
+    /// With what waits behind it, all that an empty poll looks at.
     rx: Rx,
+    pub(super) pending: Arbiter,
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
     handlers: AmTable,
-    pub(super) pending: Arbiter,
+    pub(super) attr: IfaceAttr,
+    md: Md,
 }
 
 impl Iface {

@@ -32,21 +32,22 @@ pub struct RxStats {
     pub malformed: u64,
 }
 
-/// A receive FIFO and its reader's private state.
+/// A receive FIFO and its reader's private state. In memory as here: what every poll needs is together.
+#[repr(C)]
 pub struct Rx {
-    store: Store,
     /// Next ticket to read.
     next: Cell<u64>,
-    /// The tail is released when the next ticket is a multiple of this plus one.
-    release_mask: u64,
-    /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
-    bound: Box<[Cell<u32>]>,
-    /// The last poll had its fill and left something: the lines of the next cells have been asked for.
-    behind: Cell<bool>,
     /// Polls until the next look around.
     patience: Cell<u32>,
     /// Something has come since the look around before the last one.
     expects: Cell<bool>,
+    /// The last poll had its fill and left something: the lines of the next cells have been asked for.
+    behind: Cell<bool>,
+    /// The tail is released when the next ticket is a multiple of this plus one.
+    release_mask: u64,
+    store: Store,
+    /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
+    bound: Box<[Cell<u32>]>,
     /// What was next to read at the last look around.
     next_then: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
@@ -63,6 +64,7 @@ pub struct Rx {
 }
 
 /// The segment and its spare slots; the segment stays mapped while messages are kept.
+#[repr(C)]
 struct Store {
     seg: Segment,
     slot_len: usize,

@@ -130,13 +130,14 @@ impl Shape {
 
 /// A mapped segment whose layout has been checked against its size.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Segment {
-    shape: Shape,
-    parts: Parts,
+    /// The first cell, and their number less one: first, since every poll and every send finds its cell by them.
+    cells: (*mut CellMem, u64),
     /// Where it is mapped: `mem`'s first byte.
     base: *mut u8,
-    /// The first cell, and their number less one.
-    cells: (*mut CellMem, u64),
+    shape: Shape,
+    parts: Parts,
     /// Where the line is that is ours in a peer's segment.
     mine: usize,
     mem: Hold,

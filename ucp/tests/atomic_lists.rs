@@ -132,7 +132,7 @@ fn refusals(tls: &str) {
     assert_eq!(rig.words(), before);
     // A key of packets does not say where it ends: its owner does.
     let beyond = [rig.remote(1, 2), rig.remote(WORDS - 2, 3)];
-    assert_eq!(rig.run_on(&beyond, &whole), Err(Error::RemoteAccess));
+    assert_eq!(rig.run_on(&beyond, &whole), Err(Error::RemoteAccess(rig.pair.ab.peer())));
     assert_eq!(rig.words(), before, "all or nothing");
 }
 

@@ -186,11 +186,14 @@ fn keys_that_do_not_fit(t: &Target) {
     let rkey = t.pair.ab.unpack_rkey(&read_only.pack_rkey()).unwrap();
     let at = read_only.addr();
     let put = |at: u64, len| t.pair.ab.put(vec![1; len], at, &rkey).wait().0;
-    assert_eq!(put(at, 1), Err(Error::RemoteAccess));
+    assert_eq!(put(at, 1), Err(Error::RemoteAccess(t.pair.ab.peer())));
     let get = |at: u64, len| t.pair.ab.get(vec![0; len].into_boxed_slice(), at, &rkey).wait().0;
-    assert_eq!(get(at + 1, 64).map(drop), Err(Error::RemoteAccess));
-    assert_eq!(get(at - 1, 1).map(drop), Err(Error::RemoteAccess));
-    assert_eq!(t.pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, &rkey), Err(Error::RemoteAccess));
+    assert_eq!(get(at + 1, 64).map(drop), Err(Error::RemoteAccess(t.pair.ab.peer())));
+    assert_eq!(get(at - 1, 1).map(drop), Err(Error::RemoteAccess(t.pair.ab.peer())));
+    assert_eq!(
+        t.pair.ab.atomic_post(AtomicOp::Sum, 1u64, at, &rkey),
+        Err(Error::RemoteAccess(t.pair.ab.peer()))
+    );
     assert_eq!(t.pair.ab.atomic_post(AtomicOp::BitOr, 1f64, t.at(0), &t.rkey), Err(Error::Invalid));
     let get = t.pair.ab.get(vec![7; 64].into_boxed_slice(), at, &rkey);
     t.pair.until(|| get.is_done());
@@ -421,7 +424,7 @@ fn a_device_asks_nobody() {
     let at = mem.addr();
     drop(mem);
     let (result, _) = pair.ab.put(long, at, &rkey).wait();
-    assert_eq!(result, Err(Error::RemoteAccess));
+    assert_eq!(result, Err(Error::RemoteAccess(pair.ab.peer())));
     assert_eq!(pair.ab.peer_view().and_then(|peer| peer.fault), None);
 }
 

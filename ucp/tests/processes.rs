@@ -180,7 +180,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
     let mut got = vec![0; LENT];
     ep.get_blocking(&mut got, addr, &rkey).unwrap();
     assert!(got[8..] == bytes(7, LENT)[8..], "bytes differ");
-    assert_eq!(ep.get_blocking(&mut got, addr + 1, &rkey), Err(Error::RemoteAccess));
+    assert_eq!(ep.get_blocking(&mut got, addr + 1, &rkey), Err(Error::RemoteAccess(ep.peer())));
     ep.put_blocking(&bytes(8, LENT)[8..], addr + 8, &rkey).unwrap();
     ep.put_blocking(&1u64.to_le_bytes(), addr, &rkey).unwrap();
     assert!(child.wait().unwrap().success());

@@ -312,12 +312,12 @@ fn a_flush_with_a_limit_ends_by_then_and_ends_nothing_else() {
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
-    for flush in [
-        ep.flush_within(std::time::Duration::from_millis(5)),
-        a.flush_within(std::time::Duration::from_millis(5)),
+    for (flush, of) in [
+        (ep.flush_within(std::time::Duration::from_millis(5)), Some(ep.peer())),
+        (a.flush_within(std::time::Duration::from_millis(5)), None),
     ] {
         common::spin(&[&a], &mut || flush.is_done());
-        assert_eq!(flush.wait(), Err(Error::TimedOut));
+        assert_eq!(flush.wait(), Err(Error::TimedOut(of)));
     }
     let recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
     common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done());
@@ -332,10 +332,10 @@ fn a_flush_that_is_late_does_not_end_the_close_behind_it() {
     let [a, b] = [0, 1].map(|nth| worker(&context, &fabric, nth, 8900, &mut dice));
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let flush = ep.flush_within(std::time::Duration::from_millis(5));
+    let (peer, flush) = (ep.peer(), ep.flush_within(std::time::Duration::from_millis(5)));
     let close = ep.close(Close::Flush(std::time::Duration::from_secs(600)));
     common::spin(&[&a], &mut || flush.is_done());
-    assert_eq!(flush.wait(), Err(Error::TimedOut));
+    assert_eq!(flush.wait(), Err(Error::TimedOut(Some(peer))));
     let recv = b.tag_recv(1, ANY_TAG, vec![0; 100_000]);
     common::spin(&[&a, &b], &mut || recv.is_done() && send.is_done() && close.is_done());
     assert_eq!((send.wait().0, close.wait()), (Ok(()), Ok(())));
@@ -351,10 +351,10 @@ fn closing_takes_no_longer_than_allowed() {
     let ep = a.connect(&b.address(), EpParams::default()).unwrap();
     // The peer never makes progress, so it never receives this.
     let send = ep.tag_send_sync(1, bytes(1, 100_000));
-    let close = ep.close(Close::Flush(std::time::Duration::from_millis(20)));
+    let (peer, close) = (ep.peer(), ep.close(Close::Flush(std::time::Duration::from_millis(20))));
     common::spin(&[&a], &mut || close.is_done() && send.is_done());
     assert!(send.wait().0.is_err());
-    assert_eq!(close.wait(), Err(Error::TimedOut));
+    assert_eq!(close.wait(), Err(Error::TimedOut(Some(peer))));
     assert_eq!(a.requests(), 0);
     // By force there is nothing to wait for.
     let ep = b.connect(&a.address(), EpParams::default()).unwrap();

@@ -45,12 +45,13 @@ impl World {
     /// Whether an error of an operation of `n` says that a peer is lost, and that one is.
     pub(super) fn is_bereaved(&self, n: usize, error: Error) -> bool {
         match error {
-            Error::PeerGone(peer) | Error::Unreachable(peer) => {
+            Error::PeerGone(peer) | Error::Unreachable(peer) | Error::Aborted(peer, _) => {
                 self.who(n, peer).is_some_and(|who| self.is_lost(n, who))
             }
-            // These name nobody: what the other has given up, what was given up here, what the device has failed.
-            Error::Aborted(_) => self.parted_from(n).next().is_some(),
-            Error::Device(_) => self.nodes[n].unplugged || self.parted_from(n).next().is_some(),
+            Error::Device(Some(peer), _) => {
+                self.who(n, peer).is_some_and(|who| self.is_unplugged(n, who) || self.is_lost(n, who))
+            }
+            // It names nobody: what was given up here.
             // Who is given up may have died before: that is no loss of its own.
             Error::Cancelled => {
                 let gave_up = self.nodes[n].giving_up.iter().any(|who| self.is_lost(n, *who));

@@ -34,7 +34,7 @@ impl World {
         self.is_in_place(to)
             && match error {
                 Error::Unsupported => msg.tag.is_some() || sync || wide() || msg.perhaps,
-                Error::TooLong { .. } | Error::Aborted(_) => msg.perhaps,
+                Error::TooLong { .. } | Error::Aborted(..) => msg.perhaps,
                 _ => false,
             }
     }

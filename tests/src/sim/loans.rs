@@ -311,7 +311,7 @@ impl World {
             );
             match end {
                 Ok(()) => {}
-                Err(Error::RemoteAccess) if self.nodes[to].loans.mine[loan].mem.is_none() => {
+                Err(Error::RemoteAccess(_)) if self.nodes[to].loans.mine[loan].mem.is_none() => {
                     self.outcome.denied += 1;
                 }
                 Err(Error::Unsupported) if may_refuse => {}

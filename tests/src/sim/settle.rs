@@ -244,7 +244,7 @@ impl World {
             match request.wait() {
                 Ok(()) if !cancelled => self.check_covered(n, &lent, &cells)?,
                 Err(Error::Cancelled) if cancelled => self.nodes[n].shore.uncover(lent),
-                Err(Error::TimedOut) if limited => {
+                Err(Error::TimedOut(_)) if limited => {
                     self.outcome.timed_out += 1;
                     self.nodes[n].shore.uncover(lent);
                 }

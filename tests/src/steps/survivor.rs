@@ -195,7 +195,11 @@ impl After {
         match end {
             Some(Ok(())) => Told::Well,
             Some(Err(Error::PeerGone(p) | Error::Unreachable(p))) if p == peer => Told::Gone,
-            Some(Err(Error::Aborted(_) | Error::RemoteAccess)) if how != Ending::Killed => Told::GivenUp,
+            Some(Err(Error::Aborted(p, _) | Error::RemoteAccess(p)))
+                if p == peer && how != Ending::Killed =>
+            {
+                Told::GivenUp
+            }
             None => Told::Nothing,
             other => panic!("ended {other:?}, which does not name the peer"),
         }

@@ -174,7 +174,7 @@ impl Ep {
         self.usable()?;
         let len = params.count.checked_mul(params.ty.size()).ok_or(Error::Invalid)?;
         if !rkey.covers(remote, len as u64, Access::ATOMIC) {
-            return Err(Error::RemoteAccess);
+            return Err(Error::RemoteAccess(self.peer()));
         }
         let form = params.form();
         if !has_form(params.op, form) || !has_type(params.op, params.ty) {

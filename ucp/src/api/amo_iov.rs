@@ -43,7 +43,7 @@ impl Ep {
         params: &AtomicIovParams<'_>,
     ) -> Result<Started<RecvStatus>, Error> {
         self.usable()?;
-        let (remote, _) = pieces(remote, Access::ATOMIC, false)?;
+        let (remote, _) = pieces(self.peer(), remote, Access::ATOMIC, false)?;
         let len = remote.total().and_then(|len| usize::try_from(len).ok()).ok_or(Error::Invalid)?;
         // SAFETY: the caller vouches for the operands until the operation's end.
         let operand = unsafe { gather(params.operand) }?;

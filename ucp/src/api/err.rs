@@ -54,15 +54,15 @@ pub enum Error {
     /// The address of this peer cannot be reached.
     #[error("peer {} is not reachable", .0.0)]
     Unreachable(PeerId),
-    /// It did not answer in the time given.
-    #[error("peer did not answer in time")]
-    TimedOut,
-    /// The remote key does not allow this: another range, or another kind of access.
-    #[error("remote key does not allow this access")]
-    RemoteAccess,
-    /// It gave up its part of the operation; the code is its own (libfabric: `prov_errno`).
-    #[error("peer gave the operation up (its code {0})")]
-    Aborted(u32),
+    /// This peer, or where all were waited for one of them, did not answer in the time given.
+    #[error("{} did not answer in time", Who(.0))]
+    TimedOut(Option<PeerId>),
+    /// The remote key of this peer does not allow this: another range, or another kind of access.
+    #[error("remote key of peer {} does not allow this access", .0.0)]
+    RemoteAccess(PeerId),
+    /// This peer gave up its part of the operation; the code is its own (libfabric: `prov_errno`).
+    #[error("peer {} gave the operation up (its code {})", .0.0, .1)]
+    Aborted(PeerId, u32),
     /// It takes no message longer than a packet: it is set up to receive in another way.
     #[error("message of {len} bytes is longer than the {max} the peer takes")]
     TooLong {
@@ -75,23 +75,26 @@ pub enum Error {
     #[error("not supported by the peer")]
     Unsupported,
     // --- the device -------------------------------------------------------------------------------
-    /// The device ended a packet with this EFA completion status.
-    #[error("device completion status {0}")]
-    Device(u8),
+    /// The device ended what was under way to this peer (to none in particular, if `None`) with this EFA completion status.
+    #[error("{}: device completion status {}", Who(.0), .1)]
+    Device(Option<PeerId>, u8),
     // --- resources --------------------------------------------------------------------------------
     /// More operations are running than this worker has numbers for.
     #[error("too many operations are running")]
     Exhausted,
-    /// This process, or the system, has no file descriptor left to reach the peer with.
-    #[error("no file descriptor left (raise the limit, see `ulimit -n`)")]
-    NoDescriptor,
+    /// This process, or the system, has no file descriptor left to reach this peer with.
+    #[error("no file descriptor left to reach peer {} with (raise the limit, see `ulimit -n`)", .0.0)]
+    NoDescriptor(PeerId),
     /// This peer has sent more than may be kept here until somebody receives it (`UCX_UNEXP_MAX`): nothing of it is heard any
     /// more.
     #[error("peer {} has sent more than may be kept unreceived (UCX_UNEXP_MAX)", .0.0)]
     Flooded(PeerId),
-    /// Memory to reach the peer with could not be had.
-    #[error("out of memory (free some, use smaller sizes, or raise the container's or user's limit)")]
-    NoMemory,
+    /// Memory to reach this peer with could not be had.
+    #[error(
+        "out of memory to reach peer {} with (free some, use smaller sizes, or raise the container's or user's limit)",
+        .0.0
+    )]
+    NoMemory(PeerId),
 }
 
 impl Error {
@@ -104,13 +107,13 @@ impl Error {
             }
             PeerGone(_)
             | Unreachable(_)
-            | TimedOut
-            | RemoteAccess
-            | Aborted(_)
+            | TimedOut(_)
+            | RemoteAccess(_)
+            | Aborted(..)
             | TooLong { .. }
             | Unsupported => Blame::Peer,
-            Device(_) => Blame::Device,
-            Exhausted | NoDescriptor | NoMemory | Flooded(_) => Blame::Resource,
+            Device(..) => Blame::Device,
+            Exhausted | NoDescriptor(_) | NoMemory(_) | Flooded(_) => Blame::Resource,
         }
     }
 
@@ -127,25 +130,37 @@ impl Error {
             NoMessage => Status::NoMessage,
             PeerGone(_) => Status::ConnectionReset,
             Unreachable(_) => Status::Unreachable,
-            TimedOut => Status::EndpointTimeout,
-            RemoteAccess | Aborted(_) => Status::Rejected,
+            TimedOut(_) => Status::EndpointTimeout,
+            RemoteAccess(_) | Aborted(..) => Status::Rejected,
             Unsupported => Status::Unsupported,
-            Device(_) => Status::IoError,
-            Exhausted | NoDescriptor | NoMemory | Flooded(_) => Status::NoMemory,
+            Device(..) => Status::IoError,
+            Exhausted | NoDescriptor(_) | NoMemory(_) | Flooded(_) => Status::NoMemory,
         }
     }
 }
 
 impl Error {
+    /// The peer that it is about, by the number that [`Ep::peer`](super::Ep::peer) has; `None` where it is the caller's own
+    /// affair, or where no peer in particular was spoken to.
+    pub fn peer(self) -> Option<PeerId> {
+        use Error::*;
+        match self {
+            PeerGone(peer) | Unreachable(peer) | RemoteAccess(peer) | Aborted(peer, _) => Some(peer),
+            Flooded(peer) | NoDescriptor(peer) | NoMemory(peer) => Some(peer),
+            TimedOut(peer) | Device(peer, _) => peer,
+            _ => None,
+        }
+    }
+
     /// The failure of a peer.
     pub(crate) fn of_peer(peer: PeerId, fault: Fault) -> Self {
         match fault {
             Fault::Gone => Error::PeerGone(peer),
             Fault::Unreachable => Error::Unreachable(peer),
-            Fault::NoDescriptor => Error::NoDescriptor,
-            Fault::NoMemory => Error::NoMemory,
+            Fault::NoDescriptor => Error::NoDescriptor(peer),
+            Fault::NoMemory => Error::NoMemory(peer),
             Fault::Flood => Error::Flooded(peer),
-            Fault::Device(code) => Error::Device(code),
+            Fault::Device(code) => Error::Device(Some(peer), code),
         }
     }
 }
@@ -162,10 +177,22 @@ impl From<OpError> for Error {
             OpError::Unknown => Error::NoMessage,
             OpError::TooLong { len, max } => Error::TooLong { len, max },
             OpError::Unsupported => Error::Unsupported,
-            OpError::Access => Error::RemoteAccess,
-            OpError::Aborted(code) => Error::Aborted(code),
+            OpError::Access(peer) => Error::RemoteAccess(peer),
+            OpError::Aborted(peer, code) => Error::Aborted(peer, code),
             OpError::NoResource => Error::Exhausted,
             OpError::Peer(peer, fault) => Error::of_peer(peer, fault),
+        }
+    }
+}
+
+/// Prints `peer 5`, or `a peer`.
+struct Who<'a>(&'a Option<PeerId>);
+
+impl std::fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(peer) => write!(f, "peer {}", peer.0),
+            None => f.write_str("a peer"),
         }
     }
 }
@@ -228,16 +255,28 @@ mod tests {
             Closed,
             PeerGone(PEER),
             Unreachable(PEER),
-            TimedOut,
-            Device(7),
+            TimedOut(Some(PEER)),
+            Device(Some(PEER), 7),
+            RemoteAccess(PEER),
             Flooded(PEER),
-            Aborted(4127),
+            Aborted(PEER, 4127),
+            NoDescriptor(PEER),
+            NoMemory(PEER),
         ];
         for e in all {
             assert!(e.status().is_err(), "{e}");
             assert_eq!(e.status().blame(), Some(if e == Closed { Blame::Peer } else { e.blame() }), "{e}");
         }
-        assert_eq!(Error::of_peer(PEER, Fault::Device(3)), Device(3));
+        for e in &all[3..] {
+            assert_eq!(e.peer(), Some(PEER), "{e}");
+            assert!(e.to_string().contains("peer 5"), "{e}");
+        }
+        let faults = [Fault::Gone, Fault::Unreachable, Fault::NoDescriptor, Fault::NoMemory, Fault::Flood];
+        for fault in faults.into_iter().chain((0..16).map(Fault::Device)) {
+            assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");
+        }
+        assert_eq!(Device(None, 3).to_string(), "a peer: device completion status 3");
+        assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
         assert_eq!(Error::from(OpError::Peer(PEER, Fault::Gone)).to_string(), "peer 5 is gone");
     }
 

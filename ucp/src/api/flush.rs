@@ -121,7 +121,8 @@ impl Core {
         }
         for flush in &mut flushes {
             self.advance(flush);
-            if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut)) = (&flush.of, &flush.stage, flush.result)
+            if let (Of::Ep(ep), Stage::Ended, Err(Error::TimedOut(_))) =
+                (&flush.of, &flush.stage, flush.result)
                 && flush.late == Late::GiveUp
             {
                 self.give_up(ep.peer);
@@ -161,7 +162,7 @@ impl Core {
             && !matches!(flush.stage, Stage::Ended)
             && self.now() >= flush.deadline
         {
-            flush.result = flush.result.and(Err(Error::TimedOut));
+            flush.result = flush.result.and(Err(Error::TimedOut(peer)));
             flush.stage = Stage::Ended;
         }
     }
@@ -247,6 +248,6 @@ fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<b
 fn of_wire(peer: Option<PeerId>, e: uct::api::Error) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),
-        (None, fault) => Error::Device(fault.status()),
+        (None, fault) => Error::Device(None, fault.status()),
     }
 }

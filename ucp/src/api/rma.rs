@@ -11,6 +11,7 @@ use arrayvec::ArrayVec;
 use uct::api::{Comp, Ep as _, Iov, Refused, Sent};
 
 use crate::lane;
+use crate::rdm::io::PeerId;
 use crate::rdm::quirks::direct_write;
 use crate::rdm::rma::Behind;
 use crate::rdm::{
@@ -197,7 +198,7 @@ impl Ep {
     ) -> Result<Started<()>, Error> {
         self.usable()?;
         if !rkey.covers(remote, len as u64, Access::WRITE) {
-            return Err(Error::RemoteAccess);
+            return Err(Error::RemoteAccess(self.peer()));
         }
         let mut core = self.worker().core();
         if params.cq_data.is_none()
@@ -209,7 +210,9 @@ impl Ep {
             // SAFETY: the caller vouches for the bytes.
             match unsafe { ep.put_zcopy(&[iov], remote, key, Comp::None) } {
                 Ok(Sent::Done) => return Ok(Started::Done(())),
-                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => return Err(Error::RemoteAccess),
+                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => {
+                    return Err(Error::RemoteAccess(self.peer()));
+                }
                 // By packets, then.
                 _ => {}
             }
@@ -251,7 +254,7 @@ impl Ep {
         let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
         let device = self.worker().core().may_write(self, place, gather.len(), params);
         let row = self.rma_tables().put(device, params.sync, gather.len());
-        let (remote, direct) = pieces(remote, Access::WRITE, one && row == RmaRow::DirectWrite)?;
+        let (remote, direct) = pieces(self.peer(), remote, Access::WRITE, one && row == RmaRow::DirectWrite)?;
         let by_packets = self.rma_tables().put(ByDevice::No, params.sync, gather.len());
         let row = if direct { RmaRow::DirectWrite } else { by_packets };
         self.worker().core().put(self, gather, remote, (row, None), params)
@@ -273,7 +276,7 @@ impl Ep {
     ) -> Result<Started<RecvStatus>, Error> {
         self.usable()?;
         if !rkey.covers(remote, len as u64, Access::READ) {
-            return Err(Error::RemoteAccess);
+            return Err(Error::RemoteAccess(self.peer()));
         }
         let mut core = self.worker().core();
         let by_call = || self.by_call(&core, rkey, (RmaOp::Get, Sync::No, len));
@@ -282,7 +285,9 @@ impl Ep {
             // SAFETY: the caller vouches for the bytes.
             match unsafe { ep.get_zcopy(&[iov], remote, key, Comp::None) } {
                 Ok(Sent::Done) => return Ok(Started::Done(RecvStatus { len, ..NO_MESSAGE })),
-                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => return Err(Error::RemoteAccess),
+                Err(Refused::Failed(uct::api::Error::RemoteAccess)) => {
+                    return Err(Error::RemoteAccess(self.peer()));
+                }
                 _ => {}
             }
         }
@@ -318,7 +323,7 @@ impl Ep {
         }
         let place = remote.first().map_or(Place::Other, |piece| piece.rkey.place());
         let row = self.rma_tables().get(ByDevice::Also(place), scatter.len());
-        let (remote, direct) = pieces(remote, Access::READ, row == RmaRow::DirectRead)?;
+        let (remote, direct) = pieces(self.peer(), remote, Access::READ, row == RmaRow::DirectRead)?;
         let row = if direct { RmaRow::DirectRead } else { RmaRow::ShortRead };
         self.worker().core().get(self, scatter, remote, (row, None), params)
     }
@@ -490,7 +495,7 @@ impl Core {
         engine.fence(&mut wire, peer, Behind::Memory);
     }
 
-    fn peers(&self) -> Vec<crate::rdm::io::PeerId> {
+    fn peers(&self) -> Vec<PeerId> {
         let mut peers: Vec<_> = self.eps.iter().filter_map(|ep| ep.upgrade()).map(|ep| ep.peer).collect();
         peers.sort_unstable();
         peers.dedup();
@@ -499,12 +504,17 @@ impl Core {
 }
 
 /// Pieces of a peer's memory for one operation, with the device's keys if it knows all of them and `direct` is wanted.
-pub(super) fn pieces(remote: &[RemotePiece<'_>], need: Access, direct: bool) -> Result<(Iovs, bool), Error> {
+pub(super) fn pieces(
+    peer: PeerId,
+    remote: &[RemotePiece<'_>],
+    need: Access,
+    direct: bool,
+) -> Result<(Iovs, bool), Error> {
     let direct = direct && remote.iter().all(|piece| piece.rkey.device().is_some());
     let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
     for piece in remote {
         if !piece.rkey.covers(piece.addr, piece.len as u64, need) {
-            return Err(Error::RemoteAccess);
+            return Err(Error::RemoteAccess(peer));
         }
         let key = piece.rkey.device().filter(|_| direct).unwrap_or(piece.rkey.key);
         let iov = RmaIov { addr: piece.addr, len: piece.len as u64, key };

@@ -310,11 +310,11 @@ pub enum OpError {
     #[error("peer {}: {}", .0.0, .1)]
     Peer(PeerId, Fault),
     /// Peer: its memory may not be reached like this.
-    #[error("remote key does not allow this access")]
-    Access,
-    /// Peer: it gave up its part of the operation, for this reason of its own.
-    #[error("peer gave the operation up (its code {0})")]
-    Aborted(u32),
+    #[error("remote key of peer {} does not allow this access", .0.0)]
+    Access(PeerId),
+    /// Peer: this one gave up its part of the operation, for this reason of its own.
+    #[error("peer {} gave the operation up (its code {})", .0.0, .1)]
+    Aborted(PeerId, u32),
     /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
     #[error("not supported by the peer")]
     Unsupported,

@@ -51,7 +51,7 @@ impl Engine {
                 self.drop_reading(w, reading);
             }
             if let (Some(theirs), false) = (one.theirs, one.orphan) {
-                self.tell_error(w, one.peer, ErrorRef::Op(theirs), OpError::Access);
+                self.tell_error(w, one.peer, ErrorRef::Op(theirs), OpError::Access(one.peer));
             }
         }
         true

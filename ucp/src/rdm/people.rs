@@ -219,7 +219,7 @@ impl Engine {
         match peer.fault {
             Some(fault) => peer.was.contains(Was::SILENT).then_some(OpError::Peer(id, fault)),
             // It lives, but has given a part of its stream up.
-            None => peer.was.contains(Was::GAP).then_some(OpError::Aborted(GIVEN_UP)),
+            None => peer.was.contains(Was::GAP).then_some(OpError::Aborted(id, GIVEN_UP)),
         }
     }
 

@@ -377,7 +377,7 @@ impl Engine {
     pub(super) fn drop_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.to = None;
-        reading.stop = Some(Stop::Fail(OpError::Access));
+        reading.stop = Some(Stop::Fail(OpError::Access(reading.peer)));
         if reading.in_flight == 0 {
             self.take_reading(w, id);
         } else {

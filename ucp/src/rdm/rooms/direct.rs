@@ -38,7 +38,8 @@ pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool 
 /// Posts the next stretch of the operation at the head of its peer's queue.
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(one) = e.one.get(id) else { return Push::Out };
-    let wire = e.peers[one.peer].wire;
+    let to = one.peer;
+    let wire = e.peers[to].wire;
     let rdma = e.wires[usize::from(wire.0)].rdma;
     let max = if one.row == RmaRow::DirectWrite { rdma.write } else { rdma.read };
     if one.len > 0 && max == 0 {
@@ -61,7 +62,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         let posted = match post(e, w, id, max) {
             Ok(posted) => posted,
             Err(Not::Unregistered) => return start_over(e, w, id),
-            Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access),
+            Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access(to)),
             Err(Not::Refused(refused)) => return refused.into(),
         };
         let Some(one) = e.one.get_mut(id) else { return Push::Out };
@@ -176,7 +177,7 @@ fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: R
     let Some(one) = e.one.get_mut(id) else { return };
     let (peer, orphan, Some(mut stripes)) = (one.peer, one.orphan, one.stripes.take()) else { return };
     if result == Err(Fault::ACCESS) {
-        one.failed.get_or_insert(OpError::Access);
+        one.failed.get_or_insert(OpError::Access(peer));
     }
     let lost = e.end_stripe(w, &mut stripes, part, result);
     let Some(one) = e.one.get_mut(id) else { return };
@@ -340,7 +341,7 @@ pub(in crate::rdm) fn on_end<W: Wire>(
         };
     }
     if let Err(fault) = result {
-        let why = if fault == Fault::ACCESS { OpError::Access } else { OpError::Peer(peer, fault) };
+        let why = if fault == Fault::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
         one.failed.get_or_insert(why);
     }
     let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);

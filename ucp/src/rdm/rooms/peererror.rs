@@ -56,8 +56,8 @@ pub(in crate::rdm) fn push<W: Wire>(
 pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
     let Packet::PeerError(hdr) = a.packet else { return };
     let error = match hdr.prov_errno {
-        NO_ACCESS => OpError::Access,
-        code => OpError::Aborted(code),
+        NO_ACCESS => OpError::Access(a.peer),
+        code => OpError::Aborted(a.peer, code),
     };
     let known = match hdr.what {
         ErrorRef::Op(id) => e.end_named(w, a.peer, SlotId::from_raw(id), error),
@@ -102,7 +102,7 @@ impl Engine {
         what: ErrorRef,
         why: OpError,
     ) {
-        let code = if why == OpError::Access { NO_ACCESS } else { GIVEN_UP };
+        let code = if matches!(why, OpError::Access(_)) { NO_ACCESS } else { GIVEN_UP };
         let peer = &mut self.peers[to];
         if !peer.was.contains(Was::MET) {
             // A request may be faster than the HANDSHAKE of who asks.
@@ -192,7 +192,7 @@ impl Engine {
     #[cold]
     pub(in crate::rdm) fn refuse_request<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, why: Reason) {
         self.drop_packet(a, why);
-        let error = if why == Reason::BadAccess { OpError::Access } else { OpError::NoResource };
+        let error = if why == Reason::BadAccess { OpError::Access(a.peer) } else { OpError::NoResource };
         if let Some(id) = asked_by(a.packet) {
             self.tell_error(w, a.peer, ErrorRef::Op(id), error);
         }
@@ -319,7 +319,7 @@ impl Engine {
     fn end_stream_before<W: Wire>(&mut self, w: &mut W, from: PeerId, msg_id: u32) {
         let mut behind = Vec::new();
         self.break_stream(from, vec![msg_id], &mut behind);
-        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(GIVEN_UP)));
+        behind.into_iter().for_each(|id| self.drop_unexpected(w, id, OpError::Aborted(from, GIVEN_UP)));
     }
 
     /// Nothing more is received of a peer's stream: what has come of it is dropped, and so is what comes.

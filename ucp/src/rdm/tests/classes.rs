@@ -122,7 +122,7 @@ fn a_stream_ends_before_the_piece_that_is_given_up() {
     let begun = net.at(1, |e, w| e.recv_probed(w, first.handle, lend_mut(&mut room), 8));
     assert!(matches!(begun, Started::Done(status) if status.len == 3), "{begun:?}");
     assert_eq!(net.at(1, |e, _| e.probe(any, Some(sender), Take::No)), None);
-    assert_eq!(net.nodes[1].engine.silenced(sender), Some(OpError::Aborted(4127)));
+    assert_eq!(net.nodes[1].engine.silenced(sender), Some(OpError::Aborted(sender, 4127)));
     assert_eq!(net.nodes[1].engine.census(), Census::EMPTY);
 }
 

@@ -255,7 +255,7 @@ fn a_refused_part_fails_the_whole_when_the_rest_has_ended() {
     assert!(pair.net.outs(0).is_empty(), "the device still reads the caller's memory");
     pair.land(1);
     pair.land(0);
-    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Err(OpError::Access) }]);
+    assert_eq!(pair.net.outs(0), [Out::OneDone { user: 4, result: Err(OpError::Access(PeerId(0))) }]);
     let peer = pair.peer;
     assert_eq!(pair.net.nodes[0].engine.peer_info(peer).unwrap().fault, None);
     assert!(pair.net.nodes[0].engine.idle(None));

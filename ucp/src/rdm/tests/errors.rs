@@ -77,7 +77,7 @@ fn a_refusal_waits_for_the_handshake() {
         let args = GetArgs { local, remote, row: RmaRow::ShortRead, user: 7 };
         net.at(0, |e, w| e.get(w, peer, args));
         net.settle();
-        let ended = Out::OneDone { user: 7, result: Err(OpError::Access) };
+        let ended = Out::OneDone { user: 7, result: Err(OpError::Access(peer)) };
         assert_eq!(net.outs(0), if knows { vec![ended] } else { Vec::new() });
         assert_eq!(net.nodes[1].engine.census().owed, 0);
         assert_eq!(sent(&net, 1), u64::from(knows));
@@ -91,7 +91,7 @@ fn refusals_of_a_peer_that_is_silent_are_bounded() {
     net.peer(0, 1);
     let peer = net.peer(1, 0);
     for n in 0..10_000 {
-        net.at(1, |e, w| e.tell_error(w, peer, ErrorRef::Op(n), OpError::Access));
+        net.at(1, |e, w| e.tell_error(w, peer, ErrorRef::Op(n), OpError::Access(peer)));
     }
     assert_eq!(net.nodes[1].engine.census().owed, 4096);
     net.at(1, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
@@ -143,7 +143,7 @@ fn what_a_target_refuses_ends_at_the_requester() {
         let outs = net.outs(0);
         if knows {
             assert_eq!((outs.len() as u64, sent(&net, 1), heard(&net, 0)), (wanted, wanted, wanted));
-            let refused = Out::OneDone { user: 1, result: Err(OpError::Access) };
+            let refused = Out::OneDone { user: 1, result: Err(OpError::Access(peer)) };
             assert!(outs.iter().all(|out| *out == refused), "{outs:?}");
             nothing_left(&mut net);
         } else {
@@ -171,7 +171,10 @@ fn memory_taken_back_ends_what_peers_do_with_it() {
         assert!(net.at(1, |e, w| e.remove_memory(w, target.key)));
         net.settle();
         let ends = net.outs(0);
-        assert!(matches!(ends[..], [Out::OneDone { result: Err(OpError::Access), .. }]), "{row:?} {ends:?}");
+        assert!(
+            matches!(ends[..], [Out::OneDone { result: Err(OpError::Access(_)), .. }]),
+            "{row:?} {ends:?}"
+        );
         assert_eq!((sent(&net, 1), heard(&net, 0)), (1, 1));
         nothing_left(&mut net);
     }
@@ -191,7 +194,7 @@ fn a_message_that_can_neither_be_read_nor_sent_ends_at_both_ends() {
     net.send(0, peer, &bytes, Some(1), Row::LongRead);
     net.settle();
     assert_eq!(net.outs(1), [Out::RecvDone { user: 0, result: Err(OpError::Unsupported) }]);
-    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Aborted(4127)) }]);
+    assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Err(OpError::Aborted(peer, 4127)) }]);
     nothing_left(&mut net);
     still_works(&mut net, peer);
 }
@@ -229,7 +232,7 @@ fn sends_given_up_at_every_step() {
                     assert_eq!(ours, [Out::SendDone { user: 1, result: Err(OpError::Cancelled) }]);
                     let why = format!("{row:?} {posted} {reorder} {full} after {steps}: {theirs:?}");
                     match theirs[..] {
-                        [Out::RecvDone { user: 7, result: Err(OpError::Aborted(_)) }] => {
+                        [Out::RecvDone { user: 7, result: Err(OpError::Aborted(..)) }] => {
                             assert!(posted, "{why}")
                         }
                         // All of it was read, and EOR on its way.
@@ -434,7 +437,7 @@ fn what_a_cut_off_peer_is_told_comes_back_and_is_told_again() {
             net.at(1, |e, w| e.on_peer_lost(w, other, Fault::Gone));
         } else {
             net.settle();
-            let end = Err(OpError::Aborted(4127));
+            let end = Err(OpError::Aborted(peer, 4127));
             assert_eq!(net.outs(0), [Out::SendDone { user: 3, result: end }]);
         }
         assert_eq!((net.nodes[1].engine.census(), net.nodes[1].engine.held_bytes()), (Census::EMPTY, 0));

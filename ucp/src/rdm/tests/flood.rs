@@ -164,8 +164,9 @@ fn who_is_cut_off_for_a_flood_is_told() {
         }
         net.settle();
         assert!(net.outs(1).contains(&Out::PeerFailed { peer: back, fault: Fault::Flood }), "{row:?}");
-        let told =
-            |outs: &[Out], user| outs.contains(&Out::SendDone { user, result: Err(OpError::Aborted(4108)) });
+        let told = |outs: &[Out], user| {
+            outs.contains(&Out::SendDone { user, result: Err(OpError::Aborted(flooded, 4108)) })
+        };
         let outs = net.outs(0);
         assert!(told(&outs, count) && !told(&outs, 1), "{row:?}: {outs:?}");
         net.send_args(0, flooded, sync(999));
@@ -189,7 +190,7 @@ fn who_is_cut_off_before_they_have_met_is_told() {
     net.settle();
     let outs = net.outs(0);
     for user in [1, 2] {
-        let told = Out::SendDone { user, result: Err(OpError::Aborted(4127)) };
+        let told = Out::SendDone { user, result: Err(OpError::Aborted(to, 4127)) };
         assert!(outs.contains(&told), "{user}: {outs:?}");
     }
 }

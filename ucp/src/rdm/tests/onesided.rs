@@ -356,7 +356,7 @@ fn memory_taken_back_is_not_touched() {
     let before = target.bytes.clone();
     net.settle();
     assert_eq!(target.bytes, before);
-    let refused = |out: &Out| matches!(out, Out::OneDone { result: Err(OpError::Access), .. });
+    let refused = |out: &Out| matches!(out, Out::OneDone { result: Err(OpError::Access(_)), .. });
     let outs = net.outs(0);
     assert!(outs.len() == 2 && outs.iter().all(refused), "both are told: {outs:?}");
 }

@@ -618,7 +618,7 @@ fn a_key_that_is_refused_ends_a_put() {
     let (iov, _) = rig.expose(1, &mut far);
     rig.put(peer, &bytes, (iov, [Some(1000), None, None]));
     rig.settle();
-    assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Err(OpError::Access) }]);
+    assert_eq!(rig.outs(0), [Out::OneDone { user: 3, result: Err(OpError::Access(peer)) }]);
     assert_eq!((rig.engines[0].peer_info(peer).unwrap().fault, rig.regs()), (None, 2));
     assert!(rig.engines[0].idle(None));
 }

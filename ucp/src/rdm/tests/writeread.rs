@@ -259,7 +259,7 @@ fn memory_taken_back_is_not_read_to() {
         net.settle();
         assert!(target.bytes == before && net.nodes[1].engine.quiet());
         // Its writer is told, if there is anybody to tell.
-        let told = [Out::OneDone { user: 1, result: Err(OpError::Access) }];
+        let told = [Out::OneDone { user: 1, result: Err(OpError::Access(PeerId(0))) }];
         assert_eq!(net.outs(0), if lost { &[][..] } else { &told[..] });
     }
 }

@@ -19,6 +19,7 @@ fn forty_seeds() {
     assert!(total(|o| o.cancelled) > 0, "nothing cancelled");
     assert!(total(|o| o.filled) > 0 && total(|o| o.many_cancelled) > 0, "no receive of many");
     assert!(total(|o| o.withdrawn) > 0, "no send withdrawn");
+    assert!(total(|o| o.scattered) > 100, "nothing into pieces");
     assert!(total(|o| o.letters) > 100, "no active messages");
     assert!(total(|o| o.streamed) > 100_000, "no streams");
     assert!(total(|o| o.reached) > 100, "nothing one-sided");

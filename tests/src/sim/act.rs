@@ -2,7 +2,7 @@
 //! Called by the world. Everything it starts is written into the receiver's or its own ledger first.
 
 use super::Failed;
-use super::forms::{Form, Way};
+use super::forms::{Form, Room, Way};
 use super::knobs::Scope;
 use super::ledger::{Step, Want};
 use super::node::{Flushing, Receiving, Sending};
@@ -29,7 +29,7 @@ const fn others(scope: Scope) -> u64 {
     match scope {
         Scope::First | Scope::Many => 11,
         Scope::Forms => 14,
-        Scope::Lists | Scope::InPlace | Scope::Nics | Scope::Mixed => 18,
+        Scope::Lists | Scope::InPlace | Scope::Nics | Scope::Mixed | Scope::Pieces => 18,
     }
 }
 
@@ -209,13 +209,31 @@ impl World {
     pub(super) fn way(&mut self, len: usize) -> (Way, Vec<usize>) {
         let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
         let way = match self.limits.scope {
-            Scope::Mixed | Scope::Nics | Scope::InPlace | Scope::Lists => *self.dice.pick(&ways),
+            Scope::Pieces | Scope::Mixed | Scope::Nics | Scope::InPlace | Scope::Lists => {
+                *self.dice.pick(&ways)
+            }
             Scope::Forms => *self.dice.pick(&ways[..5]),
             Scope::Many | Scope::First => Way::Whole,
         };
         self.outcome.formed += u64::from(way != Way::Whole);
         let cuts = if way == Way::Whole { Vec::new() } else { self.cut(len) };
         (way, cuts)
+    }
+
+    /// Lengths of the pieces that a receive of `room` bytes goes into: one piece, or several, some of them empty.
+    pub(super) fn rooms(&mut self, room: usize) -> Vec<usize> {
+        if self.limits.scope < Scope::Pieces || self.course.percent(60) {
+            return vec![room];
+        }
+        self.outcome.scattered += 1;
+        let (mut cuts, mut left) = (Vec::new(), room);
+        // Up to four are read into in place; more are not.
+        for _ in 0..self.course.below(6) {
+            let len = self.course.below(left as u64 + 1) as usize;
+            (cuts, left) = ([cuts, vec![len]].concat(), left - len);
+        }
+        cuts.push(left);
+        cuts
     }
 
     /// What a random receive or probe names.
@@ -287,13 +305,17 @@ impl World {
         room: usize,
     ) -> Result<(), Failed> {
         let what = self.matching(n, want, from);
+        let cuts = if self.is_in_place(n) { vec![room] } else { self.rooms(room) };
         let node = &mut self.nodes[n];
         let rec = node.ledger.posted(want, from, room);
         self.trace.tell(
             &[2, n as u64, rec as u64],
-            format_args!("{}: {n} posts receive {rec}: {want:x?} from {from:?}, room {room}", self.step),
+            format_args!(
+                "{}: {n} posts receive {rec}: {want:x?} from {from:?}, room {room} {cuts:?}",
+                self.step
+            ),
         );
-        let request = node.worker.recv(what, vec![0; room].into_boxed_slice());
+        let request = Room::post(&node.worker, what, &cuts);
         node.recvs.push(Receiving { rec, cancelled: None, request });
         self.settle_recvs(n)
     }

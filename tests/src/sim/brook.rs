@@ -2,7 +2,7 @@
 //! whatever the borders of sends and receives. Called by `act` and `settle`; looked at by the world at the end.
 
 use super::Failed;
-use super::forms::Form;
+use super::forms::{Form, Room};
 use super::knobs::Scope;
 use super::node::Node;
 use super::world::World;
@@ -10,7 +10,7 @@ use crate::pattern::Pattern;
 use std::collections::BTreeMap;
 use ucp::rdm::WireId;
 use ucp::rdm::io::PeerId;
-use ucp::{Error, RecvRequest};
+use ucp::{Error, Until};
 
 /// Bytes of one stream in one run.
 const LEN: usize = 150_000;
@@ -31,7 +31,7 @@ pub struct Brook {
     sent: usize,
     got: usize,
     sending: Vec<Pouring>,
-    receiving: Option<RecvRequest<Box<[u8]>>>,
+    receiving: Option<Room>,
     /// As many bytes the receive waits for, if it waits for all of them.
     awaited: usize,
     /// The receive was cancelled.
@@ -131,9 +131,9 @@ impl World {
             return Ok(());
         }
         let room = if full { room.min(left) } else { room };
+        let cuts = self.rooms(room);
         let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
-        let buf = vec![0; room].into_boxed_slice();
-        let request = if full { ep.stream_recv_full(buf) } else { ep.stream_recv(buf) };
+        let request = Room::stream(ep, if full { Until::Full } else { Until::Some }, &cuts);
         self.trace.tell(
             &[41, n as u64, from as u64, room as u64, u64::from(full)],
             format_args!("{}: {n} draws {room} bytes from {from}, full {full}", self.step),
@@ -231,8 +231,8 @@ impl World {
         Ok(())
     }
 
-    fn drawn(&mut self, from: usize, n: usize, request: RecvRequest<Box<[u8]>>) -> Result<(), Failed> {
-        let (end, buf) = request.wait();
+    fn drawn(&mut self, from: usize, n: usize, request: Room) -> Result<(), Failed> {
+        let Some((end, buf)) = request.end() else { return Err(self.fail("a done receive is not done")) };
         let all = self.bytes_of((from, n));
         let (lost, torn) = (self.is_lost(n, from), self.is_torn(from, n));
         let Some(brook) = self.brooks.get_mut(&(from, n)) else { return Ok(()) };
@@ -280,8 +280,8 @@ impl World {
                 continue;
             }
             let Some(ep) = &self.nodes[n].eps[from] else { return Err(self.fail("just connected")) };
-            let buf = vec![0; left.max(1)].into_boxed_slice();
-            brook.receiving = Some(if lost { ep.stream_recv(buf) } else { ep.stream_recv_full(buf) });
+            let until = if lost { Until::Some } else { Until::Full };
+            brook.receiving = Some(Room::stream(ep, until, &[left.max(1)]));
             brook.hushed = false;
             any = true;
         }

@@ -26,6 +26,7 @@ pub const FAULTS: [(&str, Happened); 38] = [
     ("receive of many cancelled", |o| o.many_cancelled),
     ("send cancelled or refused", |o| o.withdrawn),
     ("send in pieces, or without a request", |o| o.formed),
+    ("receive into pieces", |o| o.scattered),
     ("send that nobody waits for", |o| o.let_go),
     ("active message or stream cancelled", |o| o.hushed),
     ("active message unheard", |o| o.unheard),

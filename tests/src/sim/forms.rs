@@ -1,11 +1,15 @@
-//! The forms in which a program starts a send and hears of its end: of one piece of memory or of several, with a request, with
-//! a callback, with an id. Of messages, active messages and streams; started by `act`, `letters` and `brook`, who ask here
-//! for ends. Knows nothing of what is sent.
+//! The forms in which a program starts a send or a receive and hears of its end: of one piece of memory or of several, with a
+//! request, with a callback, with an id. Of messages, active messages and streams; started by `act`, `letters` and `brook`, who
+//! ask here for ends. Knows nothing of what is sent.
 
 use std::cell::Cell;
 use std::rc::Rc;
+use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{AmParams, AmProto, AmSend, Ep, Error, Piece, RequestId, SendParams, SendRequest, Started, Worker};
+use ucp::{
+    AmMessage, AmParams, AmProto, AmSend, Ep, Error, Match, Message, Piece, RecvRequest, RequestId,
+    SendParams, SendRequest, Started, Until, Worker,
+};
 
 /// A send under way.
 pub enum Form {
@@ -178,6 +182,81 @@ impl Form {
             Form::Copy(request) => request.cancel(),
             Form::Id { id: Some(id), end: None, .. } => worker.cancel(*id),
             Form::Told(_) | Form::Letter(_) | Form::LetterPieces(_) | Form::Id { .. } => false,
+        }
+    }
+}
+
+/// How a receive ended.
+type Ended = Result<RecvStatus, Error>;
+
+/// A receive under way.
+pub enum Room {
+    /// Into one piece.
+    Whole(RecvRequest<Box<[u8]>>),
+    /// Into several.
+    Pieces(RecvRequest<Vec<Box<[u8]>>>),
+}
+
+/// Pieces of memory of these lengths.
+fn blank(cuts: &[usize]) -> Vec<Box<[u8]>> {
+    cuts.iter().map(|len| vec![0; *len].into_boxed_slice()).collect()
+}
+
+impl Room {
+    /// Receives a message that matches, into one piece, or into several of these lengths.
+    pub fn post(worker: &Worker, what: Match, cuts: &[usize]) -> Room {
+        match cuts {
+            [len] => Room::Whole(worker.recv(what, vec![0; *len].into_boxed_slice())),
+            _ => Room::Pieces(worker.recv_iov(what, blank(cuts))),
+        }
+    }
+
+    /// Receives one that a probe took.
+    pub fn probed(message: Message, cuts: &[usize]) -> Room {
+        match cuts {
+            [len] => Room::Whole(message.recv(vec![0; *len].into_boxed_slice())),
+            _ => Room::Pieces(message.recv_iov(blank(cuts))),
+        }
+    }
+
+    /// Receives the body of an active message.
+    pub fn body(message: AmMessage, cuts: &[usize]) -> Room {
+        match cuts {
+            [len] => Room::Whole(message.recv(vec![0; *len].into_boxed_slice())),
+            _ => Room::Pieces(message.recv_iov(blank(cuts))),
+        }
+    }
+
+    /// Receives from a stream.
+    pub fn stream(ep: &Ep, until: Until, cuts: &[usize]) -> Room {
+        match (cuts, until) {
+            ([len], Until::Some) => Room::Whole(ep.stream_recv(vec![0; *len].into_boxed_slice())),
+            ([len], Until::Full) => Room::Whole(ep.stream_recv_full(vec![0; *len].into_boxed_slice())),
+            _ => Room::Pieces(ep.stream_recv_iov(blank(cuts), until)),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&mut self) -> bool {
+        match self {
+            Room::Whole(request) => request.is_done(),
+            Room::Pieces(request) => request.is_done(),
+        }
+    }
+
+    /// Gives it up; true: it will end as cancelled.
+    pub fn cancel(&self) -> bool {
+        match self {
+            Room::Whole(request) => request.cancel(),
+            Room::Pieces(request) => request.cancel(),
+        }
+    }
+
+    /// The end and all bytes of one that is done; none if it is not.
+    pub fn end(self) -> Option<(Ended, Box<[u8]>)> {
+        match self {
+            Room::Whole(request) => request.test().ok(),
+            Room::Pieces(request) => request.test().ok().map(|(end, bufs)| (end, bufs.concat().into())),
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Scope {
     Nics,
     /// Also workers in zero-copy receive mode, which have one NIC, among others with several.
     Mixed,
+    /// Also receives into several pieces.
+    Pieces,
 }
 
 /// How large a job is.
@@ -43,7 +45,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { workers: 0, messages: 48, scope: Scope::Mixed }
+        Limits { workers: 0, messages: 48, scope: Scope::Pieces }
     }
 }
 

@@ -2,7 +2,7 @@
 //! too little room, or dropped; some are answered by the endpoint that they bring. Called by `act` and `settle`.
 
 use super::Failed;
-use super::forms::Form;
+use super::forms::{Form, Room};
 use super::knobs::Scope;
 use super::node::Node;
 use super::world::World;
@@ -10,7 +10,7 @@ use crate::pattern::Pattern;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use ucp::{AmMessage, AmProto, Error, RecvRequest, Worker};
+use ucp::{AmMessage, AmProto, Error, Worker};
 
 /// Numbers of handlers.
 const IDS: u64 = 3;
@@ -53,7 +53,7 @@ struct Sending {
 struct Receiving {
     number: usize,
     cancelled: bool,
-    request: RecvRequest<Box<[u8]>>,
+    request: Room,
 }
 
 /// A worker's part.
@@ -178,7 +178,9 @@ impl World {
         let got: Vec<_> =
             self.nodes[n].letters.receiving.extract_if(.., |recv| recv.request.is_done()).collect();
         for Receiving { number, cancelled, request } in got {
-            let (end, bytes) = request.wait();
+            let Some((end, bytes)) = request.end() else {
+                return Err(self.fail("a done receive is not done"));
+            };
             if cancelled && end == Err(Error::Cancelled) {
                 continue;
             }
@@ -267,7 +269,7 @@ impl World {
             1 => self.dice.below(letter.len as u64 + 1) as usize,
             _ => letter.len,
         };
-        let request = message.recv(vec![0; room].into_boxed_slice());
+        let request = Room::body(message, &self.rooms(room));
         self.nodes[n].letters.receiving.push(Receiving { number, cancelled: false, request });
         Ok(())
     }

@@ -95,6 +95,8 @@ pub struct Outcome {
     pub taken_back: u64,
     /// Sends of several pieces, or without a request.
     pub formed: u64,
+    /// Receives into several pieces, of messages, active messages and streams.
+    pub scattered: u64,
     /// Sends of active messages and to streams, and receives of either, that were cancelled.
     pub hushed: u64,
     /// Messages thrown away that nobody had asked for.

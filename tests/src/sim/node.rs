@@ -2,7 +2,7 @@
 //! State only; `act.rs` starts things, `settle.rs` ends them.
 
 use super::Knobs;
-use super::forms::Form;
+use super::forms::{Form, Room};
 use super::ledger::{Ledger, Step};
 use super::letters::Letters;
 use super::loans::Loans;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ucp::rdm::io::PeerId;
 use ucp::select::{Row, Thresholds};
 use ucp::wire::Features;
-use ucp::{Address, Context, Ep, FlushRequest, Message, RecvRequest, Worker};
+use ucp::{Address, Context, Ep, FlushRequest, Message, Worker};
 use ucs::config::Source;
 use uct::api::OpenError;
 use uct::efa::dev::Channel;
@@ -67,7 +67,7 @@ pub struct Receiving {
     /// When a cancel was asked for and granted; its end is told later, by progress.
     pub cancelled: Option<Step>,
     /// The operation.
-    pub request: RecvRequest<Box<[u8]>>,
+    pub request: Room,
 }
 
 /// A message that a probe took and nobody has received.

@@ -3,6 +3,7 @@
 
 use super::Failed;
 use super::act::of_tag;
+use super::forms::Room;
 use super::ledger::{End, Fate, Rec, Step, Want};
 use super::node::{Receiving, Taken};
 use super::world::World;
@@ -76,11 +77,10 @@ impl World {
     }
 
     fn receive_last_taken(&mut self, n: usize) -> Result<(), Failed> {
-        let node = &mut self.nodes[n];
-        let Some(Taken { rec, message }) = node.taken.pop() else { return Ok(()) };
-        let room = node.ledger.rec(rec).room;
-        let request = message.recv(vec![0; room].into_boxed_slice());
-        node.recvs.push(Receiving { rec, cancelled: None, request });
+        let Some(Taken { rec, message }) = self.nodes[n].taken.pop() else { return Ok(()) };
+        let cuts = self.rooms(self.nodes[n].ledger.rec(rec).room);
+        let request = Room::probed(message, &cuts);
+        self.nodes[n].recvs.push(Receiving { rec, cancelled: None, request });
         self.settle_recvs(n)
     }
 

@@ -126,7 +126,7 @@ impl World {
                 continue;
             }
             let Receiving { rec, cancelled, request } = self.nodes[n].recvs.remove(at);
-            let Ok((end, buf)) = request.test() else { return Err(self.fail("a done request is not done")) };
+            let Some((end, buf)) = request.end() else { return Err(self.fail("a done request is not done")) };
             match (end, cancelled) {
                 (Err(Error::Cancelled), Some(at)) => {
                     let gone = self.nodes[n].ledger.cancelled(rec, at);

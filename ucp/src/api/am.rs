@@ -49,7 +49,7 @@ pub(super) struct Place {
 
 /// An active message, as its handler gets it. It may be kept; its memory is reused when it is dropped.
 pub struct AmMessage {
-    worker: Worker,
+    pub(super) worker: Worker,
     /// Header, and data or [`Notice`].
     buf: AmBuf,
     tag: u64,
@@ -76,7 +76,7 @@ impl AmMessage {
 
     /// Header, and what is behind it. // HOT
     #[inline]
-    fn parts(&self) -> (&[u8], &[u8]) {
+    pub(super) fn parts(&self) -> (&[u8], &[u8]) {
         // Their lengths were compared before the handler was called.
         self.buf.bytes().split_at(usize::from(Label::of(self.tag).header_len))
     }
@@ -123,13 +123,28 @@ impl AmMessage {
         }
     }
 
+    /// What matches the data, if it has to be received: from now on by the caller.
+    pub(super) fn claim(&mut self) -> Option<Match> {
+        let notice = self.notice()?;
+        // Nothing is left to be discarded.
+        self.kind = LabelKind::Packed;
+        Some(data_of(notice.number, self.from))
+    }
+
+    /// How a receive of data that is here ends, in `room` bytes.
+    pub(super) fn end_in(&self, room: usize) -> Ended {
+        let len = self.parts().1.len();
+        match len <= room {
+            true => Ok(RecvStatus { len, tag: 0, from: self.from, cq_data: None }),
+            false => Err(Error::Truncated { len: len as u64, room }),
+        }
+    }
+
     /// Receives the data into `buf`, whether it has come already or not. Data that is longer ends with
     /// [`Error::Truncated`]. A message that is dropped without this discards its data, and so does a receive that is cancelled.
     pub fn recv<B: IoBufMut>(mut self, buf: B) -> RecvRequest<B> {
-        if let Some(notice) = self.notice() {
-            // Nothing is left to be discarded.
-            self.kind = LabelKind::Packed;
-            return self.worker.recv(data_of(notice.number, self.from), buf);
+        if let Some(data) = self.claim() {
+            return self.worker.recv(data, buf);
         }
         let mut held = Held::new(buf);
         let (at, room) = held.room();
@@ -138,11 +153,7 @@ impl AmMessage {
         // SAFETY: `room` bytes at `at` are the container's own and valid for writes; it is ours alone, so that it does
         // not overlap the message.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, n) };
-        let ended: Ended = match n == data.len() {
-            true => Ok(RecvStatus { len: n, tag: 0, from: self.from, cq_data: None }),
-            false => Err(Error::Truncated { len: data.len() as u64, room }),
-        };
-        RecvRequest::ended(ended, held)
+        RecvRequest::ended(self.end_in(room), held)
     }
 }
 

@@ -24,6 +24,7 @@ mod multi;
 mod op;
 mod rails;
 mod recv;
+mod recv_iov;
 mod report;
 mod request;
 mod rkey;

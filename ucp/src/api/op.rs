@@ -142,11 +142,17 @@ pub struct SendRequest<B: 'static>(Op<B>);
 /// Dropping it cancels it, so that a message not yet matched to it is not lost; a matched one goes on into the buffer,
 /// which lives until its end. [`RecvRequest::detach`] lets it wait on instead.
 #[must_use = "a receive does nothing for you unless you wait for it, await it, or give it a callback"]
-pub struct RecvRequest<B: IoBufMut>(Op<B>);
+pub struct RecvRequest<B: 'static> {
+    op: Op<B>,
+    fill: Fill<B>,
+}
+
+/// Tells a container, or a list of them, that the first bytes of its room hold a message: so many, all of them written.
+type Fill<B> = unsafe fn(&mut B, usize);
 
 // The buffer is never pinned: it is looked at only by moving it out.
 impl<B> Unpin for SendRequest<B> {}
-impl<B: IoBufMut> Unpin for RecvRequest<B> {}
+impl<B> Unpin for RecvRequest<B> {}
 
 impl<B: 'static> SendRequest<B> {
     pub(crate) fn ended(result: Result<(), Error>, buf: Held<B>) -> Self {
@@ -202,74 +208,101 @@ impl<B: 'static> Future for SendRequest<B> {
 
 impl<B: IoBufMut> RecvRequest<B> {
     pub(crate) fn ended(ended: Ended, buf: Held<B>) -> Self {
-        RecvRequest(Op { state: State::Ended(ended), buf: Some(buf) })
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(buf) }, fill: B::set_filled }
     }
 
     pub(crate) fn running(worker: Worker, id: SlotId, buf: Held<B>) -> Self {
-        RecvRequest(Op { state: State::Running(worker, id), buf: Some(buf) })
+        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(buf) }, fill: B::set_filled }
+    }
+}
+
+impl<B: IoBufMut> RecvRequest<Vec<B>> {
+    /// The same, of a list of containers, whose rooms are one behind the other.
+    pub(crate) fn ended_in(ended: Ended, bufs: Held<Vec<B>>) -> Self {
+        RecvRequest { op: Op { state: State::Ended(ended), buf: Some(bufs) }, fill: fill_list }
     }
 
+    pub(crate) fn running_in(worker: Worker, id: SlotId, bufs: Held<Vec<B>>) -> Self {
+        RecvRequest { op: Op { state: State::Running(worker, id), buf: Some(bufs) }, fill: fill_list }
+    }
+}
+
+/// # Safety
+/// As for [`IoBufMut::set_filled`], of the rooms as one run.
+unsafe fn fill_list<B: IoBufMut>(bufs: &mut Vec<B>, len: usize) {
+    let mut left = len;
+    for buf in bufs {
+        let n = buf.room().1.min(left);
+        // SAFETY: of the run `len` bytes have been written, and these are the next `n` of them.
+        unsafe { buf.set_filled(n) };
+        left -= n;
+    }
+}
+
+impl<B: 'static> RecvRequest<B> {
     /// Whether it has ended.
     pub fn is_done(&self) -> bool {
-        self.0.is_done()
+        self.op.is_done()
     }
 
     /// Result and buffer if it has ended, otherwise the request again.
     pub fn test(mut self) -> Result<(Result<RecvStatus, Error>, B), Self> {
-        match self.0.take() {
-            Some(ended) => Ok((ended, filled(ended, self.0.back()))),
+        match self.op.take() {
+            Some(ended) => Ok((ended, filled(ended, self.op.back(), self.fill))),
             None => Err(self),
         }
     }
 
     /// Makes progress until it has ended.
     pub fn wait(mut self) -> (Result<RecvStatus, Error>, B) {
-        let ended = self.0.wait();
-        (ended, filled(ended, self.0.back()))
+        let ended = self.op.wait();
+        (ended, filled(ended, self.op.back(), self.fill))
     }
 
     /// Gives it up. `true`: it will end as cancelled, having taken no message. `false`: a message has been matched to
     /// it, with which it ends, or it has ended.
     pub fn cancel(&self) -> bool {
-        self.0.cancel()
+        self.op.cancel()
     }
 
     /// Calls `then` from progress when it has ended; at once if it has. Costs an allocation.
     pub fn then(mut self, then: impl FnOnce(Result<RecvStatus, Error>, B) + 'static) {
+        let fill = self.fill;
         if let Some(op) = self.release() {
-            op.then(move |ended, buf| then(ended, filled(ended, buf)));
+            op.then(move |ended, buf| then(ended, filled(ended, buf, fill)));
         }
     }
 
     /// Lets it wait on without anybody asking for its end.
     pub fn detach(mut self) {
-        self.0.detach();
+        self.op.detach();
     }
 
     /// The operation, leaving nothing behind for `drop` to cancel.
     fn release(&mut self) -> Option<Op<B>> {
-        let state = std::mem::replace(&mut self.0.state, State::Told);
-        let buf = self.0.buf.take()?;
+        let state = std::mem::replace(&mut self.op.state, State::Told);
+        let buf = self.op.buf.take()?;
         Some(Op { state, buf: Some(buf) })
     }
 }
 
-impl<B: IoBufMut> Drop for RecvRequest<B> {
+impl<B: 'static> Drop for RecvRequest<B> {
     fn drop(&mut self) {
-        self.0.cancel();
+        self.op.cancel();
     }
 }
 
-impl<B: IoBufMut> Future for RecvRequest<B> {
+impl<B: 'static> Future for RecvRequest<B> {
     type Output = (Result<RecvStatus, Error>, B);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map(|ended| (ended, filled(ended, self.0.back())))
+        let fill = self.fill;
+        self.op.poll(cx).map(|ended| (ended, filled(ended, self.op.back(), fill)))
     }
 }
 
 /// The buffer, told how long the message in it is.
-fn filled<B: IoBufMut>(ended: Ended, mut buf: B) -> B {
+fn filled<B>(ended: Ended, mut buf: B, fill: Fill<B>) -> B {
     let len = match ended {
         Ok(status) => status.len,
         // What fitted was written.
@@ -277,7 +310,7 @@ fn filled<B: IoBufMut>(ended: Ended, mut buf: B) -> B {
         Err(_) => return buf,
     };
     // SAFETY: the engine has written `len` bytes of the room, which is at least as long.
-    unsafe { buf.set_filled(len) };
+    unsafe { fill(&mut buf, len) };
     buf
 }
 

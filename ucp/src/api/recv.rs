@@ -56,7 +56,7 @@ pub struct Envelope {
 /// A message taken off the queue by [`Worker::mprobe`]: nobody else can receive it. Dropping it discards it.
 #[must_use = "a probed message is lost unless it is received"]
 pub struct Message {
-    worker: Worker,
+    pub(super) worker: Worker,
     handle: Option<MsgHandle>,
     envelope: Envelope,
 }
@@ -97,7 +97,7 @@ impl Worker {
         self.owned(started, held)
     }
 
-    fn owned<B: IoBufMut>(
+    pub(super) fn owned<B: IoBufMut>(
         &self,
         started: Result<Started<RecvStatus>, Error>,
         held: Held<B>,
@@ -163,7 +163,8 @@ impl Message {
         let mut held = Held::new(buf);
         let (at, len) = held.room();
         // SAFETY: as in `Worker::recv`.
-        let started = unsafe { self.start(at, len, None) };
+        let buf = unsafe { RecvBuf::new(at, len) };
+        let started = self.start(buf, None);
         self.worker.clone().owned(started, held)
     }
 
@@ -177,24 +178,21 @@ impl Message {
         len: usize,
         done: Option<Callback>,
     ) -> Result<Started<RecvStatus>, Error> {
-        // SAFETY: this function's contract.
-        unsafe { self.start(buf, len, done) }
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        self.start(buf, done)
     }
 
-    /// # Safety
-    /// As for [`Worker::recv_raw`].
-    unsafe fn start(
+    /// Receives it into `buf`, which is promised until the operation's end.
+    pub(super) fn start(
         &mut self,
-        buf: *mut u8,
-        len: usize,
+        buf: RecvBuf,
         done: Option<Callback>,
     ) -> Result<Started<RecvStatus>, Error> {
         let handle = self.handle.take().ok_or(Error::NoMessage)?;
         let mut core = self.worker.core();
         let (engine, mut wire, reqs) = core.split();
         let user = u64::from(reqs.next_id()?.raw());
-        // SAFETY: the caller vouches for the memory until the operation's end.
-        let buf = unsafe { RecvBuf::new(buf, len) };
         match engine.recv_probed(&mut wire, handle, buf, user) {
             EngineStarted::Done(status) => Ok(Started::Done(status)),
             EngineStarted::Pending(op) => Ok(Started::Running(RequestId(reqs.start(Role::Recv(op), done)))),
@@ -221,7 +219,11 @@ impl Core {
 
     /// Posts a receive under the next request's id, or receives what has come.
     #[inline(never)]
-    fn recv(&mut self, args: RecvArgs, done: Option<Callback>) -> Result<Started<RecvStatus>, Error> {
+    pub(super) fn recv(
+        &mut self,
+        args: RecvArgs,
+        done: Option<Callback>,
+    ) -> Result<Started<RecvStatus>, Error> {
         let (engine, mut wire, reqs) = self.split();
         match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(Started::Done(status)),
@@ -233,9 +235,7 @@ impl Core {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        // SAFETY: no byte is written to a buffer of length 0.
-        let started = unsafe { self.start(std::ptr::NonNull::dangling().as_ptr(), 0, None) };
-        if let Ok(Started::Running(id)) = started {
+        if let Ok(Started::Running(id)) = self.start(RecvBuf::EMPTY, None) {
             self.worker.free(id);
         }
     }

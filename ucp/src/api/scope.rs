@@ -14,7 +14,7 @@ use crate::select::Sync;
 use super::ep::{SendParams, Started};
 use super::recv::Match;
 use super::request::{Ended, RequestId};
-use super::{Ep, Error, Rkey, RmaParams, Worker};
+use super::{Ep, Error, Piece, Rkey, RmaParams, Worker};
 
 /// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -145,6 +145,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn recv(&'scope self, what: Match, buf: &'scope mut [u8]) -> Borrowed<'scope, RecvStatus> {
         // SAFETY: the slice is borrowed for 'scope, and `Worker::scope` waits for the operation's end.
         let started = unsafe { self.worker.recv_raw(buf.as_mut_ptr(), buf.len(), what, None) };
+        self.begin(started)
+    }
+
+    /// Receives a message that matches into several pieces of borrowed memory, one behind the other.
+    pub fn recv_iov(
+        &'scope self,
+        what: Match,
+        bufs: impl IntoIterator<Item = &'scope mut [u8]>,
+    ) -> Borrowed<'scope, RecvStatus> {
+        let piece = |buf: &'scope mut [u8]| Piece { addr: buf.as_mut_ptr(), len: buf.len() };
+        let pieces: Vec<Piece> = bufs.into_iter().map(piece).collect();
+        // SAFETY: the slices are borrowed for 'scope, and `Worker::scope` waits for the operation's end.
+        let started = unsafe { self.worker.recv_iov_raw(&pieces, what, None) };
         self.begin(started)
     }
 

@@ -1,5 +1,5 @@
-//! Memory of ours that sends read from until they end, because the caller's goes with the call: headers, and lists of pieces.
-//! Filled by `am_send` and `iov` when a send does not end in its call. Dropped after the engine, which reads it.
+//! Memory of ours that operations use until they end, because the caller's goes with the call: headers, and lists of pieces.
+//! Filled by `am_send`, `iov` and `recv_iov` when an operation does not end in its call. Dropped after the engine, which reads it.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,7 +12,7 @@ const SPARE: usize = 64;
 
 /// What one send reads from.
 #[derive(Default)]
-pub(super) struct Staged {
+pub(crate) struct Staged {
     bytes: Vec<u8>,
     list: Vec<SendBuf>,
 }
@@ -26,22 +26,22 @@ impl Staged {
     }
 }
 
-/// What a worker has staged.
+/// What a worker has staged of one sort.
 #[derive(Default)]
-pub(crate) struct Staging {
-    spare: RefCell<Vec<Staged>>,
-    out: RefCell<Vec<(SlotId, Staged)>>,
+pub(crate) struct Staging<T> {
+    spare: RefCell<Vec<T>>,
+    out: RefCell<Vec<(SlotId, T)>>,
     /// With so many out, those that have ended are looked for.
     sweep_at: Cell<usize>,
 }
 
-impl Staging {
+impl Staging<Staged> {
     /// A copy of `head`, and `pieces` behind it.
     ///
     /// # Safety
     /// The bytes of `pieces` stay valid as long as the copy is used.
     pub(super) unsafe fn stage(&self, head: &[u8], pieces: impl Iterator<Item = SendBuf>) -> Staged {
-        let mut staged = self.spare.borrow_mut().pop().unwrap_or_default();
+        let mut staged = self.take();
         staged.bytes.clear();
         staged.bytes.extend_from_slice(head);
         staged.list.clear();
@@ -52,9 +52,16 @@ impl Staging {
         staged.list.extend(pieces);
         staged
     }
+}
 
-    /// Takes back what an operation that has ended read from.
-    pub(super) fn recycle(&self, staged: Staged) {
+impl<T: Default> Staging<T> {
+    /// One that nobody uses, perhaps filled.
+    pub(super) fn take(&self) -> T {
+        self.spare.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes back what an operation that has ended used.
+    pub(super) fn recycle(&self, staged: T) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE {
             spare.push(staged);
@@ -62,7 +69,7 @@ impl Staging {
     }
 
     /// Keeps what is staged until its operation has ended; `runs` says whether one still runs.
-    pub(super) fn keep(&self, id: SlotId, staged: Staged, runs: impl Fn(SlotId) -> bool) {
+    pub(super) fn keep(&self, id: SlotId, staged: T, runs: impl Fn(SlotId) -> bool) {
         let mut out = self.out.borrow_mut();
         if out.len() >= self.sweep_at.get() {
             out.extract_if(.., |(id, _)| !runs(*id)).for_each(|(_, staged)| self.recycle(staged));

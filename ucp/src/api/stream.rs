@@ -36,7 +36,7 @@ pub enum Until {
 /// A receive from a stream.
 struct Waiter {
     id: SlotId,
-    at: *mut u8,
+    buf: RecvBuf,
     len: usize,
     filled: usize,
     until: Until,
@@ -151,10 +151,7 @@ impl Stream {
     fn take(&mut self, bytes: &[u8]) {
         let Some(waiter) = self.waiters.front_mut() else { return };
         let n = bytes.len().min(waiter.len - waiter.filled);
-        // SAFETY: filled <= len, so the sum stays inside the waiter's buffer, which its request keeps.
-        let to = unsafe { waiter.at.add(waiter.filled) };
-        // SAFETY: `n` bytes are left in both; the buffer is the waiter's alone, and no part of a packet.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, n) };
+        waiter.buf.put(waiter.filled as u64, &bytes[..n]);
         waiter.filled += n;
         self.left.clear();
         self.left.extend_from_slice(&bytes[n..]);
@@ -170,10 +167,7 @@ impl Stream {
         {
             let left = &self.left[self.at..];
             let n = left.len().min(waiter.len - waiter.filled);
-            // SAFETY: filled <= len, so the sum stays inside the waiter's buffer, which its request keeps.
-            let to = unsafe { waiter.at.add(waiter.filled) };
-            // SAFETY: `n` bytes are left in both; the buffer is the waiter's alone.
-            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), to, n) };
+            waiter.buf.put(waiter.filled as u64, &left[..n]);
             self.at += n;
             waiter.filled += n;
             if !waiter.is_served() && waiter.len > 0 {
@@ -216,18 +210,20 @@ impl Stream {
 }
 
 impl Core {
-    fn start_stream_recv(
+    /// Queues a receive into `buf`, which its request keeps until it is settled.
+    pub(super) fn start_stream_recv(
         &mut self,
         peer: PeerId,
-        (at, len): (*mut u8, usize),
+        buf: RecvBuf,
         until: Until,
         done: Option<Callback>,
     ) -> Result<SlotId, Error> {
         self.reqs.next_id()?;
         self.engine.count_on(peer);
         let id = self.reqs.start(Role::Stream(peer), done);
+        let len = buf.len();
         let stream = self.streams.from.entry(peer).or_default();
-        stream.waiters.push_back(Waiter { id, at, len, filled: 0, until });
+        stream.waiters.push_back(Waiter { id, buf, len, filled: 0, until });
         let is_fresh = stream.left.is_empty() && stream.failed.is_none() && !stream.broken && len > 0;
         if !self.streams.waited.contains(&peer) {
             self.streams.waited.push(peer);
@@ -275,21 +271,19 @@ impl Core {
             };
             // A length that no memory has room for ends the stream, not this process.
             let len = usize::try_from(found.len).unwrap_or(usize::MAX);
-            let (to, pull) = if len <= waiter.len - waiter.filled {
-                // SAFETY: filled <= len, so the sum stays inside the waiter's buffer.
-                (unsafe { waiter.at.add(waiter.filled) }, Pull::Direct(len))
+            let whole = waiter.buf.piece().is_some();
+            let (buf, pull) = if whole && len <= waiter.len - waiter.filled {
+                (waiter.buf.part(waiter.filled, len), Pull::Direct(len))
             } else {
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
                     stream.failed = Some(Error::Exhausted);
                     continue;
                 }
-                (bytes.as_mut_ptr(), Pull::Own(bytes, len))
+                // SAFETY: `len` bytes there belong to the vector in `pull`, which is not touched before the receive has ended.
+                (unsafe { RecvBuf::new(bytes.as_mut_ptr(), len) }, Pull::Own(bytes, len))
             };
             stream.pull = Some(pull);
-            // SAFETY: `len` bytes at `to` belong to the waiter, whose request keeps its buffer until it is settled, or
-            // to the vector in `pull`; neither is touched before the receive has ended.
-            let buf = unsafe { RecvBuf::new(to, len) };
             let (engine, mut wire, _) = self.split();
             let result = match engine.recv_probed(&mut wire, found.handle, buf, OF_STREAM | u64::from(peer.0))
             {
@@ -451,7 +445,9 @@ impl Ep {
         until: Until,
         done: Option<Callback>,
     ) -> Result<RequestId, Error> {
-        self.worker().core().start_stream_recv(self.peer(), (buf, len), until, done).map(RequestId)
+        // SAFETY: the caller vouches for the memory until the operation's end.
+        let buf = unsafe { RecvBuf::new(buf, len) };
+        self.worker().core().start_stream_recv(self.peer(), buf, until, done).map(RequestId)
     }
 
     /// Receives from the peer's stream: as many bytes as there are and fit, at least one. Receives are served in the order
@@ -473,9 +469,10 @@ impl Ep {
 
     fn stream_recv_until<B: IoBufMut>(&self, buf: B, until: Until) -> RecvRequest<B> {
         let mut held = Held::new(buf);
-        // The request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
-        let room = held.room();
-        let started = self.worker().core().start_stream_recv(self.peer(), room, until, None);
+        let (at, len) = held.room();
+        // SAFETY: the request keeps the container until the receive is settled; `IoBufMut` promises that its room stays.
+        let buf = unsafe { RecvBuf::new(at, len) };
+        let started = self.worker().core().start_stream_recv(self.peer(), buf, until, None);
         match started {
             Ok(id) => RecvRequest::running(self.worker().clone(), id, held),
             Err(error) => RecvRequest::ended(Err(error), held),

@@ -28,9 +28,9 @@ use super::ams::Ams;
 use super::core::{Core, Look, Rest};
 use super::flush::Late;
 use super::op::FlushRequest;
-use super::staging::Staging;
+use super::staging::{Staged, Staging};
 use super::{Address, Error, RequestId};
-use crate::rdm::RecvStatus;
+use crate::rdm::{RecvList, RecvStatus};
 
 /// A communication context of one thread: lanes, peers, messages. Cheap to clone; clones are the same worker.
 ///
@@ -45,7 +45,9 @@ struct Inner {
     /// Dropped after the engine, which writes into its buffers.
     ams: Ams,
     /// Likewise: the engine reads what they lend.
-    staging: Staging,
+    staging: Staging<Staged>,
+    /// Likewise: it looks there for the pieces that a message goes into.
+    rooms: Staging<Box<RecvList>>,
     events: Option<Epoll>,
     limits: Thresholds,
     spin: u32,
@@ -77,6 +79,7 @@ impl Worker {
                 core: RefCell::new(core),
                 ams: Ams::default(),
                 staging: Staging::default(),
+                rooms: Staging::default(),
                 events,
                 limits,
                 spin,
@@ -95,8 +98,12 @@ impl Worker {
         &self.inner.ams
     }
 
-    pub(super) fn staging(&self) -> &Staging {
+    pub(super) fn staging(&self) -> &Staging<Staged> {
         &self.inner.staging
+    }
+
+    pub(super) fn rooms(&self) -> &Staging<Box<RecvList>> {
+        &self.inner.rooms
     }
 
     /// The worker, without keeping it.

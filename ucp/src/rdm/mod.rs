@@ -95,7 +95,7 @@ pub use detour::Left;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::stripes::{MAX_RAILS, rails_for};
-pub use op::{Body, Gather, OpId, Piece, RecvBuf, Scatter, SendBuf};
+pub use op::{Body, Gather, OpId, Piece, RecvBuf, RecvList, Scatter, SendBuf};
 pub use rails::Rank;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};

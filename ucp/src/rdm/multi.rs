@@ -42,6 +42,9 @@ impl Engine {
         if self.in_place.is_some() {
             return Err(OpError::Unsupported);
         }
+        if r.buf.piece().is_none() && !r.buf.is_empty() {
+            return Err(OpError::Invalid);
+        }
         let (pattern, kind) = (r.kind.pattern(r.from), r.kind.kind());
         let least = least.max(1);
         let multi =

@@ -15,8 +15,8 @@ use super::peer::{Ctl, Part, Was};
 use super::rails::{Striped, Way};
 use super::room::{Push, Row};
 use super::rooms::direct;
-use crate::wire::Features;
 use crate::wire::ctl::ErrorRef;
+use crate::wire::{Features, MAX_IOV};
 
 /// Reads of one message, or write, under way at a time.
 const IN_FLIGHT: u32 = 4;
@@ -27,12 +27,14 @@ impl Engine {
         let Some((op, inflow)) = self.inflow(rx) else { return };
         inflow.reading = Some(id);
         let end = inflow.envelope.len.min(op.buf.len() as u64);
+        let whole = op.buf.piece().is_some();
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.to = Some(rx);
         // [M7.4]
         reading.end = end.max(reading.from);
         let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
-        if let Some((mut stripes, at)) = self.named_rails(peer, &iov)
+        if whole
+            && let Some((mut stripes, at)) = self.named_rails(peer, &iov)
             && self.cut_stripes(&mut stripes, (from, end), Way::Read, self.cfg.rndv_chunk)
             && let Some(reading) = self.readings.get_mut(id)
         {
@@ -81,25 +83,26 @@ impl Engine {
         let max = self.wires[usize::from(wire.0)].rdma.read.min(self.cfg.read_segment.max(1));
         let Some((n, piece, into)) = self.read_to(reading) else { return self.settle_reading(w, id) };
         let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
-        if reading.regs[n].is_none() && max > 0 {
+        if let Some(place @ None) = reading.regs.get_mut(n)
+            && max > 0
+        {
             let of_peer = reading.to.is_some_and(is_one);
             // Memory that the program may take back while it is read to.
             let alone = if of_peer { Use::ALONE } else { Use::empty() };
-            reading.regs[n] = w.register(wire, piece, Use::LOCAL_WRITE | alone).ok();
+            *place = w.register(wire, piece, Use::LOCAL_WRITE | alone).ok();
         }
+        let reg = reading.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
         // It can only wait until its memory has been read (libfabric before 1.20).
         let must = peer.was.contains(Was::MET) && !peer.features.contains(Features::READ_NACK);
-        let (Some((remote, contiguous)), true) =
-            (reading.next(), reading.regs[n].is_some() || must && max > 0)
-        else {
+        let (Some((remote, contiguous)), true) = (reading.next(), reg.is_some() || must && max > 0) else {
             reading.stop = Some(Stop::Nack);
             return self.settle_reading(w, id);
         };
         let here = (piece.len() - into) as u64;
         let mut len = contiguous.min(max).min(reading.end - reading.at).min(here);
         let token = TxToken::of(id.raw());
-        let posted = match &reading.regs[n] {
+        let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
             None => {
                 len = len.min(direct::COPY.min(w.mtu(to)) as u64);
@@ -129,7 +132,8 @@ impl Engine {
         }
     }
 
-    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it.
+    /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it. Of a list
+    /// of more pieces than are registered, none is: its number is [`MAX_IOV`].
     fn read_to(&self, reading: &Reading) -> Option<(usize, Piece, usize)> {
         let to = reading.to?;
         if is_one(to) {
@@ -138,7 +142,13 @@ impl Engine {
                 _ => None,
             };
         }
-        let room = self.rx.get(to)?.buf.piece();
+        let buf = &self.rx.get(to)?.buf;
+        if let Some(list) = buf.list() {
+            let few = list.pieces().len() <= MAX_IOV;
+            let (n, piece, into) = list.piece_at(reading.at)?;
+            return Some((if few { n } else { MAX_IOV }, piece, into));
+        }
+        let room = buf.piece()?;
         let from = reading.from as usize;
         let room = room.part(from, (reading.end - reading.from) as usize);
         Some((0, room, reading.at as usize - from))
@@ -148,7 +158,7 @@ impl Engine {
     fn push_striped<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
         let Some(reading) = self.readings.get_mut(id) else { return Push::Out };
         let (Some(rx), Some(mut stripes)) = (reading.to, reading.stripes.take()) else { return Push::Out };
-        let striped = match self.rx.get(rx).map(|op| op.buf.piece()) {
+        let striped = match self.rx.get(rx).and_then(|op| op.buf.piece()) {
             Some(piece) => self.post_stripe(w, &mut stripes.0, id, Way::Read, (piece, stripes.1)),
             None => Striped::Lost(Fault::NO_RDMA),
         };

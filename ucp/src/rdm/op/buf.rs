@@ -3,6 +3,8 @@
 
 use std::ptr::NonNull;
 
+use super::pieces::RecvList;
+
 /// Copies `n` bytes; the commonest small message, one word, without a call. // HOT
 ///
 /// # Safety
@@ -28,6 +30,9 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// No bytes.
+    pub const EMPTY: Piece = Piece { ptr: NonNull::dangling(), len: 0 };
+
     /// The `len` bytes at `ptr`; `None` if `ptr` is null.
     ///
     /// # Safety
@@ -219,20 +224,43 @@ impl Body for SendBuf {
     }
 }
 
-/// Bytes a receive writes to.
+/// Bytes a receive writes to: in one piece, or in a list of pieces, as one run.
 #[derive(Debug)]
 pub struct RecvBuf {
+    /// The bytes, or the list.
+    ptr: NonNull<u8>,
+    /// Bytes of the one piece; 0: it is a list. So the short way, which asks whether there is room for a byte, asks no more.
+    len: usize,
+}
+
+/// Room for so many bytes at the beginning of a receive's: see [`RecvBuf::spot`]. Used while the receive is looked at.
+#[derive(Debug)]
+pub(in crate::rdm) struct Spot {
     ptr: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: `new` promises that the bytes may be written until the operation is over, from whichever thread drives the
-// engine.
+impl Spot {
+    /// Writes as many bytes as there is room for. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn fill(self, from: &[u8]) {
+        let n = self.len.min(from.len());
+        // SAFETY: `RecvBuf::new` promised at least `len` writable bytes that nobody else touches during this call; `from` has n bytes
+        // and is a slice of a packet, which is not the user's buffer.
+        unsafe { copy(from.as_ptr(), self.ptr.as_ptr(), n) };
+    }
+}
+
+/// The list of no pieces.
+static NOWHERE: RecvList = RecvList::NONE;
+
+// SAFETY: `new` and `of_list` promise that the bytes may be written until the operation is over, from whichever thread drives
+// the engine.
 unsafe impl Send for RecvBuf {}
 
 impl RecvBuf {
     /// No bytes: everything put here is dropped.
-    pub const EMPTY: RecvBuf = RecvBuf { ptr: NonNull::dangling(), len: 0 };
+    pub const EMPTY: RecvBuf = RecvBuf { ptr: NonNull::from_ref(&NOWHERE).cast(), len: 0 };
 
     /// The `len` bytes at `ptr`.
     ///
@@ -248,47 +276,91 @@ impl RecvBuf {
         }
     }
 
+    /// The bytes of the pieces in `list`, one behind the other.
+    ///
+    /// # Safety
+    /// As for [`RecvBuf::new`], of each piece; the list stays where it is, unchanged, as long.
+    #[inline]
+    pub unsafe fn of_list(list: &RecvList) -> RecvBuf {
+        match list.pieces() {
+            [one] => RecvBuf { ptr: one.ptr, len: one.len },
+            _ => RecvBuf { ptr: NonNull::from_ref(list).cast(), len: 0 },
+        }
+    }
+
+    /// The pieces, if it is a list.
+    #[inline]
+    pub fn list(&self) -> Option<&RecvList> {
+        if self.len > 0 {
+            return None;
+        }
+        // SAFETY: of length 0 are `EMPTY`, which points to a static list, and what `of_list` makes, which promised that the list
+        // stays.
+        Some(unsafe { self.ptr.cast::<RecvList>().as_ref() })
+    }
+
     /// Bytes in all.
     #[inline]
-    pub const fn len(&self) -> usize {
-        self.len
+    pub fn len(&self) -> usize {
+        self.list().map_or(self.len, RecvList::len)
     }
 
     /// No bytes at all.
     #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it.
+    /// The bytes in place, for the wire: the operation's until it is over, so a registration ends before it. `None`: there are
+    /// none, or they are in several pieces.
     #[inline]
-    pub const fn piece(&self) -> Piece {
-        Piece { ptr: self.ptr, len: self.len }
+    pub const fn piece(&self) -> Option<Piece> {
+        if self.len > 0 { Some(Piece { ptr: self.ptr, len: self.len }) } else { None }
     }
 
-    /// `len` of the bytes from `at` on, as far as there are any, under the same promise. The parts of one buffer that are
-    /// in use at a time do not overlap.
-    pub(in crate::rdm) fn part(&self, at: usize, len: usize) -> RecvBuf {
-        let at = at.min(self.len);
-        let len = len.min(self.len - at);
-        // SAFETY: at <= self.len, so the sum lies inside the bytes of `new`, or one past them.
-        RecvBuf { ptr: unsafe { self.ptr.add(at) }, len }
+    /// `len` of the bytes from `at` on, as far as there are any in one piece, under the same promise. The parts of one buffer
+    /// that are in use at a time do not overlap.
+    pub(crate) fn part(&self, at: usize, len: usize) -> RecvBuf {
+        let part = self.piece().map(|piece| piece.part(at, len)).filter(|part| !part.is_empty());
+        part.map_or(RecvBuf::EMPTY, |Piece { ptr, len }| RecvBuf { ptr, len })
     }
 
-    /// Writes `from` at offset `at`; what lies behind the end is dropped. // HOT
+    /// Where all of `len` bytes go that are in one piece. `None`: there is no room for them, or it is in several. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn spot(&self, len: usize) -> Option<Spot> {
+        // A list is of length 0 here, and no byte is written to it.
+        if len <= self.len { Some(Spot { ptr: self.ptr, len }) } else { None }
+    }
+
+    /// Writes `from` at offset `at`; what lies behind the end is dropped. Answers how many bytes there are in all. // HOT
     // [M5.7]
     #[inline]
-    pub fn put(&mut self, at: u64, from: &[u8]) {
+    pub fn put(&mut self, at: u64, from: &[u8]) -> usize {
         if at >= self.len as u64 {
-            return;
+            return self.scatter(at, from);
         }
-        let at = at as usize;
+        self.put_whole(at, from)
+    }
+
+    /// The same, to a list. Nothing is written behind the end of one piece.
+    #[inline(never)]
+    fn scatter(&mut self, at: u64, from: &[u8]) -> usize {
+        let Some(list) = self.list() else { return self.len };
+        list.put(at, from);
+        list.len()
+    }
+
+    /// The same, to bytes in one piece; to a list, nothing. // HOT
+    #[inline(always)]
+    pub(super) fn put_whole(&self, at: u64, from: &[u8]) -> usize {
+        let at = at.min(self.len as u64) as usize;
         let n = from.len().min(self.len - at);
-        // SAFETY: at < len, so the sum stays inside the user's buffer.
+        // SAFETY: at <= len, so the sum stays inside the user's buffer, or one past it; of a list nothing is added.
         let to = unsafe { self.ptr.add(at) };
-        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n <= len; `from` has n bytes
-        // and is a slice of a packet, which is not the user's buffer.
+        // SAFETY: `new` promised `len` writable bytes that nobody else touches during this call, and at + n <= len, of a list 0; `from`
+        // has n bytes and is a slice of a packet, which is not the user's buffer.
         unsafe { copy(from.as_ptr(), to.as_ptr(), n) };
+        self.len
     }
 }
 

@@ -13,5 +13,5 @@ pub mod table;
 pub mod tx;
 
 pub use buf::{Body, Piece, RecvBuf, SendBuf};
-pub use pieces::{Gather, Scatter, piece_at, stretch};
+pub use pieces::{Gather, RecvList, Scatter, piece_at, stretch};
 pub use table::OpId;

@@ -1,5 +1,5 @@
-//! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to. Up to
-//! [`MAX_IOV`] pieces; the copies themselves are those of `buf`.
+//! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to, up to [`MAX_IOV`] pieces, and
+//! what a message is received into, any number. The copies themselves are those of `buf`.
 
 use super::buf::{Piece, RecvBuf, SendBuf};
 use crate::wire::MAX_IOV;
@@ -132,8 +132,11 @@ impl Scatter {
         scatter
     }
 
-    /// Adds a piece; false if there are four already, or the length overflows.
+    /// Adds a piece; false if there are four already, the length overflows, or it is a list itself.
     pub fn push(&mut self, buf: RecvBuf) -> bool {
+        if buf.piece().is_none() && !buf.is_empty() {
+            return false;
+        }
         let Some(len) = self.len.checked_add(buf.len()) else { return false };
         let Some(place) = self.list.get_mut(usize::from(self.count)) else { return false };
         *place = buf;
@@ -161,14 +164,16 @@ impl Scatter {
 
     /// The piece that byte `at` of the run lies in, its number, and how far into it.
     pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
-        piece_at(self.list[..usize::from(self.count).min(MAX_IOV)].iter().map(RecvBuf::piece), at)
+        let list = &self.list[..usize::from(self.count).min(MAX_IOV)];
+        piece_at(list.iter().map(|buf| buf.piece().unwrap_or(Piece::EMPTY)), at)
     }
 
     /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
     #[inline]
     pub fn put(&mut self, at: u64, from: &[u8]) {
         if self.count <= 1 {
-            return self.list[0].put(at, from);
+            self.list[0].put(at, from);
+            return;
         }
         let mut sizes = [0; MAX_IOV];
         for (size, buf) in sizes.iter_mut().zip(&self.list) {
@@ -176,6 +181,68 @@ impl Scatter {
         }
         stretch(sizes.into_iter(), at, from.len(), |piece, to, out, n| {
             self.list[piece].put(to as u64, &from[out..out + n]);
+        });
+    }
+}
+
+/// Room for a message, in any number of pieces; kept by whoever posts the receive, until it ends.
+#[derive(Debug, Default)]
+pub struct RecvList {
+    /// None of them is empty, or a list.
+    pieces: Vec<RecvBuf>,
+    len: usize,
+}
+
+// SAFETY: of a shared list only addresses and lengths are read. What is written through them is promised by `RecvBuf::of_list`,
+// of whose buffers each is used by one thread at a time.
+unsafe impl Sync for RecvList {}
+
+impl RecvList {
+    /// No room.
+    pub const NONE: RecvList = RecvList { pieces: Vec::new(), len: 0 };
+
+    /// Takes these pieces instead of what it had; empty ones are left out. False: their lengths together overflow, or one is
+    /// a list itself.
+    pub fn fill(&mut self, pieces: impl Iterator<Item = RecvBuf>) -> bool {
+        self.pieces.clear();
+        self.len = 0;
+        for buf in pieces.filter(|buf| !buf.is_empty()) {
+            match self.len.checked_add(buf.len()) {
+                Some(len) if buf.piece().is_some() => self.len = len,
+                _ => return false,
+            }
+            self.pieces.push(buf);
+        }
+        true
+    }
+
+    /// The pieces, none of them empty.
+    #[inline]
+    pub fn pieces(&self) -> &[RecvBuf] {
+        &self.pieces
+    }
+
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No room at all.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The piece that byte `at` of the run lies in, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        piece_at(self.pieces.iter().filter_map(RecvBuf::piece), at)
+    }
+
+    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped.
+    pub(super) fn put(&self, at: u64, from: &[u8]) {
+        stretch(self.pieces.iter().map(RecvBuf::len), at, from.len(), |piece, to, out, n| {
+            self.pieces[piece].put_whole(to as u64, &from[out..out + n]);
         });
     }
 }

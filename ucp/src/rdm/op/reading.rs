@@ -28,7 +28,7 @@ pub struct Reading {
     pub in_flight: u32,
     /// In its peer's queue of reads to post.
     pub queued: bool,
-    /// The memory that is read to, piece by piece: a receive has one.
+    /// The memory that is read to, piece by piece.
     pub regs: [Option<Reg>; MAX_IOV],
     /// How it is spread over rails, if it is; `at` and `regs` are not used then.
     pub stripes: Option<Box<(Stripes, u64)>>,

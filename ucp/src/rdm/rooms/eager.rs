@@ -179,42 +179,47 @@ pub(in crate::rdm) fn take<I: Inward>(
     if !e.multis.is_empty() {
         return false;
     }
+    let len = payload.len();
     let first = if hdr.class == Class::Message { take_first(e, hdr.tag, from, payload) } else { None };
-    let (room, user) = match first {
-        Some(of) => of,
+    let user = match first {
+        Some(user) => user,
         None => match take_elsewhere(e, kind, hdr.tag, from, payload) {
-            Some(of) => of,
+            Some((room, user)) if len > room => {
+                e.stats.rare.truncated += 1;
+                let result = Err(OpError::Truncated { len: len as u64, room });
+                e.outs.push_back(Out::RecvDone { user, result });
+                e.count_short_received(from, len);
+                return true;
+            }
+            Some((_, user)) => user,
             None => return false,
         },
     };
-    let len = payload.len();
     let status = RecvStatus { len, tag: hdr.tag, from, cq_data: None };
     // Who waits for nothing but the end finds it where he looks; others are told in turn.
-    if len > room {
-        e.stats.rare.truncated += 1;
-        let result = Err(OpError::Truncated { len: len as u64, room });
-        e.outs.push_back(Out::RecvDone { user, result });
-    } else if !to.received(user, status) {
+    if !to.received(user, status) {
         e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
     }
     e.count_short_received(from, len);
     true
 }
 
-/// Receives a tagged message into the receive that nearly always is the one. Answers the room that was there, and whose it was. // HOT
+/// Receives a tagged message into the receive that nearly always is the one, if there is room for all of it in one piece.
+/// Answers whose it was. // HOT
 #[inline(always)]
-fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<(usize, u64)> {
+fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
     let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
     let mut receive = e.rx.last_look(first.at as usize)?;
     let op = receive.element();
+    let spot = op.buf.spot(payload.len())?;
     first.take(&op.want, tag, from)?;
-    op.buf.put(0, payload);
-    let of = (op.buf.len(), op.user);
+    spot.fill(payload);
+    let user = op.user;
     receive.end();
-    Some(of)
+    Some(user)
 }
 
-/// The same, when it is not the first of its list.
+/// The same, when it is not the first of its list, or has several pieces or too little room. Answers the room that was there, too.
 #[inline(never)]
 fn take_elsewhere(
     e: &mut Engine,
@@ -227,8 +232,7 @@ fn take_elsewhere(
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
     let mut receive = e.rx.last_look(at as usize)?;
     let op = receive.element();
-    op.buf.put(0, payload);
-    let of = (op.buf.len(), op.user);
+    let of = (op.buf.put(0, payload), op.user);
     receive.end();
     Some(of)
 }

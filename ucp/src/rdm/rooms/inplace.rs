@@ -107,10 +107,11 @@ impl Engine {
         if r.buf.is_empty() {
             return Started::Failed(OpError::Invalid);
         }
+        let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
         if self.rx.is_full() {
             return Started::Failed(OpError::NoResource);
         }
-        let reg = match w.register(mode.wire, r.buf.piece(), Use::LOCAL_WRITE) {
+        let reg = match w.register(mode.wire, piece, Use::LOCAL_WRITE) {
             Ok(reg) => mode.regs.insert(reg),
             Err(NoReg::Full) => return Started::Failed(OpError::NoResource),
             Err(NoReg::Refused) => return Started::Failed(OpError::Invalid),
@@ -138,7 +139,7 @@ impl Engine {
             && let Some(&id) = mode.waiting.front()
         {
             let lent = self.rx.get(id).and_then(|op| match op.state {
-                RxState::Lent(reg) => Some((op.buf.piece(), mode.regs.get(reg)?)),
+                RxState::Lent(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
                 _ => None,
             });
             let given = match lent {

@@ -12,6 +12,7 @@ mod onesided;
 mod pieces;
 mod rails;
 mod reads;
+mod scatter;
 mod stages;
 mod talk;
 mod writeread;

@@ -394,7 +394,7 @@ impl Rig {
 
     /// Memory of `host` that peers may reach: its key on each device.
     fn expose(&mut self, host: usize, bytes: &mut [u8]) -> (RmaIov, RailKeys) {
-        let (piece, len) = (lend_mut(bytes).piece(), bytes.len() as u64);
+        let (piece, len) = (lend_mut(bytes).piece().expect("not empty"), bytes.len() as u64);
         let addr = piece.ptr().expose_provenance() as u64;
         let nics = self.sides[host].addrs[host].len();
         let keys: Vec<u64> = (0..nics)

@@ -1,0 +1,193 @@
+//! Messages received into several pieces of memory: the bytes, the length and the end that one piece gets, by every protocol,
+//! and not a byte beside the pieces.
+
+use crate::rdm::EngineConfig;
+use crate::rdm::ask::*;
+use crate::rdm::io::{Fault, PeerId};
+use crate::rdm::op::{RecvBuf, RecvList};
+use crate::rdm::room::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::wire::{Features, MAX_IOV, PktType};
+use proptest::prelude::*;
+
+const ROWS: [Row; 8] = [
+    Row::Eager,
+    Row::DcEager,
+    Row::Medium,
+    Row::DcMedium,
+    Row::LongCts,
+    Row::DcLongCts,
+    Row::LongRead,
+    Row::RuntRead,
+];
+/// What lies between the pieces.
+const GAP: usize = 3;
+const BLANK: u8 = 0xee;
+
+/// Memory with pieces of these lengths in it, and what names them.
+struct Room {
+    lens: Vec<usize>,
+    bytes: Vec<u8>,
+    list: Box<RecvList>,
+}
+
+impl Room {
+    fn new(lens: &[usize]) -> Room {
+        let bytes = vec![BLANK; lens.iter().map(|len| len + GAP).sum()];
+        let mut room = Room { lens: lens.to_vec(), bytes, list: Box::default() };
+        let mut rest = &mut room.bytes[..];
+        let pieces = lens.iter().map(|&len| {
+            let piece = rest.split_off_mut(..len).expect("long enough");
+            rest.split_off_mut(..GAP).expect("long enough");
+            lend_mut(piece)
+        });
+        assert!(room.list.fill(pieces));
+        room
+    }
+
+    fn buf(&self) -> RecvBuf {
+        // SAFETY: tests keep the room beside the engines, and look into it when the receive is over.
+        unsafe { RecvBuf::of_list(&self.list) }
+    }
+
+    /// The pieces as one run; what is between them is as it was.
+    fn run(&self) -> Vec<u8> {
+        let (mut run, mut rest) = (Vec::new(), &self.bytes[..]);
+        for &len in &self.lens {
+            run.extend_from_slice(rest.split_off(..len).expect("long enough"));
+            let gap = rest.split_off(..GAP).expect("long enough");
+            assert_eq!(gap, [BLANK; GAP], "written between the pieces");
+        }
+        run
+    }
+}
+
+/// A pair that has met, whose receiver reads at most `most` bytes at a time.
+fn met(manner: Manner, most: u64) -> (Net, PeerId) {
+    let cfg = EngineConfig { runt_size: 3000, ..EngineConfig::default() };
+    let mut net = Net::with(2, 7, manner, cfg).with_rdma(most);
+    let peer = net.peer(0, 1);
+    let mut hello = [0];
+    net.recv(1, &mut hello, exact(99), 0);
+    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.settle();
+    net.outs(0);
+    net.outs(1);
+    (net, peer)
+}
+
+/// What the receiver hears of a message that goes by `row`, received before it comes or after.
+fn received(
+    net: &mut Net,
+    peer: PeerId,
+    message: &[u8],
+    row: Row,
+    late: bool,
+    buf: RecvBuf,
+) -> Result<RecvStatus, OpError> {
+    let args = RecvArgs { buf, kind: exact(7), from: None, user: 5 };
+    let send = SendArgs { buf: lend(message), tag: Some(7), sync: Sync::No, cq_data: None, row, user: 1 };
+    let mut posted = None;
+    if late {
+        net.send_args(0, peer, send);
+        net.settle();
+        posted = Some(net.at(1, |e, w| e.recv(w, args)));
+    } else {
+        net.at(1, |e, w| e.recv(w, args));
+        net.send_args(0, peer, send);
+    }
+    net.settle();
+    match posted {
+        Some(Started::Done(status)) => return Ok(status),
+        Some(Started::Failed(error)) => return Err(error),
+        _ => {}
+    }
+    let ends: Vec<_> = net.outs(1).into_iter().filter(|out| matches!(out, Out::RecvDone { .. })).collect();
+    match ends.as_slice() {
+        [Out::RecvDone { user: 5, result }] => *result,
+        ends => panic!("{ends:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    // [M5.7]
+    #[test]
+    fn several_pieces_get_what_one_gets(
+        lens in prop::collection::vec(prop_oneof![0usize..9, 0usize..4000], 0..8),
+        percent in 0usize..130,
+        row in prop::sample::select(&ROWS[..]),
+        late: bool,
+        reorder: bool,
+        full in prop::sample::select(vec![0usize, 3]),
+        most in prop::sample::select(vec![700u64, 1 << 30]),
+    ) {
+        let manner = Manner { full, reorder, ..Manner::CALM };
+        let total: usize = lens.iter().sum();
+        let message = letter(4, total * percent / 100);
+        let room = Room::new(&lens);
+        let (mut net, peer) = met(manner, most);
+        let ours = received(&mut net, peer, &message, row, late, room.buf());
+        prop_assert_eq!(net.regs(), 0);
+        let mut plain = vec![BLANK; total];
+        let (mut net, peer) = met(manner, most);
+        let one = received(&mut net, peer, &message, row, late, lend_mut(&mut plain));
+        prop_assert_eq!(ours, one);
+        prop_assert_eq!(ours.is_ok(), message.len() <= total);
+        let n = message.len().min(total);
+        prop_assert_eq!(&room.run()[..n], &message[..n]);
+        prop_assert_eq!(room.run(), plain);
+    }
+}
+
+/// Packets of a type that the receiver has sent.
+fn sent(net: &Net, ty: PktType) -> u64 {
+    net.nodes[1].engine.stats().tx_pkts[usize::from(ty.0)]
+}
+
+// [M7.1]
+#[test]
+fn few_pieces_are_read_into_in_place_and_many_are_sent() {
+    for pieces in [1, 2, MAX_IOV, MAX_IOV + 1, 9] {
+        for row in [Row::LongRead, Row::RuntRead] {
+            let (message, room) = (letter(9, 2000 * pieces), Room::new(&vec![2000; pieces]));
+            let (mut net, peer) = met(Manner::CALM, 1 << 30);
+            let end = received(&mut net, peer, &message, row, false, room.buf());
+            assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
+            let few = pieces <= MAX_IOV;
+            let reads = net.nodes[1].engine.stats().rare.reads;
+            assert_eq!((reads > 0, sent(&net, PktType::READ_NACK) > 0), (few, !few), "{pieces}");
+            assert_eq!(net.regs(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
+    let (message, room) = (letter(2, 9 * 1500), Room::new(&[1500; 9]));
+    let (mut net, peer) = met(Manner::CALM, 1 << 30);
+    let from = net.peer(1, 0);
+    net.nodes[1].device.copies = 1 << 20;
+    let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
+    net.nodes[1].engine.set_features(from, old);
+    let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
+    assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
+}
+
+#[test]
+fn a_read_that_fails_leaves_no_piece_registered() {
+    let (message, room) = (letter(2, 6000), Room::new(&[2000; 3]));
+    let (mut net, peer) = met(Manner::CALM, 1000);
+    net.nodes[1].device.fault = Some(Fault::Gone);
+    let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
+    assert!(matches!(end, Err(OpError::Peer(_, Fault::Gone))), "{end:?}");
+    assert_eq!((net.nodes[1].device.live(), room.run().len()), (0, 6000));
+}
+
+#[test]
+fn a_receive_of_many_messages_has_one_piece() {
+    let room = Room::new(&[100, 100]);
+    let (mut net, _) = met(Manner::CALM, 0);
+    let args = RecvArgs { buf: room.buf(), kind: exact(7), from: None, user: 5 };
+    assert_eq!(net.at(1, |e, w| e.recv_multi(w, args, 1)).err(), Some(OpError::Invalid));
+}

@@ -5,6 +5,7 @@
 //! A run that looks at no byte has one buffer for the whole window, as ucx_perftest has: its figures are those of the
 //! path, not of main memory.
 
+use std::borrow::Cow;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -130,6 +131,34 @@ impl Ring {
         Ok(ring)
     }
 
+    /// Buffers that messages are received into as the test says: in one piece, or in several with bytes between them.
+    pub fn of_receiver(
+        spec: &Spec,
+        worker: &Worker,
+        slots: usize,
+        buffers: Buffers,
+    ) -> Result<Ring, Failure> {
+        let is_cut = spec.recv_layout == Some(Layout::Iov);
+        let size = if is_cut { spec.span() } else { spec.size() };
+        let mut ring = Ring::new(worker, slots, size, buffers, spec.memory)?;
+        if is_cut {
+            ring.spots = spec.spots().collect();
+        }
+        Ok(ring)
+    }
+
+    /// The message in an idle buffer.
+    pub fn received(&mut self, slot: usize) -> Cow<'_, [u8]> {
+        if self.spots.is_empty() {
+            return Cow::Borrowed(self.bytes(slot));
+        }
+        let spots = std::mem::take(&mut self.spots);
+        let bytes = self.bytes(slot);
+        let whole: Vec<u8> = spots.iter().flat_map(|&(at, len)| &bytes[at..at + len]).copied().collect();
+        self.spots = spots;
+        Cow::Owned(whole)
+    }
+
     /// Writes message number `seq` to where an idle buffer is sent from.
     pub fn number(&mut self, slot: usize, seq: u64) {
         if self.spots.is_empty() {
@@ -239,9 +268,12 @@ impl Ring {
     #[inline(always)]
     pub fn stream_recv(&mut self, slot: usize, ep: &Ep) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let at = self.at(slot);
-        // SAFETY: as in `recv`.
-        let started = unsafe { ep.stream_recv_raw(at, self.size, Until::Full, None) };
+        let started = match self.message(slot) {
+            // SAFETY: as in `recv`.
+            Message::One(at, len) => unsafe { ep.stream_recv_raw(at.cast_mut(), len, Until::Full, None) },
+            // SAFETY: as in `recv`.
+            Message::Pieces(pieces) => unsafe { ep.stream_recv_iov_raw(pieces, Until::Full, None) },
+        };
         self.slots[slot] = Slot::Running(started.map_err(failed)?);
         Ok(())
     }
@@ -250,9 +282,20 @@ impl Ring {
     #[inline(always)]
     pub fn recv(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
+        if !self.spots.is_empty() {
+            return self.recv_pieces(slot, what);
+        }
         let at = self.at(slot);
         // SAFETY: as in `send`; only receives of this worker share the buffer.
         let started = unsafe { self.worker.recv_raw(at, self.size, what, None) };
+        self.begun(slot, started)
+    }
+
+    fn recv_pieces(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
+        let worker = self.worker.clone();
+        let Message::Pieces(pieces) = self.message(slot) else { return Ok(()) };
+        // SAFETY: as in `recv`.
+        let started = unsafe { worker.recv_iov_raw(pieces, what, None) };
         self.begun(slot, started)
     }
 
@@ -265,9 +308,12 @@ impl Ring {
                 None => _ = wait.progress(&self.worker)?,
             }
         };
-        let at = self.at(slot);
-        // SAFETY: as in `recv`.
-        let started = unsafe { message.recv_raw(at, self.size, None) };
+        let started = match self.message(slot) {
+            // SAFETY: as in `recv`.
+            Message::One(at, len) => unsafe { message.recv_raw(at.cast_mut(), len, None) },
+            // SAFETY: as in `recv`.
+            Message::Pieces(pieces) => unsafe { message.recv_iov_raw(pieces, None) },
+        };
         self.begun(slot, started)
     }
 

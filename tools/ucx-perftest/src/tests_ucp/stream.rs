@@ -33,10 +33,14 @@ impl<'a> Bytes<'a> {
     pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Result<Self, Failure> {
         let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window as usize };
         let checks = spec.validate == Validate::Yes;
-        let into = Scattered::of_receiver(spec);
+        // What comes in memory of the library's is scattered by us.
+        let into = match spec.receive {
+            Receive::Data => Scattered::of_receiver(spec),
+            _ => Scattered::of_copies(spec),
+        };
         // What is looked at must not be written by the next one meanwhile.
         let buffers = if checks || into.is_some() { Buffers::Each } else { Buffers::One };
-        let room = Ring::new(worker, window, spec.size(), buffers, spec.memory)?;
+        let room = Ring::of_receiver(spec, worker, window, buffers)?;
         let (size, receive) = (spec.size(), spec.receive);
         Ok(Bytes {
             ep,
@@ -62,7 +66,7 @@ impl<'a> Bytes<'a> {
         }
         let mut message = std::mem::take(&mut self.part);
         message.clear();
-        message.extend_from_slice(self.room.bytes(slot));
+        message.extend_from_slice(&self.room.received(slot));
         let seen = self.arrived(&message);
         message.clear();
         self.part = message;

@@ -1,6 +1,8 @@
 //! Tag matching: ping-pong, and a stream with a window on both sides.
 //! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
 
+use std::borrow::Cow;
+
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
@@ -32,7 +34,7 @@ pub struct Tag<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
-    /// Where messages go to, if not to one piece.
+    /// Where messages are copied to, with `-y`.
     pub into: Option<Scattered>,
 }
 
@@ -60,7 +62,7 @@ impl Tag<'_> {
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
         let looked_at = self.spec.validate == Validate::Yes || self.into.is_some();
         let buffers = if looked_at { Buffers::Each } else { Buffers::One };
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
+        let mut ring = Ring::of_receiver(self.spec, &self.worker, slots, buffers)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
     }
@@ -88,11 +90,10 @@ impl Tag<'_> {
         status: Option<RecvStatus>,
         seq: u64,
     ) -> Result<(), Failure> {
+        let mut back = None;
         if let Some(into) = &mut self.into {
-            into.scatter(ring.bytes(slot));
-            if let Some(back) = into.back(self.spec.size()) {
-                ring.bytes(slot).copy_from_slice(&back);
-            }
+            into.scatter(&ring.received(slot));
+            back = into.back(self.spec.size());
         }
         if self.spec.validate == Validate::No {
             return Ok(());
@@ -104,7 +105,8 @@ impl Tag<'_> {
                 return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}")));
             }
         }
-        pattern::check(ring.bytes(slot), seq, size).map_err(Failure::Corrupt)?;
+        let message = back.map_or_else(|| ring.received(slot), Cow::Owned);
+        pattern::check(&message, seq, size).map_err(Failure::Corrupt)?;
         // So that a message that leaves bytes as they were is found.
         ring.bytes(slot).fill(0xee);
         Ok(())

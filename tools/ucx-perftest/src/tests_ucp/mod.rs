@@ -23,7 +23,6 @@ use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
 use crate::spec::{Flow, Pattern, Spec, Test};
 use ring::Waiter;
-use scattered::Scattered;
 use tag::Tag;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
@@ -59,8 +58,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
         return Ok(Done::new(spec, path, reading, hist));
     }
-    let into = Scattered::of_copies(spec);
-    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, into };
+    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }

@@ -1,5 +1,5 @@
 //! The copy of a message that `-y` asks for, and the pieces (`-D iov`) that active messages and stream data go to, which come in
-//! memory of the library's: a program scatters them, so the tests do, and it is measured. Used by `tag`, `am` and `stream`;
+//! memory of the library's: a program scatters them, so the tests do, and it is measured. Used by `am` and `stream`;
 //! other receives, and one-sided operations, take pieces themselves.
 
 use crate::spec::{Layout, Spec, Validate};
@@ -12,11 +12,6 @@ pub struct Scattered {
 }
 
 impl Scattered {
-    /// The copy that `-y` asks for.
-    pub fn of_copies(spec: &Spec) -> Option<Scattered> {
-        spec.copies.then(|| Scattered::new(spec))
-    }
-
     /// The receiver's of what comes in the library's memory; with `-y` in any case.
     pub fn of_receiver(spec: &Spec) -> Option<Scattered> {
         (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec))

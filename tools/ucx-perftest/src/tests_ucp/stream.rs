@@ -36,7 +36,7 @@ impl<'a> Bytes<'a> {
         // What comes in memory of the library's is scattered by us.
         let into = match spec.receive {
             Receive::Data => Scattered::of_receiver(spec),
-            _ => Scattered::of_copies(spec),
+            Receive::Recv => None,
         };
         // What is looked at must not be written by the next one meanwhile.
         let buffers = if checks || into.is_some() { Buffers::Each } else { Buffers::One };

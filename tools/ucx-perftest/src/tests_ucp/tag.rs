@@ -1,14 +1,11 @@
 //! Tag matching: ping-pong, and a stream with a window on both sides.
 //! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
 
-use std::borrow::Cow;
-
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
 
 use super::ring::{Buffers, Ring, Waiter};
-use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
@@ -34,8 +31,6 @@ pub struct Tag<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
-    /// Where messages are copied to, with `-y`.
-    pub into: Option<Scattered>,
 }
 
 impl Tag<'_> {
@@ -60,8 +55,7 @@ impl Tag<'_> {
     }
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let looked_at = self.spec.validate == Validate::Yes || self.into.is_some();
-        let buffers = if looked_at { Buffers::Each } else { Buffers::One };
+        let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
         let mut ring = Ring::of_receiver(self.spec, &self.worker, slots, buffers)?;
         (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
         Ok(ring)
@@ -90,11 +84,6 @@ impl Tag<'_> {
         status: Option<RecvStatus>,
         seq: u64,
     ) -> Result<(), Failure> {
-        let mut back = None;
-        if let Some(into) = &mut self.into {
-            into.scatter(&ring.received(slot));
-            back = into.back(self.spec.size());
-        }
         if self.spec.validate == Validate::No {
             return Ok(());
         }
@@ -105,8 +94,7 @@ impl Tag<'_> {
                 return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}")));
             }
         }
-        let message = back.map_or_else(|| ring.received(slot), Cow::Owned);
-        pattern::check(&message, seq, size).map_err(Failure::Corrupt)?;
+        pattern::check(&ring.received(slot), seq, size).map_err(Failure::Corrupt)?;
         // So that a message that leaves bytes as they were is found.
         ring.bytes(slot).fill(0xee);
         Ok(())

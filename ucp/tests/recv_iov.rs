@@ -47,8 +47,7 @@ fn messages(tls: &str) {
                 let what = tag.map_or(Match::untagged(), |tag| Match::tagged(tag, EXACT));
                 let recv = || pair.b.recv_iov(what, rooms(lens));
                 let posted = (!late).then(recv);
-                let send =
-                    pair.ab.send(whole.clone(), &SendParams { tag, sync, ..SendParams::default() });
+                let send = pair.ab.send(whole.clone(), &SendParams { tag, sync, ..SendParams::default() });
                 if late {
                     pair.settle();
                 }
@@ -149,7 +148,7 @@ fn active_messages(tls: &str) {
             .flat_map(|how| [(how, room), (how, room / 3), (how, room + 1)])
         {
             let whole = bytes(n as u64, len);
-            let send = pair.ab.am_send_by(how, 5, b"header", whole.clone());
+            let mut send = pair.ab.am_send_by(how, 5, b"header", whole.clone());
             pair.until(|| !kept.borrow().is_empty());
             let message = kept.borrow_mut().pop().unwrap();
             let recv = message.recv_iov(rooms(lens));

@@ -9,7 +9,7 @@ use ucp::wire::PktType;
 use ucp::wire::table::{Travel, row};
 
 /// Everything that goes wrong, is taken back, or is done in a way of its own, in some seeds: its name, and how often it happened in a run.
-pub const FAULTS: [(&str, Happened); 38] = [
+pub const FAULTS: [(&str, Happened); 39] = [
     ("packet overtaken", |o| o.out_of_order),
     ("send queue full", |o| o.full),
     ("receiver not ready, handed back", |o| o.not_ready),

@@ -275,6 +275,8 @@ impl World {
         }
         let mut census = node.worker.census();
         if unread {
+            // Some of it was to be read from its sender's memory.
+            census.readings = census.readings.saturating_sub(census.unexpected);
             (census.unexpected, census.held_bytes) = (0, 0);
             census.early *= usize::from(node.nics.len() > 1);
         }

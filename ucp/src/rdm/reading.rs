@@ -259,7 +259,9 @@ impl Engine {
     fn read_elsewhere(&mut self, id: SlotId) -> bool {
         let Some(reading) = self.readings.get(id) else { return false };
         let range = (reading.from, reading.end);
-        if reading.stripes.is_some() || reading.to.is_none_or(is_one) {
+        // A receive into several pieces is read over one lane.
+        let whole = reading.to.and_then(|rx| self.rx.get(rx)).is_some_and(|op| op.buf.piece().is_some());
+        if reading.stripes.is_some() || reading.to.is_none_or(is_one) || !whole {
             return false;
         }
         let Some((mut stripes, at)) = self.named_rails(reading.peer, &reading.iov) else { return false };

@@ -5,6 +5,7 @@
  *   scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
  *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
  *   scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+ *   scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
  *
  * Transports of ucp are those of UCX_TLS.
  */
@@ -255,6 +256,27 @@ static void peers(int first, size_t count)
 	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, idle(IDLE));
 }
 
+/* Receives of a window first, then its sends. */
+static void self(size_t window, uint64_t iters)
+{
+	static char out[SIZE], in[SIZE];
+	void *recvs[WINDOW];
+	ucp_address_t *address;
+	size_t len;
+	open_ucp(1);
+	must(ucp_worker_get_address(workers[0], &address, &len), "ucp_worker_get_address");
+	eps[0] = connect_to(workers[0], address);
+	for (uint64_t done = 0; done < iters; done += window) {
+		for (size_t i = 0; i < window; i++)
+			recvs[i] = post_recv(workers[0], in, MSG);
+		for (size_t i = 0; i < window; i++)
+			finish(post_send(eps[0], out, MSG), 1);
+		for (size_t i = 0; i < window; i++)
+			finish(recvs[i], 1);
+	}
+	printf("{\"messages\":%llu}\n", (unsigned long long)iters);
+}
+
 /* ---- uct ---- */
 
 static uct_md_h md;
@@ -356,15 +378,19 @@ static void uct_peers(int first, size_t count)
 
 int main(int argc, char **argv)
 {
-	if (argc < 5) {
-		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE\n");
+	const char *what = argc > 1 ? argv[1] : "";
+	if (argc < 5 && (strcmp(what, "self") || argc != 4)) {
+		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | scale self WINDOW ITERS\n");
 		return 2;
 	}
-	const char *what = argv[1];
 	uint64_t count = strtoull(argv[2], NULL, 0);
 	int ends[2];
-	if (count == 0 || count > (strcmp(what, "rate") ? MOST : WINDOW))
+	if (count == 0 || count > (strstr(what, "peers") ? MOST : WINDOW))
 		die("a count out of range", argv[2]);
+	if (!strcmp(what, "self")) {
+		self(count, strtoull(argv[3], NULL, 0));
+		return 0;
+	}
 	if (!strcmp(what, "rate") && argc < 6)
 		die("rate", "EPS ITERS CORE CORE");
 	pin(argv[argc - 1]);

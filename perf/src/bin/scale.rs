@@ -4,6 +4,7 @@
 //!     scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
 //!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
 //!     scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+//!     scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
 //!
 //! Transports of ucp are those of `UCX_TLS`.
 
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use perf::other::{Failure, Other, pin, which};
-use ucp::{Address, Context, EXACT, Ep, EpParams, Worker};
+use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Sink};
 use uct::posix;
@@ -37,10 +38,13 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
-    let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE";
+    let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | scale self WINDOW ITERS";
     let (args, second) = which(args);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let words = words.as_slice();
+    if let ["self", window, iters] = words {
+        return to_self(count(window, WINDOW)?, iters.parse()?);
+    }
     let (server, client) = match words {
         [.., server, client] => (*server, *client),
         _ => return Err(usage.into()),
@@ -154,6 +158,38 @@ fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> 
             worker.progress();
         }
     }
+    Ok(())
+}
+
+/// Receives of a window first, then its sends.
+fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
+    let worker = Context::new()?.worker()?;
+    let ep = connect(&worker, &worker.address().pack())?;
+    let params = SendParams { tag: Some(MSG), ..SendParams::default() };
+    let (out, mut inward) = ([0u8; SIZE], [0u8; SIZE]);
+    let mut running = Vec::with_capacity(window);
+    for _ in 0..iters.div_ceil(window) {
+        for _ in 0..window {
+            // SAFETY: `inward` outlives the receives, which end below, and nobody looks into it.
+            let started =
+                unsafe { worker.recv_raw(inward.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) }?;
+            if let Started::Running(id) = started {
+                running.push(id);
+            }
+        }
+        for _ in 0..window {
+            // SAFETY: `out` outlives the send and does not change.
+            if let Started::Running(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
+                worker.wait_for(id)?;
+            }
+        }
+        for id in running.drain(..) {
+            while worker.test(id).transpose()?.is_none() {
+                worker.progress();
+            }
+        }
+    }
+    println!("{{\"messages\":{iters}}}");
     Ok(())
 }
 

@@ -2,11 +2,11 @@
 //! software EFA device under `softefa run`, and `twin`, the same loops with `ucp`; in time, or in instructions by callgrind.
 //! Called by `main` through [`Theirs`]. Never changes a setting of libfabric but its shared memory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::rows::{By, Row};
-use super::run::{BUILD, Error, Ours, Theirs, beside, compile, iters, json_result, text};
+use super::run::{BUILD, Error, Ours, Theirs, beside, compile, counted, iters, json_result};
 
 /// libfabric's EFA provider under our benchmark.
 pub struct Libfabric {
@@ -31,26 +31,6 @@ impl Libfabric {
     fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
         let (server, client) = (self.cores.0.to_string(), self.cores.1.to_string());
         cmd.args([row.test, &row.size.to_string(), &iters(row, scale).to_string(), &server, &client]);
-    }
-
-    /// Instructions of a message: what twice as many cost more, by their number.
-    fn count(
-        &self,
-        row: &Row,
-        cmd: impl Fn() -> Command,
-        program: &Path,
-        hint: &'static str,
-    ) -> Result<f64, Error> {
-        let run = |messages: u64| -> Result<f64, Error> {
-            let mut cmd = cmd();
-            cmd.args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-            cmd.args(["self", row.test, &row.size.to_string(), &messages.to_string()]);
-            let (_, said) = text(&mut cmd, hint)?;
-            let counted = said.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
-            let program = program.display().to_string();
-            counted.ok_or_else(|| Error::Output { program, line: said.clone() })
-        };
-        Ok((run(2 * row.iters)? - run(row.iters)?) / row.iters as f64)
     }
 }
 
@@ -79,7 +59,7 @@ impl Theirs for Libfabric {
 
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
         if row.by == By::Count {
-            return self.count(row, on_softefa, &self.bench, "Debian package valgrind");
+            return counted(row, on_softefa, &self.bench, &["self", row.test, &row.size.to_string()]);
         }
         let mut cmd = on_softefa();
         cmd.arg(&self.bench);
@@ -94,7 +74,7 @@ impl Theirs for Libfabric {
                 cmd.arg(format!("UCX_TLS={}", row.tls));
                 cmd
             };
-            return self.count(row, env, &beside("twin"), "Debian package valgrind");
+            return counted(row, env, &beside("twin"), &["self", row.test, &row.size.to_string()]);
         }
         let mut cmd = Command::new(beside("twin"));
         cmd.env("UCX_TLS", row.tls);

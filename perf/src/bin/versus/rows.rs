@@ -92,7 +92,7 @@ pub struct Row {
     pub test: &'static str,
     /// `-D`, for uct tests that choose.
     pub path: Option<&'static str>,
-    /// Of a message, bytes; for `scale` the number of endpoints.
+    /// Of a message, bytes; for `scale` the number of endpoints, or of messages at a time.
     pub size: u64,
     pub iters: u64,
     pub metric: Metric,
@@ -124,6 +124,10 @@ const fn uct(
     metric: Metric,
 ) -> Row {
     Row { path: Some(path), ..row(Uct, name, test, size, iters, metric) }
+}
+
+const fn count(name: &'static str, window: u64) -> Row {
+    Row { tls: "posix", ..row(Scale, name, "self", window, 16_000, Instructions) }
 }
 
 const fn threads(name: &'static str, threads: u32) -> Row {
@@ -224,6 +228,8 @@ pub const SCALE_ROWS: &[Row] = &[
     row(Scale, "ucp: another to the same", "peers", 64, 0, Again),
     row(Scale, "ucp: memory of an endpoint", "peers", 64, 0, Rss),
     row(Scale, "ucp: worker address", "peers", 64, 0, Address),
+    count("tagged message of 8 B, one at a time", 1),
+    count("tagged message of 8 B, windows of 16", 16),
 ];
 
 /// Instructions of a message or an operation, at both ends, beside libfabric.

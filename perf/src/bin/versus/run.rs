@@ -292,3 +292,17 @@ fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Er
     }
     Err(Error::NoServer { program: program.to_owned() })
 }
+
+/// Instructions of an operation: what twice as many of them cost more, by their number, which is the program's last argument.
+pub fn counted(row: &Row, under: impl Fn() -> Command, program: &Path, args: &[&str]) -> Result<f64, Error> {
+    let run = |operations: u64| -> Result<f64, Error> {
+        let mut cmd = under();
+        cmd.args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+        cmd.args(args).arg(operations.to_string());
+        let (_, said) = text(&mut cmd, "Debian package valgrind")?;
+        let counted = said.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
+        let program = program.display().to_string();
+        counted.ok_or_else(|| Error::Output { program, line: said.clone() })
+    };
+    Ok((run(2 * row.iters)? - run(row.iters)?) / row.iters as f64)
+}

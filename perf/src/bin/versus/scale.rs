@@ -1,11 +1,11 @@
 //! Threads and endpoints beside UCX: `ucx_perftest -T` of both, and `perf/ucx/scale.c`, compiled on the spot, beside our
 //! `scale`. Called by `main` through [`Theirs`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::rows::{By, Row};
-use super::run::{BUILD, Error, Ours, Theirs, Ucx, beside, compile, iters, json_result};
+use super::rows::{By, Metric, Row};
+use super::run::{BUILD, Error, Ours, Theirs, Ucx, beside, compile, counted, iters, json_result};
 
 /// UCX's libraries under our program.
 pub struct Scale {
@@ -38,6 +38,16 @@ impl Scale {
         }
         cmd.args([self.cores.0.to_string(), self.cores.1.to_string()]);
     }
+
+    /// Instructions of a message of a process to itself, in windows of the row's size, through the memory that two share.
+    fn count(&self, row: &Row, program: &Path) -> Result<f64, Error> {
+        let through = || {
+            let mut cmd = Command::new("env");
+            cmd.arg(format!("UCX_TLS={}", row.tls));
+            cmd
+        };
+        counted(row, through, program, &[row.test, &row.size.to_string()])
+    }
 }
 
 impl Drop for Scale {
@@ -59,6 +69,9 @@ impl Theirs for Scale {
         if row.by != By::Scale {
             return self.ucx.run(row, scale);
         }
+        if row.metric == Metric::Instructions {
+            return self.count(row, &self.program);
+        }
         let mut cmd = Command::new(&self.program);
         cmd.env("UCX_TLS", &self.tls);
         self.args(&mut cmd, row, scale);
@@ -68,6 +81,9 @@ impl Theirs for Scale {
     fn ours(&self, ours: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
         if row.by != By::Scale {
             return ours.run(row, scale);
+        }
+        if row.metric == Metric::Instructions {
+            return self.count(row, &beside("scale"));
         }
         let mut cmd = Command::new(beside("scale"));
         cmd.env("UCX_TLS", row.tls);

@@ -59,6 +59,11 @@ fn seeds_that_taught_something() {
     for seed in [4400, 6022, 11_232, 15_743] {
         run(seed, Limits { scope: Scope::Mixed, ..Limits::default() });
     }
+    // What goes into many pieces, of a sender that has not said yet whether it can be asked to send; into pieces and over another
+    // NIC than it was announced for, of a sender that cannot.
+    for seed in [3091, 5054, 5426] {
+        run(seed, Limits { scope: Scope::Pieces, ..Limits::default() });
+    }
 }
 
 #[test]

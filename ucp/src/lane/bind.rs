@@ -292,6 +292,12 @@ impl Wire for Bound<'_> {
         posted(sent.map(|_| Sent::Done)).map(drop)
     }
 
+    fn read_copy_max(&self, peer: PeerId) -> usize {
+        let Some(path) = self.paths.get(peer) else { return 0 };
+        let attr = self.lanes[usize::from(path.lane.0)].iface.attr();
+        if attr.has(Caps::GET_BCOPY | Caps::WORD_KEY) { attr.get.max_bcopy } else { 0 }
+    }
+
     fn read_copy(
         &mut self,
         peer: PeerId,

@@ -357,6 +357,11 @@ pub trait Wire: Inward {
         Err(Refused::Fault(Fault::NO_RDMA))
     }
 
+    /// Most bytes of one [`Wire::read_copy`] from this peer; 0: there is none.
+    fn read_copy_max(&self, _peer: PeerId) -> usize {
+        0
+    }
+
     /// Reads by way of the wire's own buffer: `to` needs no registration, but is written until `on_sent`.
     /// [`Fault::NO_RDMA`] if the bytes are too many for that.
     fn read_copy(

@@ -171,9 +171,7 @@ impl Engine {
         let Some(op) = self.tx.get(id) else { return alone };
         let peer = &self.peers[op.peer];
         let wire = &self.wires[usize::from(peer.wire.0)];
-        // Who could not be asked to send names each lane: its receiver may have lost the one.
-        let enough =
-            iov.len / self.cfg.rndv_chunk.max(1) >= 2 || self.cfg.withhold.contains(Features::READ_NACK);
+        let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
         if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
             return alone;
         }

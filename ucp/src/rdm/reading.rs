@@ -12,6 +12,7 @@ use super::op::Piece;
 use super::op::one::{Job, is_one};
 use super::op::reading::{Reading, Stop};
 use super::peer::{Ctl, Part, Was};
+use super::quirks::takes_rails;
 use super::rails::{Striped, Way};
 use super::room::{Push, Row};
 use super::rooms::direct;
@@ -93,9 +94,15 @@ impl Engine {
         }
         let reg = reading.regs.get(n).and_then(Option::as_ref);
         let peer = &self.peers[to];
+        let met = peer.was.contains(Was::MET);
         // It can only wait until its memory has been read (libfabric before 1.20).
-        let must = peer.was.contains(Was::MET) && !peer.features.contains(Features::READ_NACK);
-        let (Some((remote, contiguous)), true) = (reading.next(), reg.is_some() || must && max > 0) else {
+        let must = met && !peer.features.contains(Features::READ_NACK);
+        let next = match reading.next() {
+            // Its HANDSHAKE says whether it can be asked to send.
+            Some(_) if reg.is_none() && !met && max > 0 => return Push::Hold,
+            next => next.filter(|_| reg.is_some() || must && max > 0),
+        };
+        let Some((remote, contiguous)) = next else {
             reading.stop = Some(Stop::Nack);
             return self.settle_reading(w, id);
         };
@@ -105,7 +112,9 @@ impl Engine {
         let posted = match reg {
             Some(reg) => w.read(to, piece.part(into, len as usize), reg, remote, token),
             None => {
-                len = len.min(direct::COPY.min(w.mtu(to)) as u64);
+                // One byte that the wire does not copy is its answer too.
+                let most = direct::COPY.min(w.mtu(to)).min(w.read_copy_max(to));
+                len = len.min(most.max(1) as u64);
                 w.read_copy(to, piece.part(into, len as usize), remote, token)
             }
         };
@@ -397,7 +406,8 @@ impl Engine {
         }
     }
 
-    /// Whether messages of this row, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4).
+    /// Whether messages of this row, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can
+    /// tell us that it cannot, if it may leave the lane that our keys are of.
     // [M3.7]
     pub(super) fn may_be_read(&self, to: PeerId, row: Row) -> bool {
         let peer = &self.peers[to];
@@ -405,7 +415,9 @@ impl Engine {
             Row::RuntRead => Features::RDMA_READ.union(Features::RUNT_READ),
             _ => Features::RDMA_READ,
         };
-        let ours = self.wires[usize::from(peer.wire.0)].rdma.read > 0;
-        ours && peer.was.contains(Was::MET) && peer.features.contains(needs)
+        let wire = &self.wires[usize::from(peer.wire.0)];
+        let stays = wire.mates.is_empty() || !takes_rails(peer.features);
+        let heeded = stays || !self.cfg.withhold.contains(Features::READ_NACK);
+        wire.rdma.read > 0 && heeded && peer.was.contains(Was::MET) && peer.features.contains(needs)
     }
 }

@@ -263,6 +263,10 @@ impl Wire for Port<'_> {
         Ok(Posted::Pending)
     }
 
+    fn read_copy_max(&self, _peer: PeerId) -> usize {
+        self.device.copies
+    }
+
     fn read_copy(
         &mut self,
         peer: PeerId,

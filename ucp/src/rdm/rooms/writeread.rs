@@ -8,12 +8,11 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ask::OpError;
 use crate::rdm::event::Reason;
-use crate::rdm::io::{NoReg, PeerId, Use, Wire};
+use crate::rdm::io::{NoReg, Use, Wire};
 use crate::rdm::mem::Access;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
 use crate::rdm::op::reading::Reading;
 use crate::rdm::peer::Was;
-use crate::rdm::quirks::takes_rails;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::room::{Arrival, PktRow, Push, Room, Row};
 use crate::wire::rtw::{LongRead, RtwBody};
@@ -32,7 +31,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let max = header + MAX_IOV * RmaIov::LEN;
     let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
     let one_packet = eager.saturating_add(len) <= w.mtu(to) as u64;
-    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Row::LongRead) || !may_be_refused(e, to) {
+    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Row::LongRead) {
         return by_packets(e, id);
     }
     // [M7.8]
@@ -48,13 +47,6 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
         one.state = OneState::BeingRead;
     }
     Push::Out
-}
-
-/// Whether the peer can tell us that it cannot read: it may leave the lane that our keys are of.
-fn may_be_refused(e: &Engine, to: PeerId) -> bool {
-    let peer = &e.peers[to];
-    let stays = e.wires[usize::from(peer.wire.0)].mates.is_empty() || !takes_rails(peer.features);
-    stays || !e.cfg.withhold.contains(Features::READ_NACK)
 }
 
 /// Goes on by packets: as one if it fits, else by long-CTS.

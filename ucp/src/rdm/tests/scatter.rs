@@ -162,16 +162,19 @@ fn few_pieces_are_read_into_in_place_and_many_are_sent() {
     }
 }
 
+/// Also by a wire that copies little at a time.
 #[test]
 fn a_sender_that_must_be_read_fills_any_number_of_pieces() {
-    let (message, room) = (letter(2, 9 * 1500), Room::new(&[1500; 9]));
-    let (mut net, peer) = met(Manner::CALM, 1 << 30);
-    let from = net.peer(1, 0);
-    net.nodes[1].device.copies = 1 << 20;
-    let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
-    net.nodes[1].engine.set_features(from, old);
-    let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
-    assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message));
+    for copies in [1 << 20, 100, 1] {
+        let (message, room) = (letter(2, 9 * 1500), Room::new(&[1500; 9]));
+        let (mut net, peer) = met(Manner::CALM, 1 << 30);
+        let from = net.peer(1, 0);
+        net.nodes[1].device.copies = copies;
+        let old = net.nodes[1].engine.features(from).expect("they have met") - Features::READ_NACK;
+        net.nodes[1].engine.set_features(from, old);
+        let end = received(&mut net, peer, &message, Row::LongRead, false, room.buf());
+        assert_eq!((end.map(|status| status.len), room.run()), (Ok(message.len()), message), "{copies}");
+    }
 }
 
 #[test]

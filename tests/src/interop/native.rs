@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ucp::rdm::RecvStatus;
@@ -22,6 +22,9 @@ use super::native_rma::{Atomic, GUARD_BYTE, Listed, Memories};
 const MULTI_LEAST: usize = 8912;
 /// Empty rounds before a round may sleep.
 const BUSY_ROUNDS: u32 = 64;
+
+/// How long a HANDSHAKE may come behind the message that called for it.
+const COMING: Duration = Duration::from_secs(1);
 
 /// An operation that runs.
 enum Op {
@@ -204,9 +207,13 @@ impl Play {
         Ok(())
     }
 
-    /// The feature word of a peer's HANDSHAKE.
+    /// The feature word of a peer's HANDSHAKE, which may be on its way.
     fn features(&self, line: &Line) -> Result<String, String> {
-        let view = self.to(line)?.peer_view().ok_or("no such peer")?;
+        let (ep, until) = (self.to(line)?, Instant::now() + COMING);
+        while ep.peer_view().is_some_and(|view| view.features.is_none()) && Instant::now() < until {
+            self.worker.progress();
+        }
+        let view = ep.peer_view().ok_or("no such peer")?;
         Ok(format!("{:#x}", view.features.ok_or("no HANDSHAKE yet")?.bits()))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! `traffic` is two processes, `sim` many workers in one thread; the rest is what they are made of.
 
+pub mod cargo;
 pub mod clients;
 pub mod conform;
 pub mod dice;

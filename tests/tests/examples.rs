@@ -8,18 +8,15 @@ use std::time::{Duration, Instant};
 /// An example that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Builds an example of `package` and answers its program.
-fn build(package: &str, name: &str) -> PathBuf {
+/// Builds an example and answers its program.
+fn build(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     // This program is TARGET/PROFILE/deps/NAME.
     let me = std::env::current_exe().unwrap();
     let profile = me.ancestors().nth(2).unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args(["build", "--quiet", "--package", package, "--example", name]);
+    cargo.current_dir(root).args(suites::cargo::build(profile, "--example", name));
     cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
     let built = cargo.output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     profile.join("examples").join(name)
@@ -96,7 +93,7 @@ fn told(program: &Path) {
 
 #[test]
 fn hello_tag() {
-    let program = build("ucp", "hello_tag");
+    let program = build("hello_tag");
     for wire in ["posix", "efa"] {
         let text = good(&program, &[("UCX_TLS", wire)]);
         assert!(text.starts_with("parent got: hello from process "), "{text}");
@@ -108,7 +105,7 @@ fn hello_tag() {
 
 #[test]
 fn remote_counter() {
-    let program = build("ucp", "remote_counter");
+    let program = build("remote_counter");
     for (wire, how) in [("posix", "in place"), ("efa", "by RDMA")] {
         let text = good(&program, &[("UCX_TLS", wire)]);
         let want = format!("parent has: 42 and a text over {wire}, written {how}, when the counter was 40\n");
@@ -119,7 +116,7 @@ fn remote_counter() {
 
 #[test]
 fn async_ping() {
-    let program = build("ucp", "async_ping");
+    let program = build("async_ping");
     let text = good(&program, &[]);
     assert!(text.starts_with("10000 round trips over ") && text.ends_with(" us each way\n"), "{text}");
     told(&program);
@@ -127,7 +124,7 @@ fn async_ping() {
 
 #[test]
 fn two_transports() {
-    let program = build("ucp", "two_transports");
+    let program = build("two_transports");
     let text = good(&program, &[]);
     for line in ["UCX_TLS=posix:", "UCX_TLS=efa:"] {
         assert!(text.lines().any(|l| l == line), "{text}");
@@ -158,7 +155,7 @@ fn refusal(program: &Path, args: &str, vars: &[(&str, &str)]) -> String {
 
 #[test]
 fn hello() {
-    let program = build("uct", "hello");
+    let program = build("hello");
     for wire in ["posix memory", "efa softefa0"] {
         let tl = wire.split(' ').next().unwrap();
         let text = good_with(&program, wire, &[]);
@@ -175,7 +172,7 @@ fn hello() {
 
 #[test]
 fn put_get() {
-    let program = build("uct", "put_get");
+    let program = build("put_get");
     for wire in ["posix memory", "efa softefa0"] {
         let tl = wire.split(' ').next().unwrap();
         let text = good_with(&program, wire, &[]);
@@ -193,7 +190,7 @@ fn put_get() {
 
 #[test]
 fn pgas() {
-    let program = build("uct", "pgas");
+    let program = build("pgas");
     for size in ["", "2", "5", "13"] {
         let text = good_with(&program, size, &[]);
         assert_eq!(text.lines().count(), 5, "{text}");
@@ -206,7 +203,7 @@ fn pgas() {
 
 #[test]
 fn ping_pong() {
-    let program = build("ucp", "ping_pong");
+    let program = build("ping_pong");
     for (wire, args, want) in [
         ("posix", "", "10000 round trips of 8 bytes over posix: "),
         ("efa", "0 10", "10 round trips of 0 bytes over efa: "),
@@ -223,7 +220,7 @@ fn ping_pong() {
 
 #[test]
 fn mpi() {
-    let program = build("ucp", "mpi");
+    let program = build("mpi");
     for (wire, size, reorder) in [("posix", "", "0"), ("efa", "2", "0"), ("efa", "5", "0.3")] {
         let text = good_with(&program, size, &[("UCX_TLS", wire), ("SOFTEFA_REORDER", reorder)]);
         assert_eq!(text.lines().count(), 6, "{text}");
@@ -236,7 +233,7 @@ fn mpi() {
 /// A process of a family that is killed ends it: nobody is left waiting for ever.
 #[test]
 fn a_family_ends_with_its_members() {
-    let program = build("uct", "pgas");
+    let program = build("pgas");
     let mut command = Command::new(&program);
     command.arg("16").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut first = Spawned(command.spawn().unwrap());
@@ -290,7 +287,9 @@ fn the_page_of_examples_tells_the_truth() {
             panic!("not a command of an example: {line}")
         };
         let args = rest.strip_prefix(&["--"]).unwrap_or(rest).join(" ");
-        good_with(&build(package, name), &args, &[]);
+        let file = root.join(package).join("examples").join(name);
+        assert!(file.with_extension("rs").exists() || file.is_dir(), "no such example: {line}");
+        good_with(&build(name), &args, &[]);
         named.push(name.to_owned());
     }
     for package in ["uct", "ucp"] {

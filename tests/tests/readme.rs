@@ -1,6 +1,6 @@
 //! The commands of README.md's shell blocks, run as they stand there: whoever changes a program or an option has to change
-//! the README with it. Only the profile differs (this test's, not `--release`) and a fixed TCP port. What a test cannot run
-//! here is listed with the step of `tests/run` that does.
+//! the README with it. Only the profile and the features differ (this test's: nothing is built twice), and a fixed TCP port.
+//! What a test cannot run here is listed with the step of `tests/run` that does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -42,6 +42,19 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
 }
 
+/// What `cargo run TARGET` does with these variables, for programs of this profile: the target is built as this test was, and
+/// run.
+fn run(vars: &str, target: &str, profile: &Path) -> String {
+    let (target, args) = target.split_once(" -- ").unwrap_or((target, ""));
+    let words: Vec<&str> = target.split_whitespace().filter(|&word| word != "--release").collect();
+    let at =
+        words.iter().position(|word| ["--bin", "--example"].contains(word)).expect("what to run is named");
+    let (kind, name) = (words[at], words[at + 1]);
+    let folder = if kind == "--bin" { "" } else { "examples/" };
+    let build = suites::cargo::build(profile, kind, name).join(" ");
+    format!("cargo {build} && {vars} exec {}/{folder}{name} {args}", profile.display())
+}
+
 /// The lines of ```sh blocks, without what comes after `#`.
 fn commands(text: &str) -> Vec<String> {
     let (mut all, mut inside) = (Vec::new(), false);
@@ -78,12 +91,13 @@ impl Started {
         let me = std::env::current_exe().expect("this program");
         let profile = me.ancestors().nth(2).expect("a profile's folder").to_path_buf();
         let path = std::env::var("PATH").unwrap_or_default();
-        let profiled = if profile.ends_with("release") { "--release --quiet" } else { "--quiet" };
-        let command = command.trim_end_matches('&').replace("--release ", "");
-        let command = command.replacen("cargo run ", &format!("cargo run {profiled} "), 1);
-        let command = match command.find("cargo").or_else(|| command.find("ucx-")) {
-            Some(at) => format!("{} exec {}{args}", &command[..at], &command[at..]),
-            None => command,
+        let command = command.trim_end_matches('&');
+        let command = match command.split_once("cargo run ") {
+            Some((vars, target)) => run(vars, target, &profile),
+            None => match command.find("ucx-") {
+                Some(at) => format!("{} exec {}{args}", &command[..at], &command[at..]),
+                None => command.to_owned(),
+            },
         };
         let mut shell = Command::new("sh");
         shell.args(["-c", &command]).current_dir(root()).env("PATH", format!("{}:{path}", profile.display()));
@@ -154,7 +168,8 @@ fn every_command_of_the_readme_works() {
         COMMANDS.iter().map(|(c, _)| *c).filter(|c| !written.iter().any(|w| w == c)).collect();
     assert!(gone.is_empty(), "no longer in README.md, take them off this test's list: {gone:#?}");
     // The programs that the README takes for installed.
-    let built = Started::new("cargo build --quiet --bin ucx-perftest", "").end("cargo build");
+    let installed = "cargo run --bin ucx-perftest -- --version";
+    let built = Started::new(installed, "").end(installed);
     assert_eq!(built.0, Some(0), "{}", built.1);
     let (mut server, mut port) = (None, 0);
     for command in &written {

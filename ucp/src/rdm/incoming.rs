@@ -132,7 +132,7 @@ impl Engine {
     pub(super) fn find_arrived(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
         let arrived = &self.queues[kind as usize].arrived;
         let kin = self.kin(kind);
-        arrived.find_of(pattern, |from| kin.who(from))
+        arrived.find(pattern, |from| kin.who(from))
     }
 
     /// Receives a message that a probe has taken out.

@@ -350,13 +350,8 @@ impl Arrived {
         at
     }
 
-    /// The oldest message that fits, left where it is.
-    pub fn find(&self, pattern: &Pattern) -> Option<SlotId> {
-        self.find_of(pattern, |from| from)
-    }
-
-    /// The same; `who` says who a message's sender is.
-    pub fn find_of<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
+    /// The oldest message that fits, left where it is; `who` says who a message's sender is.
+    pub fn find<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
         if self.all.is_empty() {
             return None;
         }

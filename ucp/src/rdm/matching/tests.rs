@@ -48,7 +48,7 @@ fn growing_keeps_the_order() {
     for n in (0..5000).filter(|n| n % 7 == 3) {
         assert_eq!(expected.take(&mut wants, 3, PeerId(0)), Some(n));
         let exact = Pattern { tag: 3, mask: !0, from: None };
-        assert_eq!(arrived.find(&exact), Some(name(n)));
+        assert_eq!(arrived.find(&exact, |from| from), Some(name(n)));
         arrived.remove(n);
     }
 }
@@ -109,7 +109,7 @@ proptest! {
                 }
                 _ => {
                     let want = model.iter().position(|&(tag, from, _, _)| pattern.fits(tag, from));
-                    prop_assert_eq!(queue.find(&pattern), want.map(|i| model[i].2));
+                    prop_assert_eq!(queue.find(&pattern, |from| from), want.map(|i| model[i].2));
                     if let Some(i) = want && step == 2 {
                         queue.remove(model.remove(i).3);
                     }

@@ -71,7 +71,7 @@ use incoming::Queues;
 use io::{Fault, Inward, PeerId, Rdma, Reg, Source, Wire};
 use mem::Regions;
 use multi::Multi;
-use op::one::Ones;
+use op::ones::Ones;
 use op::reading::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::{Receives, Sends, Table};

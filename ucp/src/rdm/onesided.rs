@@ -182,7 +182,7 @@ impl Engine {
             return Started::Failed(OpError::Peer(to, fault));
         }
         let told = one.told;
-        let Ok(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };
+        let Some(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };
         let peer = &mut self.peers[to];
         peer.outstanding += 1;
         peer.work().sends.push_back(id);

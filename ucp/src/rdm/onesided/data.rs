@@ -200,7 +200,7 @@ impl Engine {
 
     /// Keeps what a peer has asked of us until it is done; `None` (and a refusal) if there is no room.
     pub(in crate::rdm) fn serve<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, one: One) -> Option<SlotId> {
-        let id = self.one.insert(one).ok();
+        let id = self.one.insert(one);
         if id.is_none() {
             self.refuse_request(w, a, Reason::NoRoom);
         }

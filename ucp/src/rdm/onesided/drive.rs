@@ -178,8 +178,10 @@ impl Engine {
         let Some(one) = self.one.get_mut(id) else { return };
         // A peer that reads one of our writes has not said that it has read it all.
         let ended = if result.is_ok() { &mut self.unused } else { &mut self.revoked };
-        ended.extend(one.regs.iter_mut().filter_map(Option::take));
-        ended.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
+        if !one.brief {
+            ended.extend(one.regs.iter_mut().filter_map(Option::take));
+            ended.extend(one.stripes.iter_mut().flat_map(|stripes| stripes.take_regs()));
+        }
         let (ours, orphan, counted, told) = (one.is_ours(), one.orphan, one.counted, one.told);
         let (id_of_peer, user) = (one.peer, one.user);
         self.one.discard(id);

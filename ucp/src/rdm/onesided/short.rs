@@ -7,7 +7,7 @@ use ucs::coll::slots::SlotId;
 use crate::rdm::Engine;
 use crate::rdm::ask::{Emulation, WireId};
 use crate::rdm::io::{PeerId, Source, TxToken, Wire};
-use crate::rdm::op::one::{One, OneState};
+use crate::rdm::op::ones::Brief;
 use crate::rdm::peer::Was;
 use crate::rdm::quirks::ReqHdr;
 use crate::rdm::rooms::{atomic, receipt, write};
@@ -75,11 +75,11 @@ impl Engine {
         &mut self,
         w: &mut W,
         (ty, max): (PktType, usize),
-        one: One,
+        one: Brief,
         fill: impl FnOnce(u32, &mut [u8]) -> usize,
     ) -> Option<SlotId> {
         let (to, row, len) = (one.peer, one.row, one.len);
-        let id = self.one.insert(One { state: OneState::AllOut, counted: true, ..one }).ok()?;
+        let id = self.one.insert_brief(one)?;
         if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
             self.one.discard(id);
             return None;

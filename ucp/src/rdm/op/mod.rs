@@ -1,10 +1,11 @@
 //! Operations: what the user asked for and is not yet complete. `tx` and `rx` are their states, `table` names them
 //! with ids that may travel, `buf` is the only way to user memory (`pieces` makes lists of it), `cover` knows which
-//! bytes have arrived, `one` is the state of one-sided operations, `stripes` spreads long ones over rails.
+//! bytes have arrived, `one` is the state of one-sided operations and `ones` their table, `stripes` spreads long ones over rails.
 
 pub mod buf;
 pub mod cover;
 pub mod one;
+pub mod ones;
 pub mod pieces;
 pub mod reading;
 pub mod rx;

@@ -1,8 +1,9 @@
 //! A one-sided operation under way, at either end: what a requester waits for, and what a target has been asked and not
 //! yet answered. Driven by the rooms; owned by the engine's table of one-sided operations.
 
-use ucs::coll::slots::{SlotId, Slots, UPPER};
+use ucs::coll::slots::SlotId;
 
+use super::buf::RecvBuf;
 use super::cover::Cover;
 use super::pieces::{Gather, Scatter};
 use super::stripes::Stripes;
@@ -12,10 +13,6 @@ use crate::rdm::io::{PeerId, Reg};
 use crate::rdm::mem::Spans;
 use crate::rdm::rma::RmaRow;
 use crate::wire::{AtomicOp, Datatype, Iovs, MAX_IOV, RmaIov};
-
-/// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
-/// either in control packets and queues.
-pub type Ones = Slots<One, 20, UPPER>;
 
 /// Whether an id names a one-sided operation.
 #[inline]
@@ -136,15 +133,18 @@ impl Operands {
     }
 }
 
-/// One operation.
+/// One operation. What a [brief](One::brief) one uses comes first, in one line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct One {
-    /// The other end.
-    pub peer: PeerId,
     /// Returned with the completion; a target's is not used.
     pub user: u64,
-    /// What to do.
-    pub job: Job,
+    /// Bytes in all.
+    pub len: u64,
+    /// Where the old values go that a brief atomic fetches.
+    pub result: Option<RecvBuf>,
+    /// The other end.
+    pub peer: PeerId,
     /// By which protocol.
     pub row: RmaRow,
     /// How far it is.
@@ -155,12 +155,21 @@ pub struct One {
     pub told: bool,
     /// Out of the peer's queue and counted there, for fences.
     pub counted: bool,
+    /// Its peer does not count it any more.
+    pub orphan: bool,
+    /// Ours, and its only packet is out: it waits for what ends it, and uses nothing of what follows here, which is as in one
+    /// that has not begun.
+    pub brief: bool,
+    /// Nobody uses it any more: what follows is of who did.
+    pub(super) worn: bool,
     /// In the peer's queue of grants.
     pub in_data_queue: bool,
+    /// RDMA operations on their way: the device uses the caller's memory until they end.
+    pub flying: u32,
+    /// What to do.
+    pub job: Job,
     /// The target's memory, at the requester.
     pub remote: Iovs,
-    /// Bytes in all.
-    pub len: u64,
     /// Bytes that we have sent.
     pub sent: u64,
     /// Bytes that have come.
@@ -173,8 +182,6 @@ pub struct One {
     pub cq_data: Option<u64>,
     /// The wire that the device has begun it on.
     pub wire: Option<WireId>,
-    /// RDMA operations on their way: the device uses the caller's memory until they end.
-    pub flying: u32,
     /// What is read for it, at the target.
     pub reading: Option<SlotId>,
     /// Registrations of the local pieces, by their number.
@@ -186,8 +193,6 @@ pub struct One {
     pub stripes: Option<Box<Stripes>>,
     /// How it will end, when nothing flies any more.
     pub failed: Option<OpError>,
-    /// Its peer does not count it any more.
-    pub orphan: bool,
 }
 
 impl One {
@@ -203,6 +208,10 @@ impl One {
             ack: Ack::No,
             told: false,
             counted: false,
+            orphan: false,
+            brief: false,
+            worn: false,
+            result: None,
             in_data_queue: false,
             remote: Iovs::NONE,
             len,
@@ -218,7 +227,6 @@ impl One {
             first_key: None,
             stripes: None,
             failed: None,
-            orphan: false,
         }
     }
 
@@ -234,7 +242,7 @@ impl One {
     /// Whether we asked for it, rather than the peer.
     #[inline]
     pub fn is_ours(&self) -> bool {
-        matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
+        self.brief || matches!(self.job, Job::Put(_) | Job::Get(_) | Job::Atomic(_))
     }
 
     /// Whether it uses this region of ours on behalf of a peer.

@@ -145,6 +145,13 @@ impl Scatter {
         true
     }
 
+    /// The piece, if it is one.
+    #[inline]
+    pub fn into_one(self) -> Option<RecvBuf> {
+        let [first, ..] = self.list;
+        (self.count == 1).then_some(first)
+    }
+
     /// Bytes in all.
     #[inline]
     pub const fn len(&self) -> usize {
@@ -152,6 +159,7 @@ impl Scatter {
     }
 
     /// How many pieces there are.
+    #[inline]
     pub const fn pieces(&self) -> usize {
         self.count as usize
     }

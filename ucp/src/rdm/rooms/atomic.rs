@@ -10,8 +10,9 @@ use crate::rdm::ask::{OpError, WireId};
 use crate::rdm::event::Reason;
 use crate::rdm::io::{Fault, PeerId, Refused, Source, TxToken, Wire};
 use crate::rdm::mem::{Access, Spans};
-use crate::rdm::op::Gather;
-use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState, Operands};
+use crate::rdm::op::Scatter;
+use crate::rdm::op::one::{Ack, Atomic, Job, One, OneState};
+use crate::rdm::op::ones::Brief;
 use crate::rdm::order::Share;
 use crate::rdm::peer::{Ctl, Was};
 use crate::rdm::rma::{AtomicArgs, RmaRow};
@@ -84,16 +85,15 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     // Once it is out, only the room for the old values is needed.
-    let operands = Operands::There(Gather::EMPTY, Gather::EMPTY);
-    let job = Job::Atomic(Atomic { op, ty: datatype, operands, result: None });
-    let one = One::new(to, job, RmaRow::FetchAtomic, iov.len);
-    let one = One { user: a.user, ..one };
+    a.result.as_ref().filter(|result| result.pieces() == 1)?;
+    let one =
+        Brief { peer: to, user: a.user, row: RmaRow::FetchAtomic, ack: Ack::No, len: iov.len, result: None };
     let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])
     })?;
-    if let Some(One { job: Job::Atomic(Atomic { result, .. }), .. }) = e.one.get_mut(id) {
-        *result = a.result.take();
+    if let Some(one) = e.one.get_mut(id) {
+        one.result = a.result.take().and_then(Scatter::into_one);
     }
     e.peers[to].next_tx = msg_id.wrapping_add(1);
     Some(id)
@@ -336,11 +336,13 @@ fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result
         Some(one) if one.peer == peer && one.state == OneState::AllOut => one,
         _ => return Err(Reason::BadId),
     };
-    let Job::Atomic(Atomic { result: Some(result), .. }) = &mut one.job else { return Err(Reason::BadId) };
-    if payload.len() as u64 != one.len {
-        return Err(Reason::BadSegment);
+    let fits = payload.len() as u64 == one.len;
+    match (&mut one.result, &mut one.job) {
+        (Some(result), _) if fits => _ = result.put(0, payload),
+        (None, Job::Atomic(Atomic { result: Some(result), .. })) if fits => result.put(0, payload),
+        (Some(_), _) | (None, Job::Atomic(Atomic { result: Some(_), .. })) => return Err(Reason::BadSegment),
+        _ => return Err(Reason::BadId),
     }
-    result.put(0, payload);
     e.finish_one(id, Ok(()));
     Ok(())
 }

@@ -9,8 +9,8 @@ use crate::rdm::ask::{OpError, WireId};
 use crate::rdm::flow;
 use crate::rdm::io::{PeerId, Refused, Source, TxToken, Wire};
 use crate::rdm::mem::Access;
-use crate::rdm::op::Gather;
 use crate::rdm::op::one::{Ack, Job, One, OneState};
+use crate::rdm::op::ones::Brief;
 use crate::rdm::peer::{Ctl, Was};
 use crate::rdm::rma::{PutArgs, RmaRow};
 use crate::rdm::room::{Arrival, PktRow, Push, Room};
@@ -78,8 +78,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     // Nothing of it is needed again but who waits for it.
-    let one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, iov.len);
-    let one = One { user: p.user, ack, told: ack == Ack::IfAble, ..one };
+    let one = Brief { peer: to, user: p.user, row: RmaRow::EagerWrite, ack, len: iov.len, result: None };
     e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])

@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::coll::ring::Ring;
 use ucs::mem::page::CACHE_LINE;
 use ucs::mem::pool::FreeList;
@@ -31,8 +30,6 @@ ucs::config_table! {
         pub seg_size: usize = "8448", key "SEG_SIZE", unit "bytes", range 64..=1048576;
     }
 }
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// Live interfaces of this thread by id: what an address can be connected to.
@@ -81,7 +78,7 @@ struct Wake {
 impl Iface {
     /// Opens an interface of the calling thread.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let id = super::new_number();
         let slots = Slots::new(config.seg_size, config.fifo_size as u32)
             .map_err(|e| OpenError::Environment(format!("{TL}: {e}")))?;
         let inner = Rc::new(Inner {

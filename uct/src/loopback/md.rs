@@ -9,12 +9,9 @@ use crate::base::direct::Window;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a packed key: the registration's number.
 const RKEY_LEN: usize = 8;
-
-static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// Live registrations of this thread, for all domains: two interfaces of a thread have a domain each.
@@ -67,8 +64,7 @@ impl Md {
     /// # Safety
     /// As [`api::Md::register`].
     unsafe fn region(&self, addr: *mut u8, len: usize, access: Access) -> Rc<Region> {
-        // Statistics-like counter: nothing is ordered by it.
-        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        let key = super::new_number();
         // SAFETY: the memory is valid until the registration is dropped, and `Rkey::window` refuses from then on.
         let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
         let region = Rc::new(Region { window, key, live: Cell::new(true) });

@@ -88,3 +88,40 @@ fn nobody_is_at_the_address_of_a_closed_interface() {
     assert_eq!(one.reachable(&[], &addr), Err(ConnectError::Gone));
     assert_eq!(one.reachable(&[], &addr[1..]), Err(ConnectError::Malformed));
 }
+
+const TOLD: &str = "UCT_TEST_SELF_TOLD";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Not a test: the other process of the next one. Has more interfaces and keys than that one can have numbered.
+#[test]
+#[ignore = "started by what_another_process_has_is_not_ours"]
+fn another_process() {
+    let told = std::env::var(TOLD).unwrap();
+    let mut told = told.split(' ').map(|text| -> Vec<u8> {
+        (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
+    });
+    let (addr, key) = (told.next().unwrap(), told.next().unwrap());
+    let ours: Vec<_> =
+        (0..1000).map(|_| pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "1"))).collect();
+    let (iface, _) = &ours[0];
+    let _mems: Vec<_> = (0..1000).map(|_| iface.md().alloc(&AllocReq::new(64, "test")).unwrap()).collect();
+    assert_eq!(iface.reachable(&[], &addr), Err(ConnectError::Gone));
+    assert_eq!(iface.md().unpack_rkey(&key).unwrap_err(), Error::RemoteAccess);
+}
+
+#[test]
+fn what_another_process_has_is_not_ours() {
+    let (iface, _ep) = pair(Default::default());
+    let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
+    let told = format!("{} {}", hex(&iface.iface_addr()), hex(&iface.md().pack_rkey(&mem).unwrap()));
+    let ran = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "loopback::tests::another_process"])
+        .env(TOLD, told)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("1 passed"), "{out}");
+}

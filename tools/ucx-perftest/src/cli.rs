@@ -40,7 +40,7 @@ pub struct Cli {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub procs: Option<u32>,
 
-    /// Threads of each process: each has its own interface or worker and its own partner
+    /// Threads of each process: each has its own interface or worker and its own partner, with -l itself
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 1, value_parser = clap::builder::StringValueParser::new().try_map(|s| threads(&s)))]
     pub threads: u32,
 
@@ -431,9 +431,10 @@ fn after_help() -> String {
         let layer = if test.layer() == Layer::Uct { "UCT" } else { "UCP" };
         text += &format!("  {:>13}  {layer} {}\n", test.name(), test.about());
     }
-    text += "\nping-pong tests (*_lat) report half a round trip, the others time per message. High-level tests take\n\
-             their transports from -x, or from UCX_TLS and UCX_NET_DEVICES. `ucx-info -d` lists transports and devices,\n\
-             `ucx-info -c` every variable.";
+    // No line longer than those that are wrapped.
+    text += "\nPing-pong tests (*_lat) report half a round trip, the others time per message. High-level tests\n\
+             take their transports from -x, or from UCX_TLS and UCX_NET_DEVICES. `ucx-info -d` lists\n\
+             transports and devices, `ucx-info -c` every variable.";
     text
 }
 

@@ -15,6 +15,15 @@ use crate::report::{Done, Report};
 use crate::session;
 use crate::spec::Spec;
 
+/// Who a seat's partner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partner {
+    /// A seat of the other half.
+    Other,
+    /// Itself: `-l`.
+    Itself,
+}
+
 /// Where a process stands in its group.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -32,6 +41,8 @@ pub struct Place {
     pub pins: Vec<usize>,
     /// Whether seats share cores.
     pub cores: Cores,
+    /// Whom each seat measures with.
+    pub partner: Partner,
 }
 
 impl Place {
@@ -129,7 +140,10 @@ fn seat(
         cpu::pin(core)?;
     }
     let seat = Seat::join(TOOL, &place.host, place.port, rank, place.seats())?;
-    let mut link = Link::group(seat, place.cores);
+    let mut link = match place.partner {
+        Partner::Other => Link::group(seat, place.cores),
+        Partner::Itself => Link::loopbacks(seat, place.cores),
+    };
     let result = session::group(plan, source, &mut link, report, each);
     if let Err(e) = &result {
         link.give_up(e);
@@ -143,7 +157,8 @@ mod tests {
 
     fn place(procs: u32, threads: u32, pins: &[usize]) -> Place {
         let (host, pins) = (String::new(), pins.to_vec());
-        Place { host, port: 0, proc: 0, procs, threads, pins, cores: Cores::Shared }
+        let (cores, partner) = (Cores::Shared, Partner::Other);
+        Place { host, port: 0, proc: 0, procs, threads, pins, cores, partner }
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl Link {
         Link { side, to: To::Group(seat), cores }
     }
 
+    /// To a group in which each member has itself for the other side.
+    pub fn loopbacks(seat: Seat, cores: Cores) -> Link {
+        Link { side: Side::Both, to: To::Group(seat), cores }
+    }
+
     /// Which side this is.
     pub fn side(&self) -> Side {
         self.side
@@ -102,7 +107,7 @@ impl Link {
     fn partner(&self) -> usize {
         let half = self.size() / 2;
         match self.side {
-            Side::Both => 0,
+            Side::Both => self.rank(),
             Side::Server => self.rank() + half,
             Side::Client => self.rank() - half,
         }

@@ -10,7 +10,7 @@ use tools_common::boot::{Boot, BootError, Listener};
 use ucs::sys::{CpuSet, cpu};
 
 use crate::fail::Failure;
-use crate::group::{self, Place, Working};
+use crate::group::{self, Partner, Place, Working};
 use crate::link::{Cores, Link, Side};
 
 /// This program's name in errors of the out-of-band line.
@@ -61,7 +61,8 @@ pub fn start_group(
     let cores = if pins.len() >= seats as usize { Cores::Enough } else { Cores::Shared };
     let host = "127.0.0.1".into();
     let port = listener.port();
-    let place = Place { host, port, proc: procs - 1, procs, threads, pins: pins.as_slice().to_vec(), cores };
+    let (proc, pins_of, partner) = (procs - 1, pins.as_slice().to_vec(), Partner::Other);
+    let place = Place { host, port, proc, procs, threads, pins: pins_of, cores, partner };
     let peers = Arc::new(Mutex::new(Vec::new()));
     for proc in 0..procs - 1 {
         let args = [
@@ -106,7 +107,19 @@ pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
 pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &CpuSet) -> Place {
     die_with_parent();
     let cores = if pins.len() >= (procs * threads) as usize { Cores::Enough } else { Cores::Shared };
-    Place { host: "127.0.0.1".into(), port, proc, procs, threads, pins: pins.as_slice().to_vec(), cores }
+    let (host, pins, partner) = ("127.0.0.1".into(), pins.as_slice().to_vec(), Partner::Other);
+    Place { host, port, proc, procs, threads, pins, cores, partner }
+}
+
+/// Threads of this process, each with itself, and their hub.
+pub fn loopbacks(threads: u32, asked: Option<&CpuSet>) -> Result<(Place, Working), Failure> {
+    let pins = asked.cloned().map_or_else(CpuSet::allowed, Ok)?;
+    let listener = Listener::local(TOOL)?;
+    let cores = if pins.len() >= threads as usize { Cores::Enough } else { Cores::Shared };
+    let (host, port, pins, partner) =
+        ("127.0.0.1".into(), listener.port(), pins.as_slice().to_vec(), Partner::Itself);
+    let hub = group::hub(listener, threads, || Ok(()))?;
+    Ok((Place { host, port, proc: 0, procs: 1, threads, pins, cores, partner }, hub))
 }
 
 fn die_with_parent() {

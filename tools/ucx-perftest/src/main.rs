@@ -30,11 +30,12 @@ use std::process::ExitCode;
 
 use cli::Cli;
 use fail::Failure;
-use group::Place;
+use group::{Partner, Place};
 use link::{Link, Side};
 use local::TOOL;
 use report::Report;
 use session::{Banner, Plan};
+use spec::Pattern;
 use tools_common::boot::{Boot, Listener};
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
@@ -88,15 +89,10 @@ fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failur
     if alone && cli.launcher != Some(0) && Slurm::is_alone_there() {
         return Err(Failure::Usage(Slurm::HOW.into()));
     }
-    pin(cli)?;
     if cli.loopback {
-        let plan = plan(cli)?;
-        if plan.is_for_group() {
-            return Err(Failure::Usage("-T and --pattern need more than the one process of -l".into()));
-        }
-        let mut link = Link::loopback();
-        return session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop);
+        return loopback(cli, source, report);
     }
+    pin(cli)?;
     match &cli.host {
         Some(host) => client(cli, host, source, report),
         None => server(cli, source, report),
@@ -118,6 +114,23 @@ impl Slurm {
 
 fn plan(cli: &Cli) -> Result<Plan, Failure> {
     Ok(Plan { specs: batch::specs(&cli.test, &cli.batch)?, threads: cli.threads })
+}
+
+/// This process with itself, or each of its threads with itself.
+fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
+    let plan = plan(cli)?;
+    if plan.specs.iter().any(|spec| spec.pattern != Pattern::Pairs) {
+        return Err(Failure::Usage("--pattern: with -l everybody sends to itself".into()));
+    }
+    if plan.threads == 1 {
+        pin(cli)?;
+        let mut link = Link::loopback();
+        return session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop);
+    }
+    let (place, hub) = local::loopbacks(plan.threads, cli.cpus.as_ref())?;
+    group::run(&place, Some(&plan.specs), source, report, drop)?;
+    hub.finish();
+    Ok(())
 }
 
 /// Both sides, or all processes, from here.
@@ -164,7 +177,8 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
     let pins = cli.cpus.as_ref().map_or_else(Vec::new, |set| set.as_slice().to_vec());
     let cores = group::share(here * cli.threads);
-    let place = Place { host: host.into(), port, proc, procs, threads: cli.threads, pins, cores };
+    let (host, threads, partner) = (host.into(), cli.threads, Partner::Other);
+    let place = Place { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;
     let result = group::run(&place, prints.then_some(&plan.specs[..]), source, report, drop);
     match result {
@@ -213,6 +227,7 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
         threads: cli.threads,
         pins: Vec::new(),
         cores: group::share(2 * cli.threads),
+        partner: Partner::Other,
     };
     group::run(&place, Some(&plan.specs), source, report, drop)
 }
@@ -237,7 +252,8 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     let cores = group::share(2 * threads);
     let hub = group::hub(listener, 2 * threads, || Ok(()))?;
     link.send(&port)?;
-    let place = Place { host: host.into(), port, proc: 0, procs: 2, threads, pins: Vec::new(), cores };
+    let (host, partner) = (host.into(), Partner::Other);
+    let place = Place { host, port, proc: 0, procs: 2, threads, pins: Vec::new(), cores, partner };
     group::run(&place, None, source, &mut Report::silent(), drop)?;
     hub.finish();
     Ok(())

@@ -45,7 +45,14 @@ fn names_that_mean_nothing() {
         "-M serialized and multi are for low-level tests, not for tag_lat: a worker is one thread's, each thread of -T has \
          its own",
     );
-    bad("-l -t tag_lat -T 2", 129, "-T and --pattern need more than the one process of -l");
+    bad("-l -t tag_bw --pattern incast", 129, "--pattern: with -l everybody sends to itself");
+    for line in [
+        "--local -t am_lat -x self",
+        "--local -t am_lat -x self -T 2",
+        "--local -t am_bw -x self --pattern incast",
+    ] {
+        bad(line, 129, "transport 'self' reaches its own thread only: use -l, with -T for several threads");
+    }
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
     bad("-l -t tag_lat -c 0-x", 129, "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5");

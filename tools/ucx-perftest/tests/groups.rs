@@ -43,6 +43,29 @@ fn pairs_of_processes_and_of_threads() {
 }
 
 #[test]
+fn threads_each_with_itself() {
+    for test in [
+        "am_lat -x self",
+        "am_bw -x self -M multi -D bcopy -s 300",
+        "am_mr -x posix",
+        "put_bw -x self -s 3000",
+        "get -x self -D zcopy -s 9k",
+        "fadd -x self",
+        "am_bw -x efa",
+        "tag_lat -x self",
+        "tag_bw -s 20k",
+        "ucp_am_bw -x self",
+        "stream_lat -x self",
+        "ucp_put_bw",
+    ] {
+        let line = format!("-l --json --validate -n 200 -w 10 -T 3 -t {test}");
+        adds_up(&line, &json(&line), 3, 3);
+    }
+    let text = good("-l -q -f -T 2 -c 0 -n 500 -t am_mr -x self");
+    assert_eq!(text.split_whitespace().next(), Some("1000"), "{text}");
+}
+
+#[test]
 fn everybody_to_one_and_everybody_to_all() {
     let tests = [
         "am_bw -x posix",

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
 use ucs::config::Source;
-use uct::api::{Iface, Md};
+use uct::api::{DevKind, Iface, Md};
 
 use crate::fail::Failure;
-use crate::link::Link;
+use crate::link::{Link, Side};
 use crate::report::{Done, Path, Report};
 use crate::spec::{Layout, Passive, Pattern, Spec, Test, Validate};
 use mem::Room;
@@ -61,11 +61,19 @@ impl open::Job for Job<'_> {
 
     fn run<I: Iface>(self, iface: I) -> Result<Done, Failure> {
         let Job { spec, link, report, answered } = self;
+        let attr = iface.attr();
+        if attr.kind == DevKind::Loopback && link.side() != Side::Both {
+            let text = format!(
+                "transport '{}' reaches its own thread only: use -l, with -T for several threads",
+                attr.tl
+            );
+            return Err(Failure::Usage(text));
+        }
         if spec.pattern != Pattern::Pairs {
             *answered = true;
             return many::run(spec, &iface, link, report);
         }
-        let attr = iface.attr().clone();
+        let attr = attr.clone();
         let prepared = prepare(spec, &iface);
         *answered = true;
         let (mine, rooms) = match prepared {

@@ -53,7 +53,7 @@ pub struct Cli {
     pub batch: Vec<std::path::PathBuf>,
 
     /// TCP port for the exchange of addresses
-    #[arg(short, default_value_t = 13337)]
+    #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)))]
     pub port: u16,
 
     /// Cores to run on; with --local server,client
@@ -393,6 +393,13 @@ fn threads(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count @ 1..=64) => Ok(count),
         _ => Err(format!("{text} is not in 1..=64")),
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err(format!("'{text}' is not a port (1 to 65535)")),
     }
 }
 

@@ -244,6 +244,8 @@ impl Report {
             Format::Columns => {
                 if !self.headed && !self.quiet {
                     head(spec.test, self.rank, self.only_final).iter().for_each(out::line);
+                } else if self.only_final {
+                    self.end_banner();
                 }
                 if let (Some(label), false) = (&spec.label, self.only_final) {
                     out::line(format!("+{label:-<14}{}", CELLS.get(15..).unwrap_or_default()));

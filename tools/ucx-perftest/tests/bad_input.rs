@@ -81,6 +81,7 @@ fn sizes_that_do_not_fit() {
          to 1G)",
     );
     bad("--local -t fadd -x posix -s 16", 129, "-s 16: fadd works on words of 4 or 8 bytes");
+    bad("--local -q -t am_lat -x cma", 255, "am_lat: cma/memory has no such operation (see `ucx-info -d`)");
     let ran = run("--local -t am_lat -x posix -s 1m");
     assert!(
         ran.err

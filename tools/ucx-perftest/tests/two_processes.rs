@@ -228,8 +228,19 @@ fn a_server_and_its_client() {
 }
 
 #[test]
+fn who_is_through_first_may_go() {
+    for _ in 0..20 {
+        let server = Server::start("");
+        let line = format!("127.0.0.1 -p {} -q -f -t am_lat -x posix -n 10", server.port);
+        assert_eq!(good(&line).lines().count(), 1);
+        let ran = server.finish();
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    }
+}
+
+#[test]
 fn the_way_is_told_when_asked_for() {
-    let text = good("--local -q -f -X -n 300 -x posix -t tag_lat");
+    let text = good("--local -q -f -X -n 300 -x posix -d memory -t tag_lat");
     assert!(text.lines().last().unwrap().starts_with("Way:      posix memory eager"), "{text}");
 }
 
@@ -254,6 +265,11 @@ fn a_batch_in_each_format() {
     assert!(json.starts_with("{\"label\":\"lat\",\"test\":\"tag_lat\""), "{json}");
     let text = line("-f");
     assert!(text.lines().any(|l| l.starts_with("       lat               300 ")), "{text}");
+    // Each banner has an end.
+    let text = good(&format!("--local -n 300 -x posix -f -b {}", file.display()));
+    let rows: Vec<&str> = text.lines().collect();
+    let second = rows.iter().position(|l| l.starts_with("        bw ")).unwrap();
+    assert!(rows[second - 1].starts_with("+---") && rows[second - 2].starts_with("| Window size:"), "{text}");
     std::fs::remove_file(file).unwrap();
 }
 

@@ -128,7 +128,8 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -c x", "bad cpu list \"x\": expected numbers and ranges such as 0-3,5"),
         ("", "no test: choose one with -t (see -h), or --local for a tour"),
         ("--frobnicate", "unexpected argument '--frobnicate' found (see ucx-perftest -h)"),
-        ("-p 99999", "99999 is not in 0..=65535"),
+        ("-p 99999", "'99999' is not a port (1 to 65535)"),
+        ("-p 80x", "'80x' is not a port (1 to 65535)"),
     ] {
         let text = specs(line).unwrap_err();
         assert!(text.contains(want), "{line}: {text}");

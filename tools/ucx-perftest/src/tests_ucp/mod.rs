@@ -16,6 +16,7 @@ use tools_common::meter::Meter;
 use ucp::select::{Kind, Sync};
 use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
 use ucs::config::Source;
+use uct::api::{DevKind, TlResource};
 
 use crate::fail::Failure;
 use crate::link::Link;
@@ -107,7 +108,11 @@ fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
         source.set("UCX_TLS", tls);
     }
     if let Some(dev) = &spec.dev {
-        source.set("UCX_NET_DEVICES", dev);
+        // What is no network has one device: nothing to choose.
+        let is_choice = |r: &TlResource| r.kind == DevKind::Net || r.dev != *dev;
+        if uct::any::resources(&source)?.iter().all(is_choice) {
+            source.set("UCX_NET_DEVICES", dev);
+        }
     }
     Ok(Context::configured(source)?.worker()?)
 }

@@ -184,6 +184,6 @@ fn end<I: Iface>(rig: &mut Rig<'_, I>) -> Result<(), Failure> {
     rig.flush()?;
     match rig.spec.passive {
         Passive::Idle if !rig.side.is_active() => rig.barrier_idle(),
-        _ => rig.barrier(),
+        _ => rig.last_barrier(),
     }
 }

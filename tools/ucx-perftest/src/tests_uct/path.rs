@@ -44,10 +44,10 @@ fn refusal(spec: &Spec, attr: &IfaceAttr, offers: &[Offer]) -> String {
     for o in offers.iter().filter(|o| o.layout != Layout::ShortIov) {
         can.push(format!("{} up to {}", o.layout, short_bytes(o.range.1)));
     }
-    if can.is_empty() {
-        can.push("nothing".into());
-    }
     let (test, tl, dev) = (spec.test.name(), attr.tl, &attr.dev);
+    if can.is_empty() {
+        return format!("{test}: {tl}/{dev} has no such operation (see `ucx-info -d`)");
+    }
     format!("{test}: {tl}/{dev} cannot do {asked}{pieces} (it can: {})", can.join(", "))
 }
 

@@ -330,6 +330,12 @@ impl<'a, I: Iface> Rig<'a, I> {
         self.events.wrong.take().map_or(Ok(()), Err)
     }
 
+    /// The same when nothing is left to do: who is through first goes, and that the transport says so is no failure.
+    pub fn last_barrier(&mut self) -> Result<(), Failure> {
+        let (iface, events) = (self.iface, &mut self.events);
+        Ok(self.link.barrier(|| iface.poll(BATCH, events))?)
+    }
+
     /// Waits for the other side without progress.
     pub fn barrier_idle(&mut self) -> Result<(), Failure> {
         Ok(self.link.barrier(|| 0)?)

@@ -1,5 +1,6 @@
 //! Active messages and streams between two workers of one thread, on every kind of lane, byte for byte.
 
+#[macro_use]
 mod common;
 
 use std::cell::{Cell, RefCell};
@@ -334,22 +335,14 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
     drop(ab);
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            on!(@ $tls: headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order bare_messages_arrive early_unhandled_and_unwanted
-                callbacks_may_use_the_worker a_stream_has_no_borders a_stream_can_be_taken data_that_is_given_up_holds_nobody a_failed_peer_ends_its_stream);
-        }
-    )+};
-    (@ $tls:literal: $($test:ident)+) => {$(
-        #[test]
-        fn $test() {
-            super::$test($tls);
-        }
-    )+};
+on! {
+    [headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order
+     bare_messages_arrive early_unhandled_and_unwanted callbacks_may_use_the_worker a_stream_has_no_borders
+     a_stream_can_be_taken data_that_is_given_up_holds_nobody a_failed_peer_ends_its_stream]
+    loopback: "self",
+    posix: "posix",
+    efa: "efa",
 }
-
-on!(loopback: "self", posix: "posix", efa: "efa");
 
 /// What has not gone out can be taken back, and nobody hears of it; what may have been told of cannot.
 fn what_has_not_gone_out_is_cancelled(tls: &str) {

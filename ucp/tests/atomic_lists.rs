@@ -1,6 +1,7 @@
 //! Atomic operations on lists ([`Ep::atomic_iov_raw`]) on every lane: elements, operands and results cut in different places,
 //! with and without result, compared, read; neighbours are not touched; what does not fit is refused before anything is sent.
 
+#[macro_use]
 mod common;
 
 use common::Pair;
@@ -136,19 +137,9 @@ fn refusals(tls: &str) {
     assert_eq!(rig.words(), before, "all or nothing");
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            #[test]
-            fn lists() {
-                super::lists($tls);
-            }
-            #[test]
-            fn refusals() {
-                super::refusals($tls);
-            }
-        }
-    )+};
+on! {
+    [lists refusals]
+    loopback: "self",
+    posix: "posix",
+    efa: "efa",
 }
-
-on!(loopback: "self", posix: "posix", efa: "efa");

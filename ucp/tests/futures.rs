@@ -1,5 +1,6 @@
 //! Requests as futures: awaited in turn and together, polled and dropped, on every kind of lane.
 
+#[macro_use]
 mod common;
 
 use std::future::{Future, poll_fn};
@@ -53,23 +54,13 @@ fn a_future_dropped_half_way_loses_nothing(tls: &str) {
     assert_eq!(worker.requests(), 0);
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            #[test]
-            fn messages_are_awaited() {
-                super::messages_are_awaited($tls);
-            }
-            #[test]
-            fn a_future_dropped_half_way_loses_nothing() {
-                super::a_future_dropped_half_way_loses_nothing($tls);
-            }
-        }
-    )+};
+on! {
+    [messages_are_awaited a_future_dropped_half_way_loses_nothing]
+    loopback: "self",
+    posix: "posix",
+    efa: "efa",
+    all: "all",
+    // Through libibverbs: under `softefa run`, see `tests/run verbs`.
+    #[cfg(feature = "verbs")]
+    verbs: "verbs",
 }
-
-on!(loopback: "self", posix: "posix", efa: "efa", all: "all");
-
-// Through libibverbs: under `softefa run`, see `tests/run verbs`.
-#[cfg(feature = "verbs")]
-on!(verbs: "verbs");

@@ -1,5 +1,6 @@
 //! Messages, active messages and streams of several pieces of memory, by every protocol, on every kind of lane.
 
+#[macro_use]
 mod common;
 
 use std::cell::RefCell;
@@ -131,18 +132,9 @@ fn lengths_that_overflow_are_refused() {
     assert_eq!(refused, Err(Error::Invalid));
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            on!(@ $tls: tagged active_messages streams many_wait);
-        }
-    )+};
-    (@ $tls:literal: $($test:ident)+) => {$(
-        #[test]
-        fn $test() {
-            super::$test($tls);
-        }
-    )+};
+on! {
+    [tagged active_messages streams many_wait]
+    loopback: "self",
+    posix: "posix",
+    efa: "efa",
 }
-
-on!(loopback: "self", posix: "posix", efa: "efa");

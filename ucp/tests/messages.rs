@@ -1,5 +1,6 @@
 //! Two workers of one thread on every kind of lane: everything a program can do with messages, byte for byte.
 
+#[macro_use]
 mod common;
 
 use common::{Pair, bytes};
@@ -263,25 +264,20 @@ fn flush_and_close(tls: &str) {
     assert_eq!(recv.wait().1, b"still here");
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            on!(@ $tls: all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged
-                truncation_is_told_and_contained sync_ends_after_the_match probes
-                cancelled_and_dropped_receives_take_nothing dropped_sends_arrive a_worker_sends_to_itself
-                callbacks_may_do_everything many_at_a_time borrowed_and_immediate flush_and_close);
-        }
-    )+};
-    (@ $tls:literal: $($test:ident)+) => {$(
-        #[test]
-        fn $test() {
-            super::$test($tls);
-        }
-    )+};
+on! {
+    [all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged truncation_is_told_and_contained
+     sync_ends_after_the_match probes cancelled_and_dropped_receives_take_nothing dropped_sends_arrive
+     a_worker_sends_to_itself callbacks_may_do_everything many_at_a_time borrowed_and_immediate
+     flush_and_close]
+    loopback: "self",
+    posix: "posix",
+    efa: "efa",
+    all: "all",
+    // Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+    #[cfg(feature = "verbs")]
+    verbs: "verbs",
+    #[cfg(feature = "verbs")]
+    verbs_to_soft: "verbs|soft",
+    #[cfg(feature = "verbs")]
+    soft_to_verbs: "soft|verbs",
 }
-
-on!(loopback: "self", posix: "posix", efa: "efa", all: "all");
-
-// Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
-#[cfg(feature = "verbs")]
-on!(verbs: "verbs", verbs_to_soft: "verbs|soft", soft_to_verbs: "soft|verbs");

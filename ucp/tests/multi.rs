@@ -1,5 +1,6 @@
 //! One buffer for many messages, on every kind of lane: short and long, taken out, cancelled, dropped on the way.
 
+#[macro_use]
 mod common;
 
 use common::{Pair, bytes};
@@ -94,23 +95,9 @@ fn too_long_is_cut_and_told(tls: &str) {
     sends.into_iter().for_each(|send| send.wait().0.unwrap());
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            #[test]
-            fn messages_come_out_whole() {
-                super::messages_come_out_whole($tls);
-            }
-            #[test]
-            fn cancelled_and_dropped_on_the_way() {
-                super::cancelled_and_dropped_on_the_way($tls);
-            }
-            #[test]
-            fn too_long_is_cut_and_told() {
-                super::too_long_is_cut_and_told($tls);
-            }
-        }
-    )+};
+on! {
+    [messages_come_out_whole cancelled_and_dropped_on_the_way too_long_is_cut_and_told]
+    loopback: "self",
+    posix: "posix",
+    efa: "soft",
 }
-
-on!(loopback: "self", posix: "posix", efa: "soft");

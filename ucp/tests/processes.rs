@@ -2,6 +2,7 @@
 //!
 //! The second process is this test binary again, running only [`child`] with a role in its environment.
 
+#[macro_use]
 mod common;
 
 use std::cell::Cell;
@@ -348,27 +349,17 @@ fn a_killed_peer_is_an_error(tls: &str) {
     assert_eq!(ep.close(ucp::Close::Flush(Duration::from_secs(60))).wait(), Err(Error::PeerGone(peer)));
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            #[test]
-            fn both_ways() {
-                super::both_ways($tls);
-            }
-            #[test]
-            fn sleeps_until_a_message_comes() {
-                super::sleeps_until_a_message_comes($tls);
-            }
-            #[test]
-            fn a_killed_peer_is_an_error() {
-                super::a_killed_peer_is_an_error($tls);
-            }
-        }
-    )+};
+on! {
+    [both_ways sleeps_until_a_message_comes a_killed_peer_is_an_error]
+    posix: "posix",
+    efa: "efa",
+    two_nics: "efa*2",
+    four_nics: "efa*4",
+    // Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
+    #[cfg(feature = "verbs")]
+    verbs: "verbs",
+    #[cfg(feature = "verbs")]
+    verbs_to_soft: "verbs|soft",
+    #[cfg(feature = "verbs")]
+    soft_to_verbs: "soft|verbs",
 }
-
-on!(posix: "posix", efa: "efa", two_nics: "efa*2", four_nics: "efa*4");
-
-// Through libibverbs, and between that and the native device: under `softefa run`, see `tests/run verbs`.
-#[cfg(feature = "verbs")]
-on!(verbs: "verbs", verbs_to_soft: "verbs|soft", soft_to_verbs: "soft|verbs");

@@ -1,5 +1,6 @@
 //! Receives into several pieces of memory, of what comes in one piece, by every protocol, on every kind of lane.
 
+#[macro_use]
 mod common;
 
 use std::cell::{Cell, RefCell};
@@ -225,18 +226,11 @@ fn zero_copy_receives_are_of_one_piece() {
     assert!(worker.recv_iov(Match::untagged(), rooms(&[0, 100])).test().is_err());
 }
 
-macro_rules! on {
-    ($($name:ident: $tls:literal),+) => {$(
-        mod $name {
-            on!(@ $tls: messages vectors_end_where_the_message_does forms active_messages streams many_wait);
-        }
-    )+};
-    (@ $tls:literal: $($test:ident)+) => {$(
-        #[test]
-        fn $test() {
-            super::$test($tls);
-        }
-    )+};
+on! {
+    [messages vectors_end_where_the_message_does forms active_messages streams many_wait]
+    loopback: "self",
+    posix: "posix",
+    cma: "posix,cma",
+    efa: "efa",
+    nics: "efa*2",
 }
-
-on!(loopback: "self", posix: "posix", cma: "posix,cma", efa: "efa", nics: "efa*2");

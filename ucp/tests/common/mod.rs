@@ -7,6 +7,23 @@ use std::time::{Duration, Instant};
 use ucp::{Context, Ep, EpParams, Worker};
 use ucs::config::Source;
 
+/// Functions of the lanes' names as tests: a module of them for each kind of lane. Where a test begins with `#[macro_use]`.
+#[allow(unused_macros, reason = "each test uses its part")]
+macro_rules! on {
+    ($tests:tt $($(#[$attr:meta])* $name:ident: $tls:literal,)+) => {$(
+        $(#[$attr])*
+        mod $name {
+            on!(@ $tls $tests);
+        }
+    )+};
+    (@ $tls:literal [$($test:ident)+]) => {$(
+        #[test]
+        fn $test() {
+            super::$test($tls);
+        }
+    )+};
+}
+
 /// Two workers of one thread and an endpoint each way.
 pub struct Pair {
     pub a: Worker,

@@ -30,6 +30,7 @@ const COMING: Duration = Duration::from_secs(1);
 enum Op {
     Send(SendRequest<Vec<u8>>),
     Recv(RecvRequest<Box<[u8]>>),
+    Scattered(RecvRequest<Vec<Box<[u8]>>>),
     Multi(MultiRecv<Box<[u8]>>),
     Listed(Listed),
     Atomic(Atomic),
@@ -135,6 +136,18 @@ fn matches(line: &Line) -> Match {
     }
 }
 
+/// Memory for `len` bytes in `count` pieces: ever longer ones of odd lengths, and what is left.
+fn pieces(len: usize, count: usize) -> Vec<Box<[u8]>> {
+    let mut left = len;
+    let piece = |nth: usize| {
+        let its = if nth + 1 < count { ((2 * nth + 1) * len / (count * count)) | 1 } else { left };
+        let its = its.min(left);
+        left -= its;
+        vec![GUARD_BYTE; its].into_boxed_slice()
+    };
+    (0..count).map(piece).collect()
+}
+
 impl Play {
     fn open() -> Result<Play, String> {
         let worker = Context::new().and_then(|context| context.worker()).map_err(|e| e.to_string())?;
@@ -160,12 +173,14 @@ impl Play {
                 if let Some(from) = line.number("from") {
                     what = what.from(self.ep(from)?);
                 }
-                let room = vec![GUARD_BYTE; length(line)?].into_boxed_slice();
-                let op = match line.has("multi") {
-                    true => Op::Multi(
+                let len = length(line)?;
+                let room = vec![GUARD_BYTE; len].into_boxed_slice();
+                let op = match line.number("parts") {
+                    _ if line.has("multi") => Op::Multi(
                         self.worker.recv_multi(what, room, MULTI_LEAST).map_err(|(e, _)| e.to_string())?,
                     ),
-                    false => Op::Recv(self.worker.recv(what, room)),
+                    Some(parts) => Op::Scattered(self.worker.recv_iov(what, pieces(len, parts as usize))),
+                    None => Op::Recv(self.worker.recv(what, room)),
                 };
                 self.ops.push((id(line)?, op));
             }
@@ -198,6 +213,7 @@ impl Play {
                 let id = id(line)?;
                 match self.ops.iter_mut().find(|(of, _)| *of == id) {
                     Some((_, Op::Recv(request))) => drop(request.cancel()),
+                    Some((_, Op::Scattered(request))) => drop(request.cancel()),
                     Some((_, Op::Multi(multi))) => drop(multi.cancel()),
                     _ => {}
                 }
@@ -283,11 +299,12 @@ impl Play {
                     }
                 }
                 Op::Recv(request) => match request.test() {
-                    Ok((Ok(status), buf)) => say(&self.received(&id, &status, &buf)),
-                    Ok((Err(e), buf)) => {
-                        say(&format!("{} sum={:016x}", failure(&id, "recv", e), sum(&buf)));
-                    }
+                    Ok((result, buf)) => say(&self.recv_ended(&id, result, &buf)),
                     Err(request) => self.ops.push((id, Op::Recv(request))),
+                },
+                Op::Scattered(request) => match request.test() {
+                    Ok((result, bufs)) => say(&self.recv_ended(&id, result, &bufs.concat())),
+                    Err(request) => self.ops.push((id, Op::Scattered(request))),
                 },
             }
         }
@@ -301,6 +318,13 @@ impl Play {
             }
         }
         busy
+    }
+
+    fn recv_ended(&self, id: &str, result: Result<RecvStatus, Error>, buf: &[u8]) -> String {
+        match result {
+            Ok(status) => self.received(id, &status, buf),
+            Err(e) => format!("{} sum={:016x}", failure(id, "recv", e), sum(buf)),
+        }
     }
 
     fn received(&self, id: &str, status: &RecvStatus, buf: &[u8]) -> String {

@@ -44,8 +44,10 @@ pub struct Msg {
     pub data: Option<u64>,
     /// Further words of the `send` step: `dc`, `inject`.
     pub how: &'static str,
-    /// Pieces of memory at libfabric's end, up to 4; 0 is one as well. Ours has one.
+    /// Pieces of memory at libfabric's end, up to 4; 0 is one as well.
     pub parts: usize,
+    /// The same at our end when it receives, of any number. It sends from one.
+    pub pieces: usize,
     /// Its number in this pair: seed of its bytes and name of its operations.
     pub nth: u64,
 }
@@ -214,7 +216,7 @@ impl Pair {
     /// Posts the receive of a message into `room` bytes.
     pub fn post_recv(&mut self, to: Player, msg: &Msg, room: usize) -> Result<(), Fault> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
-        let parts = parts(to, msg);
+        let parts = parts(if to == Player::Ours { msg.pieces } else { msg.parts });
         self.end(to).step(&format!("recv r{} {room}{tag}{parts}", msg.nth))?;
         Ok(())
     }
@@ -223,7 +225,7 @@ impl Pair {
     pub fn send(&mut self, from: Player, msg: &Msg) -> Result<(), Fault> {
         let tag = msg.tag.map_or_else(String::new, |tag| format!(" tag={tag:#x}"));
         let data = msg.data.map_or_else(String::new, |data| format!(" data={data:#x}"));
-        let (parts, how) = (parts(from, msg), msg.how);
+        let (parts, how) = (parts(if from == Player::Ours { 1 } else { msg.parts }), msg.how);
         self.end(from).step(&format!("send s{0} {1} seed={0}{tag}{data}{parts} {how}", msg.nth, msg.len))?;
         Ok(())
     }
@@ -265,8 +267,8 @@ impl Pair {
     }
 }
 
-fn parts(who: Player, msg: &Msg) -> String {
-    if who == Player::Libfabric && msg.parts > 1 { format!(" parts={}", msg.parts) } else { String::new() }
+fn parts(count: usize) -> String {
+    if count > 1 { format!(" parts={count}") } else { String::new() }
 }
 
 /// Where the processes of a group write their captures.

@@ -9,6 +9,7 @@ use super::pair::{Fault, Msg, Pair, check, wrong};
 mod crowd;
 mod headers;
 mod memory;
+mod pieces;
 mod refused;
 mod zerocopy;
 
@@ -116,6 +117,15 @@ impl Scene {
             },
             Scene {
                 receivers: &[Player::Ours],
+                answers: |_| &["CTS", "EOR", "RECEIPT"],
+                ..scene(
+                    "receives into pieces",
+                    "each protocol's messages in one, three, seven pieces of memory; too long ones fill them",
+                    pieces::scattered,
+                )
+            },
+            Scene {
+                receivers: &[Player::Ours],
                 ..scene(
                     "receives in place",
                     "ours is in zero-copy receive mode: packets and headerless messages meet the same receives",
@@ -208,25 +218,30 @@ fn source_filter(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     pair.part()
 }
 
+/// A message for whose end there is no room, its receive `early` or late.
+fn cut_short(pair: &mut Pair, to: Player, msg: &Msg, room: usize, early: bool) -> Result<(), Fault> {
+    if early {
+        pair.post_recv(to, msg, room)?;
+    }
+    pair.send(to.other(), msg)?;
+    if !early {
+        pause();
+        pair.post_recv(to, msg, room)?;
+    }
+    let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
+    let want = format!("{:016x}", super::lang::sum(&super::lang::bytes(msg.len, msg.nth)[..room]));
+    if line.value("error") != Some("truncated") || line.value("sum") != Some(&want) {
+        return Err(wrong(to, "not the beginning of a message cut short", &line));
+    }
+    pair.sent(to.other(), msg)
+}
+
 fn truncation(pair: &mut Pair, to: Player) -> Result<(), Fault> {
     pair.meet()?;
     for len in LENS {
         for (room, early) in [(len - 1, true), (len / 2, false), (0, true)] {
             let msg = tagged(pair, len, 5);
-            if early {
-                pair.post_recv(to, &msg, room)?;
-            }
-            pair.send(to.other(), &msg)?;
-            if !early {
-                pause();
-                pair.post_recv(to, &msg, room)?;
-            }
-            let line = pair.end(to).ended(&format!("r{}", msg.nth))?;
-            let want = format!("{:016x}", super::lang::sum(&super::lang::bytes(len, msg.nth)[..room]));
-            if line.value("error") != Some("truncated") || line.value("sum") != Some(&want) {
-                return Err(wrong(to, "not the beginning of a message cut short", &line));
-            }
-            pair.sent(to.other(), &msg)?;
+            cut_short(pair, to, &msg, room, early)?;
         }
         // And all is well afterwards.
         let msg = tagged(pair, len, 5);

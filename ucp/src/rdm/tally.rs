@@ -34,6 +34,12 @@ impl Board {
         &mut self.0[peer.0 as usize % Self::PLACES]
     }
 
+    /// Gives the place of a peer to it; answers what the counters do not have yet of the one that had it.
+    fn give(&mut self, peer: PeerId) -> Option<Tally> {
+        let before = std::mem::replace(self.place(peer), Tally { peer, msgs: 0, bytes: 0 });
+        Some(before).filter(|before| before.msgs > 0)
+    }
+
     /// The tally of a peer, if there is one.
     fn of(&self, peer: PeerId) -> Option<Tally> {
         Some(self.0[peer.0 as usize % Self::PLACES]).filter(|tally| tally.peer == peer)
@@ -107,9 +113,7 @@ impl Engine {
     /// Gives the place of a peer to it; the counters get what is there of another.
     #[inline(never)]
     fn begin_sent(&mut self, to: PeerId) {
-        let place = self.tallies.sent.place(to);
-        let before = std::mem::replace(place, Tally { peer: to, msgs: 0, bytes: 0 });
-        if before.msgs > 0 {
+        if let Some(before) = self.tallies.sent.give(to) {
             self.stats.add_sent(&before);
             self.by_peer.of(before.peer).add_sent(&before);
         }
@@ -120,9 +124,7 @@ impl Engine {
     /// The same of messages received.
     #[inline(never)]
     fn begin_received(&mut self, from: PeerId) {
-        let place = self.tallies.received.place(from);
-        let before = std::mem::replace(place, Tally { peer: from, msgs: 0, bytes: 0 });
-        if before.msgs > 0 {
+        if let Some(before) = self.tallies.received.give(from) {
             self.stats.add_received(&before);
             self.by_peer.of(before.peer).add_received(&before);
         }

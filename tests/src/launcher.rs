@@ -21,11 +21,9 @@ pub fn softefa() -> &'static Path {
         let me = std::env::current_exe().unwrap();
         let profile = me.ancestors().nth(2).unwrap();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(root).args(["build", "--quiet", "--package", "softefa"]);
+        // The library too, of which no program is made.
+        cargo.current_dir(root).args(crate::cargo::build(profile, "--bin", "softefa")).arg("--lib");
         cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
         let built = cargo.output().unwrap();
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
         profile.join("softefa")

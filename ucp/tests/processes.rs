@@ -111,21 +111,22 @@ fn exchange(worker: &Worker, ep: &Ep, side: u64) {
 
 fn both_ways(tls: &str) {
     let (here, there) = ends(tls);
-    exchange_between(here, there);
+    exchange_between(here, there, |_, _| {});
 }
 
-/// Messages both ways between two processes, each on its own transports, until the other one has ended well.
-fn exchange_between(here: &str, there: &str) -> (Worker, Ep) {
+/// Messages both ways between two processes, each on its own transports, until the other one has ended well; `look` is called
+/// before that, as of one that has ended only its end is known.
+fn exchange_between(here: &str, there: &str, look: impl FnOnce(&Worker, &Ep)) {
     let worker = context(here).worker().unwrap();
     let mut child = start("exchange", there, &worker);
     let ep = meet(&worker, ErrorMode::None);
     exchange(&worker, &ep, 0);
+    look(&worker, &ep);
     // The other side may still need answers.
     while child.try_wait().unwrap().is_none() {
         worker.progress();
     }
     assert!(child.wait().unwrap().success());
-    (worker, ep)
 }
 
 const LENT: usize = 300_000;
@@ -299,13 +300,13 @@ fn a_lost_nic_costs_no_message() {
 #[test]
 fn the_loss_of_the_first_nic_costs_no_message() {
     for (here, there) in [("efa*2", "efa*2/0:1000"), ("efa*2/0:1000", "efa*2"), ("efa*4/0:2000", "efa*4")] {
-        let (worker, ep) = exchange_between(here, there);
-        let rails = ep.rails();
-        let stats = worker.stats().rare;
-        assert_eq!(rails[0].device, "softefa1", "{rails:?}");
-        let lost: Vec<_> = rails.iter().filter(|rail| is_nic_lost(rail)).collect();
-        assert!(lost.len() == 1 && lost[0].device == "softefa0", "{rails:?}");
-        assert_eq!(stats.peers_moved, 1);
+        exchange_between(here, there, |worker, ep| {
+            let rails = ep.rails();
+            assert_eq!(rails[0].device, "softefa1", "{rails:?}");
+            let lost: Vec<_> = rails.iter().filter(|rail| is_nic_lost(rail)).collect();
+            assert!(lost.len() == 1 && lost[0].device == "softefa0", "{rails:?}");
+            assert_eq!(worker.stats().rare.peers_moved, 1);
+        });
     }
 }
 

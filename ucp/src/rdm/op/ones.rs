@@ -4,7 +4,6 @@
 
 use ucs::coll::slots::{SlotId, Slots, UPPER};
 
-use super::buf::RecvBuf;
 use super::one::{Ack, Job, One, OneState};
 use super::pieces::Gather;
 use crate::rdm::io::PeerId;
@@ -28,8 +27,6 @@ pub struct Brief {
     pub ack: Ack,
     /// Bytes in all.
     pub len: u64,
-    /// Where the old values go.
-    pub result: Option<RecvBuf>,
 }
 
 /// One-sided operations by id. Their ids have the top bit set, those of sends and receives have not: one word names
@@ -74,7 +71,7 @@ impl Ones {
             *one = One::blank();
         }
         (one.peer, one.user, one.row, one.len) = (brief.peer, brief.user, brief.row, brief.len);
-        (one.ack, one.told, one.result) = (brief.ack, brief.ack == Ack::IfAble, brief.result);
+        (one.ack, one.told, one.result) = (brief.ack, brief.ack == Ack::IfAble, None);
         (one.state, one.counted, one.orphan, one.brief) = (OneState::AllOut, true, false, true);
         Some(id)
     }
@@ -82,8 +79,7 @@ impl Ones {
     /// The operation with this id, if there is one. // HOT
     #[inline]
     pub fn get(&self, id: SlotId) -> Option<&One> {
-        let index = Ids::index_of(id);
-        self.ids.contains(id).then(|| &self.chunks[index / CHUNK][index % CHUNK])
+        self.ids.contains(id).then(|| self.at(id))
     }
 
     /// The same, to change it. // HOT
@@ -113,10 +109,14 @@ impl Ones {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (SlotId, &One)> {
-        self.ids.iter().map(|(id, ())| {
-            let index = Ids::index_of(id);
-            (id, &self.chunks[index / CHUNK][index % CHUNK])
-        })
+        self.ids.iter().map(|(id, ())| (id, self.at(id)))
+    }
+
+    /// What an id names that is given out.
+    #[inline]
+    fn at(&self, id: SlotId) -> &One {
+        let index = Ids::index_of(id);
+        &self.chunks[index / CHUNK][index % CHUNK]
     }
 
     /// The slot of an id that has just been given out, or taken back.
@@ -161,7 +161,7 @@ mod tests {
     use crate::wire::{Iovs, RmaIov};
 
     fn brief(user: u64) -> Brief {
-        Brief { peer: PeerId(3), user, row: RmaRow::EagerWrite, ack: Ack::Wanted, len: 8, result: None }
+        Brief { peer: PeerId(3), user, row: RmaRow::EagerWrite, ack: Ack::Wanted, len: 8 }
     }
 
     #[test]

@@ -86,8 +86,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
     }
     // Once it is out, only the room for the old values is needed.
     a.result.as_ref().filter(|result| result.pieces() == 1)?;
-    let one =
-        Brief { peer: to, user: a.user, row: RmaRow::FetchAtomic, ack: Ack::No, len: iov.len, result: None };
+    let one = Brief { peer: to, user: a.user, row: RmaRow::FetchAtomic, ack: Ack::No, len: iov.len };
     let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
         let at = Short { recv_id, ..hdr }.write(slot);
         at + a.operand.copy_to(0, &mut slot[at..])

@@ -78,7 +78,7 @@ pub(in crate::rdm) fn start_short<W: Wire>(
         return None;
     }
     // Nothing of it is needed again but who waits for it.
-    let one = Brief { peer: to, user: p.user, row: RmaRow::EagerWrite, ack, len: iov.len, result: None };
+    let one = Brief { peer: to, user: p.user, row: RmaRow::EagerWrite, ack, len: iov.len };
     e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
         let at = Short { send_id, ..hdr }.write(slot);
         at + p.local.copy_to(0, &mut slot[at..])

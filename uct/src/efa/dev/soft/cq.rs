@@ -268,7 +268,8 @@ impl<L: Link> DevCq for Cq<L> {
         cq.upkeep();
         cq.armed.set(true);
         cq.receivers.borrow().iter().for_each(|qp| qp.rx.arm(true));
-        // SYNC(arm): the flags are up before we look; a sender publishes before it looks at the flags.
+        // SYNC(arm): the flags are up before we look for claims; a sender claims before it looks at the flags. What is claimed
+        // and not there yet may come without a signal: the timer is for that.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         let restless = cq.waiting.get() != 0 || cq.receivers.borrow().iter().any(|qp| qp.rx.stalled());
         let sleep = cq.is_empty() && (!restless || wake.timer(RETRY_WAKE_NS));

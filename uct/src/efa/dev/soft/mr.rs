@@ -73,6 +73,15 @@ pub(super) struct Region {
     pub(super) file: Option<(i32, u64)>,
 }
 
+/// What memory is to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// A memory file, which they can map.
+    File,
+    /// The process's own, or none at all.
+    Private,
+}
+
 impl Region {
     /// Whether `len` bytes at `addr` lie inside and all of `need` is allowed to domain `pd`.
     #[inline]
@@ -220,7 +229,17 @@ impl MrTable {
     /// Whether domain `pd` may use `len` bytes at `addr` with local key `lkey` for `need`. // HOT
     #[inline]
     pub(super) fn allows(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> bool {
-        len == 0 || self.rows.find(lkey).is_some_and(|r| r.allows(pd, addr, len, need))
+        self.backing(lkey, pd, addr, len, need).is_some()
+    }
+
+    /// The same; what the memory is, if it may be used. // HOT
+    #[inline]
+    pub(super) fn backing(&self, lkey: u32, pd: u32, addr: u64, len: u64, need: Access) -> Option<Backing> {
+        if len == 0 {
+            return Some(Backing::Private);
+        }
+        let region = self.rows.find(lkey).filter(|r| r.allows(pd, addr, len, need))?;
+        Some(if region.file.is_some() { Backing::File } else { Backing::Private })
     }
 }
 

@@ -5,7 +5,7 @@
 pub mod inproc;
 pub mod shm;
 
-use super::mr::{Keep, MrTable};
+use super::mr::{Backing, Keep, MrTable};
 use crate::api::{Error, OpenError};
 use crate::efa::dev::{Channel, Cqe, DevStatus, QpKind};
 use std::marker::PhantomData;
@@ -129,6 +129,7 @@ pub struct Posted {
     pub(super) addr: *mut u8,
     pub(super) cap: u32,
     pub(super) lkey: u32,
+    pub(super) backing: Backing,
 }
 
 /// What the receive side of a queue pair is opened with.

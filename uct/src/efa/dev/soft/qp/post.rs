@@ -216,11 +216,14 @@ impl<L: Link> DevQp for Qp<L> {
         if cap < head {
             return Err(PostError::Invalid("a datagram's receive has room for its header"));
         }
-        if qp.state.get() == State::Error || !qp.local_ok(&Sge { len: cap, ..sge }, Access::LOCAL_WRITE) {
-            qp.refused_recv(wr_id);
-        } else {
-            let addr = sge.addr.wrapping_add(head as usize);
-            qp.rx.post(Posted { wr_id, addr, cap: cap - head, lkey: sge.lkey });
+        let (addr, lkey) = (sge.addr, sge.lkey);
+        let regions = qp.dev.link.regions();
+        match regions.backing(lkey, qp.pd, addr as u64, cap.into(), Access::LOCAL_WRITE) {
+            Some(backing) if qp.state.get() != State::Error => {
+                let addr = addr.wrapping_add(head as usize);
+                qp.rx.post(Posted { wr_id, addr, cap: cap - head, lkey, backing });
+            }
+            _ => qp.refused_recv(wr_id),
         }
         Ok(())
     }

@@ -1,24 +1,30 @@
 //! The sending side towards one queue pair of another process (or of this one): claim, write, publish, wake.
-//! A message up to 32 bytes travels in the descriptor; a longer one is written straight into the receiver's posted
-//! buffer if that is a memory file, else into a payload slot, which the owner copies from. Never waits: a full ring and no receive are one test.
+//! A message up to 32 bytes travels in the descriptor, one up to 96 in its annex too; a longer one is written straight
+//! into the receiver's posted buffer if that is a memory file, else into a payload slot, which the owner copies from.
+//! Never waits: a full ring and no receive are one test.
 
 use super::super::{From, Msg, Peer, Rdma, Verdict};
 use super::remote::Remote;
 use super::seg::{
     CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
-    Head, INLINE, QpSeg, QpWho, sign,
+    Head, INLINE, QpSeg, QpWho, SHORT, sign,
 };
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
+use ucs::sync::prefetch_write;
 use ucs::sys::Waker;
 
 /// Messages between two looks whether the receiver lives, while all goes well.
 const LOOK_EVERY: u32 = 1024;
 /// Tries without credit between two such looks.
 const LOOK_MISSES: u32 = 256;
+
+/// How far ahead of a message the lines of a later one are asked for: they come while its claim, which waits for all stores
+/// before it, is not made yet. Nearer ones may be where the owner looks for the next arrival.
+const AHEAD: u32 = 4;
 
 /// What this process last saw of a peer's credit.
 #[derive(Default)]
@@ -124,7 +130,8 @@ impl ShmPeer {
     #[inline]
     fn take(&self, head: &Head, word: u64) -> Result<Claim, u64> {
         let next = u64::from(self.me) << 32 | u64::from((word as u32).wrapping_add(1));
-        head.word.compare_exchange(word, next, AcqRel, Relaxed)?;
+        // SYNC(arm): before our look at the flag.
+        head.word.compare_exchange(word, next, SeqCst, Relaxed)?;
         self.misses.set(0);
         Ok(Claim { index: word as u32, before: (word >> 32) as u32 })
     }
@@ -136,7 +143,7 @@ impl ShmPeer {
         desc.before.store(sign(claim.before, claim.index, ring), Relaxed);
     }
 
-    /// Hands a descriptor over. // HOT
+    /// Makes a descriptor of either ring the owner's. // HOT
     #[inline]
     fn publish(&self, desc: &Desc, index: u32, from: From, len: u32, imm: Option<u32>, flags: u32) {
         let flags = flags | if imm.is_some() { FLAG_IMM } else { 0 };
@@ -146,17 +153,22 @@ impl ShmPeer {
         desc.src.store(u32::from(from.qpn) | flags, Relaxed);
         // SYNC(publish).
         desc.seq.store(index.wrapping_add(1), Release);
-        if self.who.wake_fd >= 0 {
+        // SYNC(arm): our claim before our look at the flag; the owner raises it before it looks for claims.
+        if self.seg.hdr().armed.flag.load(SeqCst) != 0 {
             self.wake();
         }
     }
 
+    /// Hands over a message's descriptor. // HOT
+    #[inline]
+    fn hand_over(&self, desc: &Desc, index: u32, from: From, msg: &Msg<'_>, flags: u32) {
+        self.publish(desc, index, from, msg.len(), msg.imm, flags);
+        prefetch_write(self.seg.desc(index.wrapping_add(AHEAD)).seq.as_ptr());
+    }
+
     #[cold]
     fn wake(&self) {
-        // SYNC(arm): our publication before our look at the flag; the owner raises the flag before it looks.
-        fence(SeqCst);
-        let flag = &self.seg.hdr().armed.flag;
-        if flag.load(Relaxed) == 0 || flag.swap(0, AcqRel) == 0 {
+        if self.seg.hdr().armed.flag.swap(0, AcqRel) == 0 {
             return;
         }
         let waker = self.waker.get_or_init(|| Waker::open(self.who.pid, self.who.wake_fd).ok());
@@ -181,7 +193,7 @@ impl ShmPeer {
     #[inline]
     fn send_message(&self, from: From, msg: &Msg<'_>) -> Verdict {
         let h = self.seg.hdr();
-        let short = msg.len() as usize <= INLINE;
+        let short = msg.len() as usize <= SHORT;
         let mut word = h.head.word.load(Acquire);
         loop {
             if word & CLOSED != 0 {
@@ -205,18 +217,22 @@ impl ShmPeer {
         }
     }
 
-    /// Writes a short message into its descriptor and hands it over. // HOT
+    /// Writes a short message into its descriptor, and the rest into the annex, and hands it over. // HOT
     #[inline]
     fn fill_desc(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
         let desc = self.seg.desc(claim.index);
         self.sign(desc, claim, self.seg.shape().ring);
-        let mut words = [0u64; INLINE / 8];
-        // SAFETY: the caller has checked that the message is at most INLINE bytes, the size of `words`.
+        let mut words = [0u64; SHORT / 8];
+        // SAFETY: the caller has checked that the message is at most SHORT bytes, the size of `words`.
         unsafe { msg.copy_to(words.as_mut_ptr().cast()) };
-        for (to, word) in desc.body.iter().zip(words) {
-            to.store(word, Relaxed);
+        let (body, rest) = words.split_at(INLINE / 8);
+        desc.body.iter().zip(body).for_each(|(to, &word)| to.store(word, Relaxed));
+        if msg.len() as usize > INLINE {
+            let annex = self.seg.annex(claim.index);
+            annex.0.iter().zip(rest).for_each(|(to, &word)| to.store(word, Relaxed));
+            prefetch_write(self.seg.annex(claim.index.wrapping_add(AHEAD)).0[0].as_ptr());
         }
-        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_INLINE);
+        self.hand_over(desc, claim.index, from, msg, FLAG_INLINE);
         Verdict::Done(DevStatus::Ok)
     }
 
@@ -251,7 +267,7 @@ impl ShmPeer {
     fn overrun(&self, claim: &Claim, from: From, msg: &Msg<'_>) -> Verdict {
         let desc = self.seg.desc(claim.index);
         self.sign(desc, claim, self.seg.shape().ring);
-        self.publish(desc, claim.index, from, msg.len(), msg.imm, FLAG_LONG);
+        self.hand_over(desc, claim.index, from, msg, FLAG_LONG);
         Verdict::Done(DevStatus::RemoteBadLength)
     }
 
@@ -275,13 +291,13 @@ impl ShmPeer {
         };
         let Some(to) = self.seg.payload(slot, msg.len()) else {
             // The owner grants more room than its slots have.
-            self.publish(desc, index, from, msg.len(), msg.imm, FLAG_ABORT);
+            self.hand_over(desc, index, from, msg, FLAG_ABORT);
             return Verdict::Done(DevStatus::RemoteAbort);
         };
         // SAFETY: `to` has room for the message in the payload area of the peer's segment (checked), and the claim says
         // that the slot is ours.
         unsafe { msg.copy_to(to) };
-        self.publish(desc, index, from, msg.len(), msg.imm, flag);
+        self.hand_over(desc, index, from, msg, flag);
         Verdict::Done(DevStatus::Ok)
     }
 
@@ -310,7 +326,7 @@ impl ShmPeer {
             Err(()) => Err(DevStatus::RemoteAbort),
         };
         let flags = if written.is_ok() { 0 } else { FLAG_ABORT };
-        self.publish(desc, claim.index, from, msg.len(), msg.imm, flags);
+        self.hand_over(desc, claim.index, from, msg, flags);
         Verdict::Done(written.err().unwrap_or(DevStatus::Ok))
     }
 }

@@ -6,13 +6,14 @@ use super::DevShare;
 use super::find::Name;
 use super::seg::{
     CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
-    Head, INLINE, QpSeg, signed,
+    Head, INLINE, QpSeg, SHORT, signed,
 };
 use crate::api::Access;
+use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
@@ -107,12 +108,11 @@ impl ShmRx {
             return DevStatus::InvalidLkey;
         }
         if flags & FLAG_INLINE != 0 {
-            if len as usize > INLINE {
+            if len as usize > SHORT {
                 return DevStatus::BadStatus;
             }
-            let words: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
-            // SAFETY: `len` is at most INLINE, and the buffer a live registration for local writes of that length.
-            unsafe { std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), posted.addr, len as usize) };
+            // SAFETY: `len` is at most SHORT, and the buffer a live registration for local writes of that length.
+            unsafe { self.unpack(desc, index, len as usize, posted.addr) };
             return DevStatus::Ok;
         }
         let hot = flags & FLAG_HOT != 0;
@@ -121,6 +121,27 @@ impl ShmRx {
         // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
         unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
         DevStatus::Ok
+    }
+
+    /// Copies a short message out of its descriptor and, if it is longer than that, the annex. // HOT
+    ///
+    /// # Safety
+    /// `len` is at most SHORT, and `to` writable for that many bytes.
+    #[inline]
+    unsafe fn unpack(&self, desc: &Desc, index: u32, len: usize, to: *mut u8) {
+        let body: [u64; INLINE / 8] = std::array::from_fn(|i| desc.body[i].load(Relaxed));
+        if len <= INLINE {
+            // SAFETY: `body` has so many bytes, and `to` room for them by this function's contract.
+            return unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().cast(), to, len) };
+        }
+        // SAFETY: the message, and with it the room at `to`, is longer than `body`.
+        unsafe { std::ptr::copy_nonoverlapping(body.as_ptr().cast(), to, INLINE) };
+        let annex = self.seg.annex(index);
+        let rest: [u64; (SHORT - INLINE) / 8] = std::array::from_fn(|i| annex.0[i].load(Relaxed));
+        // SAFETY: inside the room at `to`, which is longer.
+        let to = unsafe { to.add(INLINE) };
+        // SAFETY: `rest` has the bytes of the longest message behind `body`, and `to` room for this one's.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr().cast(), to, len - INLINE) };
     }
 
     /// A message that did not fit its receive, or this device's MTU: said once.
@@ -158,9 +179,9 @@ impl ShmRx {
         }
     }
 
-    /// The next arrival that used up a receive. // HOT
+    /// The next arrival that used up a receive: its completion goes to `out`. // HOT
     #[inline]
-    fn next(&self) -> Option<(Cqe, Posted)> {
+    fn next(&self, out: &mut Cqe) -> Option<Posted> {
         let tail = self.tail.get();
         let desc = self.seg.desc(tail);
         // SYNC(publish).
@@ -175,7 +196,8 @@ impl ShmRx {
             _ => DevStatus::Ok,
         };
         self.pass(tail);
-        Some((self.cqe(desc, said, posted.wr_id, status), posted))
+        *out = self.cqe(desc, said, posted.wr_id, status);
+        Some(posted)
     }
 
     /// The next unsolicited arrival.
@@ -273,7 +295,7 @@ impl Rx for ShmRx {
     #[inline]
     fn post(&self, posted: Posted) {
         let index = self.posted.get();
-        let direct = self.dev.table.rows.find(posted.lkey).is_some_and(|r| r.file.is_some());
+        let direct = posted.backing == Backing::File;
         let cap = if direct { posted.cap } else { posted.cap.min(self.seg.shape().slot_len) };
         let lkey = if direct { posted.lkey } else { 0 };
         self.posts.borrow_mut()[self.place(index)] = Some(posted);
@@ -303,9 +325,8 @@ impl Rx for ShmRx {
     fn poll(&self, out: &mut [Cqe], saw: &mut impl FnMut(&mut Cqe, Option<&Posted>)) -> usize {
         let mut n = 0;
         while n < out.len() {
-            let Some((mut cqe, posted)) = self.next() else { break };
-            saw(&mut cqe, Some(&posted));
-            out[n] = cqe;
+            let Some(posted) = self.next(&mut out[n]) else { break };
+            saw(&mut out[n], Some(&posted));
             n += 1;
         }
         if self.seg.shape().side > 0 {
@@ -326,8 +347,11 @@ impl Rx for ShmRx {
             || (self.seg.shape().side > 0 && there(side, self.seg.side_desc(side)))
     }
 
+    /// SYNC(arm): sees every claim whose maker did not see the flag that was raised before.
     fn stalled(&self) -> bool {
-        self.seg.hdr().head.word.load(Relaxed) as u32 != self.tail.get()
+        let h = self.seg.hdr();
+        h.head.word.load(SeqCst) as u32 != self.tail.get()
+            || (self.seg.shape().side > 0 && h.side_head.word.load(SeqCst) as u32 != self.side_tail.get())
     }
 
     fn arm(&self, armed: bool) {

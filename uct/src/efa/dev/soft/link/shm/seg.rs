@@ -12,7 +12,7 @@ use ucs::mem::{MemError, SharedMem};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Changes with any layout in this file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Room for a header.
 const HDR: usize = 4096;
 /// Cache lines that must not share a prefetch pair.
@@ -20,6 +20,8 @@ const FAR: usize = 128;
 
 /// Bytes of a message carried in the descriptor itself.
 pub(super) const INLINE: usize = 32;
+/// Bytes of one that has the descriptor's annex too.
+pub(super) const SHORT: usize = INLINE + size_of::<Annex>();
 
 /// Header of a device segment. Followed by the known GIDs and by the rows of the key table.
 #[repr(C)]
@@ -54,6 +56,11 @@ pub(super) struct Desc {
     /// A short message's bytes.
     pub(super) body: [AtomicU64; INLINE / 8],
 }
+
+/// The rest of a message that is somewhat longer than a descriptor has room for: one for each descriptor of the ring, apart from
+/// it, so that those which fit touch one line.
+#[repr(C, align(64))]
+pub(super) struct Annex(pub(super) [AtomicU64; 8]);
 
 /// Where a long message for one posted receive goes. Written by the owner at the post, before the credit; read by
 /// senders if receives differ. Apart from the descriptor, so that posts leave the line alone that short messages
@@ -124,7 +131,7 @@ pub(super) struct Armed {
 }
 
 /// Header of a queue pair's segment. Followed by the ring, the ring of unsolicited arrivals, the
-/// landings of the ring, and payload slots: few that are used in turn while the owner keeps up, so that they stay in
+/// annexes and the landings of the ring, and payload slots: few that are used in turn while the owner keeps up, so that they stay in
 /// caches, and behind them one for each descriptor.
 #[repr(C)]
 pub(super) struct QpHdr {
@@ -182,8 +189,14 @@ impl QpShape {
             && self.slot_len <= Self::MAX_SLOT
     }
 
-    fn landings_at(&self) -> usize {
+    #[inline]
+    fn annexes_at(&self) -> usize {
         HDR + (self.ring as usize + self.side as usize) * size_of::<Desc>()
+    }
+
+    #[inline]
+    fn landings_at(&self) -> usize {
+        self.annexes_at() + self.ring as usize * size_of::<Annex>()
     }
 
     fn slots_at(&self) -> usize {
@@ -246,6 +259,7 @@ impl QpSeg {
         h.magic.store(QP_MAGIC, Relaxed);
         // Touch the rings now: the first messages should not fault.
         (0..shape.ring).for_each(|i| seg.desc(i).seq.store(0, Relaxed));
+        (0..shape.ring).for_each(|i| seg.annex(i).0[0].store(0, Relaxed));
         (0..shape.side).for_each(|i| seg.side_desc(i).seq.store(0, Relaxed));
         Ok(seg)
     }
@@ -317,6 +331,16 @@ impl QpSeg {
     #[inline]
     pub(super) fn desc(&self, index: u32) -> &Desc {
         self.desc_at((index & (self.shape.ring - 1)) as usize)
+    }
+
+    /// The annex of claim `index`. // HOT
+    #[inline]
+    pub(super) fn annex(&self, index: u32) -> &Annex {
+        let place = (index & (self.shape.ring - 1)) as usize;
+        let at = self.mem.as_ptr().wrapping_add(self.shape.annexes_at() + place * size_of::<Annex>());
+        // SAFETY: `place` is below `ring`; that many annexes lie inside the mapping (checked against its length),
+        // 64-byte aligned, and every bit pattern is an annex of atomics.
+        unsafe { &*at.cast::<Annex>() }
     }
 
     /// The landing of claim `index`. // HOT

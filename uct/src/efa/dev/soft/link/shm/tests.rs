@@ -1,14 +1,16 @@
 //! What a dying or lying peer can do to a queue pair, played by this process through its own mapping of the segment.
 
-use super::seg::{FLAG_INLINE, sign};
+use super::seg::{FLAG_INLINE, INLINE, SHORT, sign};
 use super::*;
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Region;
 use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, open_shm};
-use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, QpInit, QpKind, Sge};
+use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, Gid, QpInit, QpKind, Sge};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 use ucs::config::Source;
+use ucs::sys::Epoll;
 
 struct Side {
     dev: Device<Shm>,
@@ -18,9 +20,13 @@ struct Side {
 }
 
 fn side() -> (Side, Dest<Ah>, QpSeg) {
+    side_with(Channel::Without)
+}
+
+fn side_with(channel: Channel) -> (Side, Dest<Ah>, QpSeg) {
     let dev = open_shm(&Source::empty(), "softefa0").unwrap();
     let pd = dev.alloc_pd().unwrap();
-    let cq = dev.create_cq(64, Channel::Without).unwrap();
+    let cq = dev.create_cq(64, channel).unwrap();
     let init = QpInit {
         kind: QpKind::Srd,
         send_depth: 8,
@@ -116,9 +122,33 @@ fn a_slow_sender_is_waited_for() {
 }
 
 #[test]
+fn messages_of_every_short_length_arrive_whole() {
+    let (side, to, seg) = side();
+    let (from, room) = (side.mr.addr().wrapping_add(1 << 15), side.mr.addr());
+    for len in (1..=SHORT + 2).chain([SHORT, INLINE]) {
+        let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+        // SAFETY: both halves of the region are this test's alone, and longer than the message.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, len) };
+        // SAFETY: the same.
+        unsafe { std::ptr::write_bytes(room, 0xEE, len + 8) };
+        side.recv(3);
+        let index = seg.hdr().head.word.load(Relaxed) as u32;
+        side.qp.send(&to, 0, &[Sge { addr: from, len: len as u32, lkey: side.mr.lkey() }], None).unwrap();
+        assert_eq!(seg.desc(index).src.load(Relaxed) & FLAG_INLINE != 0, len <= SHORT, "{len}");
+        assert_eq!(side.received(2), [(3, len as u32, DevStatus::Ok)]);
+        // SAFETY: as above; the receive is over.
+        let got = unsafe { std::slice::from_raw_parts(room, len + 8) };
+        assert_eq!(got[..len], bytes, "{len}");
+        assert_eq!(got[len..], [0xEE; 8], "nothing behind a message of {len} bytes is written");
+    }
+}
+
+#[test]
 fn lengths_and_flags_of_a_liar_touch_nothing() {
     let (side, _, seg) = side();
-    for (len, flags) in [(33, FLAG_INLINE), (u32::MAX, FLAG_INLINE), ((1 << 15) + 1, 0), (u32::MAX, 0)] {
+    for (len, flags) in
+        [(SHORT as u32 + 1, FLAG_INLINE), (u32::MAX, FLAG_INLINE), ((1 << 15) + 1, 0), (u32::MAX, 0)]
+    {
         side.recv(7);
         let index = claim(&seg, 1);
         seg.desc(index).len.store(len, Relaxed);
@@ -257,6 +287,85 @@ fn messages_in_slots_arrive_whole_however_far_the_receiver_is_behind() {
         }
     }
     assert_eq!(got, sent);
+}
+
+/// A sender that looked at the flag between its claim and its message, just before it was raised.
+#[test]
+fn who_falls_asleep_beside_a_claim_wakes_by_itself() {
+    let (side, _, seg) = side_with(Channel::With);
+    side.recv(1);
+    let index = claim(&seg, std::process::id());
+    assert!(side.cq.arm());
+    seg.desc(index).len.store(3, Relaxed);
+    seg.desc(index).src.store(FLAG_INLINE, Relaxed);
+    seg.desc(index).seq.store(index + 1, Release);
+    let epoll = Epoll::new().unwrap();
+    epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
+    let mut tokens = Vec::new();
+    epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(tokens, [1]);
+    assert_eq!(side.received(2), [(1, 3, DevStatus::Ok)]);
+}
+
+/// Two that sleep whenever there is nothing to do, and wake each other: whoever arms while the other sends must not miss it.
+#[test]
+fn no_wake_up_is_lost_between_two_sleepers() {
+    const ROUNDS: u64 = 2000;
+    let (tell, told) = std::sync::mpsc::channel::<(Gid, u16)>();
+    let (tell_back, told_back) = std::sync::mpsc::channel::<(Gid, u16)>();
+    let sleeper = |first: bool, tell: std::sync::mpsc::Sender<_>, told: std::sync::mpsc::Receiver<_>| {
+        move || {
+            let dev = open_shm(&Source::empty(), "softefa0").unwrap();
+            let pd = dev.alloc_pd().unwrap();
+            let cq = dev.create_cq(16, Channel::With).unwrap();
+            let init = QpInit {
+                kind: QpKind::Srd,
+                send_depth: 4,
+                recv_depth: 4,
+                qkey: 1,
+                rnr_retry: 7,
+                unsolicited_write_recv: false,
+            };
+            let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
+            let mr = dev.alloc_mr(&pd, 64, Access::ALL).unwrap();
+            let recv = || qp.recv(0, Sge { addr: mr.addr(), len: 64, lkey: mr.lkey() }).unwrap();
+            recv();
+            tell.send((dev.gid(), qp.qpn())).unwrap();
+            let (gid, qpn) = told.recv().unwrap();
+            let to = Dest { ah: dev.create_ah(&pd, gid).unwrap(), qpn, qkey: 1 };
+            let epoll = Epoll::new().unwrap();
+            epoll.add(cq.event_fd().unwrap(), 1).unwrap();
+            let mut out = [Cqe::EMPTY; 4];
+            let mut arrived = || {
+                loop {
+                    let n = cq.poll(&mut out);
+                    if out[..n].iter().any(|c| c.op == CqeOp::Recv) {
+                        return recv();
+                    }
+                    if n == 0 && cq.arm() {
+                        let mut tokens = Vec::new();
+                        epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
+                        assert!(!tokens.is_empty(), "a wake-up was lost");
+                    }
+                }
+            };
+            for round in 0..ROUNDS {
+                if !first || round > 0 {
+                    arrived();
+                }
+                // Earlier and later than the other gets to arming.
+                (0..round % 64 * 8).for_each(|_| std::hint::spin_loop());
+                qp.send_inline(&to, 1, b"wake up", None).unwrap();
+            }
+            if first {
+                arrived();
+            }
+        }
+    };
+    let one = std::thread::spawn(sleeper(true, tell, told_back));
+    let other = std::thread::spawn(sleeper(false, tell_back, told));
+    one.join().unwrap();
+    other.join().unwrap();
 }
 
 #[test]

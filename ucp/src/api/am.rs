@@ -152,7 +152,7 @@ impl AmMessage {
         let n = data.len().min(room);
         // SAFETY: `room` bytes at `at` are the container's own and valid for writes; it is ours alone, so that it does
         // not overlap the message.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, n) };
+        unsafe { ucs::mem::copy_bytes(data.as_ptr(), at, n) };
         RecvRequest::ended(self.end_in(room), held)
     }
 }

@@ -113,7 +113,7 @@ impl AmPool {
             unsafe { to.cast::<[u8; 8]>().write(*word) };
         } else {
             // SAFETY: as above, of `len` bytes; a packet lies on no chunk.
-            unsafe { std::ptr::copy_nonoverlapping(message.as_ptr(), to, len) };
+            unsafe { ucs::mem::copy_bytes(message.as_ptr(), to, len) };
         }
         AmBuf { chunk, at: at as u32, len: len as u32 }
     }

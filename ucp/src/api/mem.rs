@@ -205,7 +205,7 @@ impl Mem {
             return word.store(value, std::sync::atomic::Ordering::Release);
         }
         // SAFETY: the range is inside this memory (checked), of which there are no references.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { ucs::mem::copy_bytes(bytes.as_ptr(), to, bytes.len()) };
     }
 
     /// Copies bytes out, from offset `at`.
@@ -221,7 +221,7 @@ impl Mem {
             return out.copy_from_slice(&value.to_ne_bytes());
         }
         // SAFETY: the range is inside this memory (checked); `out` is borrowed alone.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+        unsafe { ucs::mem::copy_bytes(from, out.as_mut_ptr(), out.len()) };
     }
 
     /// The word of 8 bytes at offset `at`.

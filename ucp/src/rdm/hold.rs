@@ -3,6 +3,8 @@
 //!
 //! What is counted is what it costs: a buffer counts with all its bytes, an unexpected message with its entry too.
 
+use ucs::mem::copy_slice;
+
 use super::op::rx::Unexpected;
 
 /// Sizes of buffers: less than half of one is wasted, beyond the smallest.
@@ -64,7 +66,7 @@ impl Hold {
             },
             None => vec![0; len].into_boxed_slice(),
         };
-        room[..len].copy_from_slice(bytes);
+        copy_slice(&mut room[..len], bytes);
         Held { bytes: room, len }
     }
 

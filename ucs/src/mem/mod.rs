@@ -1,7 +1,8 @@
-//! Memory helpers: page arithmetic, private and shared mappings, pools of fixed slots.
+//! Memory helpers: copies, page arithmetic, private and shared mappings, pools of fixed slots.
 //! Used by transports and devices for segments and buffers. Never registers memory with a device.
 
 pub mod avail;
+pub mod copy;
 pub mod fixed;
 pub mod map;
 pub mod page;
@@ -9,5 +10,6 @@ pub mod pool;
 pub mod query;
 pub mod watch;
 
+pub use copy::{copy_bytes, copy_slice};
 pub use fixed::FixedMap;
 pub use map::{Fill, MapOpts, Mapping, MemError, Pages, SharedMap, SharedMem};

@@ -11,6 +11,7 @@ use crate::api::{
     Word,
 };
 use std::ptr::NonNull;
+use ucs::mem::copy_bytes;
 // Words in memory that other processes map: always the machine's atomics, in models too.
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -99,7 +100,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         unsafe { to.cast::<Unaligned<u64>>().write_volatile(Unaligned(word)) };
     } else {
         // SAFETY: the caller's promise is this call's.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { copy_bytes(from, to, len) };
     }
 }
 
@@ -202,7 +203,7 @@ pub unsafe fn put_sgl<M, K>(
     for f in iov::fragments(list, remote) {
         let to = window(f.rkey)?.at(f.remote, f.len, Access::REMOTE_WRITE)?;
         // SAFETY: the caller vouches for the local block; `len` bytes at `to` are inside the window.
-        unsafe { std::ptr::copy_nonoverlapping(f.addr.cast_const(), to, f.len) };
+        unsafe { copy_bytes(f.addr.cast_const(), to, f.len) };
     }
     Ok(Sent::Done)
 }
@@ -220,7 +221,7 @@ pub unsafe fn get_sgl<M, K>(
     for f in iov::fragments(list, remote) {
         let from = window(f.rkey)?.at(f.remote, f.len, Access::REMOTE_READ)?;
         // SAFETY: the caller vouches for the local block; `len` bytes at `from` are inside the window.
-        unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), f.addr, f.len) };
+        unsafe { copy_bytes(from.cast_const(), f.addr, f.len) };
     }
     Ok(Sent::Done)
 }

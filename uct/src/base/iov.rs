@@ -2,6 +2,7 @@
 //! Used by zcopy of transports that move bytes with the CPU. Never reads past a block, never allocates.
 
 use crate::api::{Error, Iov, Refused, RemoteIov};
+use ucs::mem::copy_bytes;
 
 /// Bytes in all blocks, if the list obeys the limits. // HOT
 #[inline]
@@ -121,7 +122,7 @@ pub unsafe fn gather<M>(iov: &[Iov<'_, M>], to: *mut u8) {
             let from = piece.addr.wrapping_add(block * piece.stride);
             // SAFETY: the caller vouches for the block and for as many bytes behind `to` as all blocks have; `at`
             // has advanced by exactly the bytes copied so far.
-            unsafe { std::ptr::copy_nonoverlapping(from, at, piece.len) };
+            unsafe { copy_bytes(from, at, piece.len) };
             at = at.wrapping_add(piece.len);
         }
     }
@@ -138,7 +139,7 @@ pub unsafe fn scatter<M>(from: *const u8, iov: &[Iov<'_, M>]) {
         for block in 0..piece.count {
             let to = piece.addr.wrapping_add(block * piece.stride);
             // SAFETY: as in `gather`, with the directions exchanged.
-            unsafe { std::ptr::copy_nonoverlapping(at, to, piece.len) };
+            unsafe { copy_bytes(at, to, piece.len) };
             at = at.wrapping_add(piece.len);
         }
     }

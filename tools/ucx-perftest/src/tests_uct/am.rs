@@ -1,6 +1,7 @@
 //! Active messages: ping-pong latency, and a stream with credits from the receiver.
 //! Run by `tests_uct`. A message is its sequence number and a pattern; only `--validate` writes more than the number.
 
+use ucs::mem::copy_slice;
 use uct::api::{Comp, Ep, Iface, Outcome};
 
 use super::mem::Own;
@@ -43,7 +44,7 @@ macro_rules! by_path {
                 let bytes = &*message.bytes;
                 rig.post(|ep, _| {
                     let pack = |room: &mut [u8]| {
-                        room[..bytes.len()].copy_from_slice(bytes);
+                        copy_slice(&mut room[..bytes.len()], bytes);
                         bytes.len()
                     };
                     ep.am_bcopy(MSG, pack).map(drop)

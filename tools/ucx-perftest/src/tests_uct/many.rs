@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
+use ucs::mem::copy_slice;
 use uct::api::{
     Am, AtomicOp, Comp, Ep as _, EpTag, Error, Iface, Md as _, Outcome, Refused, Rkey as _, Sent, Sink,
 };
@@ -363,7 +364,7 @@ impl<I: Iface> Crowd<'_, I> {
             match crowd.layout {
                 Layout::Bcopy => {
                     let pack = |room: &mut [u8]| {
-                        room[..message.len()].copy_from_slice(message);
+                        copy_slice(&mut room[..message.len()], message);
                         message.len()
                     };
                     crowd.post(to, |_, way| way.ep.am_bcopy(MSG, pack)).map(drop)
@@ -433,7 +434,7 @@ impl<I: Iface> Crowd<'_, I> {
                 }),
                 Layout::Bcopy => {
                     let fill = |room: &mut [u8]| {
-                        room[..size].copy_from_slice(bytes);
+                        copy_slice(&mut room[..size], bytes);
                         size
                     };
                     crowd

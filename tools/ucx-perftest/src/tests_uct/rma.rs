@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use ucs::mem::copy_slice;
 use uct::api::{Comp, Ep as _, Iface};
 
 use super::mem::Own;
@@ -32,7 +33,7 @@ fn put<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, bytes: &[u8], offset: usize
         }),
         Layout::Bcopy => rig.post(|ep, key| {
             let fill = |room: &mut [u8]| {
-                room[..bytes.len()].copy_from_slice(bytes);
+                copy_slice(&mut room[..bytes.len()], bytes);
                 bytes.len()
             };
             ep.put_bcopy(bytes.len(), fill, to, key).map(drop)
@@ -198,7 +199,7 @@ fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
             let (into, wrong, checked) = (into.clone(), wrong.clone(), rig.validates());
             let unpack = move |bytes: &[u8]| {
                 let mut into = into.borrow_mut();
-                into[..bytes.len()].copy_from_slice(bytes);
+                copy_slice(&mut into[..bytes.len()], bytes);
                 if checked && let Err(why) = pattern::check(bytes, iters, size) {
                     wrong.borrow_mut().get_or_insert(why);
                 }

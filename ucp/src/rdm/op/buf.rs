@@ -18,7 +18,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
         unsafe { to.cast::<u64>().write_unaligned(word) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
+        unsafe { ucs::mem::copy_bytes(from, to, n) };
     }
 }
 

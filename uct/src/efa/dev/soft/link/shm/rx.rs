@@ -119,7 +119,7 @@ impl ShmRx {
         let slot = if hot { self.seg.hot_slot(index) } else { self.seg.cold_slot(index) };
         let Some(from) = self.seg.payload(slot, len) else { return DevStatus::BadStatus };
         // SAFETY: `from` has `len` bytes in our own segment, the buffer as above; a segment is not registered.
-        unsafe { std::ptr::copy_nonoverlapping(from, posted.addr, len as usize) };
+        unsafe { ucs::mem::copy_bytes(from, posted.addr, len as usize) };
         DevStatus::Ok
     }
 

@@ -6,7 +6,7 @@
 //! | [`Status`], [`Blame`], [`Errno`] | result codes with the values of `ucs_status_t`, and whose fault an error is |
 //! | [`config`] | one declaration per key; environment, file and overrides; errors that say what to write |
 //! | [`coll`] | slots with generation ids, ring, intrusive list, sequence window |
-//! | [`mem`] | pages, private and shared mappings, pools of fixed slots |
+//! | [`mem`] | pages, private and shared mappings, pools of fixed slots, long copies |
 //! | [`stats`] | counters and histograms of one worker |
 //! | [`sync`] | the only door to atomics: std, or loom under `--cfg loom` |
 //! | [`sys`] | cpus, topology, processes, wake-up descriptors, host identity |

@@ -25,11 +25,11 @@ use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 pub const INLINE: usize = 112;
 /// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`. Part of what
 /// addresses mean, so another value is another [`VERSION`].
-pub const USUAL_SLOT: usize = 8448;
+pub const USUAL_SLOT: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cells: 64, slots: 96, slot_len: 8448, writers: 16 };
+    const SHAPE: Shape = Shape { cells: 64, slots: 96, slot_len: 16640, writers: 16 };
 
     #[test]
     fn parts_do_not_overlap_and_are_aligned() {

@@ -115,7 +115,7 @@ fn connecting_asks_nobody_and_the_first_message_does() {
     let (device, addr) = (reader.device_addr(), reader.iface_addr());
     let ep = writer.connect(&device, &addr).unwrap();
     let taken = || reader.segment().writer(0).who.load(std::sync::atomic::Ordering::Relaxed) != 0;
-    assert_eq!((ep.max_bcopy(), ep.check(Default::default())), (8447, Ok(Sent::Done)));
+    assert_eq!((ep.max_bcopy(), ep.check(Default::default())), (16639, Ok(Sent::Done)));
     assert!(!taken(), "neither the limit nor the check needs the peer's memory");
     assert_eq!(ep.am_short(1, 7, &[]), Ok(Sent::Done));
     assert!(taken());
@@ -135,7 +135,7 @@ fn connecting_asks_nobody_and_the_first_message_does() {
 #[test]
 fn a_name_says_whether_slots_have_the_usual_length() {
     let writer = open(&Source::empty());
-    for (size, usual) in [("8448", true), ("4096", false), ("65536", false)] {
+    for (size, usual) in [("16640", true), ("4096", false), ("65536", false)] {
         let reader = open(&Source::empty().with("UCX_POSIX_SEG_SIZE", size));
         let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
         assert_eq!((ep.max_bcopy() + 1).to_string(), size);

@@ -201,6 +201,29 @@ fn callbacks_may_use_the_worker(tls: &str) {
     pair.b.clear_am_handler(3);
 }
 
+fn progress_in_a_handler_finds_the_messages_behind_it(tls: &str) {
+    const COUNT: u32 = 20;
+    let pair = Pair::on(tls);
+    // What follows goes out at once: the two have met.
+    let seen = Rc::new(Cell::new(0));
+    let counted = seen.clone();
+    pair.b.set_am_handler(4, move |_| counted.set(counted.get() + 1));
+    pair.ab.am_send(4, b"", "first").detach();
+    pair.until(|| seen.replace(0) == 1);
+    pair.settle();
+    let (worker, counted, outer) = (pair.b.clone(), seen.clone(), Cell::new(true));
+    pair.b.set_am_handler(4, move |_| {
+        counted.set(counted.get() + 1);
+        if outer.replace(false) {
+            (0..100_000).take_while(|_| counted.get() < COUNT).for_each(|_| _ = worker.progress());
+            assert_eq!(counted.get(), COUNT);
+        }
+    });
+    (0..COUNT).for_each(|_| pair.ab.am_send(4, b"", "on").detach());
+    pair.until(|| seen.get() == COUNT);
+    pair.b.clear_am_handler(4);
+}
+
 fn a_stream_has_no_borders(tls: &str) {
     let pair = Pair::on(tls);
     let all = bytes(77, 2_000_000);
@@ -337,7 +360,8 @@ fn a_failed_peer_ends_its_stream(tls: &str) {
 
 on! {
     [headers_and_data_arrive handlers_reply_and_messages_may_be_kept short_messages_come_in_order
-     bare_messages_arrive early_unhandled_and_unwanted callbacks_may_use_the_worker a_stream_has_no_borders
+     bare_messages_arrive early_unhandled_and_unwanted callbacks_may_use_the_worker
+     progress_in_a_handler_finds_the_messages_behind_it a_stream_has_no_borders
      a_stream_can_be_taken data_that_is_given_up_holds_nobody a_failed_peer_ends_its_stream]
     loopback: "self",
     posix: "posix",

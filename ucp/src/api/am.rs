@@ -253,6 +253,10 @@ impl Worker {
     fn handle_come(&self) {
         // Asked anew each time: a handler may call `progress`, which goes on with the next one.
         while let Some(come) = self.ams().next() {
+            if self.ams().has_come() {
+                // That `progress` is to see them.
+                self.core().calm = false;
+            }
             self.deliver(come);
         }
     }

@@ -65,6 +65,10 @@ pub(crate) struct Core {
     pub engine: Engine,
     pub paths: Paths,
     pub lanes: Vec<Lane>,
+    /// At the last look there was nothing to do but to take in what comes, and since then nobody has had the core but who
+    /// leaves it so: see [`Worker::core_as_it_is`](super::Worker::core_as_it_is).
+    pub calm: bool,
+    /// Progress calls until the next reading of the clock.
     calls: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
@@ -124,7 +128,8 @@ impl Core {
             dump,
             time,
             now,
-            calls: 0,
+            calm: false,
+            calls: CLOCK_EVERY,
         }
     }
 
@@ -144,10 +149,15 @@ impl Core {
     /// Looks for one short message on each lane: all there is to do in nearly every call. // HOT
     #[inline(always)]
     pub(crate) fn look(&mut self, ams: &Ams) -> Look {
-        self.calls = self.calls.wrapping_add(1);
-        let still = self.engine.is_still() && self.flushes.is_empty() && self.streams.is_idle();
-        if !still || self.calls.is_multiple_of(CLOCK_EVERY) {
+        self.calls -= 1;
+        if self.calls == 0 {
             return Look::More(Rest::All);
+        }
+        if !self.calm {
+            self.calm = self.is_still(ams);
+            if !self.calm {
+                return Look::More(Rest::All);
+            }
         }
         let mut taken = 0;
         for (at, lane) in self.lanes.iter().enumerate() {
@@ -164,6 +174,13 @@ impl Core {
         // Only a message that was taken makes news, and of these only.
         let news = taken > 0 && (self.engine.has_outs() || !self.streams.is_settled());
         if news { Look::More(Rest::News { taken }) } else { Look::Done(taken) }
+    }
+
+    /// Whether all there is to do is to take in what comes.
+    #[inline(always)]
+    fn is_still(&self, ams: &Ams) -> bool {
+        // Also no message to handle: a handler may have called progress while others wait.
+        self.engine.is_still() && self.flushes.is_empty() && self.streams.is_idle() && !ams.has_come()
     }
 
     /// What a look has left to do. Answers the number of events, those of the look among them.
@@ -256,7 +273,10 @@ impl Core {
     /// The time, to within some progress calls: exact only while the engine waits for a deadline.
     #[inline]
     fn roughly_now(&mut self) -> Nanos {
-        if self.calls.is_multiple_of(CLOCK_EVERY) || self.engine.needs_time() {
+        if self.calls == 0 || self.engine.needs_time() {
+            if self.calls == 0 {
+                self.calls = CLOCK_EVERY;
+            }
             self.now = self.time.now();
             if let Some(dump) = self.dump.as_ref().filter(|dump| dump.is_called()) {
                 dump.write(&Report::of(self));
@@ -284,7 +304,7 @@ impl Core {
 
     /// Somebody slept: the next progress reads the clock.
     pub(crate) fn woke(&mut self) {
-        self.calls = u32::MAX;
+        self.calls = 1;
     }
 
     /// Settles ended operations until one of them has something to run. `None`: all are settled. // HOT

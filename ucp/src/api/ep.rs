@@ -314,7 +314,7 @@ impl Ep {
         if body.size() >= self.state.short_below.get() {
             return false;
         }
-        let mut core = self.worker.core();
+        let mut core = self.worker.core_as_it_is();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
     }

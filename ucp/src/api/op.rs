@@ -37,7 +37,7 @@ impl<B: 'static> Op<B> {
     fn is_done(&self) -> bool {
         match &self.state {
             State::Ended(_) | State::Told => true,
-            State::Running(worker, id) => worker.core().reqs.has_ended(*id),
+            State::Running(worker, id) => worker.core_as_it_is().reqs.has_ended(*id),
         }
     }
 
@@ -47,7 +47,7 @@ impl<B: 'static> Op<B> {
     fn take(&mut self) -> Option<Ended> {
         let ended = match &self.state {
             State::Ended(ended) => *ended,
-            State::Running(worker, id) => worker.core().reqs.take(*id)?,
+            State::Running(worker, id) => worker.core_as_it_is().reqs.take(*id)?,
             State::Told => return None,
         };
         self.state = State::Told;

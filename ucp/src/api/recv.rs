@@ -76,7 +76,7 @@ impl Worker {
         what: Match,
         done: Option<Callback>,
     ) -> Result<Started<RecvStatus>, Error> {
-        let mut core = self.core();
+        let mut core = self.core_as_it_is();
         let user = u64::from(core.reqs.next_id()?.raw());
         // SAFETY: the caller vouches for the memory until the operation's end.
         let buf = unsafe { RecvBuf::new(buf, len) };
@@ -224,6 +224,7 @@ impl Core {
         args: RecvArgs,
         done: Option<Callback>,
     ) -> Result<Started<RecvStatus>, Error> {
+        self.calm = false;
         let (engine, mut wire, reqs) = self.split();
         match engine.recv(&mut wire, args) {
             EngineStarted::Done(status) => Ok(Started::Done(status)),

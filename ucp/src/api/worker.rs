@@ -87,8 +87,18 @@ impl Worker {
         }
     }
 
+    /// The core, to do anything with: the next progress looks for what may have come of it.
     #[inline(always)]
     pub(crate) fn core(&self) -> RefMut<'_, Core> {
+        let mut core = self.inner.core.borrow_mut();
+        core.calm = false;
+        core
+    }
+
+    /// The core, for who leaves nothing to do that there was not: no operation waits, ends or has a deadline because of it, and
+    /// no message is held. Short messages, receives that are posted, and looks at ends. // HOT
+    #[inline(always)]
+    pub(crate) fn core_as_it_is(&self) -> RefMut<'_, Core> {
         self.inner.core.borrow_mut()
     }
 
@@ -125,10 +135,10 @@ impl Worker {
     ///
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
-        let look = self.core().look(self.ams());
+        let look = self.core_as_it_is().look(self.ams());
         match look {
+            Look::Done(0) => 0,
             Look::Done(events) => {
-                // Also when nothing came: a handler may have called this while others wait.
                 self.handle_ams();
                 events
             }
@@ -184,7 +194,7 @@ impl Worker {
     pub(crate) fn run_until<T>(&self, mut end: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut idle = 0;
         loop {
-            if let Some(value) = end(&mut self.core()) {
+            if let Some(value) = end(&mut self.core_as_it_is()) {
                 return value;
             }
             self.progress_or_rest(&mut idle);
@@ -371,7 +381,7 @@ impl Worker {
     // HOT
     #[inline(always)]
     pub fn test(&self, request: RequestId) -> Option<Result<RecvStatus, Error>> {
-        self.core().reqs.take(request.0)
+        self.core_as_it_is().reqs.take(request.0)
     }
 
     /// Whether a request of a `*_raw` call still runs, or has ended and not been freed.

@@ -4,7 +4,7 @@ use super::seg::{FLAG_INLINE, INLINE, SHORT, sign};
 use super::*;
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Region;
-use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Qp, open_shm};
+use crate::efa::dev::soft::{Ah, Cq, Device, Mr, Pd, Qp, open_shm};
 use crate::efa::dev::{Cqe, CqeOp, Dest, Dev, DevCq, DevMr, DevQp, Gid, QpInit, QpKind, Sge};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU32;
@@ -14,6 +14,7 @@ use ucs::sys::Epoll;
 
 struct Side {
     dev: Device<Shm>,
+    pd: Pd,
     cq: Cq<Shm>,
     qp: Qp<Shm>,
     mr: Mr<Shm>,
@@ -40,7 +41,7 @@ fn side_with(channel: Channel) -> (Side, Dest<Ah>, QpSeg) {
     let to = Dest { ah: dev.create_ah(&pd, dev.gid()).unwrap(), qpn: qp.qpn(), qkey: 1 };
     let mem = find::find(dev.gid().iid(), qp.qpn()).ok().unwrap().0;
     let seg = QpSeg::attach(mem).unwrap().0;
-    (Side { dev, cq, qp, mr }, to, seg)
+    (Side { dev, pd, cq, qp, mr }, to, seg)
 }
 
 impl Side {
@@ -315,34 +316,21 @@ fn no_wake_up_is_lost_between_two_sleepers() {
     let (tell_back, told_back) = std::sync::mpsc::channel::<(Gid, u16)>();
     let sleeper = |first: bool, tell: std::sync::mpsc::Sender<_>, told: std::sync::mpsc::Receiver<_>| {
         move || {
-            let dev = open_shm(&Source::empty(), "softefa0").unwrap();
-            let pd = dev.alloc_pd().unwrap();
-            let cq = dev.create_cq(16, Channel::With).unwrap();
-            let init = QpInit {
-                kind: QpKind::Srd,
-                send_depth: 4,
-                recv_depth: 4,
-                qkey: 1,
-                rnr_retry: 7,
-                unsolicited_write_recv: false,
-            };
-            let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
-            let mr = dev.alloc_mr(&pd, 64, Access::ALL).unwrap();
-            let recv = || qp.recv(0, Sge { addr: mr.addr(), len: 64, lkey: mr.lkey() }).unwrap();
-            recv();
-            tell.send((dev.gid(), qp.qpn())).unwrap();
+            let (side, to_me, _) = side_with(Channel::With);
+            side.recv(0);
+            tell.send((side.dev.gid(), side.qp.qpn())).unwrap();
             let (gid, qpn) = told.recv().unwrap();
-            let to = Dest { ah: dev.create_ah(&pd, gid).unwrap(), qpn, qkey: 1 };
+            let to = Dest { ah: side.dev.create_ah(&side.pd, gid).unwrap(), qpn, ..to_me };
             let epoll = Epoll::new().unwrap();
-            epoll.add(cq.event_fd().unwrap(), 1).unwrap();
+            epoll.add(side.cq.event_fd().unwrap(), 1).unwrap();
             let mut out = [Cqe::EMPTY; 4];
             let mut arrived = || {
                 loop {
-                    let n = cq.poll(&mut out);
+                    let n = side.cq.poll(&mut out);
                     if out[..n].iter().any(|c| c.op == CqeOp::Recv) {
-                        return recv();
+                        return side.recv(0);
                     }
-                    if n == 0 && cq.arm() {
+                    if n == 0 && side.cq.arm() {
                         let mut tokens = Vec::new();
                         epoll.wait(&mut tokens, Some(Duration::from_secs(20))).unwrap();
                         assert!(!tokens.is_empty(), "a wake-up was lost");
@@ -355,7 +343,7 @@ fn no_wake_up_is_lost_between_two_sleepers() {
                 }
                 // Earlier and later than the other gets to arming.
                 (0..round % 64 * 8).for_each(|_| std::hint::spin_loop());
-                qp.send_inline(&to, 1, b"wake up", None).unwrap();
+                side.qp.send_inline(&to, 1, b"wake up", None).unwrap();
             }
             if first {
                 arrived();

@@ -5,7 +5,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tools_common::units::short_bytes;
-use ucp::select::{AtomicVerdict, Candidate, Kind, Known, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, Verdict};
+use ucp::select::{
+    AtomicVerdict, Candidate, Kind, Known, MemKind, RmaOp, RmaVerdict, RmaWay, RmaWays, Sync, Verdict,
+};
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
@@ -78,11 +80,12 @@ struct Rejected {
     reason: String,
 }
 
-const OPERATIONS: [(&str, Kind, Sync); 4] = [
-    ("tag_send", Kind::Tagged, Sync::No),
-    ("tag_send_sync", Kind::Tagged, Sync::Yes),
-    ("msg_send", Kind::Untagged, Sync::No),
-    ("msg_send_sync", Kind::Untagged, Sync::Yes),
+/// Names out of any memory and out of the transport's own.
+const OPERATIONS: [([&str; 2], Kind, Sync); 4] = [
+    (["tag_send", "tag_send, alloc"], Kind::Tagged, Sync::No),
+    (["tag_send_sync", "tag_send_sync, alloc"], Kind::Tagged, Sync::Yes),
+    (["msg_send", "msg_send, alloc"], Kind::Untagged, Sync::No),
+    (["msg_send_sync", "msg_send_sync, alloc"], Kind::Untagged, Sync::Yes),
 ];
 
 /// One endpoint for each transport between processes that the configuration leaves.
@@ -116,7 +119,15 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     // Through the packed form: what a peer would really get.
     let address = Address::unpack(&peer.address().pack()).map_err(|e| e.to_string())?;
     let ep = mine.connect(&address, EpParams::default()).map_err(|e| e.to_string())?;
-    let operations = OPERATIONS.iter().map(|(name, kind, sync)| operation(&ep, name, *kind, *sync)).collect();
+    let of = |mem: MemKind, names: usize| {
+        let each = OPERATIONS.iter().map(move |(name, kind, sync)| (name[names], mem, *kind, *sync));
+        each.map(|(name, mem, kind, sync)| operation(&ep, name, mem, (kind, sync)))
+    };
+    let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
+    // Where it makes a difference whose memory the message is in.
+    if ep.table_from(MemKind::Own, Kind::Tagged, Sync::No) != ep.table(Kind::Tagged, Sync::No) {
+        operations.extend(of(MemKind::Own, 1));
+    }
     meet(&mine, &peer, &ep)?;
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
@@ -230,10 +241,10 @@ fn spread(ep: &Ep) -> Vec<Spread> {
     all
 }
 
-fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
+fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Sync)) -> Operation {
     let range = |r: ucp::select::Range| {
         let (taken, others): (Vec<Candidate>, Vec<Candidate>) =
-            ep.explain(kind, sync, r.from).into_iter().partition(|c| c.verdict == Verdict::Taken);
+            ep.explain_from(mem, kind, sync, r.from).into_iter().partition(|c| c.verdict == Verdict::Taken);
         let rejected =
             |c: &Candidate| Rejected { protocol: c.row.name(), nsec: c.ns, reason: c.verdict.to_string() };
         Range {
@@ -245,7 +256,7 @@ fn operation(ep: &Ep, name: &'static str, kind: Kind, sync: Sync) -> Operation {
             rejected: others.iter().map(rejected).collect(),
         }
     };
-    Operation { name, ranges: ep.table(kind, sync).ranges().map(range).collect() }
+    Operation { name, ranges: ep.table_from(mem, kind, sync).ranges().map(range).collect() }
 }
 
 /// The list as text, in the manner of `ucx_info -e`, with the reasons below each line.

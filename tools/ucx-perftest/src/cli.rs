@@ -205,11 +205,12 @@ pub struct TestArgs {
     #[arg(short = 'B')]
     pub lazy: bool,
 
-    /// Messages of tag tests, and local memory of one-sided ones, are in memory registered before
+    /// Local memory of one-sided high-level tests is allocated by a transport too; messages have to be
     #[arg(short = 'z')]
     pub registered: bool,
 
-    /// One-sided high-level tests write and read memory of the target program's own, not memory that a transport has allocated
+    /// High-level tests send messages out of memory of the program's own, and write and read such memory of the target's, not
+    /// memory that a transport has allocated
     #[arg(long = "own")]
     pub own: bool,
 
@@ -298,7 +299,11 @@ impl TestArgs {
                 waiting: self.waiting.unwrap_or(Waiting::Poll),
                 stride: self.stride.unwrap_or(0),
                 pages: if self.lazy { Pages::Lazy } else { Pages::Now },
-                memory: if self.registered { Memory::Registered } else { Memory::Plain },
+                memory: match (self.registered, self.own || test.is_ucp_rma()) {
+                    (true, _) => Memory::Registered,
+                    (false, true) => Memory::Plain,
+                    (false, false) => Memory::Allocated,
+                },
                 target: if self.own { Target::Own } else { Target::Allocated },
                 copies: self.copies,
                 receive: self.receive.unwrap_or(Receive::Recv),

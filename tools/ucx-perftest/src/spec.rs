@@ -184,9 +184,11 @@ pub enum Pages {
 /// What messages of high-level tests are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Memory {
-    /// The program's own.
+    /// The program's own (`--own`; also what one-sided tests have at their own end).
     Plain,
-    /// Memory registered beforehand (`-z`).
+    /// Memory that a transport has allocated, if one does.
+    Allocated,
+    /// Such memory, or none (`-z`).
     Registered,
 }
 
@@ -392,12 +394,12 @@ impl Spec {
         if self.pages == Pages::Lazy && self.test.layer() == Layer::Ucp {
             return wrong(format!("-B is for low-level tests, not for {test}"));
         }
-        let mail = self.test.is_mail() || self.test.layer() == Layer::Uct;
-        if self.memory == Memory::Registered && (mail || self.pattern != Pattern::Pairs) {
-            return wrong(format!("-z is for tag and one-sided high-level tests in pairs, not for {test}"));
+        let low = self.test.layer() == Layer::Uct;
+        if self.memory == Memory::Registered && (low || self.pattern != Pattern::Pairs) {
+            return wrong(format!("-z is for high-level tests in pairs, not for {test}"));
         }
-        if self.target == Target::Own && (!self.test.is_ucp_rma() || self.pattern != Pattern::Pairs) {
-            return wrong(format!("--own is for one-sided high-level tests in pairs, not for {test}"));
+        if self.target == Target::Own && (low || self.pattern != Pattern::Pairs) {
+            return wrong(format!("--own is for high-level tests in pairs, not for {test}"));
         }
         if self.pattern != Pattern::Pairs {
             self.check_pattern()?;

@@ -14,7 +14,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::quirks::wants_headerless;
 use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{
-    Candidate, CqData, Key, Kind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
+    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
 };
 
 use super::buf::Held;
@@ -253,12 +253,22 @@ impl Ep {
 
     /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
     pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        explain(&self.key(kind, sync), self.worker.limits(), len)
+        self.explain_from(MemKind::Host, kind, sync, len)
+    }
+
+    /// The same of one that lies in such memory.
+    pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
+        explain(&Key { mem, ..self.key(kind, sync) }, self.worker.limits(), len)
     }
 
     /// Protocol by size for messages of this kind.
     pub fn table(&self, kind: Kind, sync: Sync) -> Table {
-        self.state.tables.send[table_index(kind, sync, CqData::No)]
+        self.table_from(MemKind::Host, kind, sync)
+    }
+
+    /// The same of those that lie in such memory.
+    pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
+        *self.state.tables.table(table_index(kind, sync, CqData::No), mem)
     }
 
     /// Protocol by size for puts and gets. // HOT
@@ -338,9 +348,9 @@ impl Ep {
             if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
             if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
         );
-        let row = self.state.tables.send[table_index(kind, params.sync, cq)].pick(buf.len());
+        let at = table_index(kind, params.sync, cq);
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, row, Class::Message, params) }
+        unsafe { self.begin(buf, at, Class::Message, params) }
     }
 
     /// # Safety
@@ -349,11 +359,12 @@ impl Ep {
     unsafe fn begin(
         &self,
         buf: SendBuf,
-        row: Row,
+        at: usize,
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
+        let row = self.state.tables.row(at, buf.len(), || core.is_own(self.lane(), &buf));
         let (engine, mut wire, reqs) = core.split();
         let user = reqs.next_id()?;
         let args = SendArgs {
@@ -421,10 +432,10 @@ impl Ep {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
-        let row = self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].pick(buf.len());
+        let at = table_index(Kind::Tagged, Sync::No, CqData::No);
         let params = SendParams { tag: Some(tag), done, ..SendParams::default() };
         // SAFETY: this function's contract is that of `begin`.
-        unsafe { self.begin(buf, row, class, &params) }
+        unsafe { self.begin(buf, at, class, &params) }
     }
 
     /// The owned form of what has been started.

@@ -46,7 +46,7 @@ pub struct Mem {
 
 impl Worker {
     /// Allocates `len` zeroed bytes that peers may reach, in the way that suits the fastest lane: peers on this host map
-    /// them.
+    /// them. With [`Access::READ`] they also read long messages in place that this worker sends out of them.
     pub fn mem_alloc(&self, len: usize, access: Access) -> Result<Mem, MemError> {
         if len == 0 {
             return Err(MemError::BadRange);
@@ -112,7 +112,7 @@ impl Worker {
         let core = &mut *core;
         for (at, mem) in &regs {
             let lane = &core.lanes[usize::from(at.0)];
-            if let Ok(device) = lane.iface.md().word_key(mem) {
+            if let Some(device) = lane::device_key(&lane.iface, mem) {
                 core.engine.name_memory(key, lane.wire, device);
             }
         }
@@ -167,7 +167,7 @@ impl Mem {
         let core = self.worker.core();
         self.regs.iter().find_map(|(at, mem)| {
             let iface = &core.lanes[usize::from(at.0)].iface;
-            if iface.attr().tl == tl { iface.md().word_key(mem).ok() } else { None }
+            if iface.attr().tl == tl { lane::device_key(iface, mem) } else { None }
         })
     }
 
@@ -181,7 +181,7 @@ impl Mem {
             if let Ok(key) = lane.iface.md().pack_rkey(mem) {
                 let own = mem.method() == Some(AllocMethod::Md);
                 let place = if own { Place::Own } else { Place::Other };
-                packer.lane(connid(&lane.raw), &key, lane.iface.md().word_key(mem).ok(), place);
+                packer.lane(connid(&lane.raw), &key, lane::device_key(&lane.iface, mem), place);
             }
         }
         if let Some(mem) = &self.beside

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use ucs::sys::{cpu, topo};
-use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, OrderKind};
+use uct::api::{DevKind, Iface as _, IfaceAttr, Linear, Md as _, OrderKind};
 
-use crate::rdm::EngineConfig;
-use crate::rdm::io::PeerId;
+use crate::lane::{LaneIdx, needs_alloc};
+use crate::rdm::io::{PeerId, Rdma};
 use crate::rdm::rma::Order;
+use crate::rdm::{EngineConfig, Row, SendBuf};
 use crate::select::{
-    Costs, CqData, Key, Kind, Line, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table, Thresholds,
-    WireCaps,
+    Costs, CqData, Key, Kind, Line, MemKind, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table,
+    Thresholds, WireCaps,
 };
 
 use super::calibrate::Calibration;
@@ -22,6 +23,8 @@ use super::core::Core;
 pub(crate) struct Tables {
     /// Messages, by [`table_index`].
     pub send: [Table; 8],
+    /// The same out of memory that the lane's transport has allocated, where that makes a difference.
+    own: Option<Box<[Table; 8]>>,
     /// Puts and gets.
     pub rma: RmaTables,
 }
@@ -122,11 +125,43 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
     all
 }
 
+impl Tables {
+    /// How a message goes. Of one that does not go in one packet it is asked, at most, whether it lies in memory of the
+    /// lane's transport. // HOT
+    #[inline]
+    pub(crate) fn row(&self, at: usize, len: usize, is_own: impl FnOnce() -> bool) -> Row {
+        let row = self.send[at].pick(len);
+        match &self.own {
+            Some(own) if row.plain() != Row::Eager && is_own() => own[at].pick(len),
+            _ => row,
+        }
+    }
+
+    /// Protocol by size of messages out of such memory.
+    pub(crate) fn table(&self, at: usize, mem: MemKind) -> &Table {
+        match &self.own {
+            Some(own) if mem == MemKind::Own => &own[at],
+            _ => &self.send[at],
+        }
+    }
+}
+
 impl Core {
+    /// Whether a lane's transport has allocated memory.
+    pub(crate) fn is_own(&self, lane: Option<LaneIdx>, buf: &SendBuf) -> bool {
+        match (lane, buf.piece()) {
+            (Some(at), Some(piece)) => {
+                self.lanes[usize::from(at.0)].iface.md().has_allocated(piece.ptr(), piece.len())
+            }
+            _ => false,
+        }
+    }
+
     /// What selection wants to know of the wire to a peer, for messages.
     pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
         let RmaWire { mtu, rdma, costs, .. } = self.rma_wire(peer);
-        WireCaps { mtu, reads: if rdma.read > 0 { Reads::Yes } else { Reads::No }, costs }
+        let reads = |rdma: Rdma| if rdma.read > 0 { Reads::Yes } else { Reads::No };
+        WireCaps { mtu, reads: reads(rdma), reads_own: reads(self.engine.rdma(peer)), costs }
     }
 
     /// The same for puts and gets.
@@ -136,7 +171,11 @@ impl Core {
         let order = lane.map_or(OrderKind::Unordered, |at| self.lanes[at].iface.attr().order);
         RmaWire {
             mtu: path.map_or(0, |path| path.mtu()),
-            rdma: self.engine.rdma(peer),
+            // What it reads of its own is read out of messages alone.
+            rdma: match lane {
+                Some(at) if needs_alloc(&self.lanes[at].iface) => Rdma::NONE,
+                _ => self.engine.rdma(peer),
+            },
             order: if order == OrderKind::Ordered { Order::Kept } else { Order::None },
             emulation: self.engine.emulation(),
             costs: lane.and_then(|at| self.selection.costs.get(at).copied()).unwrap_or_default(),
@@ -155,8 +194,12 @@ impl Core {
             return tables.clone();
         }
         // The header before the handshake is the longest: sizes chosen for it always fit.
-        let send = keys(made.messages, PeerCaps::default()).map(|key| Table::new(&key, limits));
-        let tables = Rc::new(Tables { send, rma: RmaTables::new(&made.rma, limits) });
+        let keys = keys(made.messages, PeerCaps::default());
+        let send = keys.map(|key| Table::new(&key, limits));
+        let differs = made.messages.reads != made.messages.reads_own;
+        let own = |key| Table::new(&Key { mem: MemKind::Own, ..key }, limits);
+        let own = differs.then(|| Box::new(keys.map(own)));
+        let tables = Rc::new(Tables { send, own, rma: RmaTables::new(&made.rma, limits) });
         self.selection.made.push((made, tables.clone()));
         tables
     }

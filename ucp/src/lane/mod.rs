@@ -19,7 +19,7 @@ pub(crate) use beside::{Beside, Reach};
 pub(crate) use bind::{Bound, Paths, fault_of};
 pub(crate) use pack::{AddrForm, RawBytes, connid, source};
 pub use regs::Keep;
-pub(crate) use regs::{Regs, can_keep, rdma};
+pub(crate) use regs::{Regs, can_keep, device_key, needs_alloc, rdma};
 pub(crate) use rx::{FlushEnd, Intake, Short, comp_of_check, comp_of_flush};
 pub(crate) use wireup::{Route, further, routes, together};
 

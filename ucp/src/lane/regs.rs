@@ -114,7 +114,11 @@ impl Regs {
             // SAFETY: the caller's promise is that of a registration.
             None => Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?),
         };
-        let key = md.word_key(held.mem()).map_err(no_reg)?;
+        // Memory that only we touch needs no name.
+        let key = match for_what.intersects(Use::REMOTE_READ | Use::REMOTE_WRITE) {
+            true => md.word_key(held.mem()).map_err(no_reg)?,
+            false => 0,
+        };
         let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
         Ok(Reg { id, key })
     }
@@ -220,6 +224,17 @@ fn access(for_what: Use) -> Access {
     access
 }
 
+/// Whether a lane reaches only memory that it has allocated itself: peers read messages out of that, while puts and gets go by
+/// the keys of `api::rkey`, which map it.
+pub(crate) fn needs_alloc(iface: &Iface) -> bool {
+    iface.md().attr().rkey_needs_alloc
+}
+
+/// The word by which a lane's device knows memory in puts and gets, if it does.
+pub(crate) fn device_key(iface: &Iface, mem: &Mem) -> Option<u64> {
+    if needs_alloc(iface) { None } else { iface.md().word_key(mem).ok() }
+}
+
 /// What a lane can do beside packets: only with keys that RDM v4 can carry.
 pub(crate) fn rdma(iface: &Iface) -> Rdma {
     let attr = iface.attr();
@@ -227,6 +242,9 @@ pub(crate) fn rdma(iface: &Iface) -> Rdma {
         return Rdma::NONE;
     }
     let max = |cap: Caps, max: usize| if attr.has(cap) { max as u64 } else { 0 };
+    if needs_alloc(iface) {
+        return Rdma { read: max(Caps::GET_ZCOPY, attr.get.max_zcopy), ..Rdma::NONE };
+    }
     Rdma {
         read: max(Caps::GET_ZCOPY, attr.get.max_zcopy),
         write: max(Caps::PUT_ZCOPY, attr.put.max_zcopy),

@@ -132,6 +132,12 @@ impl Costs {
         }
     }
 
+    /// The same where memory is the transport's own: it is registered already, and mapped.
+    pub fn own(self) -> Costs {
+        let own = Place::Own as usize;
+        Costs { register: Line::default(), put: [self.put[own]; 2], get: [self.get[own]; 2], ..self }
+    }
+
     /// A packet without data: both processors' work, and one way.
     fn control(&self) -> f64 {
         2.0 * self.overhead + self.latency

@@ -28,6 +28,8 @@ pub enum Verdict {
     },
     /// The wire reads no memory of peers.
     NoReadHere,
+    /// The wire reads only memory that its transport has allocated.
+    NotMapped,
     /// The peer's handshake says that it does not read ours.
     NoReadThere,
     /// Below the size from which messages are read.
@@ -66,6 +68,7 @@ impl fmt::Display for Verdict {
             Verdict::OnePacket => f.write_str("not needed: one packet carries it"),
             Verdict::AboveLimit { max } => write!(f, "only up to {max} bytes without asking the receiver"),
             Verdict::NoReadHere => f.write_str("the wire has no RDMA read"),
+            Verdict::NotMapped => f.write_str("the wire reads only memory from `mem_alloc`"),
             Verdict::NoReadThere => f.write_str("the peer does not do RDMA reads"),
             Verdict::BelowRead { min } => write!(f, "only from {min} bytes on (UCX_MIN_READ)"),
             Verdict::Setting(key) => write!(f, "{key} wants another way for this size"),
@@ -139,7 +142,10 @@ fn never(key: &Key, limits: &Thresholds, row: Row, len: usize) -> Option<Verdict
     match row.plain() {
         Row::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
         Row::Medium | Row::LongCts => fits,
-        _ if key.wire.reads != Reads::Yes => Some(Verdict::NoReadHere),
+        _ if key.wire_reads() != Reads::Yes => Some(match key.wire.reads_own {
+            Reads::Yes => Verdict::NotMapped,
+            _ => Verdict::NoReadHere,
+        }),
         _ if key.peer.reads == Reads::No => Some(Verdict::NoReadThere),
         Row::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
         Row::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),

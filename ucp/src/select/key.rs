@@ -13,6 +13,8 @@ pub enum MemKind {
     /// Memory of the processor.
     #[default]
     Host,
+    /// Such memory, allocated by the wire's transport, for peers to read: those of this host map it.
+    Own,
 }
 
 /// Does the message carry 64 bits for the receiver's completion?
@@ -30,8 +32,10 @@ pub enum CqData {
 pub struct WireCaps {
     /// Longest packet, bytes.
     pub mtu: usize,
-    /// Whether it reads memory of peers.
+    /// Whether it reads memory of peers, whatever that is.
     pub reads: Reads,
+    /// Whether it reads what the transport has allocated there ([`MemKind::Own`]).
+    pub reads_own: Reads,
     /// What it costs.
     pub costs: Costs,
 }
@@ -105,6 +109,22 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether the wire reads such memory.
+    pub(super) fn wire_reads(&self) -> Reads {
+        match self.mem {
+            MemKind::Host => self.wire.reads,
+            MemKind::Own => self.wire.reads_own,
+        }
+    }
+
+    /// What the wire costs with such memory.
+    pub(super) fn costs(&self) -> Costs {
+        match self.mem {
+            MemKind::Host => self.wire.costs.sane(),
+            MemKind::Own => self.wire.costs.sane().own(),
+        }
+    }
+
     /// A send of host memory without completion data.
     pub fn new(kind: Kind, sync: Sync, wire: WireCaps, peer: PeerCaps) -> Key {
         Key { kind, sync, mem: MemKind::Host, cq_data: CqData::No, wire, peer }

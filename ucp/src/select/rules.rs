@@ -71,7 +71,7 @@ pub(super) fn capacity(key: &Key, row: Row) -> usize {
 
 /// Whether a message can be read, as far as is known.
 pub(super) fn both_read(key: &Key) -> bool {
-    key.wire.reads == Reads::Yes && key.peer.reads != Reads::No
+    key.wire_reads() == Reads::Yes && key.peer.reads != Reads::No
 }
 
 /// The rows of messages in the order in which equals are preferred.
@@ -100,7 +100,7 @@ fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
 
 /// What `row` costs where it is possible at all, whatever a user has said.
 pub(super) fn curve(key: &Key, limits: &Thresholds, row: Row, (from, to): (usize, usize)) -> Curve {
-    let costs = key.wire.costs.sane();
+    let costs = key.costs();
     let room = capacity(key, Row::Medium.with(key.sync));
     let line = cost::message(&costs, row, room, limits.runt_size);
     match row {

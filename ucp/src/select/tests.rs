@@ -14,7 +14,7 @@ use crate::wire::Features;
 const MTU: usize = 8900;
 
 fn wire(reads: Reads) -> WireCaps {
-    WireCaps { mtu: 1000, reads, costs: Costs::default() }
+    WireCaps { mtu: 1000, reads, reads_own: reads, costs: Costs::default() }
 }
 
 fn key(sync: Sync, reads: Reads, peer: Reads) -> Key {
@@ -447,7 +447,7 @@ proptest! {
         let reads = [Reads::No, Reads::Yes, Reads::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
-        let key = Key::new(Kind::Tagged, sync, WireCaps { mtu, reads: reads[ours], costs }, peer);
+        let key = Key::new(Kind::Tagged, sync, WireCaps { mtu, reads: reads[ours], reads_own: reads[ours], costs }, peer);
         let table = Table::new(&key, &limits);
         let eager = Row::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
         prop_assert_eq!(table.eager_max(), eager);

@@ -323,6 +323,15 @@ impl SharedMem {
     pub fn lock(&self) -> Result<(), MemError> {
         lock(&self.map)
     }
+
+    /// Gives all pages back to the system: who has it mapped reads zeros from now on. A hint; what else uses the pages
+    /// frees them when it ends.
+    pub fn discard(&self) {
+        let whole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(e) = rustix::fs::fallocate(&self.fd, whole, 0, self.len() as u64) {
+            tracing::debug!("the pages of {} bytes are not given back at once: {e}", self.len());
+        }
+    }
 }
 
 impl AsFd for SharedMem {

@@ -19,6 +19,11 @@ impl api::Md for Md {
         each!(self, Md(md) => md.alloc(req), Mem)
     }
 
+    #[inline]
+    fn has_allocated(&self, addr: *const u8, len: usize) -> bool {
+        each!(self, Md(md) => md.has_allocated(addr, len))
+    }
+
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
         // SAFETY: the caller's promise is the same.
         each!(self, Md(md) => unsafe { md.register(addr, len, access) }, Mem)

@@ -121,7 +121,7 @@ pub struct MdAttr {
     pub can_register: bool,
     /// Whether registrations yield a remote key.
     pub has_rkey: bool,
-    /// Whether only memory the domain has allocated itself has one.
+    /// Whether only memory the domain has allocated itself has one, and what is registered of that.
     pub rkey_needs_alloc: bool,
     /// Whether local zcopy needs a registration of this domain.
     pub needs_local_key: bool,
@@ -166,6 +166,12 @@ pub trait Md {
     /// Allocates memory and registers it. The bytes are zero.
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Self::Mem, Error>;
 
+    /// Whether all of a range lies in one piece of memory that it has allocated. Registering that yields a remote key also
+    /// where [`MdAttr::rkey_needs_alloc`].
+    fn has_allocated(&self, _addr: *const u8, _len: usize) -> bool {
+        false
+    }
+
     /// Registers memory the caller owns.
     ///
     /// # Safety
@@ -206,7 +212,8 @@ pub trait Md {
     }
 
     /// The `len` bytes at `addr` of a peer that named them by such a word. A claim, which the peer's device checks at
-    /// each use.
+    /// each use. A transport that has to ask the peer's process first does not wait for it: until then the answer is
+    /// [`Error::NotReady`].
     fn rkey_of_word(&self, _key: u64, _addr: u64, _len: u64) -> Result<Self::Rkey, Error> {
         Err(Error::Unsupported(Op::RemoteKey))
     }

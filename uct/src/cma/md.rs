@@ -5,10 +5,10 @@ use super::TL;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
 use crate::base::direct::{Range, Window};
 use crate::posix;
+use crate::posix::foreign::Mapped;
 use crate::posix::porter::{Name, Porter, ProcKey};
 use std::rc::Rc;
 use std::sync::Arc;
-use ucs::mem::SharedMap;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -57,7 +57,7 @@ enum Way {
     /// By the kernel.
     Call(Range),
     /// It is mapped here.
-    Map(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<SharedMap>),
+    Map(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<Mapped>),
 }
 
 impl Md {
@@ -113,13 +113,15 @@ impl api::Md for Md {
             0 => None,
             _ if !self.mapping => None,
             // Where it cannot be mapped (another network namespace, no descriptor left) the kernel copies.
-            name => self.files.map(Name(name), len).ok().filter(|map| len <= map.len()),
+            name => self
+                .files
+                .foreign()
+                .map(Name(name))
+                .and_then(|map| Ok((map.window(addr, len, access)?, map)))
+                .ok(),
         };
         let way = match map {
-            Some(map) => {
-                // SAFETY: `len` bytes are mapped (just checked) as long as `map`, which lives in the same key.
-                Way::Map(unsafe { Window::new(addr, len, map.as_ptr(), access) }, map)
-            }
+            Some((window, map)) => Way::Map(window, map),
             None => Way::Call(Range::new(addr, len, access)),
         };
         Ok(Rkey { owner, way })

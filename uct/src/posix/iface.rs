@@ -130,7 +130,6 @@ fn attr(config: &Config) -> IfaceAttr {
             - Caps::PUT_IMM
             - Caps::CONNECT_TO_EP
             - Caps::EVENT_SEND
-            - Caps::WORD_KEY
             - Caps::AM_BARE
             - Caps::RECV_BARE,
         am: AmLimits {
@@ -154,7 +153,7 @@ fn attr(config: &Config) -> IfaceAttr {
         // What one processor fetches of what another has written.
         bandwidth: 25e9,
         reg_cost: (1000.0, 0.1),
-        rma: RmaPerf::all(Linear::new(20.0, 12e9), Linear::new(20.0, 12e9)),
+        rma: RmaPerf::all(Linear::new(20.0, 18e9), Linear::new(20.0, 18e9)),
     }
 }
 
@@ -226,6 +225,7 @@ impl Inner {
     fn mourn<S: Sink>(&self, sink: &mut S) {
         let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
         for peer in peers.into_iter().filter(|peer| peer.is_to_mourn()) {
+            self.md.foreign().forget(peer.name().owner());
             for tag in peer.tags() {
                 sink.on_ep_error(tag, Error::PeerDead);
             }

@@ -1,17 +1,18 @@
 //! Memory of `posix`: allocated as sealed memory files that peers fetch and map, or registered where it is.
-//! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Registered
+//! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Other registered
 //! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
 
 use super::TL;
-use super::porter::{Export, Name, Porter, as_error};
+use super::foreign::{Foreign, Mapped};
+use super::porter::{Export, Name, Porter, What, Whereabouts};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use ucs::mem::{Fill, FixedMap, MapOpts, MemError, SharedMap, SharedMem};
+use ucs::mem::{Fill, FixedMap, MapOpts, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -30,9 +31,6 @@ const KEY_LEN: usize = size_of::<PackedKey>();
 const KEY_MAGIC: u32 = u32::from_le_bytes(*b"pkey");
 const _: () = assert!(KEY_LEN == 32);
 
-/// Mappings of peers' memory, shared by the keys that name the same file.
-type Mappings = HashMap<Name, Weak<SharedMap>>;
-
 /// The memory domain of `posix`. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Md {
@@ -41,8 +39,9 @@ pub struct Md {
 
 struct Inner {
     attr: MdAttr,
-    porter: Arc<Porter>,
-    mappings: RefCell<Mappings>,
+    foreign: Foreign,
+    /// What it has allocated, by first address.
+    own: RefCell<BTreeMap<usize, Weak<Shared>>>,
 }
 
 /// Registered memory.
@@ -51,23 +50,28 @@ pub struct Mem {
     addr: *mut u8,
     len: usize,
     access: Access,
-    shared: Option<Shared>,
+    /// The allocation it lies in, if it is one of this domain that may be used like this.
+    shared: Option<Rc<Shared>>,
+    /// `None` if the caller owns the memory.
+    method: Option<AllocMethod>,
 }
 
-#[derive(Debug)]
+/// An allocation: as long as somebody has it registered, all or a part.
 struct Shared {
     export: Export,
-    _map: Arc<SharedMem>,
+    map: Arc<SharedMem>,
     /// Where it is used, if that was asked for.
-    _fixed: Option<FixedMap>,
-    method: AllocMethod,
+    fixed: Option<FixedMap>,
+    len: usize,
+    access: Access,
+    md: Weak<Inner>,
 }
 
 /// An unpacked key: the peer's memory is mapped as long as it lives.
 #[derive(Debug)]
 pub struct Rkey {
     window: Window,
-    _map: Rc<SharedMap>,
+    _map: Rc<Mapped>,
 }
 
 impl Md {
@@ -82,21 +86,49 @@ impl Md {
             rkey_len: KEY_LEN,
             max_reg: None,
         };
-        Md { inner: Rc::new(Inner { attr, porter, mappings: RefCell::default() }) }
+        let own = RefCell::default();
+        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter), own }) }
     }
 
-    /// The mapping of a peer's file, made if no key has it yet.
-    pub(crate) fn map(&self, name: Name, len: usize) -> Result<Rc<SharedMap>, Error> {
-        let mut mappings = self.inner.mappings.borrow_mut();
-        if let Some(map) = mappings.get(&name).and_then(Weak::upgrade) {
-            return Ok(map);
+    /// Memory of peers that is mapped here.
+    pub(crate) fn foreign(&self) -> &Foreign {
+        &self.inner.foreign
+    }
+
+    /// The allocation that all of a range lies in.
+    fn allocation(&self, addr: usize, len: usize) -> Option<Rc<Shared>> {
+        let own = self.inner.own.borrow();
+        let shared = own.range(..=addr).next_back()?.1.upgrade()?;
+        let into = addr - shared.addr();
+        (into < shared.len && len <= shared.len - into).then_some(shared)
+    }
+}
+
+impl Shared {
+    fn addr(&self) -> usize {
+        self.at().addr()
+    }
+
+    fn at(&self) -> *mut u8 {
+        self.fixed.as_ref().map_or(self.map.as_ptr(), FixedMap::as_ptr)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(md) = self.md.upgrade() {
+            md.own.borrow_mut().remove(&self.addr());
         }
-        let fetched = self.inner.porter.fetch(name).map_err(as_error)?;
-        let map = SharedMem::from_fd(fetched.mem, len).map_err(unpack_error)?;
-        mappings.retain(|_, map| map.strong_count() > 0);
-        let map = Rc::new(SharedMap::from(map));
-        mappings.insert(name, Rc::downgrade(&map));
-        Ok(map)
+        // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on.
+        if self.export.porter().is_ours() {
+            self.map.discard();
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("export", &self.export).field("len", &self.len).finish()
     }
 }
 
@@ -123,24 +155,37 @@ impl api::Md for Md {
                 fixed.back_by(&file).map_err(alloc::error)?;
             }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
-            let (porter, map) = (&self.inner.porter, Arc::new(file));
-            let export = porter.export(porter.new_name(), map.clone(), None);
-            let shared = Shared { export, _map: map, _fixed: fixed, method };
-            Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared) })
+            let porter = self.inner.foreign.porter();
+            let place = Whereabouts::new(addr.addr() as u64, req.len as u64, req.access.bits());
+            let map = Arc::new(file);
+            let export = porter.export(porter.new_name(), map.clone(), What::Memory(place));
+            let md = Rc::downgrade(&self.inner);
+            let shared = Rc::new(Shared { export, map, fixed, len: req.len, access: req.access, md });
+            self.inner.own.borrow_mut().insert(addr.addr(), Rc::downgrade(&shared));
+            Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared), method: Some(method) })
         })
+    }
+
+    #[inline]
+    fn has_allocated(&self, addr: *const u8, len: usize) -> bool {
+        self.allocation(addr.addr(), len).is_some()
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
         if addr.is_null() || len == 0 {
             return Err(Error::InvalidParam("registration of no memory"));
         }
-        Ok(Mem { addr, len, access, shared: None })
+        let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let shared = match remote.is_empty() {
+            true => None,
+            false => self.allocation(addr.addr(), len).filter(|shared| shared.access.contains(remote)),
+        };
+        Ok(Mem { addr, len, access, shared, method: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        let shared = mem.shared.as_ref().ok_or(Error::Unsupported(Op::RemoteKey))?;
         let key = PackedKey {
-            name: shared.export.name().0.into(),
+            name: self.word_key(mem)?.into(),
             addr: (mem.addr.addr() as u64).into(),
             len: (mem.len as u64).into(),
             access: mem.access.bits().into(),
@@ -153,14 +198,21 @@ impl api::Md for Md {
         let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
         let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
-        let map = self.map(Name(key.name.get()), len)?;
-        if len > map.len() {
-            return Err(Error::RemoteAccess);
-        }
-        let access = Access::from_bits_truncate(key.access.get());
-        // SAFETY: `len` bytes are mapped (just checked) as long as `_map`, which lives in the same key.
-        let window = unsafe { Window::new(key.addr.get(), len, map.as_ptr(), access) };
+        let map = self.inner.foreign.map(Name(key.name.get()))?;
+        let window = map.window(key.addr.get(), len, Access::from_bits_truncate(key.access.get()))?;
         Ok(Rkey { window, _map: map })
+    }
+
+    /// What the allocation is called: as a key it is good for all of that, as far as its own rights go.
+    fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+        mem.name().map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
+    }
+
+    /// The first uses of a name ask the peer's porter: until it has answered, *not ready*.
+    #[inline]
+    fn rkey_of_word(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
+        let map = self.inner.foreign.of_word(Name(key))?;
+        Ok(Rkey { window: map.all()?, _map: map })
     }
 
     fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
@@ -204,23 +256,10 @@ impl api::Memory for Mem {
     }
 
     fn method(&self) -> Option<AllocMethod> {
-        self.shared.as_ref().map(|shared| shared.method)
+        self.method
     }
 
     fn access(&self) -> Access {
         self.access
-    }
-}
-
-fn unpack_error(e: MemError) -> Error {
-    match e {
-        MemError::Gone { .. } => Error::PeerDead,
-        MemError::Denied { .. } => Error::Unreachable,
-        MemError::Refused { .. } | MemError::BadLength { .. } => Error::RemoteAccess,
-        MemError::Descriptors { .. } => Error::NoDescriptor,
-        MemError::Exhausted { .. } | MemError::FileLimit { .. } | MemError::LockLimit { .. } => {
-            Error::NoMemory
-        }
-        MemError::Os { op, errno } => Error::Sys { call: op, errno },
     }
 }

@@ -49,6 +49,8 @@ mod addr;
 #[cfg(not(loom))]
 mod ep;
 #[cfg(not(loom))]
+pub(crate) mod foreign;
+#[cfg(not(loom))]
 mod iface;
 #[cfg(not(loom))]
 mod md;

@@ -3,7 +3,7 @@
 //! is only asked then; but for attaching, nothing blocks.
 
 use super::fifo;
-use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey};
+use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use crate::api::{ConnectError, EpTag, Error, Outcome, Pack, Refused};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -224,7 +224,8 @@ impl Peer {
 
 impl Link {
     fn attach(own: &Export, name: Name, fetched: Fetched) -> Result<Link, ConnectError> {
-        let wake = Wake::new(fetched.wake.ok_or(ConnectError::Malformed)?);
+        let What::Iface(wake) = fetched.what else { return Err(ConnectError::Malformed) };
+        let wake = Wake::new(wake);
         let mut seg = Segment::attach(fetched.mem, name)?;
         let shape = seg.shape();
         if name.is_usual() && shape.slot_len as usize != USUAL_SLOT {

@@ -2,7 +2,7 @@
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
 use super::fifo;
-use super::porter::{Alarm, Export, Porter, ProcKey};
+use super::porter::{Alarm, Export, Porter, ProcKey, What};
 use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
@@ -91,7 +91,7 @@ impl Rx {
         let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
         let wake = Arc::new(wake);
         let mem = seg.own().expect("it has just been made").clone();
-        let export = porter.export(name, mem.clone(), Some(wake.clone()));
+        let export = porter.export(name, mem.clone(), What::Iface(wake.clone()));
         let mut spare = Vec::with_capacity(shape.slots as usize);
         spare.extend((shape.cells..shape.slots).rev());
         Ok(Rx {

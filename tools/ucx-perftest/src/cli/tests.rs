@@ -90,7 +90,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t am_lat -x posix -D bcopy -i 64", "-i is for -D zcopy and -D iov"),
         ("-t am_lat -x posix -D zcopy -s 100,8 -i 64", "-i 64: pieces of 100 bytes would overlap"),
         ("-t tag_lat -B", "-B is for low-level tests, not for tag_lat"),
-        ("-t stream_bw -z", "-z is for tag and one-sided high-level tests in pairs, not for stream_bw"),
+        ("-t am_lat -x posix -z", "-z is for high-level tests in pairs, not for am_lat"),
         ("-t tag_lat -m foo", "-m: memory 'foo' is unknown (there is: host)"),
         ("-t tag_lat -m host,host,host", "-m host,host,host: one kind of memory, or two"),
         ("-t tag_lat -A signal", "-A signal: nothing here runs in signal handlers"),

@@ -13,7 +13,7 @@ mod tag;
 
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
-use ucp::select::{Kind, Sync};
+use ucp::select::{Kind, MemKind, Sync};
 use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
 use ucs::config::Source;
 use uct::api::{DevKind, TlResource};
@@ -22,7 +22,7 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Flow, Pattern, Spec, Test};
+use crate::spec::{Flow, Layout, Memory, Pattern, Spec, Test};
 use ring::Waiter;
 use tag::Tag;
 
@@ -141,7 +141,12 @@ fn mail_path(spec: &Spec) -> &'static str {
 
 /// The lane that messages take, and the protocol that this size takes on it.
 fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
-    path(worker, ep, ep.table(Kind::Tagged, sync(spec)).pick(spec.size()).name())
+    let mem = match (spec.memory, spec.layout) {
+        // What lies in several pieces is gathered, wherever they are.
+        (Memory::Plain, _) | (_, Some(Layout::Iov)) => MemKind::Host,
+        _ => MemKind::Own,
+    };
+    path(worker, ep, ep.table_from(mem, Kind::Tagged, sync(spec)).pick(spec.size()).name())
 }
 
 /// The lane that operations take, and how they go on it.

@@ -82,42 +82,31 @@ impl Ring {
             Buffers::Each => (slots.saturating_mul(size), size),
             Buffers::One => (size, 0),
         };
-        if memory == Memory::Registered {
-            let mem = worker.mem_alloc(all.max(1), Access::all()).map_err(|e| {
-                Failure::Cannot(format!("-z: cannot get {all} bytes of registered memory: {e}"))
-            })?;
-            let start = NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot("-z: no memory".into()))?;
-            let bufs = NonNull::slice_from_raw_parts(start, all);
-            let slots = vec![Slot::Idle; slots];
-            return Ok(Ring {
-                worker: worker.clone(),
-                mem: Some(mem),
-                bufs,
-                size,
-                stride,
-                slots,
-                pieces: ArrayVec::new(),
-                spots: Vec::new(),
-                list: Vec::new(),
-            });
-        }
-        let mut bufs = Vec::new();
-        bufs.try_reserve_exact(all).map_err(|_| {
-            Failure::Cannot(format!("cannot get {all} bytes for {slots} messages (see -s, -O)"))
-        })?;
-        bufs.resize(all, 0);
-        let bufs = NonNull::from(Box::leak(bufs.into_boxed_slice()));
-        Ok(Ring {
-            worker: worker.clone(),
-            mem: None,
-            bufs,
-            size,
-            stride,
-            slots: vec![Slot::Idle; slots],
-            pieces: ArrayVec::new(),
-            spots: Vec::new(),
-            list: Vec::new(),
-        })
+        let cannot = || format!("cannot get {all} bytes for {slots} messages (see -s, -O)");
+        let mem = match memory {
+            Memory::Plain => None,
+            Memory::Allocated => worker.mem_alloc(all.max(1), Access::all()).ok(),
+            Memory::Registered => Some(
+                worker
+                    .mem_alloc(all.max(1), Access::all())
+                    .map_err(|e| Failure::Cannot(format!("-z: {}: {e}", cannot())))?,
+            ),
+        };
+        let bufs = match &mem {
+            Some(mem) => {
+                let start = NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot(cannot()))?;
+                NonNull::slice_from_raw_parts(start, all)
+            }
+            None => {
+                let mut bufs = Vec::new();
+                bufs.try_reserve_exact(all).map_err(|_| Failure::Cannot(cannot()))?;
+                bufs.resize(all, 0);
+                NonNull::from(Box::leak(bufs.into_boxed_slice()))
+            }
+        };
+        let slots = vec![Slot::Idle; slots];
+        let (worker, pieces) = (worker.clone(), ArrayVec::new());
+        Ok(Ring { worker, mem, bufs, size, stride, slots, pieces, spots: Vec::new(), list: Vec::new() })
     }
 
     /// Buffers for messages that are sent as the test says: in one piece, or in several with bytes between them.

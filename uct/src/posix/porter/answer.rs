@@ -3,7 +3,7 @@
 
 use super::place::{Place, ProcKey};
 use super::wire::{Answer, Each, MOST_FDS, Question, ROOM, Stay, Verdict};
-use super::{Exported, Shared, lock};
+use super::{Exported, Shared, What, lock};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -189,13 +189,15 @@ fn answer_with(to: &OwnedFd, found: &[Found], passed: usize) -> Result<usize, Er
     let text = Answer::of(found.iter().enumerate().map(|(n, found)| match found {
         Err(verdict) => *verdict,
         Ok(_) if n >= passed => Verdict::Later,
-        Ok(Exported { wake: None, .. }) => Verdict::Memory,
-        Ok(Exported { wake: Some(_), .. }) => Verdict::Iface,
+        Ok(Exported { what: What::Memory(place), .. }) => Verdict::Memory(*place),
+        Ok(Exported { what: What::Iface(_), .. }) => Verdict::Iface,
     }));
     let mut fds = ArrayVec::<BorrowedFd<'_>, MOST_FDS>::new();
-    for Exported { mem, wake } in found[..passed].iter().flatten() {
+    for Exported { mem, what } in found[..passed].iter().flatten() {
         fds.push(mem.as_fd());
-        fds.extend(wake.as_ref().map(|wake| wake.as_fd()));
+        if let What::Iface(wake) = what {
+            fds.push(wake.as_fd());
+        }
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut beside = SendAncillaryBuffer::new(&mut space);

@@ -3,6 +3,7 @@
 //! Never believes an answer before it is checked.
 
 use super::Name;
+use super::What;
 use super::place::{Place, ProcKey};
 use super::wire::{Answer, Each, MOST, MOST_FDS, Question, ROOM, Stay, VERSION, Verdict};
 use crate::api::{ConnectError, Error};
@@ -30,7 +31,7 @@ const REST: Duration = Duration::from_millis(1);
 /// What the porter gave.
 pub struct Given {
     pub mem: OwnedFd,
-    pub wake: Option<OwnedFd>,
+    pub what: What<OwnedFd>,
 }
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> ConnectError {
@@ -52,7 +53,12 @@ fn knock(place: &Place, key: ProcKey) -> Result<OwnedFd, Errno> {
     Ok(door)
 }
 
-/// A connection to the porter of a process of our user.
+/// A connection to the porter of a process of our user, if it takes one at once.
+pub fn connect_now(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
+    of_our_user(knock(place, key).map_err(failed("connect to a peer's porter"))?)
+}
+
+/// The same, waiting where many others do.
 pub fn connect(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
     let start = Instant::now();
     let door = loop {
@@ -62,6 +68,10 @@ pub fn connect(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
             door => break door.map_err(failed("connect to a peer's porter"))?,
         }
     };
+    of_our_user(door)
+}
+
+fn of_our_user(door: OwnedFd) -> Result<OwnedFd, ConnectError> {
     let cred = PeerCred::of(&door).map_err(|errno| Error::Sys { call: "SO_PEERCRED", errno })?;
     if cred.is_our_user() { Ok(door) } else { Err(ConnectError::Permission) }
 }
@@ -90,29 +100,50 @@ fn await_answer<T>(door: &OwnedFd, mut call: impl FnMut() -> Result<T, Errno>) -
     }
 }
 
-/// Asks at `door` for what `names` name, and answers of each. With [`Stay::No`] nothing more can be asked there.
-pub fn ask(
-    door: &OwnedFd,
-    names: &[Name],
-    stay: Stay,
-) -> Result<Each<Result<Given, ConnectError>>, ConnectError> {
+/// Asks at `door` for what `names` name. With [`Stay::No`] nothing more can be asked there.
+pub fn ask(door: &OwnedFd, names: &[Name], stay: Stay) -> Result<(), ConnectError> {
     let question = Question::about(names, stay);
     rustix::io::retry_on_intr(|| rustix::net::send(door, question.as_bytes(), SendFlags::NOSIGNAL))
         .map_err(failed("ask a peer's porter"))?;
+    Ok(())
+}
+
+/// Whether to wait for an answer that has not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// No: there is none.
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// What is said at `door` of each of `names`, which it has been asked for; `None` if nothing is yet.
+pub fn hear(
+    door: &OwnedFd,
+    names: &[Name],
+    wait: Wait,
+) -> Result<Option<Each<Result<Given, ConnectError>>>, ConnectError> {
     let mut bytes = [0; ROOM];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
-    let mut hear = || {
+    let mut receive = || {
         let mut room = [IoSliceMut::new(&mut bytes)];
         rustix::net::recvmsg(door, &mut room, &mut beside, RecvFlags::CMSG_CLOEXEC)
     };
     // The porter answers and hangs up. A call that does not wait looks for a packet first and for the end afterwards: if both
     // come between, it tells of the end only. The packet is there then.
-    let got = await_answer(door, || match hear()? {
-        end if end.bytes == 0 => hear(),
+    let look = || match receive()? {
+        end if end.bytes == 0 => receive(),
         answer => Ok(answer),
-    })
-    .map_err(failed("hear a peer's porter"))?;
+    };
+    let got = match wait {
+        Wait::Yes => await_answer(door, look),
+        Wait::No => rustix::io::retry_on_intr(look),
+    };
+    let got = match got {
+        Err(Errno::AGAIN) if wait == Wait::No => return Ok(None),
+        got => got.map_err(failed("hear a peer's porter"))?,
+    };
     let mut fds = beside.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
         _ => Vec::new(),
@@ -130,13 +161,13 @@ pub fn ask(
     };
     let mut next = || fds.next().ok_or(missing);
     let given = names.iter().zip(verdicts).map(|(_, verdict)| match verdict {
-        Verdict::Memory => Ok(Given { mem: next()?, wake: None }),
-        Verdict::Iface => Ok(Given { mem: next()?, wake: Some(next()?) }),
+        Verdict::Memory(place) => Ok(Given { mem: next()?, what: What::Memory(place) }),
+        Verdict::Iface => Ok(Given { mem: next()?, what: What::Iface(next()?) }),
         Verdict::Nothing => Err(ConnectError::Gone),
         Verdict::Denied => Err(ConnectError::Permission),
         Verdict::Later => Err(ConnectError::Op(Error::NoDescriptor)),
     });
-    Ok(given.take(MOST).collect())
+    Ok(Some(given.take(MOST).collect()))
 }
 
 /// Whether the process still runs, or that cannot be told.

@@ -23,10 +23,11 @@ mod wire;
 
 pub use place::{Place, ProcKey};
 pub use watch::{Alarm, Death};
-pub use wire::{Each, MOST};
+use wire::Stay;
+pub use wire::{Each, MOST, Place as Whereabouts};
 
 use crate::api::{ConnectError, Error, OpenError};
-use ask::Given;
+use ask::{Given, Wait};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,11 +67,20 @@ impl Name {
     }
 }
 
+/// What kind of memory is handed out.
+#[derive(Clone, Copy, Debug)]
+pub enum What<W> {
+    /// The program's, which its owner has there.
+    Memory(Whereabouts),
+    /// An interface's, with what wakes that.
+    Iface(W),
+}
+
 /// What is handed out under a name.
 #[derive(Clone)]
 struct Exported {
     mem: Arc<SharedMem>,
-    wake: Option<Arc<EventFd>>,
+    what: What<Arc<EventFd>>,
 }
 
 /// What the thread and the process share.
@@ -97,12 +107,18 @@ pub struct Export {
     name: Name,
 }
 
+/// A question to a peer's porter that nobody waits for.
+pub struct Asked {
+    door: OwnedFd,
+    name: Name,
+}
+
 /// What a peer handed out.
 pub struct Fetched {
     /// Its memory, not yet looked at.
     pub mem: OwnedFd,
-    /// What wakes its interface, if it is one; not yet looked at.
-    pub wake: Option<OwnedFd>,
+    /// What it is; not yet looked at either.
+    pub what: What<OwnedFd>,
     /// Tells when its process dies.
     pub death: Arc<Death>,
 }
@@ -153,6 +169,11 @@ impl Porter {
         self.key
     }
 
+    /// Whether this process made it, and is no child that has a copy.
+    pub fn is_ours(&self) -> bool {
+        self.pid == ucs::sys::proc::pid()
+    }
+
     /// A name for something to be exported.
     pub fn new_name(&self) -> Name {
         let exports = lock(&self.shared.exports);
@@ -165,9 +186,9 @@ impl Porter {
         }
     }
 
-    /// Hands `mem`, and `wake` if there is one, to whoever asks for `name`.
-    pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, wake: Option<Arc<EventFd>>) -> Export {
-        lock(&self.shared.exports).insert(name.0, Exported { mem, wake });
+    /// Hands `mem`, and what else there is of it, to whoever asks for `name`.
+    pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, what: What<Arc<EventFd>>) -> Export {
+        lock(&self.shared.exports).insert(name.0, Exported { mem, what });
         Export { porter: self.clone(), name }
     }
 
@@ -182,10 +203,18 @@ impl Porter {
         let Some(owner) = names.first().map(|name| name.owner()) else { return Ok(Each::new()) };
         let door = ask::connect(&self.place, owner)?;
         let sight = self.shared.watches.look(owner, &door)?;
-        let given = ask::ask(&door, names, sight.needs_door())?;
+        ask::ask(&door, names, sight.needs_door())?;
+        let given = ask::hear(&door, names, Wait::Yes)?.ok_or(ConnectError::Malformed)?;
         let death = self.shared.watches.watch(owner, sight, door)?;
-        let fetched = |Given { mem, wake }| Fetched { mem, wake, death: death.clone() };
+        let fetched = |Given { mem, what }| Fetched { mem, what, death: death.clone() };
         Ok(given.into_iter().map(|given| given.map(fetched)).collect())
+    }
+
+    /// Asks the owner of `name` for what it names, and does not wait: the answer is heard later.
+    pub fn ask(&self, name: Name) -> Result<Asked, ConnectError> {
+        let door = ask::connect_now(&self.place, name.owner())?;
+        ask::ask(&door, &[name], Stay::No)?;
+        Ok(Asked { door, name })
     }
 
     /// Watches a process that has no porter that we know of.
@@ -200,9 +229,18 @@ impl Porter {
     }
 }
 
+impl Asked {
+    /// The answer, if it has come: memory, not yet looked at.
+    pub fn hear(&self) -> Result<Option<(OwnedFd, What<OwnedFd>)>, ConnectError> {
+        let Some(mut given) = ask::hear(&self.door, &[self.name], Wait::No)? else { return Ok(None) };
+        let Given { mem, what } = given.pop().unwrap_or(Err(ConnectError::Malformed))?;
+        Ok(Some((mem, what)))
+    }
+}
+
 impl Drop for Porter {
     fn drop(&mut self) {
-        if self.pid != ucs::sys::proc::pid() {
+        if !self.is_ours() {
             return;
         }
         let _ = self.shared.stop.signal();

@@ -1,6 +1,6 @@
 //! Two porters, questions good and bad, and what is left of a porter in a directory.
 
-use super::wire::{Answer, MOST, Question, Stay, Verdict};
+use super::wire::{Answer, MOST, Place as At, Question, ROOM, Stay, Verdict};
 use super::*;
 use std::time::Duration;
 use ucs::mem::MapOpts;
@@ -42,16 +42,18 @@ fn what_is_exported_is_handed_out_and_then_no_more() {
         let porter = Porter::at(place).unwrap();
         let mem = memory(7);
         let wake = Arc::new(EventFd::new().unwrap());
-        let with = porter.export(porter.new_name(), mem.clone(), Some(wake.clone()));
-        let without = porter.export(porter.new_name(), mem.clone(), None);
+        let with = porter.export(porter.new_name(), mem.clone(), What::Iface(wake.clone()));
+        let at = At::new(0x1000, 4096, 1);
+        let without = porter.export(porter.new_name(), mem.clone(), What::Memory(at));
         let got = porter.fetch(with.name()).unwrap();
-        EventFd::from_peer(got.wake.unwrap()).unwrap().signal().unwrap();
+        let What::Iface(theirs) = got.what else { panic!("an interface") };
+        EventFd::from_peer(theirs).unwrap().signal().unwrap();
         assert_eq!(wake.clear(), Ok(1));
         let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(unsafe { copy.as_ptr().wrapping_add(4095).read() }, 7);
         assert!(!got.death.look() && porter.is_alive(porter.key()));
-        assert!(porter.fetch(without.name()).unwrap().wake.is_none());
+        assert!(matches!(porter.fetch(without.name()).unwrap().what, What::Memory(there) if there == at));
         let name = without.name();
         drop(without);
         assert_eq!(porter.fetch(name).err(), Some(ConnectError::Gone));
@@ -62,9 +64,12 @@ fn what_is_exported_is_handed_out_and_then_no_more() {
 fn many_names_are_answered_one_by_one() {
     let porter = Porter::at(Place::new("").unwrap()).unwrap();
     let wake = Arc::new(EventFd::new().unwrap());
-    let exports: Vec<_> = (0..MOST as u8)
-        .map(|n| porter.export(porter.new_name(), memory(n), (n % 3 == 0).then(|| wake.clone())))
-        .collect();
+    let what = |n: u8| match n % 3 {
+        0 => What::Iface(wake.clone()),
+        _ => What::Memory(At::new(u64::from(n), 4096, 0)),
+    };
+    let exports: Vec<_> =
+        (0..MOST as u8).map(|n| porter.export(porter.new_name(), memory(n), what(n))).collect();
     let mut names: Vec<_> = exports.iter().map(Export::name).collect();
     // One that is gone, and one of another process, in between.
     names[5] = porter.new_name();
@@ -77,7 +82,10 @@ fn many_names_are_answered_one_by_one() {
             continue;
         }
         let got = got.unwrap();
-        assert_eq!(got.wake.is_some(), n % 3 == 0, "{n}");
+        match got.what {
+            What::Iface(_) => assert_eq!(n % 3, 0, "{n}"),
+            What::Memory(at) => assert_eq!((n % 3 != 0, at.addr.get()), (true, n as u64), "{n}"),
+        }
         let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
@@ -90,7 +98,7 @@ fn many_names_are_answered_one_by_one() {
 #[test]
 fn each_of_many_questions_is_answered() {
     let porter = Porter::at(Place::new("").unwrap()).unwrap();
-    let export = porter.export(porter.new_name(), memory(1), None);
+    let export = porter.export(porter.new_name(), memory(1), What::Memory(At::default()));
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| {
@@ -161,7 +169,7 @@ fn bad_questions_harm_nobody() {
     };
     let send = |door: &OwnedFd, bytes: &[u8]| {
         rustix::net::send(door, bytes, rustix::net::SendFlags::NOSIGNAL).unwrap();
-        let mut room = [0; 256];
+        let mut room = [0; ROOM];
         let (_, got) = rustix::net::recv(door, &mut room, rustix::net::RecvFlags::empty()).unwrap();
         Answer::read(&room[..got]).unwrap().unwrap()
     };
@@ -184,7 +192,7 @@ fn bad_questions_harm_nobody() {
             let _ = rustix::net::send(door, Question::about(&[Name(3)], Stay::Yes).as_bytes(), flags);
         }
     }
-    let export = porter.export(porter.new_name(), memory(1), None);
+    let export = porter.export(porter.new_name(), memory(1), What::Memory(At::default()));
     assert!(porter.fetch(export.name()).is_ok());
 }
 
@@ -216,6 +224,6 @@ fn a_stranger_place_is_nobody_s() {
     let dir = Dir::new("stranger");
     let (net, there) =
         (Porter::at(Place::new("").unwrap()).unwrap(), Porter::at(Place::new(&dir.0).unwrap()).unwrap());
-    let export = there.export(there.new_name(), memory(1), None);
+    let export = there.export(there.new_name(), memory(1), What::Memory(At::default()));
     assert_eq!(net.fetch(export.name()).err(), Some(ConnectError::Gone));
 }

@@ -7,7 +7,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Layout of question and answer, and of what is behind the descriptors.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Most names in a question.
 pub const MOST: usize = 16;
 /// Most descriptors beside an answer. The system passes 253 at a time.
@@ -52,16 +52,40 @@ pub enum Stay {
 pub struct Answer {
     head: Head,
     verdicts: [u8; MOST],
+    places: [Place; MOST],
+}
+
+/// Where a process has memory that it hands out, in its own terms, and what others may do to it.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug, Default,
+)]
+#[repr(C)]
+pub struct Place {
+    /// First address.
+    pub addr: U64,
+    /// Bytes.
+    pub len: U64,
+    /// Bits of an [`Access`](crate::api::Access).
+    pub access: U32,
+    reserved: U32,
+}
+
+impl Place {
+    /// The `len` bytes at `addr`.
+    pub fn new(addr: u64, len: u64, access: u32) -> Place {
+        Place { addr: addr.into(), len: len.into(), access: access.into(), reserved: 0.into() }
+    }
 }
 
 /// Room for a question or an answer, and a byte more: a longer one is neither.
-pub const ROOM: usize = size_of::<Question>() + 1;
+pub const ROOM: usize = size_of::<Answer>() + 1;
+const _: () = assert!(size_of::<Question>() < ROOM);
 
 /// What the porter says of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// A descriptor follows: memory.
-    Memory,
+    /// A descriptor follows: memory, which its owner has there.
+    Memory(Place),
     /// Two follow: an interface's memory, and what wakes it.
     Iface,
     /// There is nothing of that name (any more).
@@ -75,7 +99,7 @@ pub enum Verdict {
 impl Verdict {
     const fn byte(self) -> u8 {
         match self {
-            Verdict::Memory => 0,
+            Verdict::Memory(_) => 0,
             Verdict::Iface => 1,
             Verdict::Nothing => 2,
             Verdict::Denied => 3,
@@ -83,9 +107,9 @@ impl Verdict {
         }
     }
 
-    const fn of_byte(byte: u8) -> Option<Verdict> {
+    const fn of_byte(byte: u8, place: Place) -> Option<Verdict> {
         match byte {
-            0 => Some(Verdict::Memory),
+            0 => Some(Verdict::Memory(place)),
             1 => Some(Verdict::Iface),
             2 => Some(Verdict::Nothing),
             3 => Some(Verdict::Denied),
@@ -117,9 +141,14 @@ impl Question {
 impl Answer {
     /// With these verdicts; of names that were not asked for it says [`Verdict::Nothing`].
     pub fn of(verdicts: impl IntoIterator<Item = Verdict>) -> Answer {
-        let mut said = [Verdict::Nothing.byte(); MOST];
-        said.iter_mut().zip(verdicts).for_each(|(to, verdict)| *to = verdict.byte());
-        Answer { head: HEAD, verdicts: said }
+        let (mut said, mut places) = ([Verdict::Nothing.byte(); MOST], [Place::default(); MOST]);
+        for (n, verdict) in verdicts.into_iter().enumerate().take(MOST) {
+            said[n] = verdict.byte();
+            if let Verdict::Memory(place) = verdict {
+                places[n] = place;
+            }
+        }
+        Answer { head: HEAD, verdicts: said, places }
     }
 
     /// The verdicts; or the answering side's version where it is not ours; or `None` for nonsense.
@@ -130,8 +159,8 @@ impl Answer {
         }
         let answer = Answer::read_from_bytes(bytes).ok()?;
         let mut verdicts = [Verdict::Nothing; MOST];
-        for (to, byte) in verdicts.iter_mut().zip(answer.verdicts) {
-            *to = Verdict::of_byte(byte)?;
+        for (to, (byte, place)) in verdicts.iter_mut().zip(answer.verdicts.into_iter().zip(answer.places)) {
+            *to = Verdict::of_byte(byte, place)?;
         }
         Some(Ok(verdicts))
     }
@@ -148,17 +177,17 @@ mod tests {
             let (heard, how) = Question::read(Question::about(&names[..count], stay).as_bytes()).unwrap();
             assert_eq!((heard.as_slice(), how), (&names[..count], stay));
         }
-        let all = [Verdict::Memory, Verdict::Iface, Verdict::Nothing, Verdict::Denied, Verdict::Later];
+        let here = Verdict::Memory(Place::new(0x7000, 4096, 3));
+        let all = [here, Verdict::Iface, Verdict::Nothing, Verdict::Denied, Verdict::Later];
         let heard = Answer::read(Answer::of(all).as_bytes()).unwrap().unwrap();
         assert_eq!(heard[..all.len()], all);
         assert!(heard[all.len()..].iter().all(|verdict| *verdict == Verdict::Nothing));
-        assert!(size_of::<Question>() < ROOM && size_of::<Answer>() < ROOM);
     }
 
     #[test]
     fn nonsense_is_not() {
         let (mut question, mut answer) =
-            (Question::about(&[Name(7)], Stay::No), Answer::of([Verdict::Memory]));
+            (Question::about(&[Name(7)], Stay::No), Answer::of([Verdict::Iface]));
         assert_eq!(Question::read(&question.as_bytes()[1..]), None);
         assert_eq!(Answer::read(&[0; size_of::<Answer>()]), None);
         question.count = (MOST as u32 + 1).into();

@@ -1,0 +1,119 @@
+//! Messages out of memory that the transport has allocated, on lanes that read such memory only: read in place, once its owner
+//! has said where it is, and sent in packets before; other memory always is.
+
+mod common;
+
+use common::{Pair, bytes};
+use ucp::rdm::Row;
+use ucp::select::{Kind, MemKind, Sync, Verdict};
+use ucp::{Access, EXACT, Means, Mem, Rkey, SendParams, Started};
+
+const LEN: usize = 300_000;
+
+/// Sends `len` bytes at offset `from`, in one of the ways there are; answers what came.
+fn send(pair: &Pair, mem: &Mem, (from, len): (usize, usize), params: &SendParams) -> Vec<u8> {
+    assert!(from + len <= mem.len());
+    let recv = match params.tag {
+        Some(tag) => pair.b.tag_recv(tag, EXACT, vec![0; len]),
+        None => pair.b.msg_recv(vec![0; len]),
+    };
+    let at = mem.as_ptr().wrapping_add(from);
+    // SAFETY: inside the memory, which nobody writes until both ends are done.
+    let id = match unsafe { pair.ab.send_raw(at, len, params) }.unwrap() {
+        Started::Done(()) => None,
+        Started::Running(id) => Some(id),
+    };
+    pair.until(|| recv.is_done() && id.is_none_or(|id| pair.a.test(id).is_some()));
+    recv.wait().1
+}
+
+/// How many messages this side has sent in a way.
+fn sent(pair: &Pair, row: Row) -> u64 {
+    pair.a.stats().sent(row).msgs
+}
+
+fn filled(pair: &Pair, access: Access) -> (Mem, Vec<u8>) {
+    let (mem, all) = (pair.a.mem_alloc(LEN, access).unwrap(), bytes(7, LEN));
+    mem.write(0, &all);
+    (mem, all)
+}
+
+#[test]
+fn memory_of_the_transport_is_read_in_place() {
+    let pair = Pair::on("posix");
+    let (mem, all) = filled(&pair, Access::READ);
+    let kinds = [
+        SendParams { tag: Some(3), ..SendParams::default() },
+        SendParams::default(),
+        SendParams { tag: Some(4), sync: Sync::Yes, cq_data: Some(5), ..SendParams::default() },
+    ];
+    // The first ones go before the peer's handshake, and before the owner's porter has said where the memory is.
+    while sent(&pair, Row::LongRead) == 0 {
+        assert_eq!(send(&pair, &mem, (0, LEN), &kinds[0]), all);
+    }
+    let before = (sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received);
+    let ranges = [(0, LEN), (1, LEN - 1), (4097, 100_000), (LEN - 40_000, 40_000)];
+    for (n, (from, len)) in ranges.into_iter().enumerate() {
+        for params in &kinds {
+            assert_eq!(send(&pair, &mem, (from, len), params), all[from..from + len], "{n}");
+        }
+    }
+    let reads = (ranges.len() * kinds.len()) as u64;
+    assert_eq!(
+        (sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received),
+        (before.0 + reads, before.1)
+    );
+    // It is the message's bytes as they are when it is sent.
+    mem.write(10, &[9; 20]);
+    assert_eq!(send(&pair, &mem, (10, 50_000), &kinds[0])[..20], [9; 20]);
+}
+
+#[test]
+fn other_memory_is_sent() {
+    let pair = Pair::on("posix");
+    let params = SendParams { tag: Some(3), ..SendParams::default() };
+    // No right for peers to read it: they are not let in for a message either.
+    let (mem, all) = filled(&pair, Access::WRITE);
+    for _ in 0..5 {
+        assert_eq!(send(&pair, &mem, (0, LEN), &params), all);
+        let (send, recv) = (pair.ab.tag_send(1, bytes(1, LEN)), pair.b.tag_recv(1, EXACT, vec![0; LEN]));
+        pair.until(|| send.is_done() && recv.is_done());
+        assert_eq!(recv.wait().1, bytes(1, LEN));
+    }
+    assert_eq!((sent(&pair, Row::LongRead), pair.a.stats().rare.nacks_received), (0, 0));
+}
+
+#[test]
+fn new_memory_takes_the_place_of_freed() {
+    let pair = Pair::on("posix");
+    let params = SendParams { tag: Some(3), ..SendParams::default() };
+    for round in 0..6 {
+        let mem = pair.a.mem_alloc(LEN, Access::all()).unwrap();
+        let reads = sent(&pair, Row::LongRead);
+        while sent(&pair, Row::LongRead) == reads {
+            let now = bytes(round, LEN);
+            mem.write(0, &now);
+            assert_eq!(send(&pair, &mem, (0, LEN), &params), now);
+        }
+    }
+}
+
+#[test]
+fn both_kinds_of_memory_are_explained() {
+    let pair = Pair::on("posix");
+    let taken = |mem| {
+        let all = pair.ab.explain_from(mem, Kind::Tagged, Sync::No, LEN);
+        all.into_iter().find(|one| one.verdict == Verdict::Taken).unwrap().row
+    };
+    assert_eq!((taken(MemKind::Host), taken(MemKind::Own)), (Row::LongCts, Row::LongRead));
+    for mem in [MemKind::Host, MemKind::Own] {
+        assert_eq!(pair.ab.table_from(mem, Kind::Tagged, Sync::No).pick(LEN), taken(mem));
+    }
+    let why = pair.ab.explain(Kind::Tagged, Sync::No, LEN);
+    assert_eq!(why.iter().find(|one| one.row == Row::LongRead).unwrap().verdict, Verdict::NotMapped);
+    // Puts and gets have keys of their own: such memory is mapped for them, other memory goes by packets.
+    let mem = pair.b.mem_alloc(LEN, Access::all()).unwrap();
+    assert_eq!(mem.device_key("posix"), None);
+    assert_eq!(pair.ab.means(&pair.ab.unpack_rkey(&mem.pack_rkey()).unwrap()), Means::Mapped);
+    assert_eq!(pair.ab.means(&Rkey::of_key(mem.key())), Means::Emulated);
+}

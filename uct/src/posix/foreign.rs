@@ -1,0 +1,176 @@
+//! Memory of peers that is mapped here: shared by the keys that name it, and kept for those that come as one word, which
+//! have no life of their own. Used by the memory domains of `posix` and `cma`. Touches no byte of it.
+
+use super::porter::{Asked, Name, Porter, ProcKey, What, Whereabouts, as_error};
+use crate::api::{Access, ConnectError, Error};
+use crate::base::direct::Window;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use ucs::mem::{MemError, SharedMap, SharedMem};
+
+/// Most mappings kept for words: what makes room for another is what was used longest ago.
+const MOST: usize = 256;
+/// Most names asked for at a time: each takes a descriptor.
+const MOST_ASKED: usize = 32;
+
+/// A peer's memory, mapped here.
+#[derive(Debug)]
+pub struct Mapped {
+    map: SharedMap,
+    place: Whereabouts,
+}
+
+/// A mapping, and when a word last named it.
+struct Kept {
+    map: Rc<Mapped>,
+    used: Cell<u64>,
+}
+
+/// All of it, of one memory domain.
+pub struct Foreign {
+    porter: Arc<Porter>,
+    /// Those that somebody has.
+    maps: RefCell<HashMap<Name, Weak<Mapped>, FxBuildHasher>>,
+    kept: RefCell<HashMap<Name, Kept, FxBuildHasher>>,
+    uses: Cell<u64>,
+    /// Names that words have said and that are asked for.
+    asked: RefCell<HashMap<Name, Asked, FxBuildHasher>>,
+}
+
+impl Mapped {
+    /// A part of it.
+    pub fn window(&self, addr: u64, len: usize, access: Access) -> Result<Window, Error> {
+        // An address below it wraps to a huge offset.
+        let (into, all) = (addr.wrapping_sub(self.place.addr.get()), self.map.len());
+        if into > all as u64 || len > all - into as usize {
+            return Err(Error::RemoteAccess);
+        }
+        let at = self.map.as_ptr().wrapping_add(into as usize);
+        // SAFETY: `len` bytes from there on are mapped (just checked) as long as `self`, which is kept beside the window.
+        Ok(unsafe { Window::new(addr, len, at, access) })
+    }
+
+    /// All of it, with the rights that its owner gives everybody.
+    pub fn all(&self) -> Result<Window, Error> {
+        let len = usize::try_from(self.place.len.get()).map_err(|_| Error::RemoteAccess)?;
+        self.window(self.place.addr.get(), len, Access::from_bits_truncate(self.place.access.get()))
+    }
+}
+
+impl Foreign {
+    pub(super) fn new(porter: Arc<Porter>) -> Foreign {
+        let (maps, kept, asked) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Foreign { porter, maps, kept, uses: Cell::new(0), asked }
+    }
+
+    /// Our own porter, which asks those of peers.
+    pub(super) fn porter(&self) -> &Arc<Porter> {
+        &self.porter
+    }
+
+    /// What a key names, mapped as long as somebody has the answer. Waits for the porter of its owner.
+    pub fn map(&self, name: Name) -> Result<Rc<Mapped>, Error> {
+        if let Some(map) = self.maps.borrow().get(&name).and_then(Weak::upgrade) {
+            return Ok(map);
+        }
+        let fetched = self.porter.fetch(name).map_err(as_error)?;
+        self.enter(name, fetched.mem, fetched.what)
+    }
+
+    fn enter(&self, name: Name, mem: OwnedFd, what: What<OwnedFd>) -> Result<Rc<Mapped>, Error> {
+        // An interface's memory is no memory of the program's.
+        let What::Memory(place) = what else { return Err(Error::RemoteAccess) };
+        let len = usize::try_from(place.len.get()).map_err(|_| Error::RemoteAccess)?;
+        let map = SharedMem::from_fd(mem, len).map_err(error)?;
+        let map = Rc::new(Mapped { map: SharedMap::from(map), place });
+        let mut maps = self.maps.borrow_mut();
+        if maps.len() == maps.capacity() {
+            maps.retain(|_, map| map.strong_count() > 0);
+        }
+        maps.insert(name, Rc::downgrade(&map));
+        Ok(map)
+    }
+
+    /// The same of a key that is one word: it stays mapped. Does not wait: until the answer is there it is
+    /// [not ready](Error::NotReady).
+    #[inline]
+    pub fn of_word(&self, name: Name) -> Result<Rc<Mapped>, Error> {
+        let now = self.uses.get();
+        self.uses.set(now + 1);
+        if let Some(kept) = self.kept.borrow().get(&name) {
+            kept.used.set(now);
+            return Ok(kept.map.clone());
+        }
+        self.keep(name, now)
+    }
+
+    #[cold]
+    fn keep(&self, name: Name, now: u64) -> Result<Rc<Mapped>, Error> {
+        let there = self.maps.borrow().get(&name).and_then(Weak::upgrade);
+        let map = match there {
+            Some(map) => map,
+            None => self.ask(name)?,
+        };
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() == MOST
+            && let Some(oldest) = kept.iter().min_by_key(|(_, kept)| kept.used.get()).map(|(name, _)| *name)
+        {
+            kept.remove(&oldest);
+        }
+        kept.insert(name, Kept { map: map.clone(), used: Cell::new(now) });
+        Ok(map)
+    }
+
+    /// Asks for a name, or hears what is said of it.
+    fn ask(&self, name: Name) -> Result<Rc<Mapped>, Error> {
+        // That a process has no such memory (any more) says nothing of its being there.
+        let refused = |e| match e {
+            ConnectError::Gone => Error::RemoteAccess,
+            e => as_error(e),
+        };
+        let mut asked = self.asked.borrow_mut();
+        let Some(question) = asked.get(&name) else {
+            if asked.len() == MOST_ASKED {
+                // Answers that nobody came for.
+                asked.clear();
+            }
+            asked.insert(name, self.porter.ask(name).map_err(refused)?);
+            return Err(Error::NotReady);
+        };
+        let (mem, what) = match question.hear() {
+            Ok(None) => return Err(Error::NotReady),
+            answer => {
+                asked.remove(&name);
+                answer.map_err(refused)?.ok_or(Error::NotReady)?
+            }
+        };
+        self.enter(name, mem, what)
+    }
+
+    /// The process is gone: nothing of its memory is kept.
+    pub(super) fn forget(&self, owner: ProcKey) {
+        self.kept.borrow_mut().retain(|name, _| name.owner() != owner);
+        self.asked.borrow_mut().retain(|name, _| name.owner() != owner);
+    }
+}
+
+/// Why memory that a peer handed out is not mapped.
+fn error(e: MemError) -> Error {
+    match e {
+        MemError::Gone { .. } => Error::PeerDead,
+        MemError::Denied { .. } => Error::Unreachable,
+        MemError::Refused { .. } | MemError::BadLength { .. } => Error::RemoteAccess,
+        MemError::Descriptors { .. } => Error::NoDescriptor,
+        MemError::Exhausted { .. } | MemError::FileLimit { .. } | MemError::LockLimit { .. } => {
+            Error::NoMemory
+        }
+        MemError::Os { op, errno } => Error::Sys { call: op, errno },
+    }
+}
+
+#[cfg(test)]
+mod tests;

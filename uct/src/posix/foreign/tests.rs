@@ -1,0 +1,122 @@
+//! Memory by packed keys and by words, whole and in part; what is kept of it and when that goes.
+
+use super::super::{Config, Iface, Md, Mem, Rkey};
+use super::{Foreign, MOST};
+use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use ucs::config::{Source, Table};
+
+fn open() -> Iface {
+    Iface::open(&Config::load(&Source::empty()).unwrap()).unwrap()
+}
+
+/// Memory with all rights, each byte of which says how far into it it is.
+fn memory(md: &Md, len: usize) -> Mem {
+    let mem = md.alloc(&AllocReq { access: Access::ALL, ..AllocReq::new(len, "test") }).unwrap();
+    // SAFETY: inside the allocation, which nobody else knows of yet.
+    (0..len).for_each(|at| unsafe { mem.addr().wrapping_add(at).write(at as u8) });
+    mem
+}
+
+/// The key of a word, once its owner's porter has answered.
+fn of_word(md: &Md, word: u64) -> Result<Rkey, Error> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match md.rkey_of_word(word, 0, 0) {
+            Err(Error::NotReady) if Instant::now() < until => std::thread::yield_now(),
+            answer => return answer,
+        }
+    }
+}
+
+fn get(reader: &Iface, of: &Iface, from: u64, len: usize, key: &Rkey) -> Result<Vec<u8>, api::Refused> {
+    let ep = reader.connect(&of.device_addr(), &of.iface_addr()).unwrap();
+    let mut got = vec![0; len];
+    // SAFETY: `got` is ours alone, and a get is over when the call returns.
+    unsafe { ep.get_zcopy(&[Iov::new(got.as_mut_ptr(), len, None)], from, key, Default::default()) }
+        .map(|sent| assert_eq!(sent, Sent::Done))
+        .map(|()| got)
+}
+
+#[test]
+fn what_is_registered_of_an_allocation_has_a_key() {
+    let (owner, reader) = (open(), open());
+    let all = memory(owner.md(), 100_000);
+    let register = |from: usize, len, access| {
+        let at = all.addr().wrapping_add(from);
+        // SAFETY: inside the allocation but for its last bytes in one case, which only asks for a key.
+        unsafe { owner.md().register(at, len, access) }.unwrap()
+    };
+    let part = register(50_001, 10_000, Access::REMOTE_READ);
+    assert_eq!((part.len(), part.method()), (10_000, None));
+    assert_eq!(owner.md().word_key(&part), owner.md().word_key(&all));
+    let key = reader.md().unpack_rkey(&owner.md().pack_rkey(&part).unwrap()).unwrap();
+    let from = part.addr().addr() as u64;
+    assert_eq!(get(&reader, &owner, from + 9_990, 10, &key).unwrap()[..2], [(59_991 % 256) as u8, 88]);
+    for (from, len) in [(from - 1, 2), (from + 9_999, 2), (0, 1), (u64::MAX, 2)] {
+        assert_eq!(get(&reader, &owner, from, len, &key), Err(Error::RemoteAccess.into()), "{from:#x}");
+    }
+    let none = Err(Error::Unsupported(Op::RemoteKey));
+    assert_eq!(owner.md().word_key(&register(99_999, 2, Access::REMOTE_READ)), none, "half of it outside");
+    assert_eq!(owner.md().word_key(&register(0, 10, Access::LOCAL_WRITE)), none, "of no use to peers");
+    let read_only =
+        owner.md().alloc(&AllocReq { access: Access::REMOTE_READ, ..AllocReq::new(4096, "test") }).unwrap();
+    // SAFETY: the allocation, and no more is asked for than a key.
+    let more = unsafe { owner.md().register(read_only.addr(), 10, Access::REMOTE_WRITE) }.unwrap();
+    assert_eq!(owner.md().word_key(&more), none, "more than the allocation allows");
+    // A part keeps the whole.
+    drop(all);
+    assert!(owner.md().has_allocated(part.addr(), 1));
+    assert!(!owner.md().has_allocated(part.addr(), 50_000));
+    let (at, word) = (part.addr(), owner.md().word_key(&part).unwrap());
+    drop(part);
+    assert!(!owner.md().has_allocated(at, 1));
+    assert_eq!(of_word(open().md(), word).err(), Some(Error::RemoteAccess));
+}
+
+#[test]
+fn a_word_names_all_of_an_allocation() {
+    let (owner, reader) = (open(), open());
+    let all = memory(owner.md(), 5000);
+    let word = owner.md().word_key(&all).unwrap();
+    assert_eq!(reader.md().rkey_of_word(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
+    let (key, from) = (of_word(reader.md(), word).unwrap(), all.addr().addr() as u64);
+    assert_eq!(api::Rkey::range(&key), (from, 5000));
+    assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));
+    assert_eq!(get(&reader, &owner, from + 4999, 2, &key), Err(Error::RemoteAccess.into()));
+    // The next one is there at once. When the memory is freed its pages are, though it is still mapped here.
+    let again = reader.md().rkey_of_word(word, 0, 0).unwrap();
+    drop(all);
+    assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
+    // Other claims: an interface's segment, a process that is not there.
+    let iface = u64::from_le_bytes(owner.iface_addr()[..].try_into().unwrap());
+    assert_eq!(of_word(reader.md(), iface).err(), Some(Error::RemoteAccess));
+    assert!(of_word(reader.md(), word ^ 1 << 63).is_err());
+}
+
+#[test]
+fn words_keep_so_much_and_no_more() {
+    let (owner, reader) = (open(), open());
+    let mems: Vec<Mem> = (0..MOST + 3).map(|_| memory(owner.md(), 1)).collect();
+    let words: Vec<u64> = mems.iter().map(|mem| owner.md().word_key(mem).unwrap()).collect();
+    let foreign: &Foreign = reader.md().foreign();
+    for word in &words {
+        of_word(reader.md(), *word).unwrap();
+        // The first is used time and again.
+        of_word(reader.md(), words[0]).unwrap();
+    }
+    assert_eq!(foreign.kept.borrow().len(), MOST);
+    assert!(
+        reader.md().rkey_of_word(words[0], 0, 0).is_ok()
+            && reader.md().rkey_of_word(words[MOST], 0, 0).is_ok()
+    );
+    assert_eq!(reader.md().rkey_of_word(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
+    let held = of_word(reader.md(), words[1]).unwrap();
+    foreign.forget(super::Name(words[0]).owner());
+    assert_eq!((foreign.kept.borrow().len(), foreign.asked.borrow().len()), (0, 0));
+    // Who has a key keeps what it names.
+    let map = foreign.map(super::Name(words[1])).unwrap();
+    assert!(Rc::strong_count(&map) >= 2);
+    drop(held);
+}

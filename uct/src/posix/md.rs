@@ -41,7 +41,7 @@ struct Inner {
     attr: MdAttr,
     foreign: Foreign,
     /// What it has allocated, by first address.
-    own: RefCell<BTreeMap<usize, Weak<Shared>>>,
+    own: RefCell<BTreeMap<usize, Allocated>>,
 }
 
 /// Registered memory.
@@ -50,20 +50,27 @@ pub struct Mem {
     addr: *mut u8,
     len: usize,
     access: Access,
-    /// The allocation it lies in, if it is one of this domain that may be used like this.
-    shared: Option<Rc<Shared>>,
+    /// What the allocation is called that it lies in, if it is one of this domain and peers may use it like this.
+    name: Option<Name>,
     /// `None` if the caller owns the memory.
-    method: Option<AllocMethod>,
+    shared: Option<Shared>,
 }
 
-/// An allocation: as long as somebody has it registered, all or a part.
+/// What is known of an allocation.
+#[derive(Clone, Copy)]
+struct Allocated {
+    len: usize,
+    access: Access,
+    name: Name,
+}
+
+/// An allocation.
 struct Shared {
     export: Export,
     map: Arc<SharedMem>,
     /// Where it is used, if that was asked for.
     fixed: Option<FixedMap>,
-    len: usize,
-    access: Access,
+    method: AllocMethod,
     md: Weak<Inner>,
 }
 
@@ -96,19 +103,15 @@ impl Md {
     }
 
     /// The allocation that all of a range lies in.
-    fn allocation(&self, addr: usize, len: usize) -> Option<Rc<Shared>> {
+    fn allocation(&self, addr: usize, len: usize) -> Option<Allocated> {
         let own = self.inner.own.borrow();
-        let shared = own.range(..=addr).next_back()?.1.upgrade()?;
-        let into = addr - shared.addr();
-        (into < shared.len && len <= shared.len - into).then_some(shared)
+        let (first, it) = own.range(..=addr).next_back()?;
+        let into = addr - first;
+        (into < it.len && len <= it.len - into).then_some(*it)
     }
 }
 
 impl Shared {
-    fn addr(&self) -> usize {
-        self.at().addr()
-    }
-
     fn at(&self) -> *mut u8 {
         self.fixed.as_ref().map_or(self.map.as_ptr(), FixedMap::as_ptr)
     }
@@ -117,7 +120,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(md) = self.md.upgrade() {
-            md.own.borrow_mut().remove(&self.addr());
+            md.own.borrow_mut().remove(&self.at().addr());
         }
         // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on.
         if self.export.porter().is_ours() {
@@ -128,7 +131,7 @@ impl Drop for Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("export", &self.export).field("len", &self.len).finish()
+        f.debug_struct("Shared").field("export", &self.export).field("method", &self.method).finish()
     }
 }
 
@@ -159,10 +162,10 @@ impl api::Md for Md {
             let place = Whereabouts::new(addr.addr() as u64, req.len as u64, req.access.bits());
             let map = Arc::new(file);
             let export = porter.export(porter.new_name(), map.clone(), What::Memory(place));
-            let md = Rc::downgrade(&self.inner);
-            let shared = Rc::new(Shared { export, map, fixed, len: req.len, access: req.access, md });
-            self.inner.own.borrow_mut().insert(addr.addr(), Rc::downgrade(&shared));
-            Ok(Mem { addr, len: req.len, access: req.access, shared: Some(shared), method: Some(method) })
+            let (len, access, name) = (req.len, req.access, export.name());
+            self.inner.own.borrow_mut().insert(addr.addr(), Allocated { len, access, name });
+            let shared = Shared { export, map, fixed, method, md: Rc::downgrade(&self.inner) };
+            Ok(Mem { addr, len, access, name: Some(name), shared: Some(shared) })
         })
     }
 
@@ -176,11 +179,11 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let shared = match remote.is_empty() {
+        let allocated = match remote.is_empty() {
             true => None,
-            false => self.allocation(addr.addr(), len).filter(|shared| shared.access.contains(remote)),
+            false => self.allocation(addr.addr(), len).filter(|it| it.access.contains(remote)),
         };
-        Ok(Mem { addr, len, access, shared, method: None })
+        Ok(Mem { addr, len, access, name: allocated.map(|it| it.name), shared: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
@@ -205,7 +208,7 @@ impl api::Md for Md {
 
     /// What the allocation is called: as a key it is good for all of that, as far as its own rights go.
     fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
-        mem.name().map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
+        mem.name.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
     /// The first uses of a name ask the peer's porter: until it has answered, *not ready*.
@@ -223,7 +226,7 @@ impl api::Md for Md {
 impl Mem {
     /// What peers call it, if they can map it.
     pub(crate) fn name(&self) -> Option<Name> {
-        self.shared.as_ref().map(|shared| shared.export.name())
+        self.name
     }
 
     /// What it may be used for.
@@ -256,7 +259,7 @@ impl api::Memory for Mem {
     }
 
     fn method(&self) -> Option<AllocMethod> {
-        self.method
+        self.shared.as_ref().map(|shared| shared.method)
     }
 
     fn access(&self) -> Access {

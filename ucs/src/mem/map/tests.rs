@@ -57,6 +57,20 @@ fn two_mappings_of_one_segment_share_bytes() {
 }
 
 #[test]
+fn discarded_pages_read_as_zeros_wherever_they_are_mapped() {
+    let a = SharedMem::create("discard", 10_000, MapOpts::default()).unwrap();
+    let b = SharedMem::from_fd(rustix::io::dup(&a).unwrap(), 10_000).unwrap();
+    // SAFETY: bytes of the mapping, of which nobody else knows.
+    unsafe { a.as_ptr().write_bytes(7, 10_000) };
+    a.discard();
+    for at in [0, 5000, 9999] {
+        // SAFETY: as above.
+        assert_eq!(unsafe { b.as_ptr().wrapping_add(at).read() }, 0);
+    }
+    assert_eq!(a.len(), b.len());
+}
+
+#[test]
 fn nobody_can_resize_a_segment() {
     let a = SharedMem::create("sealed", 4096, MapOpts::default()).unwrap();
     let file = File::from(a.as_fd().try_clone_to_owned().unwrap());

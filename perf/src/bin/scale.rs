@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use perf::other::{Failure, Other, pin, which};
+use tools_common::out::line;
 use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Sink};
@@ -102,18 +103,27 @@ fn send(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
     for _ in 0..count {
         eps.push(connect(&worker, &other.hear()?)?);
     }
+    let params = SendParams { tag: Some(MSG), ..SendParams::default() };
+    let (out, mut inward) = ([0u8; SIZE], [0u8; SIZE]);
     let mut turn = 0;
+    let mut running = Vec::with_capacity(WINDOW);
     let mut pass = |windows: usize| -> Result<(), ucp::Error> {
-        let mut pending = Vec::with_capacity(WINDOW);
         for _ in 0..windows {
             for _ in 0..WINDOW {
-                if let Err(running) = eps[turn].tag_send_now(MSG, &[0; SIZE]) {
-                    pending.push(running);
+                // SAFETY: `out` outlives the sends, which end below, and does not change.
+                if let Started::Running(id) = unsafe { eps[turn].send_raw(out.as_ptr(), SIZE, &params) }? {
+                    running.push(id);
                 }
                 turn = if turn + 1 == count { 0 } else { turn + 1 };
             }
-            pending.drain(..).try_for_each(|send| send.wait().0)?;
-            worker.tag_recv_blocking(ACK, EXACT, &mut [0; SIZE])?;
+            for id in running.drain(..) {
+                worker.wait_for(id)?;
+            }
+            // SAFETY: `inward` outlives the receive, which ends here, and nobody looks into it.
+            let ack = unsafe { worker.recv_raw(inward.as_mut_ptr(), SIZE, Match::tagged(ACK, EXACT), None) }?;
+            if let Started::Running(id) = ack {
+                worker.wait_for(id)?;
+            }
         }
         Ok(())
     };
@@ -122,7 +132,7 @@ fn send(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
     let start = Instant::now();
     pass(windows)?;
     let took = start.elapsed().as_secs_f64();
-    println!("{{\"msg_rate\":{:.0}}}", (windows * WINDOW) as f64 / took);
+    line(format!("{{\"msg_rate\":{:.0}}}", (windows * WINDOW) as f64 / took));
     other.done()
 }
 
@@ -132,25 +142,35 @@ fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> 
         other.tell(&worker.address().pack())?;
     }
     let ep = connect(&workers[0], &other.hear()?)?;
-    let mut rooms: Vec<Vec<u8>> = (0..WINDOW).map(|_| Vec::with_capacity(SIZE)).collect();
+    let params = SendParams { tag: Some(ACK), ..SendParams::default() };
+    let (out, mut rooms) = ([0u8; SIZE], [[0u8; SIZE]; WINDOW]);
     let mut running = Vec::with_capacity(WINDOW);
     let (warm, windows) = whole_windows(iters);
-    for _ in 0..warm + windows {
-        running.extend(
-            rooms.drain(..).enumerate().map(|(i, room)| workers[i % count].tag_recv(MSG, EXACT, room)),
-        );
-        for recv in running.drain(..) {
-            while !recv.is_done() {
-                for worker in &workers {
-                    worker.progress();
-                }
+    let finish = |worker: &Worker, id| -> Result<(), ucp::Error> {
+        while worker.test(id).transpose()?.is_none() {
+            for worker in &workers {
+                worker.progress();
             }
-            let (result, mut room) = recv.wait();
-            result?;
-            room.clear();
-            rooms.push(room);
         }
-        ep.tag_send_blocking(ACK, &[0; SIZE])?;
+        Ok(())
+    };
+    for _ in 0..warm + windows {
+        for (i, room) in rooms.iter_mut().enumerate() {
+            let worker = &workers[i % count];
+            // SAFETY: the rooms outlive the receives, which end below, and nobody looks into them.
+            let started =
+                unsafe { worker.recv_raw(room.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) };
+            if let Started::Running(id) = started? {
+                running.push((worker, id));
+            }
+        }
+        for (worker, id) in running.drain(..) {
+            finish(worker, id)?;
+        }
+        // SAFETY: `out` outlives the send, which ends here, and does not change.
+        if let Started::Running(id) = unsafe { ep.send_raw(out.as_ptr(), SIZE, &params) }? {
+            finish(&workers[0], id)?;
+        }
     }
     let told = other.told();
     while told.try_recv().is_err() {
@@ -189,7 +209,7 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
             }
         }
     }
-    println!("{{\"messages\":{iters}}}");
+    line(format!("{{\"messages\":{iters}}}"));
     Ok(())
 }
 
@@ -232,9 +252,9 @@ fn peers(mut other: Other, count: usize) -> Result<(), Failure> {
 
 fn print(times: [f64; 3], rss: f64, address: usize, idle: f64) {
     let [create, first, again] = times.map(|seconds| seconds * 1e6);
-    println!(
+    line(format!(
         "{{\"create_us\":{create:.3},\"first_us\":{first:.3},\"again_us\":{again:.3},\"rss_bytes\":{rss:.0},\"address_bytes\":{address},\"idle_ns\":{idle:.3}}}"
-    );
+    ));
 }
 
 /// Nanoseconds of a call with nothing to do.

@@ -35,22 +35,43 @@ pub struct Figure {
     pub row: String,
     /// Of both figures.
     pub unit: String,
-    /// Median of ours.
-    pub ours: f64,
     /// What ours is put beside, and its version.
     pub against: String,
-    /// Median of theirs.
-    pub theirs: f64,
-    /// Median of the ratios of pairs, ours over theirs.
-    pub ratio: f64,
-    /// The least of these ratios.
-    pub ratio_min: f64,
-    /// The greatest.
-    pub ratio_max: f64,
-    /// How many.
-    pub pairs: usize,
     /// `lower` or `higher`.
     pub better: String,
+    /// Of all runs.
+    pub typical: Sides,
+    /// Of those runs that had the processors near each other; none if these were too few.
+    pub undisturbed: Option<Sides>,
+}
+
+/// Both sides of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sides {
+    /// Median of our runs.
+    pub ours: f64,
+    /// Median of theirs.
+    pub theirs: f64,
+    /// Ours over theirs.
+    pub ratio: f64,
+    /// How many runs of each.
+    pub runs: [usize; 2],
+}
+
+impl Figure {
+    /// The figures to be believed: undisturbed if there are any.
+    pub fn best(&self) -> &Sides {
+        self.undisturbed.as_ref().unwrap_or(&self.typical)
+    }
+
+    /// What a cell of a table says: the undisturbed number, and in brackets the typical one unless it is of the same runs.
+    fn cell(&self, number: impl Fn(&Sides) -> String) -> String {
+        match &self.undisturbed {
+            Some(sides) if *sides == self.typical => number(sides),
+            Some(sides) => format!("{} ({})", number(sides), number(&self.typical)),
+            None => format!("({})", number(&self.typical)),
+        }
+    }
 }
 
 /// What went wrong with a saved file or a document.
@@ -129,20 +150,18 @@ pub fn table(lines: &[Line]) -> String {
         if against != Some(&f.against) {
             let other = f.against.split(' ').next().unwrap_or_default();
             text += &format!(
-                "| measurement | unit | ours | {} | ours ÷ {other} | single pairs | better |\n|---|---|--:|--:|--:|---|---|\n",
+                "| measurement | unit | ours | {} | ours ÷ {other} | better |\n|---|---|--:|--:|--:|---|\n",
                 f.against
             );
             against = Some(&f.against);
         }
-        let pairs =
-            if f.pairs > 1 { format!("{:.2} to {:.2}", f.ratio_min, f.ratio_max) } else { String::new() };
         text += &format!(
-            "| {} | {} | {} | {} | {:.2} | {pairs} | {} |\n",
+            "| {} | {} | {} | {} | {} | {} |\n",
             f.row,
             f.unit,
-            three_digits(f.ours),
-            three_digits(f.theirs),
-            f.ratio,
+            f.cell(|sides| three_digits(sides.ours)),
+            f.cell(|sides| three_digits(sides.theirs)),
+            f.cell(|sides| format!("{:.2}", sides.ratio)),
             f.better
         );
     }
@@ -235,20 +254,18 @@ pub fn fill_file(document: &Path, folder: &Path) -> Result<Vec<String>, FigureEr
 mod tests {
     use super::*;
 
-    fn figure(row: &str, ours: f64, theirs: f64) -> Line {
-        let ratio = ours / theirs;
-        Line::Figure(Figure {
-            row: row.into(),
-            unit: "µs".into(),
-            ours,
-            against: "UCX 1.2".into(),
-            theirs,
-            ratio,
-            ratio_min: ratio,
-            ratio_max: ratio,
-            pairs: 3,
-            better: "lower".into(),
-        })
+    fn sides(ours: f64, theirs: f64, runs: usize) -> Sides {
+        Sides { ours, theirs, ratio: ours / theirs, runs: [runs; 2] }
+    }
+
+    fn figure(row: &str, typical: Sides, undisturbed: Option<Sides>) -> Line {
+        let (unit, against, better) = ("µs".into(), "UCX 1.2".into(), "lower".into());
+        Line::Figure(Figure { row: row.into(), unit, against, better, typical, undisturbed })
+    }
+
+    /// Of which all runs are alike.
+    fn plain(row: &str, ours: f64, theirs: f64) -> Line {
+        figure(row, sides(ours, theirs, 3), Some(sides(ours, theirs, 3)))
     }
 
     fn note(text: &str) -> Line {
@@ -260,16 +277,35 @@ mod tests {
 
     #[test]
     fn tables_are_made_anew_where_there_are_figures() {
-        let lines = vec![figure("a 8 B", 1.0, 2.0), figure("b 8 B", 3.0, 2.0), note("How.")];
+        let lines = vec![plain("a 8 B", 1.0, 2.0), plain("b 8 B", 3.0, 2.0), note("How.")];
         let (text, kept) = fill(DOC, |name| Ok((name == "one").then(|| lines.clone()))).unwrap();
         assert_eq!(kept, ["two"]);
         let want = "# a\n<!-- figures: one; only: b -->\n\
-            | measurement | unit | ours | UCX 1.2 | ours ÷ UCX | single pairs | better |\n|---|---|--:|--:|--:|---|---|\n\
-            | b 8 B | µs | 3.00 | 2.00 | 1.50 | 1.50 to 1.50 | lower |\n\nHow.\n<!-- /figures -->\nmiddle\n\
+            | measurement | unit | ours | UCX 1.2 | ours ÷ UCX | better |\n|---|---|--:|--:|--:|---|\n\
+            | b 8 B | µs | 3.00 | 2.00 | 1.50 | lower |\n\nHow.\n<!-- /figures -->\nmiddle\n\
             <!-- figures: two -->\nstays\n<!-- /figures -->\nend\n";
         assert_eq!(text, want);
         // Again: the same.
         assert_eq!(fill(&text, |name| Ok((name == "one").then(|| lines.clone()))).unwrap().0, want);
+    }
+
+    #[test]
+    fn what_all_runs_say_stands_in_brackets() {
+        let typical = sides(3.0, 4.0, 9);
+        let text = table(&[
+            figure("a", typical.clone(), Some(sides(1.0, 2.0, 5))),
+            figure("b", typical.clone(), None),
+            figure("c", typical.clone(), Some(typical)),
+        ]);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| a | µs | 1.00 (3.00) | 2.00 (4.00) | 0.50 (0.75) | lower |",
+                "| b | µs | (3.00) | (4.00) | (0.75) | lower |",
+                "| c | µs | 3.00 | 4.00 | 0.75 | lower |",
+            ]
+        );
     }
 
     #[test]
@@ -283,13 +319,13 @@ mod tests {
         assert!(
             error("<!-- figures: a -->\n<!-- figures: b -->\n<!-- /figures -->\n").starts_with("line 1: ")
         );
-        let some = |_: &str| Ok(Some(vec![figure("a", 1.0, 1.0)]));
+        let some = |_: &str| Ok(Some(vec![plain("a", 1.0, 1.0)]));
         assert_eq!(fill(DOC, some).unwrap_err().to_string(), "figures 'one': no row begins with 'b'");
     }
 
     #[test]
     fn saved_lines_come_back() {
-        let lines = [figure("a", 1.5, 2.0), note("How.")];
+        let lines = [plain("a", 1.5, 2.0), figure("b", sides(1.0, 2.0, 9), None), note("How.")];
         for line in lines {
             let text = serde_json::to_string(&line).unwrap();
             assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);

@@ -1,6 +1,8 @@
 //! Benches and side-by-side measurements, and what they share: figures as they are saved and shown, the
-//! second process of a measuring program, and the pair of engines that benches and counters drive.
+//! second process of a measuring program, the distance of two processors, and the pair of engines that benches and counters
+//! drive.
 
+pub mod distance;
 pub mod figure;
 pub mod other;
 pub mod pair;

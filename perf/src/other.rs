@@ -13,9 +13,17 @@ const SECOND: &str = "second";
 
 /// Keeps this thread on a core, by its number.
 pub fn pin(core: &str) -> Result<(), Failure> {
+    pin_to(core.parse()?).map_err(|e| format!("core {core}: {e}").into())
+}
+
+/// The same.
+pub fn pin_to(core: usize) -> Result<(), rustix::io::Errno> {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(core.parse()?);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| format!("core {core}: {e}").into())
+    if core >= rustix::thread::CpuSet::MAX_CPU {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set)
 }
 
 /// The arguments, without the word that makes this the second process, and whether it was there.

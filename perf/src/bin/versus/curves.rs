@@ -38,7 +38,7 @@ pub fn save(folder: &Path, figures: &[(&Row, Figure)]) -> Result<(), Error> {
     let Some((_, first)) = figures.first() else { return Ok(()) };
     let theirs = first.against.split(' ').next().unwrap_or("theirs");
     type Side = fn(&Figure) -> f64;
-    let sides: [(&str, Side); 2] = [("ours", |f| f.ours), (theirs, |f| f.theirs)];
+    let sides: [(&str, Side); 2] = [("ours", |f| f.best().ours), (theirs, |f| f.best().theirs)];
     for (name, side) in sides {
         let lines: Vec<String> = figures.iter().map(|(row, f)| point(row, side(f))).collect();
         let path = folder.join(format!("{name}.json"));

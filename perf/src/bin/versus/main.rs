@@ -1,22 +1,25 @@
 //! Ours beside UCX or libfabric, in one run: `versus` starts our program and the other alternately, both
 //! sides pinned to the same two cores, and prints the medians and their ratio.
 //!
-//! A figure of this program is a ratio of two programs that ran within seconds of each other; the absolute
+//! A figure of this program is a ratio of two programs that ran within a second of each other, many times; the absolute
 //! numbers beside it belong to the machine of that minute.
 
 mod curves;
 mod fabric;
+mod pairs;
 mod rows;
 mod run;
 mod scale;
 
 use clap::{Parser, ValueEnum};
-use perf::figure::{Figure, Line, three_digits};
-use rows::{COUNT_ROWS, LIBFABRIC_ROWS, Metric, Row, SCALE_ROWS, UCX_ROWS};
+use pairs::{Limits, Pairs};
+use perf::figure::{Figure, Line, Sides, three_digits};
+use rows::{COUNT_ROWS, LIBFABRIC_ROWS, Row, SCALE_ROWS, UCX_ROWS};
 use run::{Error, Ours, Theirs, Ucx};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+use tools_common::out;
 
 /// What ours is put beside.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,9 +41,12 @@ struct Args {
     /// What ours is put beside.
     #[arg(long, value_enum, default_value = "ucx")]
     against: Against,
-    /// Pairs of runs; the median of each side is printed.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
+    /// Most pairs of runs; 20 of each side with the processors near each other are enough.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=999))]
     pairs: u32,
+    /// Seconds after which no further pair of a row begins.
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    seconds: u64,
     /// One pair with a tenth of the iterations: checks that both run, says little about speed.
     #[arg(long)]
     quick: bool,
@@ -109,19 +115,19 @@ fn versus(args: &Args) -> Result<usize, Error> {
     // A count is the same every time.
     let pairs = if args.quick || args.against == Against::Instructions { 1 } else { args.pairs };
     let scale = if args.quick { 10 } else { 1 };
-    let how = match pairs {
-        1 => "One run of each".into(),
-        n => format!("Medians of {n} alternating pairs"),
-    };
-    let note = format!("{how}; {}; {}.", theirs.describe(), ours.describe());
+    let limits = Limits { pairs, time: Duration::from_secs(args.seconds), scale };
+    let mut pairs = Pairs::new(&ours, theirs.as_ref(), limits)?;
     let chosen = rows.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
     let (mut figures, mut failed) = (Vec::new(), 0);
+    if !args.json {
+        out::line(heading(&theirs.name()));
+    }
     for row in chosen {
-        match measure(&ours, &*theirs, row, pairs, scale) {
+        match pairs.figure(row) {
             Ok(figure) => {
-                show(args, &figure, theirs.as_ref());
+                out::line(if args.json { json(&figure) } else { line(&figure) });
                 figures.push((row, figure));
-                save(args, &figures, &note)?;
+                save(args, &figures, &note(args, &pairs, &ours, theirs.as_ref()))?;
             }
             Err(e) => {
                 eprintln!("versus: {}: {e}", row.name);
@@ -130,12 +136,26 @@ fn versus(args: &Args) -> Result<usize, Error> {
         }
     }
     if !args.json {
-        println!("{note}");
+        out::line(note(args, &pairs, &ours, theirs.as_ref()));
     }
     if let Some(folder) = &args.curves {
         curves::save(folder, &figures)?;
     }
     Ok(failed)
+}
+
+/// How figures were taken.
+fn note(args: &Args, pairs: &Pairs<'_>, ours: &Ours, theirs: &dyn Theirs) -> String {
+    let how = if args.quick || args.pairs == 1 || args.against == Against::Instructions {
+        "One run of each".into()
+    } else {
+        let (pairs, near) = (args.pairs, pairs.near());
+        format!(
+            "Medians of up to {pairs} alternating runs: of those with the processors near, a cache line there and back within \
+             {near:.0} ns before and after, and in brackets of all"
+        )
+    };
+    format!("{how}; {}; {}.", theirs.describe(), ours.describe())
 }
 
 /// After each row: whoever is stopped leaves what it has.
@@ -144,66 +164,38 @@ fn save(args: &Args, figures: &[(&Row, Figure)], note: &str) -> Result<(), Error
     let mut lines: Vec<Line> = figures.iter().map(|(_, f)| Line::Figure(f.clone())).collect();
     let remark = args.remark.as_deref().map_or_else(String::new, |r| format!(" {r}"));
     lines.push(Line::Note { note: format!("{note}{remark}") });
-    let text: String = lines
-        .iter()
-        .map(|l| serde_json::to_string(l).unwrap_or_else(|e| unreachable!("plain structs: {e}")) + "\n")
-        .collect();
+    let text: String = lines.iter().map(|l| json(l) + "\n").collect();
     std::fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
 }
 
+fn json(plain: &impl serde::Serialize) -> String {
+    serde_json::to_string(plain).unwrap_or_else(|e| unreachable!("a plain struct: {e}"))
+}
+
+/// What stands above [`line`]s.
+fn heading(theirs: &str) -> String {
+    format!(
+        "{:<40} {:<12}  {:^28}  {:^28}\n{:<40} {:<12}  {:>8} {theirs:>11}  ratio  {:>8} {theirs:>11}  ratio",
+        "", "", "undisturbed", "typical", "", "", "ours", "ours"
+    )
+}
+
 /// A line as soon as it is known: a whole table takes minutes.
-fn show(args: &Args, f: &Figure, theirs: &dyn Theirs) {
-    if args.json {
-        println!("{}", serde_json::to_string(f).unwrap_or_else(|e| unreachable!("a plain struct: {e}")));
-    } else {
-        println!(
-            "{:<40} ours {:>7}  {} {:>7} {:<12}  ratio {:.2} ({:.2} to {:.2}), {} is better",
-            f.row,
-            three_digits(f.ours),
-            theirs.name(),
-            three_digits(f.theirs),
-            f.unit,
-            f.ratio,
-            f.ratio_min,
-            f.ratio_max,
-            f.better
-        );
-    }
-    let _ = std::io::stdout().flush();
-}
-
-fn measure(
-    ours: &Ours,
-    theirs: &dyn Theirs,
-    row: &'static Row,
-    pairs: u32,
-    scale: u64,
-) -> Result<Figure, Error> {
-    // A length is a length.
-    let pairs = if row.metric == Metric::Address { 1 } else { pairs };
-    let (mut of_ours, mut of_theirs) = (Vec::new(), Vec::new());
-    for _ in 0..pairs {
-        of_ours.push(theirs.ours(ours, row, scale)?);
-        of_theirs.push(theirs.run(row, scale)?);
-    }
-    let ratios: Vec<f64> = of_ours.iter().zip(&of_theirs).map(|(a, b)| a / b).collect();
-    Ok(Figure {
-        row: row.name.into(),
-        unit: row.metric.unit().into(),
-        ours: median(&of_ours),
-        against: theirs.name(),
-        theirs: median(&of_theirs),
-        ratio: median(&ratios),
-        ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
-        ratio_max: ratios.iter().copied().fold(0.0, f64::max),
-        pairs: ratios.len(),
-        better: row.metric.better().into(),
-    })
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut v = values.to_vec();
-    v.sort_by(f64::total_cmp);
-    let mid = v.len() / 2;
-    if v.len() % 2 == 1 { v[mid] } else { (v[mid - 1] + v[mid]) / 2.0 }
+fn line(f: &Figure) -> String {
+    let text = |sides: &Sides| {
+        let (ours, theirs) = (three_digits(sides.ours), three_digits(sides.theirs));
+        format!("{ours:>8} {theirs:>11} {:>6.2}", sides.ratio)
+    };
+    let near = f.undisturbed.as_ref();
+    let (undisturbed, runs) = (near.map_or_else(String::new, text), near.map_or([0; 2], |sides| sides.runs));
+    format!(
+        "{:<40} {:<12}  {undisturbed:>27}  {:>27}  {} is better; undisturbed {} and {} of {} runs",
+        f.row,
+        f.unit,
+        text(&f.typical),
+        f.better,
+        runs[0],
+        runs[1],
+        f.typical.runs[0]
+    )
 }

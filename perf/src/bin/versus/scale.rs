@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::rows::{By, Metric, Row};
-use super::run::{BUILD, Error, Ours, Theirs, Ucx, beside, compile, counted, iters, json_result};
+use super::run::{BUILD, Error, NO_EVENTS, Ours, Theirs, Ucx, beside, compile, counted, iters, json_result};
 
 /// UCX's libraries under our program.
 pub struct Scale {
@@ -73,7 +73,7 @@ impl Theirs for Scale {
             return self.count(row, &self.program);
         }
         let mut cmd = Command::new(&self.program);
-        cmd.env("UCX_TLS", &self.tls);
+        cmd.env("UCX_TLS", &self.tls).env(NO_EVENTS.0, NO_EVENTS.1);
         self.args(&mut cmd, row, scale);
         json_result(&mut cmd, row.metric, "Debian package libucx-dev")
     }

@@ -1,0 +1,85 @@
+//! How far apart two processors are at this moment: the time of one cache line there and back. Called by `versus` around every
+//! run, as a virtual machine's processors move: what runs on two of them is several times slower while they are far apart.
+
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::other::pin_to;
+
+/// Times there and back of one reading.
+const TURNS: u32 = 250;
+/// Readings, of which the least counts: an interrupt lengthens one.
+const READINGS: u32 = 5;
+
+/// A line that nothing else lies in.
+#[repr(align(128))]
+struct Shared(AtomicU32);
+
+impl Shared {
+    fn wait_for(&self, turn: u32) {
+        while self.0.load(Acquire) != turn {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Answers each odd number by the even one after it.
+    fn answer(&self) {
+        for turn in 0..TURNS * READINGS {
+            self.wait_for(2 * turn + 1);
+            self.0.store(2 * turn + 2, Release);
+        }
+    }
+
+    /// Nanoseconds there and back.
+    fn ask(&self) -> f64 {
+        let reading = |n: u32| {
+            let start = Instant::now();
+            for turn in n * TURNS..(n + 1) * TURNS {
+                self.0.store(2 * turn + 1, Release);
+                self.wait_for(2 * turn + 2);
+            }
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(TURNS)
+        };
+        (0..READINGS).map(reading).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Nanoseconds from one core to the other and back; takes below a millisecond.
+pub fn between(cores: (u32, u32)) -> Result<f64, Errno> {
+    let line = Shared(AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        // Both play to the end, whether they are where they should be or not: neither waits in vain.
+        let other = scope.spawn(|| {
+            let pinned = pin_to(cores.1 as usize);
+            line.answer();
+            pinned
+        });
+        let this = scope.spawn(|| {
+            let pinned = pin_to(cores.0 as usize);
+            let took = line.ask();
+            pinned.map(|()| took)
+        });
+        let pinned = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let took = this.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        pinned.and(took)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_takes_some_time_and_a_core_that_is_not_there_is_told() {
+        let set = rustix::thread::sched_getaffinity(None).unwrap();
+        let mine: Vec<u32> =
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&n| set.is_set(n)).map(|n| n as u32).collect();
+        if let [a, b, ..] = mine[..] {
+            let ns = between((a, b)).unwrap();
+            assert!((1.0..1e8).contains(&ns), "{ns} ns");
+            assert_eq!(between((a, rustix::thread::CpuSet::MAX_CPU as u32 - 1)), Err(Errno::INVAL));
+        }
+    }
+}

@@ -169,6 +169,14 @@ fn no_file_is_an_attic() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
 }
 
+/// Whoever reads a program's output may go away, as `head` does: `println!` would panic, `tools_common::out` ends the program.
+#[test]
+fn programs_print_through_one_door() {
+    for dir in ["tools", "perf"] {
+        refuse(dir, &[" println!(", " print!("], "tools_common::out::line");
+    }
+}
+
 /// `unsafe` lives in the rooms that are listed here, and nowhere else.
 #[test]
 fn unsafe_is_fenced() {

@@ -2,7 +2,7 @@
 //! `softefa run`. Without them (package `libfabric-bin`) these tests say so and pass; the launcher's own need nothing.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use suites::clients::{have, pingpong};
 use suites::launcher::{PATIENCE, assert_no_tree, finish, good, softefa, start, text, trees_of};
@@ -158,4 +158,15 @@ fn list_and_doctor_say_what_there_is() {
     assert!(listed.contains("softefa1: part 0xefa3"), "{listed}");
     let out = Command::new(softefa()).arg("doctor").output().unwrap();
     assert!(out.status.success(), "{}", text(&out.stdout));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_message() {
+    for what in [&["list"][..], &["doctor"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let out = Command::new(softefa()).args(what).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), said.as_ref()), (Some(141), ""), "{what:?}");
+    }
 }

@@ -83,7 +83,7 @@ fn main() -> Result<(), Failure> {
             times,
         })?,
     }
-    println!("{times} operations of {size} bytes");
+    tools_common::out::line(format!("{times} operations of {size} bytes"));
     Ok(())
 }
 

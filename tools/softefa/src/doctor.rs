@@ -7,6 +7,7 @@ use crate::run;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use tools_common::out;
 use ucs::config::Source;
 use uct::efa::dev::soft::{self, reach};
 
@@ -146,11 +147,11 @@ pub fn doctor(name: Option<&OsStr>) -> ExitCode {
     let mut bad = false;
     for found in &all {
         match found {
-            Found::Good(text) => println!("ok       {text}"),
-            Found::Note(text) => println!("note     {text}"),
+            Found::Good(text) => out::line(format!("ok       {text}")),
+            Found::Note(text) => out::line(format!("note     {text}")),
             Found::Bad(text) => {
                 bad = true;
-                println!("MISSING  {text}");
+                out::line(format!("MISSING  {text}"));
             }
         }
     }

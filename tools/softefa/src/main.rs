@@ -13,6 +13,7 @@ use run::Refused;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use tools_common::out;
 use ucs::config::Source;
 use uct::efa::dev::Dev;
 use uct::efa::dev::soft;
@@ -139,7 +140,7 @@ fn list(device: &Device) -> Result<(), String> {
         let dev = soft::open_shm(&source, &name).map_err(|e| e.to_string())?;
         let (a, gid) = (dev.attr(), dev.gid());
         let can = |has: bool, what: &'static str| if has { what } else { "" };
-        println!(
+        out::line(format!(
             "{name}: part {:#x}, MTU {} B, inline {} B, {} queue pairs{}{}{}{}; GID {gid} (of this process)",
             a.part_id,
             a.mtu,
@@ -149,7 +150,7 @@ fn list(device: &Device) -> Result<(), String> {
             can(a.rdma_read, ", RDMA read"),
             can(a.rdma_write, ", RDMA write"),
             can(a.unsolicited_write_recv, ", unsolicited write receive"),
-        );
+        ));
     }
     Ok(())
 }

@@ -57,12 +57,12 @@ fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> 
     let (n, bytes) = (iters as f64, size as f64);
     // Of a ping-pong half a round trip.
     let each = if test == Test::TagLat { took / n / 2.0 } else { took / n };
-    println!(
+    tools_common::out::line(format!(
         "{{\"latency_us\":{{\"avg\":{:.4}}},\"msg_rate\":{:.0},\"bandwidth_mbs\":{:.1}}}",
         each * 1e6,
         n / took,
         n * bytes / took / 1_048_576.0
-    );
+    ));
     Ok(())
 }
 

@@ -1,0 +1,32 @@
+//! Every program that prints ends quietly when nobody reads any more, as before `head`.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+fn ends_quietly(command: &mut Command) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), said.as_ref()), (Some(tools_common::out::BROKEN_PIPE), ""), "{command:?}");
+}
+
+#[test]
+fn of_programs_that_measure() {
+    ends_quietly(Command::new(env!("CARGO_BIN_EXE_count")).args(["engine", "-n", "1"]));
+    ends_quietly(Command::new(env!("CARGO_BIN_EXE_scale")).args(["self", "1", "64"]).env("UCX_TLS", "self"));
+}
+
+#[test]
+fn of_the_one_that_compares() {
+    let folder = std::env::temp_dir().join(format!("versus-closed-pipe.{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let info = folder.join("ucx_info");
+    std::fs::write(&info, "#!/bin/sh\necho '# Library version: 1.2.3'\n").unwrap();
+    std::fs::set_permissions(&info, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // No row is measured, but a table has a heading.
+    let mut versus = Command::new(env!("CARGO_BIN_EXE_versus"));
+    ends_quietly(versus.args(["--quick", "--only", "no such row", "--ucx"]).arg(folder.join("ucx_perftest")));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -120,7 +120,8 @@ impl<'a> Pairs<'a> {
             let (ours, theirs) = (near(&ours), near(&theirs));
             (ours.len().min(theirs.len()) >= FEWEST).then(|| sides(ours, theirs))
         } else {
-            Some(typical.clone())
+            // What is not timed nothing disturbs; of a single pair nobody knows.
+            matches!(row.metric, Metric::Address | Metric::Instructions).then(|| typical.clone())
         };
         Ok(Figure {
             row: row.name.into(),

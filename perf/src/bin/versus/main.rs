@@ -151,8 +151,8 @@ fn note(args: &Args, pairs: &Pairs<'_>, ours: &Ours, theirs: &dyn Theirs) -> Str
     } else {
         let (pairs, near) = (args.pairs, pairs.near());
         format!(
-            "Medians of up to {pairs} alternating runs: of those with the processors near, a cache line there and back within \
-             {near:.0} ns before and after, and in brackets of all"
+            "Medians of up to {pairs} alternating runs: undisturbed ones had the processors near, a cache line there and back \
+             within {near:.0} ns before and after; typical, or in brackets, are all"
         )
     };
     format!("{how}; {}; {}.", theirs.describe(), ours.describe())

@@ -57,23 +57,27 @@ impl Mail<'_> {
     }
 
     fn passes<W: Way>(&mut self, way: &mut W) -> Result<(), Failure> {
+        let mut slots = self.slots(if self.is_ping_pong() { 1 } else { self.spec.window as usize })?;
         if self.spec.warmup > 0 {
-            self.pass(way, self.spec.warmup)?;
+            self.pass(way, &mut slots, self.spec.warmup)?;
         }
-        self.pass(way, self.spec.iters)
+        self.pass(way, &mut slots, self.spec.iters)
     }
 
-    fn pass<W: Way>(&mut self, way: &mut W, iters: u64) -> Result<(), Failure> {
-        let ping_pong = matches!(self.spec.test, Test::StreamLat | Test::UcpAmLat);
+    fn is_ping_pong(&self) -> bool {
+        matches!(self.spec.test, Test::StreamLat | Test::UcpAmLat)
+    }
+
+    fn pass<W: Way>(&mut self, way: &mut W, slots: &mut Ring, iters: u64) -> Result<(), Failure> {
+        let ping_pong = self.is_ping_pong();
         // In a stream the receiver answers once, when it has everything.
         let expected = if !ping_pong && self.side == Side::Client { 1 } else { iters };
         way.expect(expected)?;
         self.barrier()?;
         self.pulse.start();
-        let window = if ping_pong { 1 } else { self.spec.window as usize };
-        let mut slots = self.slots(window)?;
+        let window = slots.len();
         match (ping_pong, self.side) {
-            (true, _) => self.ping_pong(way, &mut slots, iters)?,
+            (true, _) => self.ping_pong(way, slots, iters)?,
             (false, Side::Server) => {
                 let mut seen = 0;
                 while seen < iters {
@@ -81,7 +85,7 @@ impl Mail<'_> {
                     (seen..come).for_each(|_| self.pulse.beat());
                     seen = come;
                 }
-                self.send(way, &mut slots, 0, 0)?;
+                self.send(way, slots, 0, 0)?;
             }
             (false, _) => {
                 let mut slot = 0;
@@ -90,7 +94,7 @@ impl Mail<'_> {
                         // A long message goes when its receive is there, and that is posted by whoever looks.
                         self.until(way, (seq + 1).saturating_sub(window as u64))?;
                     }
-                    self.send(way, &mut slots, slot, seq)?;
+                    self.send(way, slots, slot, seq)?;
                     slot = if slot + 1 == window { 0 } else { slot + 1 };
                     self.pulse.beat();
                 }

@@ -59,7 +59,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
         return Ok(Done::new(spec, path, reading, hist));
     }
-    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse };
+    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, rings: None };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }

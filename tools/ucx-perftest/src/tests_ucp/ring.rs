@@ -80,15 +80,16 @@ impl Ring {
     ) -> Result<Ring, Failure> {
         let (all, stride) = match buffers {
             Buffers::Each => (slots.saturating_mul(size), size),
-            Buffers::One => (size, 0),
+            Buffers::One => (if slots == 0 { 0 } else { size }, 0),
         };
         let cannot = || format!("cannot get {all} bytes for {slots} messages (see -s, -O)");
         let mem = match memory {
             Memory::Plain => None,
-            Memory::Allocated => worker.mem_alloc(all.max(1), Access::all()).ok(),
+            _ if all == 0 => None,
+            Memory::Allocated => worker.mem_alloc(all, Access::all()).ok(),
             Memory::Registered => Some(
                 worker
-                    .mem_alloc(all.max(1), Access::all())
+                    .mem_alloc(all, Access::all())
                     .map_err(|e| Failure::Cannot(format!("-z: {}: {e}", cannot())))?,
             ),
         };

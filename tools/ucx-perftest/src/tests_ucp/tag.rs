@@ -31,11 +31,40 @@ pub struct Tag<'a> {
     pub wait: Waiter<'a>,
     /// Counts iterations.
     pub pulse: Pulse<'a>,
+    /// The buffers, of all passes.
+    pub rings: Option<Rings>,
+}
+
+/// Buffers to send from and to receive into: none where a side does not.
+pub struct Rings {
+    out: Ring,
+    inward: Ring,
 }
 
 impl Tag<'_> {
     /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
+        let mut rings = match self.rings.take() {
+            Some(rings) => rings,
+            None => self.rings()?,
+        };
+        self.pass(&mut rings, iters)?;
+        self.rings = Some(rings);
+        Ok(())
+    }
+
+    fn rings(&self) -> Result<Rings, Failure> {
+        let window = self.spec.window as usize;
+        let (out, inward) = match (self.spec.test, self.side) {
+            (Test::TagLat | Test::TagSyncLat, _) => (1, 1),
+            (_, Side::Client) => (window, 0),
+            (_, Side::Server) => (0, window),
+            (_, Side::Both) => (window, window),
+        };
+        Ok(Rings { out: self.out(out)?, inward: self.ring(inward)? })
+    }
+
+    fn pass(&mut self, Rings { out, inward }: &mut Rings, iters: u64) -> Result<(), Failure> {
         let sync = match self.spec.test {
             Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
             _ => Sync::No,
@@ -43,10 +72,10 @@ impl Tag<'_> {
         self.wait.barrier(&self.worker)?;
         self.pulse.start();
         match (self.spec.test, self.side) {
-            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(iters, sync),
-            (_, Side::Client) => self.send_all(iters, sync),
-            (_, Side::Server) => self.receive_all(iters),
-            (_, Side::Both) => self.send_to_self(iters, sync),
+            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(out, inward, iters, sync),
+            (_, Side::Client) => self.send_all(out, iters, sync),
+            (_, Side::Server) => self.receive_all(inward, iters),
+            (_, Side::Both) => self.send_to_self(out, inward, iters, sync),
         }
     }
 
@@ -108,21 +137,26 @@ impl Tag<'_> {
         }
     }
 
-    fn ping_pong(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
-        let (mut out, mut inward) = (self.out(1)?, self.ring(1)?);
+    fn ping_pong(
+        &mut self,
+        out: &mut Ring,
+        inward: &mut Ring,
+        iters: u64,
+        sync: Sync,
+    ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
         // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
             if first {
-                self.number(&mut out, 0, seq);
+                self.number(out, 0, seq);
                 out.send(0, self.ep, MSG, sync)?;
                 self.pulse.tick();
             }
-            self.post(&mut inward, 0)?;
+            self.post(inward, 0)?;
             let status = inward.wait(0, &mut self.wait)?;
-            self.check(&mut inward, 0, status, seq)?;
+            self.check(inward, 0, status, seq)?;
             if !first {
-                self.number(&mut out, 0, seq);
+                self.number(out, 0, seq);
                 out.send(0, self.ep, MSG, sync)?;
                 self.pulse.tick();
             }
@@ -131,15 +165,14 @@ impl Tag<'_> {
         Ok(())
     }
 
-    fn send_all(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
+    fn send_all(&mut self, out: &mut Ring, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut out, mut ack) =
-            (self.out(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
+        let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let mut slot = 0;
         for seq in 0..iters {
             out.wait(slot, &mut self.wait)?;
-            self.number(&mut out, slot, seq);
+            self.number(out, slot, seq);
             out.send(slot, self.ep, MSG, sync)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.pulse.beat();
@@ -149,24 +182,23 @@ impl Tag<'_> {
         ack.wait(0, &mut self.wait).map(drop)
     }
 
-    fn receive_all(&mut self, iters: u64) -> Result<(), Failure> {
+    fn receive_all(&mut self, inward: &mut Ring, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let (mut inward, mut ack) =
-            (self.ring(window)?, Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?);
+        let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
-                self.post(&mut inward, slot)?;
+                self.post(inward, slot)?;
             }
         }
         let mut slot = 0;
         for seq in 0..iters {
             if self.spec.arrival == Arrival::Unexpected {
-                self.post(&mut inward, slot)?;
+                self.post(inward, slot)?;
             }
             let status = inward.wait(slot, &mut self.wait)?;
-            self.check(&mut inward, slot, status, seq)?;
+            self.check(inward, slot, status, seq)?;
             if self.spec.arrival == Arrival::Expected && seq + (window as u64) < iters {
-                self.post(&mut inward, slot)?;
+                self.post(inward, slot)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.pulse.beat();
@@ -175,25 +207,29 @@ impl Tag<'_> {
         ack.drain(&mut self.wait)
     }
 
-    fn send_to_self(&mut self, iters: u64, sync: Sync) -> Result<(), Failure> {
-        let window = self.spec.window as usize;
-        let (mut out, mut inward) = (self.out(window)?, self.ring(window)?);
+    fn send_to_self(
+        &mut self,
+        out: &mut Ring,
+        inward: &mut Ring,
+        iters: u64,
+        sync: Sync,
+    ) -> Result<(), Failure> {
+        let window = u64::from(self.spec.window);
         let mut slot = 0;
-        let window = window as u64;
         for seq in 0..iters + window {
             if seq >= window {
                 let status = inward.wait(slot, &mut self.wait)?;
-                self.check(&mut inward, slot, status, seq - window)?;
+                self.check(inward, slot, status, seq - window)?;
                 out.wait(slot, &mut self.wait)?;
             }
             if seq < iters {
-                self.number(&mut out, slot, seq);
+                self.number(out, slot, seq);
                 if self.spec.arrival == Arrival::Expected {
-                    self.post(&mut inward, slot)?;
+                    self.post(inward, slot)?;
                 }
                 out.send(slot, self.ep, MSG, sync)?;
                 if self.spec.arrival == Arrival::Unexpected {
-                    self.post(&mut inward, slot)?;
+                    self.post(inward, slot)?;
                 }
                 self.pulse.beat();
             }

@@ -107,7 +107,7 @@ pub trait Iface: Sized {
     fn is_quiet(&self) -> bool {
         false
     }
-    /// Looks for one short active message, and gives it to `take`: for who waits for the next message and for nothing else,
+    /// Looks for one active message, and gives it to `take`: for who waits for the next message and for nothing else,
     /// a shorter way than a poll. A packet that is not wanted stays where it is, for a poll. The default takes none.
     fn glance<T: Take>(&self, take: T) -> Glance {
         let _ = take;

@@ -122,8 +122,9 @@ impl Drop for Shared {
         if let Some(md) = self.md.upgrade() {
             md.own.borrow_mut().remove(&self.at().addr());
         }
-        // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on.
-        if self.export.porter().is_ours() {
+        // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on; of huge
+        // pages there may be none left for who reads there afterwards.
+        if self.export.porter().is_ours() && self.method != AllocMethod::Huge {
             self.map.discard();
         }
     }

@@ -171,7 +171,7 @@ impl Rx {
         self.glance(|_: &[u8], _: Source| false) == Glance::Quiet
     }
 
-    /// A look for one packet that lies in its cell: see [`crate::api::Iface::glance`]. // HOT
+    /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
         let (ticket, patience) = (self.next.get(), self.patience.get());
@@ -184,14 +184,9 @@ impl Rx {
             self.patience.set(patience - 1);
             return Glance::Quiet;
         };
-        // The bits above the length say that the packet lies elsewhere.
-        let len = about as usize;
-        if len.wrapping_sub(1) >= INLINE {
-            return Glance::Busy;
-        }
-        // SAFETY: INLINE >= len bytes at `packet` are mapped and initialised, and the FIFO keeps honest writers away until
-        // the ticket is released; whoever is given them was warned of the others.
-        let packet = unsafe { std::slice::from_raw_parts(cell.packet().cast_const(), len) };
+        let Some((at, len, _)) = self.place(ticket, about) else { return Glance::Busy };
+        // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
+        let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
         // Before, as in `deliver`: what panics over a message is not given it again.
         self.next.set(ticket + 1);
@@ -251,26 +246,34 @@ impl Rx {
         }
     }
 
+    /// Where the packet of a ticket is, how long, and the cell whose slot it lies in, if it does: so many bytes there are
+    /// mapped and initialised, and the FIFO keeps honest writers away until the ticket is released. `None`: nothing there can
+    /// be a packet. // HOT
     #[inline(always)]
-    fn deliver<S: Sink>(&self, ticket: u64, about: u32, sink: &mut S) {
-        let cell = self.seg().cell(ticket);
+    fn place(&self, ticket: u64, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
         let len = (about & ((1 << LEN_BITS) - 1)) as usize;
         let n = ticket as u32 & (self.bound.len() as u32 - 1);
         let (at, room, slot_of) = if about & IN_SLOT == 0 {
-            (cell.packet().cast_const(), INLINE, None)
+            (self.seg().cell(ticket).packet().cast_const(), INLINE, None)
         } else {
             (self.store.slot(self.bound[n as usize].get()), self.store.slot_len, Some(n))
         };
+        (len.wrapping_sub(1) < room).then_some((at, len, slot_of))
+    }
+
+    #[inline(always)]
+    fn deliver<S: Sink>(&self, ticket: u64, about: u32, sink: &mut S) {
+        let cell = self.seg().cell(ticket);
         // Before the handler: if it panics, the message is not delivered again.
         self.next.set(ticket + 1);
-        if len.wrapping_sub(1) < room {
-            // SAFETY: `room` >= len bytes at `at` are mapped and initialised, and the FIFO keeps honest writers away
-            // until the ticket is released; `Am` warns of the others.
-            let packet = unsafe { std::slice::from_raw_parts(at, len) };
-            let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-            sink.on_am(Am::new(packet, source, &Delivery { rx: self, slot_of }));
-        } else {
-            self.drop_malformed(len);
+        match self.place(ticket, about) {
+            Some((at, len, slot_of)) => {
+                // SAFETY: `place` answers for the bytes; `Am` warns of dishonest writers.
+                let packet = unsafe { std::slice::from_raw_parts(at, len) };
+                let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+                sink.on_am(Am::new(packet, source, &Delivery { rx: self, slot_of }));
+            }
+            None => self.drop_malformed(about),
         }
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
@@ -278,10 +281,11 @@ impl Rx {
     }
 
     #[cold]
-    fn drop_malformed(&self, len: usize) {
+    fn drop_malformed(&self, about: u32) {
         let mut stats = self.stats.get();
         stats.malformed += 1;
         self.stats.set(stats);
+        let len = about & ((1 << LEN_BITS) - 1);
         tracing::debug!(len, "packet without content or with an impossible length skipped");
     }
 

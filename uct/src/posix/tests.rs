@@ -249,7 +249,7 @@ fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
 }
 
 #[test]
-fn a_glance_takes_one_short_message_or_leaves_it() {
+fn a_glance_takes_one_message_or_leaves_it() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     let never = |_: &[u8], _: crate::api::Source| -> bool { panic!("there is nothing to take") };
@@ -272,10 +272,27 @@ fn a_glance_takes_one_short_message_or_leaves_it() {
     let packet = |n: u64| [&[5][..], &n.to_le_bytes()].concat();
     assert_eq!(*seen.borrow(), [packet(0), packet(1), packet(2)]);
     assert_eq!(*got.borrow(), [1u64.to_le_bytes()]);
-    // What lies in a slot is a poll's, with the right to keep it.
-    assert_eq!(ep.am_bcopy(5, |room| room[..500].len()), Ok(500));
-    assert_eq!(iface.glance(never), Glance::Busy);
-    assert_eq!(iface.progress(9), 1);
+    // What lies in a slot too, though not with the right to keep it. More pass than there are slots.
+    let long = |n: u8| {
+        let pack = |room: &mut [u8]| {
+            room[..500].fill(n);
+            500
+        };
+        assert_eq!(ep.am_bcopy(5, pack), Ok(500));
+    };
+    for n in 0..200 {
+        long(n);
+        long(n + 1);
+        let is =
+            |n: u8| move |p: &[u8], _: crate::api::Source| p.len() == 501 && p[1..].iter().all(|at| *at == n);
+        assert_eq!(iface.glance(is(n)), Glance::Taken { more: true }, "{n}");
+        assert_eq!(iface.glance(|_: &[u8], _| false), Glance::Busy);
+        match n % 2 {
+            0 => assert_eq!(iface.progress(9), 1),
+            _ => assert_eq!(iface.glance(is(n + 1)), Glance::Taken { more: false }),
+        }
+    }
+    assert_eq!(got.borrow().len(), 1 + 100);
     // Cells are given back as by a poll: more than there are of them pass.
     for n in 0..1000u64 {
         assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done), "{n}");

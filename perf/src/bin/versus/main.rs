@@ -172,7 +172,7 @@ fn json(plain: &impl serde::Serialize) -> String {
     serde_json::to_string(plain).unwrap_or_else(|e| unreachable!("a plain struct: {e}"))
 }
 
-/// What stands above [`line`]s.
+/// What stands above [lines](line()).
 fn heading(theirs: &str) -> String {
     format!(
         "{:<40} {:<12}  {:^28}  {:^28}\n{:<40} {:<12}  {:>8} {theirs:>11}  ratio  {:>8} {theirs:>11}  ratio",

@@ -440,14 +440,21 @@ proptest! {
         costs in any_costs(),
         limits in any_limits(),
         mtu in 64..20_000usize,
-        (ours, theirs) in (0..2usize, 0..3usize),
+        (ours, of_others, theirs) in (0..2usize, 0..2usize, 0..3usize),
         sync: bool,
+        own: bool,
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
         let reads = [Reads::No, Reads::Yes, Reads::Unknown];
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
-        let key = Key::new(Kind::Tagged, sync, WireCaps { mtu, reads: reads[ours], reads_own: reads[ours], costs }, peer);
+        // What is read of the message's kind of memory counts, not of the other.
+        let (mem, host, of_own) = match own {
+            true => (MemKind::Own, of_others, ours),
+            false => (MemKind::Host, ours, of_others),
+        };
+        let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], costs };
+        let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Row::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
         prop_assert_eq!(table.eager_max(), eager);

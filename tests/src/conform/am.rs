@@ -1,10 +1,10 @@
 //! Active messages: contents at every boundary size, ids, order, source, keep.
 
-use super::{Log, Pair, bytes, ordered, sizes};
+use super::{Log, PATIENCE, Pair, bytes, ordered, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
 use uct::api::{
-    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Kept, Md, Memory, Refused, Sink, Source,
+    AllocReq, Am, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Kept, Md, Memory, Refused, Sent, Sink, Source,
 };
 
 /// Sends one message of each size by `send` and compares what arrives.
@@ -202,6 +202,44 @@ pub fn order_is_kept<I: Iface>(p: &Pair<I>) {
     for (packet, _) in &a.ams {
         assert!(packet[5..].iter().all(|byte| *byte == number(packet) as u8));
     }
+}
+
+/// Who polls only what is not quiet gets messages and completions all the same, however long there was nothing before.
+pub fn asked_first_nothing_is_missed<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
+    let (mut at_a, mut at_b) = (Log::default(), Log::default());
+    let ask = |at_a: &mut Log, at_b: &mut Log| {
+        (p.tick)();
+        if !p.same && !p.a.is_quiet() {
+            p.a.poll(16, at_a);
+        }
+        if !p.b.is_quiet() {
+            p.b.poll(16, at_b);
+        }
+    };
+    let (mut messages, mut ends) = (0, 0);
+    for round in 0..40usize {
+        for _ in 0..round % 4 {
+            p.retry(&mut at_a, &mut at_b, || p.ab.am_bcopy(round as u8, |_| 0)).unwrap();
+            messages += 1;
+        }
+        let flushed = p.retry(&mut at_a, &mut at_b, || p.a.flush(Comp::Token(round as u64)));
+        ends += usize::from(flushed == Ok(Sent::InProgress));
+        let missing = |at_a: &Log, at_b: &Log| {
+            at_a.ams.len() + at_b.ams.len() < messages || at_a.comps.len() + at_b.comps.len() < ends
+        };
+        for _ in 0..PATIENCE {
+            if !missing(&at_a, &at_b) {
+                break;
+            }
+            ask(&mut at_a, &mut at_b);
+        }
+        assert!(!missing(&at_a, &at_b), "round {round}: quiet all the time");
+        (0..round * 50).for_each(|_| ask(&mut at_a, &mut at_b));
+    }
+    assert_eq!((at_a.ams.len() + at_b.ams.len(), at_a.comps.len() + at_b.comps.len()), (messages, ends));
 }
 
 /// A source is the same for all messages of a sender and differs between senders.

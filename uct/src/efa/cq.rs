@@ -46,6 +46,12 @@ impl<D: Dev> Inner<D> {
         events
     }
 
+    /// Whether a poll would find nothing; if so, it has been polled. // HOT
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.pending.waiting() == 0 && !self.rx.lacks() && !self.tx.borrow().has_ready() && self.cq.is_quiet()
+    }
+
     /// A message arrived. // HOT
     #[inline]
     fn on_recv<S: Sink>(&self, cqe: &Cqe, sink: &mut S) {

@@ -346,6 +346,12 @@ impl<D: Dev> api::Iface for Iface<D> {
         self.inner.poll(max, sink)
     }
 
+    // HOT
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.inner.is_quiet()
+    }
+
     fn progress(&self, max: usize) -> usize {
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }

@@ -70,6 +70,12 @@ impl<M: DevMr + 'static> Rx<M> {
         self.closed.set(true);
     }
 
+    /// Whether receives are missing that may be posted. // HOT
+    #[inline]
+    pub(super) fn lacks(&self) -> bool {
+        self.posted.get() < self.depth && !self.closed.get()
+    }
+
     /// Posts receives if a batch of them is missing. // HOT
     #[inline]
     pub(super) fn top_up<Q: DevQp>(&self, qp: &Q) {

@@ -280,6 +280,11 @@ pub trait DevMr {
 pub trait DevCq {
     /// Moves up to `out.len()` entries into `out`; answers how many. Drives whatever the device does in software.
     fn poll(&self, out: &mut [Cqe]) -> usize;
+    /// True: a poll now would find nothing, and this stood for it. The answer that is always right, and the default, is
+    /// false.
+    fn is_quiet(&self) -> bool {
+        false
+    }
     /// The completion channel's descriptor, if the queue was created with one.
     fn event_fd(&self) -> Option<BorrowedFd<'_>>;
     /// Arms the channel for the next entry. `false`: there are entries already.

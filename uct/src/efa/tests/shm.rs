@@ -80,3 +80,24 @@ fn a_packet_beyond_the_receivers_mtu_is_an_error_at_once() {
     until(&a, &b, &mut log, |log| log.ams.len() == 2);
     assert_eq!(log.errors.len(), 1);
 }
+
+#[test]
+fn an_interface_is_quiet_when_nothing_is_expected_any_more_and_asks_for_upkeep_all_the_same() {
+    let (a, b) = (open(&Source::empty()), open(&Source::empty()));
+    let ep = a.connect_raw(&b.raw_addr()).unwrap();
+    let mut log = Log::default();
+    // Receives have been posted before anybody polls.
+    assert!(b.is_quiet());
+    ep.am_bcopy(1, |_| 0).unwrap();
+    assert!(!b.is_quiet());
+    until(&a, &b, &mut log, |log| log.ams.len() == 1);
+    // Something has just come, so the next is looked for by polls.
+    assert!(!b.is_quiet());
+    let polls = (0..5000).take_while(|_| !b.is_quiet()).map(|_| assert_eq!(b.poll(16, &mut log), 0)).count();
+    assert!((1..1000).contains(&polls), "{polls}");
+    // Each answer stood for a poll, so now and then one is asked for, which does what has to be done from time to time.
+    let answers = (0..5000).take_while(|_| b.is_quiet()).count();
+    assert!((1..1024).contains(&answers), "{answers}");
+    assert_eq!(b.poll(16, &mut log), 0);
+    assert!(b.is_quiet());
+}

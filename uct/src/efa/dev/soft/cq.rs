@@ -31,6 +31,8 @@ pub(super) struct CqCore<L: Link> {
     /// Requests of the senders that are held back or wait for a receiver.
     pub(super) waiting: Cell<u32>,
     idle: Cell<u32>,
+    /// Empty polls until nothing is expected any more.
+    expects: Cell<u32>,
     overruns: Cell<u64>,
     armed: Cell<bool>,
     pub(super) wake: Option<Rc<L::Wake>>,
@@ -48,6 +50,9 @@ impl<L: Link> Clone for Cq<L> {
 
 /// Empty polls between two rounds of upkeep.
 const UPKEEP_EVERY: u32 = 1024;
+/// Empty polls after which nothing is expected any more. Until then whoever asks whether the queue is quiet is to poll it: what
+/// comes is taken by the poll, and the question before it would only delay it.
+const EXPECTS: u32 = 64;
 
 impl<L: Link> CqCore<L> {
     pub(super) fn new(link: L, depth: usize, wake: Option<L::Wake>, tap: Option<Rc<Tap>>) -> Self {
@@ -59,6 +64,7 @@ impl<L: Link> CqCore<L> {
             receivers: RefCell::default(),
             waiting: Cell::new(0),
             idle: Cell::new(0),
+            expects: Cell::new(0),
             overruns: Cell::new(0),
             armed: Cell::new(false),
             wake: wake.map(Rc::new),
@@ -173,6 +179,7 @@ impl<L: Link> CqCore<L> {
         }
     }
 
+    #[inline]
     fn is_empty(&self) -> bool {
         self.ring.borrow().is_empty() && !self.receivers.borrow().iter().any(|qp| qp.rx.ready())
     }
@@ -248,11 +255,27 @@ impl<L: Link> DevCq for Cq<L> {
         if n == 0 {
             let idle = cq.idle.get() + 1;
             cq.idle.set(idle);
+            cq.expects.set(cq.expects.get().saturating_sub(1));
             if idle >= UPKEEP_EVERY {
                 cq.upkeep();
             }
+        } else {
+            cq.expects.set(EXPECTS);
         }
         n
+    }
+
+    // HOT
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let cq = &*self.0;
+        let idle = cq.idle.get() + 1;
+        if cq.expects.get() != 0 || cq.waiting.get() != 0 || idle >= UPKEEP_EVERY || !cq.is_empty() {
+            return false;
+        }
+        cq.link.on_poll();
+        cq.idle.set(idle);
+        cq.link.alive()
     }
 
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {

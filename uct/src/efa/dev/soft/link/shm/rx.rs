@@ -340,6 +340,8 @@ impl Rx for ShmRx {
         n
     }
 
+    // HOT
+    #[inline]
     fn ready(&self) -> bool {
         let there = |tail: u32, desc: &Desc| desc.seq.load(Acquire) == tail.wrapping_add(1);
         let (tail, side) = (self.tail.get(), self.side_tail.get());

@@ -137,10 +137,10 @@ impl Worker {
     pub fn progress(&self) -> usize {
         let look = self.core_as_it_is().look(self.ams());
         match look {
-            Look::Done(0) => 0,
-            Look::Done(events) => {
+            Look::Nothing => 0,
+            Look::Taken => {
                 self.handle_ams();
-                events
+                1
             }
             Look::More(rest) => self.progress_on(rest),
         }

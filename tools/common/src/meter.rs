@@ -20,7 +20,7 @@ const BUCKETS: usize = ((OCTAVES - FINE + 1) as usize) << FINE;
 /// Most iterations of a stream between two readings of the counter.
 const GROUP: u32 = 64;
 /// Cycles that a reading should lie apart from the one before.
-const APART: u64 = 256;
+const APART: u64 = 1024;
 
 /// Counts samples by size.
 struct Samples {
@@ -153,7 +153,7 @@ impl Meter {
         self.iters += 1;
     }
 
-    /// One iteration of a stream is over. Up to 64 of them that take less than 256 cycles together are one reading,
+    /// One iteration of a stream is over. Up to 64 of them that take less than 1024 cycles together are one reading,
     /// and as many samples of their average. True: it may be time to look at [`due`](Self::due). HOT
     #[inline(always)]
     #[must_use]
@@ -172,7 +172,8 @@ impl Meter {
         let now = cycles::now();
         let took = now.wrapping_sub(self.last);
         self.last = now;
-        self.each = took / u64::from(self.group);
+        // A power of two.
+        self.each = took >> self.group.trailing_zeros();
         self.samples.record(self.each, self.group);
         self.group = match took {
             _ if took < APART => (self.group * 2).min(GROUP),

@@ -1,0 +1,46 @@
+//! A worker on several lanes: each has its turn, however much another brings.
+
+mod common;
+
+use common::{context, spin};
+use ucp::{EXACT, EpParams, Worker};
+
+/// Tags of the peer that always has something, and of the one that has not.
+const OFTEN: u64 = 1;
+const ONCE: u64 = 2;
+
+/// A lane that has a message at every look does not keep a look from the other one.
+#[test]
+fn no_lane_waits_behind_one_that_always_has_something() {
+    for (often, once) in [("posix", "efa"), ("efa", "posix"), ("posix", "self")] {
+        let a = context(&format!("{often},{once}")).worker().unwrap();
+        let peer = |tls: &str| if tls == "self" { a.clone() } else { context(tls).worker().unwrap() };
+        let (busy, other) = (peer(often), peer(once));
+        let ep = |from: &Worker| from.connect(&a.address(), EpParams::default()).unwrap();
+        let (often, once) = (ep(&busy), ep(&other));
+        let until = |mut done: &dyn Fn() -> bool| spin(&[&a, &busy, &other], &mut done);
+        // All have been heard of.
+        for (ep, tag) in [(&often, OFTEN), (&once, ONCE)].into_iter().cycle().take(6) {
+            let recv = a.tag_recv(tag, EXACT, vec![0; 8]);
+            ep.tag_send(tag, vec![7; 8]).detach();
+            until(&|| recv.is_done());
+        }
+        (0..1000).for_each(|_| [&a, &busy, &other].into_iter().for_each(|worker| _ = worker.progress()));
+        for round in 0..600 {
+            let rare = a.tag_recv(ONCE, EXACT, vec![0; 8]);
+            once.tag_send(ONCE, vec![8; 8]).detach();
+            // Takes in that earlier ones have been sent.
+            other.progress();
+            for look in 0.. {
+                assert!(look < 2, "{round}: a message from {other:?} was not looked at");
+                let frequent = a.tag_recv(OFTEN, EXACT, vec![0; 8]);
+                often.tag_send(OFTEN, vec![9; 8]).detach();
+                assert!(a.progress() > 0, "both lanes have something");
+                if rare.is_done() {
+                    until(&|| frequent.is_done());
+                    break;
+                }
+            }
+        }
+    }
+}

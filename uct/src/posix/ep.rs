@@ -161,6 +161,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        self.own.expect();
         direct::put_short(rkey.window(), bytes, remote)
     }
 
@@ -171,10 +172,12 @@ impl api::Ep for Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> Outcome<usize> {
+        self.own.expect();
         direct::put_bcopy(rkey.window(), max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_zcopy(rkey.window(), iov, remote) }
     }
@@ -202,6 +205,7 @@ impl api::Ep for Ep {
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
@@ -214,6 +218,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
+        self.own.expect();
         direct::atomic_post(rkey.window(), op, value, remote)
     }
 

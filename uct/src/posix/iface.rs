@@ -167,6 +167,12 @@ impl Inner {
         events
     }
 
+    /// See [`Rx::expect`]. // HOT
+    #[inline(always)]
+    pub(super) fn expect(&self) {
+        self.rx.expect();
+    }
+
     /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter unless that was asked
     /// already.
     pub(super) fn attach<'a>(&self, peer: &'a Peer) -> Result<&'a Link, ConnectError> {

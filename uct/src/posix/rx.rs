@@ -39,6 +39,8 @@ pub struct Rx {
     next: Cell<u64>,
     /// Polls until the next look around.
     patience: Cell<u32>,
+    /// Something has come since the look around before the last one, or the program has put something somewhere since the last.
+    expects: Cell<bool>,
     /// The last poll had its fill and left something: the lines of the next cells have been asked for.
     behind: Cell<bool>,
     /// The tail is released when the next ticket is a multiple of this plus one.
@@ -46,6 +48,8 @@ pub struct Rx {
     store: Store,
     /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
+    /// What was next to read at the last look around.
+    next_then: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
     stuck_wait: Cell<u32>,
     stuck_every: Cell<u32>,
@@ -102,6 +106,8 @@ impl Rx {
             bound: (0..shape.cells).map(Cell::new).collect(),
             behind: Cell::new(false),
             patience: Cell::new(LOOK_EVERY),
+            expects: Cell::new(true),
+            next_then: Cell::new(0),
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
             suspect: Cell::new(fifo::NO_TICKET),
@@ -147,8 +153,7 @@ impl Rx {
         let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
             Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
             _ => {
-                // Whoever waits, for this line or for one that a peer puts to, looks again when it may have come.
-                settle_loads();
+                self.settle();
                 0
             }
         };
@@ -175,6 +180,7 @@ impl Rx {
         }
         let cell = self.seg().cell(ticket);
         let Some(about) = fifo::peek(cell.word(), ticket) else {
+            // Not [settled](Self::settle): between two glances their caller looks at more than this.
             self.patience.set(patience - 1);
             return Glance::Quiet;
         };
@@ -189,15 +195,33 @@ impl Rx {
             return Glance::Busy;
         }
         self.patience.set(patience - 1);
+        self.expects.set(true);
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
         }
         Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
+    /// The program has changed a peer's memory: it may wait until the peer has changed its own. // HOT
+    #[inline(always)]
+    pub fn expect(&self) {
+        self.expects.set(true);
+    }
+
+    /// After a look in vain. A line that is about to come, of this FIFO or one that a peer puts to, is looked at again when it
+    /// may have come, not before: see [`settle_loads`]. Who has had nothing for a thousand polls and more, and has put nothing,
+    /// does not wait, but passes by. // HOT
+    #[inline(always)]
+    fn settle(&self) {
+        if self.expects.get() {
+            settle_loads();
+        }
+    }
+
     /// Delivers the packet of `ticket` and what follows, up to `max`.
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
+        self.expects.set(true);
         let mut events = 0;
         let mut row = if self.behind.get() { AHEAD } else { 0 };
         loop {
@@ -277,6 +301,8 @@ impl Rx {
     #[cold]
     fn look_around(&self, events: usize) -> bool {
         self.patience.set(LOOK_EVERY);
+        let next = self.next.get();
+        self.expects.set(self.next_then.replace(next) != next);
         if self.alarm.take() {
             // The dead claim no more: what they have sent is below the head.
             self.mourn_at.set(Some(self.seg().head().load(Ordering::SeqCst)));

@@ -131,7 +131,8 @@ impl Worker {
     }
 
     /// Takes in what has arrived, sends what waited, and tells ended operations: callbacks are called and wakers
-    /// woken from here and from nowhere else. Answers how much happened; 0 means nothing did. // HOT
+    /// woken from here and from nowhere else. Answers how much happened; 0 means nothing did. A call that has taken one short message
+    /// ends with it: what has come on other lanes is looked for first by the next. // HOT
     ///
     /// A callback may start operations and may call `progress`.
     pub fn progress(&self) -> usize {
@@ -297,7 +298,7 @@ impl Worker {
         Address { process: process(), entries: entries.chain(beside).collect() }
     }
 
-    /// The attributes of every lane, in the order in which they are polled.
+    /// The attributes of every lane, in the order in which they have their turns.
     pub fn lanes(&self) -> Vec<IfaceAttr> {
         self.core().lanes.iter().map(|lane| lane.iface.attr().clone()).collect()
     }

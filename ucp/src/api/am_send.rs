@@ -149,6 +149,19 @@ impl Ep {
     ) -> Result<Started<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let data = unsafe { SendBuf::new(data, len) };
+        // Data alone, and short: one packet, by one call.
+        if header.is_empty()
+            && len <= POSTED_LEN
+            && params.how != AmProto::Rendezvous
+            && let Some(whole) = data.whole()
+            && self.send_short(
+                Class::Am,
+                Label { id, header_len: 0, kind: LabelKind::Packed }.tag(len),
+                whole,
+            )
+        {
+            return Ok(Started::Done(()));
+        }
         // SAFETY: as above.
         unsafe { self.start_am(id, header, data, params) }
     }

@@ -2,7 +2,6 @@
 //! Used by `ucx-perftest` and `ucx-info`. Knows no transport and no protocol.
 
 pub mod boot;
-pub mod cycles;
 pub mod meter;
 pub mod out;
 pub mod pmix;

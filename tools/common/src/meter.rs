@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cycles;
+use ucs::time::ticks;
 
 /// Buckets of an octave, as a power of two: a sample is known to within 1/64.
 const FINE: u32 = 6;
@@ -116,7 +116,7 @@ pub struct Reading {
 impl Meter {
     /// A meter whose [`due`](Self::due) becomes true about once a second.
     pub fn new() -> Meter {
-        let (now, cycles) = (Instant::now(), cycles::now());
+        let (now, cycles) = (Instant::now(), ticks());
         Meter {
             samples: Samples::new(),
             iters: 0,
@@ -137,7 +137,7 @@ impl Meter {
         self.iters = 0;
         self.begun = Instant::now();
         self.reported = (0, self.begun);
-        self.begun_cycles = cycles::now();
+        self.begun_cycles = ticks();
         self.last = self.begun_cycles;
         (self.group, self.left) = (1, 1);
         // Not known yet how long a cycle is: look soon, then each second.
@@ -147,7 +147,7 @@ impl Meter {
     /// One iteration is over. HOT
     #[inline(always)]
     pub fn tick(&mut self) {
-        let now = cycles::now();
+        let now = ticks();
         self.samples.record(now.wrapping_sub(self.last), 1);
         self.last = now;
         self.iters += 1;
@@ -169,7 +169,7 @@ impl Meter {
 
     #[inline(never)]
     fn sample(&mut self) {
-        let now = cycles::now();
+        let now = ticks();
         let took = now.wrapping_sub(self.last);
         self.last = now;
         // A power of two.
@@ -187,7 +187,7 @@ impl Meter {
     #[inline(always)]
     pub fn skip(&mut self, n: u64) {
         self.iters += n;
-        self.last = cycles::now();
+        self.last = ticks();
     }
 
     /// True when about a second has passed since the last report: time for [`read`](Self::read). HOT
@@ -211,7 +211,7 @@ impl Meter {
 
     /// Seconds of one count of the cycle counter, over the time since the start.
     fn cycle(&self) -> f64 {
-        let counts = cycles::now().wrapping_sub(self.begun_cycles).max(1);
+        let counts = ticks().wrapping_sub(self.begun_cycles).max(1);
         self.begun.elapsed().as_secs_f64() / counts as f64
     }
 
@@ -235,7 +235,7 @@ impl Meter {
         let begun = self.group - self.left;
         if begun > 0 {
             self.samples.record(self.each, begun);
-            (self.group, self.left, self.last) = (1, 1, cycles::now());
+            (self.group, self.left, self.last) = (1, 1, ticks());
         }
         let cycle = self.cycle();
         let at = |rank: f64| self.samples.percentile(rank) * cycle;

@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tools_common::cycles;
 use tools_common::units::short_bytes;
 use ucs::sys::topo::{self, Cache};
 use ucs::sys::{CpuSet, cpu, host};
+use ucs::time::ticks;
 
 /// The machine.
 #[derive(Serialize)]
@@ -63,9 +63,9 @@ pub fn look() -> System {
 }
 
 fn timer() -> f64 {
-    let (begun, counts) = (Instant::now(), cycles::now());
+    let (begun, counts) = (Instant::now(), ticks());
     std::thread::sleep(Duration::from_millis(10));
-    let counts = cycles::now().wrapping_sub(counts);
+    let counts = ticks().wrapping_sub(counts);
     counts as f64 / begun.elapsed().as_secs_f64()
 }
 

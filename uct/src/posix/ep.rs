@@ -40,6 +40,12 @@ impl Ep {
         }
     }
 
+    /// A message has been sent. // HOT
+    #[inline(always)]
+    fn sent(&self, link: &Link) {
+        self.own.sent(self.peer.name(), link);
+    }
+
     #[cold]
     fn attach(&self) -> Result<&Link, ConnectError> {
         self.own.attach(&self.peer)
@@ -79,7 +85,8 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len(), MAX_SHORT - 8)?;
-        self.link()?.send_inline(1 + 8 + payload.len(), |packet| {
+        let link = self.link()?;
+        link.send_inline(1 + 8 + payload.len(), |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let header = header.to_le();
@@ -88,6 +95,7 @@ impl api::Ep for Ep {
             // SAFETY: payload.len() + 9 <= INLINE (checked), and a `&[u8]` of ours is not the peer's cell.
             unsafe { copy_nonoverlapping(payload.as_ptr(), packet.wrapping_add(9), payload.len()) };
         })?;
+        self.sent(link);
         Ok(Sent::Done)
     }
 
@@ -96,7 +104,8 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = iov.iter().map(|piece| piece.len()).sum();
         check::fits(len, MAX_SHORT)?;
-        self.link()?.send_inline(1 + len, |packet| {
+        let link = self.link()?;
+        link.send_inline(1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let mut at = packet.wrapping_add(1);
@@ -106,6 +115,7 @@ impl api::Ep for Ep {
                 at = at.wrapping_add(piece.len());
             }
         })?;
+        self.sent(link);
         Ok(Sent::Done)
     }
 
@@ -114,7 +124,9 @@ impl api::Ep for Ep {
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let link = self.link()?;
         check::fits(max, link.max_packet())?;
-        if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }
+        let len = if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }?;
+        self.sent(link);
+        Ok(len)
     }
 
     // HOT
@@ -123,7 +135,10 @@ impl api::Ep for Ep {
         if max > INLINE {
             return self.am_packet(max, |slot: &mut [u8]| pack.pack(slot));
         }
-        self.link()?.send_in_cell(max, pack)
+        let link = self.link()?;
+        let len = link.send_in_cell(max, pack)?;
+        self.sent(link);
+        Ok(len)
     }
 
     fn max_bcopy(&self) -> usize {
@@ -155,6 +170,7 @@ impl api::Ep for Ep {
         } else {
             link.send_in_slot(packet_len, pack)?;
         }
+        self.sent(link);
         Ok(Sent::Done)
     }
 

@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::iter;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 ucs::config_table! {
     /// Transport `posix`: shared memory between processes of one host.
@@ -33,6 +34,9 @@ ucs::config_table! {
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
         /// Peers that may be connected to an interface at a time.
         pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
+        /// Longest time for which who takes turns with a peer, message by message, does not look for the answer, so that its
+        /// line stays with whom it is written by. Most of an answer's time, and never of one that takes longer. 0: never.
+        pub hold_off: Duration = "1us", key "HOLD_OFF";
         /// Directory of the sockets over which processes pass each other their memory, for containers that share no
         /// network namespace; all of a job name the same one. Empty: names of the network namespace, no files.
         pub socket_dir: String = "", key "SOCKET_DIR";
@@ -66,7 +70,7 @@ impl Iface {
             writers: config.max_writers,
         };
         let porter = Porter::at(Place::new(&config.socket_dir)?)?;
-        let rx = Rx::create(shape, &porter)
+        let rx = Rx::create(shape, config.hold_off, &porter)
             .map_err(|e| OpenError::Environment(format!("transport '{TL}': {e}")))?;
         let inner = Inner {
             attr: attr(config),
@@ -87,6 +91,12 @@ impl Iface {
     #[cfg(test)]
     pub(super) fn segment(&self) -> &super::seg::Segment {
         self.inner.rx.seg()
+    }
+
+    /// Whether answers are left alone for a while.
+    #[cfg(test)]
+    pub(super) fn holds_off(&self) -> bool {
+        self.inner.rx.holds_off()
     }
 
     /// Peers of which no porter was asked yet.
@@ -165,6 +175,12 @@ impl Inner {
             return events + self.pending.dispatch(max.saturating_sub(events), Room::PerEp);
         }
         events
+    }
+
+    /// A message has been sent through a link of ours. // HOT
+    #[inline(always)]
+    pub(super) fn sent(&self, to: Name, link: &Link) {
+        self.rx.sent(to, link.next_line());
     }
 
     /// See [`Rx::expect`]. // HOT

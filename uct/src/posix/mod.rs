@@ -10,6 +10,7 @@
 //! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |
 //! | `peer.rs` | the writing side: a peer's segment, attached |
 //! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
+//! | `holdoff.rs` | when not to look for an answer: the lines of two who take turns |
 //! | `iface.rs`, `ep.rs` | the contract |
 //! | `md.rs` | memory that peers map, and its keys |
 //!
@@ -50,6 +51,8 @@ mod addr;
 mod ep;
 #[cfg(not(loom))]
 pub(crate) mod foreign;
+#[cfg(not(loom))]
+mod holdoff;
 #[cfg(not(loom))]
 mod iface;
 #[cfg(not(loom))]

@@ -304,6 +304,12 @@ impl Link {
         Ok(len)
     }
 
+    /// The line that our next message will be written to, unless somebody else sends one first. // HOT
+    #[inline(always)]
+    pub fn next_line(&self) -> *mut u8 {
+        self.seg.cell(self.after.get()).packet()
+    }
+
     #[inline(always)]
     fn claim(&self) -> Result<Claim<'_>, Refused> {
         let head = self.seg.head();

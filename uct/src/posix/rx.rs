@@ -2,17 +2,20 @@
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
 use super::fifo;
-use super::porter::{Alarm, Export, Porter, ProcKey, What};
-use super::seg::{IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
+use super::holdoff::HoldOff;
+use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
+use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use ucs::mem::MemError;
 use ucs::sync::{prefetch_read, settle_loads};
 use ucs::sys::EventFd;
+use ucs::time::ticks;
 
 /// Polls between two looks around.
 const LOOK_EVERY: u32 = 1024;
@@ -46,6 +49,7 @@ pub struct Rx {
     /// The tail is released when the next ticket is a multiple of this plus one.
     release_mask: u64,
     store: Store,
+    hold_off: HoldOff,
     /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
     /// What was next to read at the last look around.
@@ -80,8 +84,8 @@ struct Delivery<'a> {
 }
 
 impl Rx {
-    /// Makes the segment.
-    pub fn create(shape: Shape, porter: &Arc<Porter>) -> Result<Self, MemError> {
+    /// Makes the segment. Answers are left alone for `hold_off` at most: see [`HoldOff`].
+    pub fn create(shape: Shape, hold_off: Duration, porter: &Arc<Porter>) -> Result<Self, MemError> {
         let name = if shape.slot_len as usize == USUAL_SLOT {
             porter.new_name()
         } else {
@@ -101,6 +105,7 @@ impl Rx {
                 slot_len: shape.slot_len as usize,
                 spare: RefCell::new(spare),
             },
+            hold_off: HoldOff::new(hold_off),
             next: Cell::new(0),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
@@ -139,6 +144,12 @@ impl Rx {
         fifo::stuck(self.seg().head(), self.next.get())
     }
 
+    /// Whether answers are left alone for a while.
+    #[cfg(test)]
+    pub fn holds_off(&self) -> bool {
+        self.hold_off.is_known()
+    }
+
     /// Counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()
@@ -149,6 +160,9 @@ impl Rx {
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
         // Inline for the sake of who waits: each empty poll is time that a message lies there unseen.
+        if self.hold_off.holds(ticks) {
+            return 0;
+        }
         let ticket = self.next.get();
         let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
             Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
@@ -174,6 +188,9 @@ impl Rx {
     /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
+        if self.hold_off.holds(ticks) {
+            return Glance::Quiet;
+        }
         let (ticket, patience) = (self.next.get(), self.patience.get());
         if patience == 1 {
             return Glance::Busy;
@@ -184,22 +201,30 @@ impl Rx {
             self.patience.set(patience - 1);
             return Glance::Quiet;
         };
-        let Some((at, len, _)) = self.place(ticket, about) else { return Glance::Busy };
+        let Some((at, len, _)) = self.place(ticket, &cell, about) else { return Glance::Busy };
         // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
+        self.hold_off.is_there(source.node);
         // Before, as in `deliver`: what panics over a message is not given it again.
         self.next.set(ticket + 1);
         if !take.take(packet, source) {
             self.next.set(ticket);
             return Glance::Busy;
         }
+        self.hold_off.came(source.node, ticks);
         self.patience.set(patience - 1);
         self.expects.set(true);
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
         }
         Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
+    }
+
+    /// A message has been sent to `to`: the next one will be written to the line at `ours`. // HOT
+    #[inline(always)]
+    pub fn sent(&self, to: Name, ours: *mut u8) {
+        self.hold_off.sent(to, ours, ticks);
     }
 
     /// The program has changed a peer's memory: it may wait until the peer has changed its own. // HOT
@@ -222,6 +247,9 @@ impl Rx {
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
         self.expects.set(true);
+        let from = self.seg().cell(ticket).source().load(Ordering::Relaxed);
+        self.hold_off.is_there(from);
+        self.hold_off.came(from, ticks);
         let mut events = 0;
         let mut row = if self.behind.get() { AHEAD } else { 0 };
         loop {
@@ -236,6 +264,9 @@ impl Rx {
             match next {
                 Some(next) if events < max => about = next,
                 _ => {
+                    if events > 1 {
+                        self.hold_off.came_too();
+                    }
                     self.leave(ticket, next.is_some());
                     return events;
                 }
@@ -257,11 +288,11 @@ impl Rx {
     /// mapped and initialised, and the FIFO keeps honest writers away until the ticket is released. `None`: nothing there can
     /// be a packet. // HOT
     #[inline(always)]
-    fn place(&self, ticket: u64, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
+    fn place(&self, ticket: u64, cell: &CellRef<'_>, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
         let len = (about & ((1 << LEN_BITS) - 1)) as usize;
         let n = ticket as u32 & (self.bound.len() as u32 - 1);
         let (at, room, slot_of) = if about & IN_SLOT == 0 {
-            (self.seg().cell(ticket).packet().cast_const(), INLINE, None)
+            (cell.packet().cast_const(), INLINE, None)
         } else {
             (self.store.slot(self.bound[n as usize].get()), self.store.slot_len, Some(n))
         };
@@ -273,7 +304,7 @@ impl Rx {
         let cell = self.seg().cell(ticket);
         // Before the handler: if it panics, the message is not delivered again.
         self.next.set(ticket + 1);
-        match self.place(ticket, about) {
+        match self.place(ticket, &cell, about) {
             Some((at, len, slot_of)) => {
                 // SAFETY: `place` answers for the bytes; `Am` warns of dishonest writers.
                 let packet = unsafe { std::slice::from_raw_parts(at, len) };

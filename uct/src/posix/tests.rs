@@ -66,6 +66,40 @@ fn a_closed_interface_fails_its_senders() {
     assert_eq!(late.ensure_connected(), Err(ConnectError::Gone));
 }
 
+/// Two who take turns leave the lines of the answers alone after a while; one that is answered now and then only does not, and
+/// whatever they do, everything comes.
+#[test]
+fn who_takes_turns_holds_off() {
+    let talk = |setting: &str, a_says: usize, turns: usize| {
+        let source = Source::empty().with("UCX_POSIX_HOLD_OFF", setting);
+        let (a, b) = (open(&source), open(&source));
+        let to = |from: &Iface, to: &Iface| from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
+        let (ab, ba) = (to(&a, &b), to(&b, &a));
+        let (at_a, at_b) = (collect(&a, 1), collect(&b, 1));
+        let come = |iface: &Iface, got: &RefCell<Vec<_>>, many: usize| {
+            let there = (0..1 << 20).any(|_| {
+                iface.progress(16);
+                got.borrow().len() >= many
+            });
+            assert!(there, "a message does not come");
+        };
+        for turn in 0..turns {
+            (0..a_says).for_each(|_| assert_eq!(ab.am_short(1, turn as u64, &[]), Ok(Sent::Done)));
+            come(&b, &at_b, (turn + 1) * a_says);
+            assert_eq!(ba.am_short(1, turn as u64, &[]), Ok(Sent::Done));
+            come(&a, &at_a, turn + 1);
+        }
+        let said: Vec<_> =
+            at_a.borrow().iter().map(|said| u64::from_le_bytes(said[..8].try_into().unwrap())).collect();
+        assert!(said.into_iter().eq(0..turns as u64));
+        (a.holds_off(), b.holds_off())
+    };
+    // However long a turn takes on this machine.
+    assert_eq!(talk("1s", 1, 1000), (true, true));
+    assert_eq!(talk("0", 1, 1000), (false, false), "switched off");
+    assert_eq!(talk("1s", 3, 1000), (false, false), "no turns");
+}
+
 /// One question to a process is about all its interfaces that endpoints lead to, up to a number.
 #[test]
 fn a_porter_is_asked_for_many_at_once() {

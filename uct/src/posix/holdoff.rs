@@ -1,0 +1,318 @@
+//! Taking turns: who has sent a message to the peer that answers each of them leaves the line that the answer comes in
+//! alone for a while. Part of `rx.rs`, which asks before it looks at its next cell; told of what is sent by `ep.rs`.
+//!
+//! Each look at a cell in vain leaves the reader a copy of its line, and a writer must have that copy thrown away before its
+//! message can be seen: a way to the reader's processor and back, in front of the way of the message. Who has just received
+//! a message that it will answer asks for the line of the answer [at once](HoldOff::came), while the program works on it; and
+//! the reader, which would take the line away again, does not look until the answer is nearly there. Both sides do this, each
+//! for the messages of the other, or one side alone, to no effect.
+//!
+//! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
+//! turn of many. Whoever does not take turns with one peer, one message to and one fro, looks at once, always.
+
+use std::cell::{Cell, OnceCell};
+use std::time::{Duration, Instant};
+use ucs::sync::prefetch_write;
+use ucs::time::ticks;
+
+use super::porter::Name;
+
+/// One turn of so many is timed, and not waited out. A power of two.
+const TIMED: u32 = 64;
+/// Times of which the shortest counts.
+const TIMES: usize = 4;
+
+/// The turns that an interface takes with a peer. Times are in [ticks].
+#[derive(Debug)]
+#[repr(C)]
+pub struct HoldOff {
+    /// When the message was sent whose answer is not looked for yet. 0: there is none.
+    since: Cell<u64>,
+    /// How long an answer is not looked for; 0 as long as that is not known, or does not pay.
+    span: Cell<u64>,
+    /// Who is to answer, its complement in a turn that is timed. 0: nobody.
+    awaited: Cell<u64>,
+    /// The line that our next message to it will be written to.
+    ours: Cell<*mut u8>,
+    /// Messages in a row that were answered before the next one was sent.
+    turns: Cell<u32>,
+    timed: Cell<u32>,
+    begun: Cell<u64>,
+    times: [Cell<u64>; TIMES],
+    limit: Limit,
+}
+
+/// The longest time that an answer is not looked for.
+#[derive(Debug)]
+struct Limit {
+    limit: Duration,
+    /// A moment by both clocks, so that ticks can be told from nanoseconds later.
+    made: (Instant, u64),
+    /// The limit in ticks, once it was needed.
+    ticks: OnceCell<u64>,
+}
+
+impl Limit {
+    fn new(limit: Duration) -> Limit {
+        Limit { limit, made: (Instant::now(), ticks()), ticks: OnceCell::new() }
+    }
+
+    fn ticks(&self) -> u64 {
+        *self.ticks.get_or_init(|| {
+            let (made, then) = self.made;
+            let per_nano = ticks().wrapping_sub(then) as f64 / made.elapsed().as_nanos().max(1) as f64;
+            (self.limit.as_nanos() as f64 * per_nano) as u64
+        })
+    }
+}
+
+impl HoldOff {
+    /// Nothing is waited for longer than `limit`: an answer that would be is looked for at once.
+    pub fn new(limit: Duration) -> HoldOff {
+        HoldOff {
+            since: Cell::new(0),
+            span: Cell::new(0),
+            awaited: Cell::new(0),
+            ours: Cell::new(std::ptr::null_mut()),
+            turns: Cell::new(0),
+            timed: Cell::new(0),
+            begun: Cell::new(0),
+            times: Default::default(),
+            limit: Limit::new(limit),
+        }
+    }
+
+    /// Whether the next message is to be left alone yet. // HOT
+    #[inline(always)]
+    pub fn holds(&self, now: impl Fn() -> u64) -> bool {
+        self.since.get() != 0 && self.holds_yet(now)
+    }
+
+    /// Out of line: who is held has time. The second half is waited out here: by way of the program, it would end too late
+    /// by half a turn of its loop.
+    #[inline(never)]
+    fn holds_yet(&self, now: impl Fn() -> u64) -> bool {
+        let (since, span) = (self.since.get(), self.span.get());
+        // If the processor was changed, and with it the clock, these are huge: over.
+        if now().wrapping_sub(since) < span / 2 {
+            return true;
+        }
+        while now().wrapping_sub(since) < span {}
+        self.since.set(0);
+        false
+    }
+
+    /// A message has been sent to `to`; the next one will be written to the line at `ours`. // HOT
+    #[inline(always)]
+    pub fn sent(&self, to: Name, ours: *mut u8, now: impl FnOnce() -> u64) {
+        if self.awaited.get() != 0 {
+            // The one before was not answered.
+            if self.turns.get() != 0 {
+                self.stop();
+            }
+            return;
+        }
+        let turns = self.turns.get().wrapping_add(1);
+        self.turns.set(turns);
+        if turns.is_multiple_of(TIMED) {
+            return self.begin_timed(to, now());
+        }
+        self.awaited.set(to.0);
+        if self.span.get() != 0 {
+            self.ours.set(ours);
+            self.since.set(now());
+        }
+    }
+
+    /// A message of `from` is there. If it is the answer, ours to it will be written soon: its line may come meanwhile. What
+    /// others write as the sender decides how long something takes here, and nothing else. // HOT
+    #[inline(always)]
+    pub fn is_there(&self, from: u64) {
+        if self.span.get() != 0 && self.awaited.get() == from {
+            prefetch_write(self.ours.get());
+        }
+    }
+
+    /// It has been taken. // HOT
+    #[inline(always)]
+    pub fn came(&self, from: u64, now: impl FnOnce() -> u64) {
+        let awaited = self.awaited.get();
+        if awaited == 0 {
+            return self.came_too();
+        }
+        self.awaited.set(0);
+        if awaited != from {
+            self.end_timed(awaited, from, now());
+        }
+    }
+
+    /// A message has come before we sent one in answer to the last. // HOT
+    #[inline(always)]
+    pub fn came_too(&self) {
+        if self.turns.get() != 0 {
+            self.stop();
+        }
+    }
+
+    #[inline(never)]
+    fn begin_timed(&self, to: Name, now: u64) {
+        self.awaited.set(!to.0);
+        self.begun.set(now);
+    }
+
+    /// What came was not awaited, or only to see how long it took.
+    #[inline(never)]
+    fn end_timed(&self, awaited: u64, from: u64, now: u64) {
+        if awaited != !from {
+            return self.stop();
+        }
+        let timed = self.timed.get().wrapping_add(1);
+        self.timed.set(timed);
+        self.times[timed as usize % TIMES].set(now.wrapping_sub(self.begun.get()));
+        if timed as usize >= TIMES {
+            self.learn();
+        }
+    }
+
+    /// A look takes the line's whole way, and an answer comes sooner if its line was ready: three quarters of the time that it
+    /// took are over shortly before it is written.
+    fn learn(&self) {
+        let shortest = self.times.iter().map(Cell::get).min().unwrap_or(0);
+        let span = shortest / 4 * 3;
+        self.span.set(if span <= self.limit.ticks() { span } else { 0 });
+    }
+
+    /// Whether it is known how long to leave answers alone.
+    #[cfg(test)]
+    pub fn is_known(&self) -> bool {
+        self.span.get() != 0
+    }
+
+    /// Turns are not taken any more.
+    #[cold]
+    fn stop(&self) {
+        self.since.set(0);
+        self.span.set(0);
+        self.turns.set(0);
+        self.timed.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: Name = Name(7);
+    /// Turns after which an answer's time is known.
+    const KNOWN: u32 = TIMED * TIMES as u32;
+
+    /// A program that takes turns, and its clock.
+    struct Talk {
+        hold: HoldOff,
+        now: Cell<u64>,
+    }
+
+    impl Talk {
+        fn new(limit: Duration) -> Talk {
+            Talk { hold: HoldOff::new(limit), now: Cell::new(1) }
+        }
+
+        fn send(&self, to: Name) {
+            self.hold.sent(to, std::ptr::null_mut(), || self.now.get());
+        }
+
+        fn come(&self, from: Name) {
+            self.hold.came(from.0, || self.now.get());
+        }
+
+        fn is_held(&self) -> bool {
+            self.hold.holds(|| {
+                self.pass(1);
+                self.now.get()
+            })
+        }
+
+        fn pass(&self, ticks: u64) {
+            self.now.set(self.now.get() + ticks);
+        }
+
+        /// One turn: the answer comes after so long, or when it is looked for, if that is later. Answers how long it was not.
+        fn turn(&self, takes: u64) -> u64 {
+            let sent = self.now.get();
+            self.send(PEER);
+            while self.is_held() {}
+            let held = self.now.get() - sent;
+            self.now.set(self.now.get().max(sent + takes));
+            self.hold.is_there(PEER.0);
+            self.come(PEER);
+            held
+        }
+
+        /// So many of them. Answers how long they were not looked for, together.
+        fn turns(&self, many: u32, take: u64) -> u64 {
+            (0..many).map(|_| self.turn(take)).sum()
+        }
+    }
+
+    /// The limit is a time, the clock of these tests is none: one that is always over, and one that never is.
+    const ANY: Duration = Duration::from_secs(1 << 40);
+
+    #[test]
+    fn most_of_the_shortest_time_is_waited_out() {
+        let talk = Talk::new(ANY);
+        let held: Vec<u64> = (0..KNOWN).map(|n| talk.turn(if n % 5 == 0 { 400 } else { 500 })).collect();
+        assert!(held.iter().all(|held| *held == 0), "before that is known: {held:?}");
+        let held: Vec<u64> = (0..TIMED).map(|_| talk.turn(500)).collect();
+        assert_eq!(held.iter().filter(|held| **held == 300).count(), TIMED as usize - 1, "{held:?}");
+        assert_eq!(held.iter().filter(|held| **held == 0).count(), 1, "one is timed: {held:?}");
+    }
+
+    #[test]
+    fn answers_that_come_sooner_are_noticed_at_the_next_that_is_timed() {
+        let talk = Talk::new(ANY);
+        talk.turns(KNOWN, 800);
+        assert_eq!(talk.turn(100), 600, "late by so much");
+        talk.turns(TIMED, 100);
+        assert_eq!(talk.turn(100), 75);
+        // Slower ones are believed when nothing else has been seen for long.
+        talk.turns(KNOWN, 800);
+        assert_eq!(talk.turn(800), 600);
+    }
+
+    #[test]
+    fn who_does_not_take_turns_looks_at_once() {
+        let talk = Talk::new(ANY);
+        talk.turns(KNOWN, 800);
+        talk.send(PEER);
+        assert!(talk.is_held());
+        talk.send(PEER);
+        assert!(!talk.is_held(), "two in a row");
+        talk.come(PEER);
+        assert_eq!(talk.turn(800), 0, "forgotten");
+
+        talk.turns(KNOWN, 800);
+        talk.come(PEER);
+        assert_eq!(talk.turn(800), 0, "two have come in a row");
+
+        talk.turns(KNOWN, 800);
+        talk.send(PEER);
+        talk.come(Name(8));
+        assert_eq!(talk.turn(800), 0, "another one has answered");
+    }
+
+    #[test]
+    fn what_takes_longer_than_the_limit_is_looked_for_at_once() {
+        let talk = Talk::new(Duration::ZERO);
+        assert_eq!(talk.turns(3 * KNOWN, 800), 0);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_holds_nobody() {
+        let talk = Talk::new(ANY);
+        talk.pass(10_000);
+        talk.turns(KNOWN, 800);
+        talk.send(PEER);
+        talk.now.set(5);
+        assert!(!talk.is_held());
+    }
+}

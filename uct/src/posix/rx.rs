@@ -182,43 +182,51 @@ impl Rx {
     /// An empty poll that needs no sink: true if nothing has come and it is not time to look around. // HOT
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
-        self.glance(|_: &[u8], _: Source| false) == Glance::Quiet
+        self.peek() == Err(Glance::Quiet)
     }
 
     /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
-        if self.hold_off.holds(ticks) {
-            return Glance::Quiet;
-        }
-        let (ticket, patience) = (self.next.get(), self.patience.get());
-        if patience == 1 {
-            return Glance::Busy;
-        }
-        let cell = self.seg().cell(ticket);
-        let Some(about) = fifo::peek(cell.word(), ticket) else {
-            // Not [settled](Self::settle): between two glances their caller looks at more than this.
-            self.patience.set(patience - 1);
-            return Glance::Quiet;
+        let (ticket, about) = match self.peek() {
+            Ok(about) => (self.next.get(), about),
+            Err(none) => return none,
         };
+        let cell = self.seg().cell(ticket);
         let Some((at, len, _)) = self.place(ticket, &cell, about) else { return Glance::Busy };
         // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-        self.hold_off.is_there(source.node);
+        self.hold_off.came(source.node, ticks);
         // Before, as in `deliver`: what panics over a message is not given it again.
         self.next.set(ticket + 1);
         if !take.take(packet, source) {
             self.next.set(ticket);
             return Glance::Busy;
         }
-        self.hold_off.came(source.node, ticks);
-        self.patience.set(patience - 1);
+        self.patience.set(self.patience.get() - 1);
         self.expects.set(true);
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
         }
         Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
+    }
+
+    /// What there is to know of the next message. Not if it is not there, which is counted, nor if it is time to look around.
+    #[inline(always)]
+    fn peek(&self) -> Result<u32, Glance> {
+        if self.hold_off.holds(ticks) {
+            return Err(Glance::Quiet);
+        }
+        let (ticket, patience) = (self.next.get(), self.patience.get());
+        if patience == 1 {
+            return Err(Glance::Busy);
+        }
+        fifo::peek(self.seg().cell(ticket).word(), ticket).ok_or_else(|| {
+            // Not [settled](Self::settle): between two glances their caller looks at more than this.
+            self.patience.set(patience - 1);
+            Glance::Quiet
+        })
     }
 
     /// A message has been sent to `to`: the next one will be written to the line at `ours`. // HOT
@@ -248,7 +256,6 @@ impl Rx {
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
         self.expects.set(true);
         let from = self.seg().cell(ticket).source().load(Ordering::Relaxed);
-        self.hold_off.is_there(from);
         self.hold_off.came(from, ticks);
         let mut events = 0;
         let mut row = if self.behind.get() { AHEAD } else { 0 };

@@ -95,9 +95,9 @@ fn who_takes_turns_holds_off() {
         (a.holds_off(), b.holds_off())
     };
     // However long a turn takes on this machine.
-    assert_eq!(talk("1s", 1, 1000), (true, true));
-    assert_eq!(talk("0", 1, 1000), (false, false), "switched off");
-    assert_eq!(talk("1s", 3, 1000), (false, false), "no turns");
+    assert_eq!(talk("1s", 1, 3000), (true, true));
+    assert_eq!(talk("0", 1, 3000), (false, false), "switched off");
+    assert_eq!(talk("1s", 3, 3000), (false, false), "no turns");
 }
 
 /// One question to a process is about all its interfaces that endpoints lead to, up to a number.

@@ -40,12 +40,6 @@ impl Ep {
         }
     }
 
-    /// A message has been sent. // HOT
-    #[inline(always)]
-    fn sent(&self, link: &Link) {
-        self.own.sent(self.peer.name(), link);
-    }
-
     #[cold]
     fn attach(&self) -> Result<&Link, ConnectError> {
         self.own.attach(&self.peer)
@@ -85,8 +79,7 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len(), MAX_SHORT - 8)?;
-        let link = self.link()?;
-        link.send_inline(1 + 8 + payload.len(), |packet| {
+        self.link()?.send_inline(1 + 8 + payload.len(), |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let header = header.to_le();
@@ -95,7 +88,6 @@ impl api::Ep for Ep {
             // SAFETY: payload.len() + 9 <= INLINE (checked), and a `&[u8]` of ours is not the peer's cell.
             unsafe { copy_nonoverlapping(payload.as_ptr(), packet.wrapping_add(9), payload.len()) };
         })?;
-        self.sent(link);
         Ok(Sent::Done)
     }
 
@@ -104,8 +96,7 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = iov.iter().map(|piece| piece.len()).sum();
         check::fits(len, MAX_SHORT)?;
-        let link = self.link()?;
-        link.send_inline(1 + len, |packet| {
+        self.link()?.send_inline(1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let mut at = packet.wrapping_add(1);
@@ -115,7 +106,6 @@ impl api::Ep for Ep {
                 at = at.wrapping_add(piece.len());
             }
         })?;
-        self.sent(link);
         Ok(Sent::Done)
     }
 
@@ -124,20 +114,18 @@ impl api::Ep for Ep {
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         let link = self.link()?;
         check::fits(max, link.max_packet())?;
-        let len = if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }?;
-        self.sent(link);
-        Ok(len)
+        if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }
     }
 
     // HOT
     #[inline(always)]
     fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
-        if max > INLINE {
-            return self.am_packet(max, |slot: &mut [u8]| pack.pack(slot));
-        }
         let link = self.link()?;
-        let len = link.send_in_cell(max, pack)?;
-        self.sent(link);
+        let len = match max > INLINE {
+            true => self.am_packet(max, |slot: &mut [u8]| pack.pack(slot))?,
+            false => link.send_in_cell(max, pack)?,
+        };
+        self.own.sent(self.peer.name(), link);
         Ok(len)
     }
 
@@ -170,7 +158,6 @@ impl api::Ep for Ep {
         } else {
             link.send_in_slot(packet_len, pack)?;
         }
-        self.sent(link);
         Ok(Sent::Done)
     }
 

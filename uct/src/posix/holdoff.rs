@@ -1,4 +1,4 @@
-//! Taking turns: who has sent a message to the peer that answers each of them leaves the line that the answer comes in
+//! Taking turns: who has sent a short packet to the peer that answers each of them leaves the line that the answer comes in
 //! alone for a while. Part of `rx.rs`, which asks before it looks at its next cell; told of what is sent by `ep.rs`.
 //!
 //! Each look at a cell in vain leaves the reader a copy of its line, and a writer must have that copy thrown away before its
@@ -22,6 +22,13 @@ const TIMED: u32 = 64;
 /// Times of which the shortest counts.
 const TIMES: usize = 16;
 
+/// Nobody is to answer: the next message is ours to send.
+const OUR_TURN: u64 = 0;
+/// Several were sent in a row, or several came: no turns are taken. Numbers that name no interface; if one were called so, it
+/// would be answered as if it took none.
+const SENT: u64 = u64::MAX;
+const CAME: u64 = u64::MAX - 1;
+
 /// The turns that an interface takes with a peer. Times are in [ticks].
 #[derive(Debug)]
 #[repr(C)]
@@ -30,7 +37,7 @@ pub struct HoldOff {
     since: Cell<u64>,
     /// How long an answer is not looked for; 0 as long as that is not known, or does not pay.
     span: Cell<u64>,
-    /// Who is to answer, its complement in a turn that is timed. 0: nobody.
+    /// The name of who is to answer, its complement in a turn that is timed; or [`OUR_TURN`], [`SENT`], [`CAME`].
     awaited: Cell<u64>,
     /// The line that our next message to it will be written to.
     ours: Cell<*mut u8>,
@@ -72,7 +79,7 @@ impl HoldOff {
         HoldOff {
             since: Cell::new(0),
             span: Cell::new(0),
-            awaited: Cell::new(0),
+            awaited: Cell::new(OUR_TURN),
             ours: Cell::new(std::ptr::null_mut()),
             turns: Cell::new(0),
             timed: Cell::new(0),
@@ -105,10 +112,10 @@ impl HoldOff {
     /// A message has been sent to `to`; the next one will be written to the line at `ours`. // HOT
     #[inline(always)]
     pub fn sent(&self, to: Name, ours: *mut u8, now: impl FnOnce() -> u64) {
-        if self.awaited.get() != 0 {
-            // The one before was not answered.
-            if self.turns.get() != 0 {
-                self.stop();
+        let awaited = self.awaited.get();
+        if awaited != OUR_TURN {
+            if awaited != SENT {
+                self.sent_out_of_turn(to, awaited);
             }
             return;
         }
@@ -129,22 +136,36 @@ impl HoldOff {
     #[inline(always)]
     pub fn came(&self, from: u64, now: impl FnOnce() -> u64) {
         let awaited = self.awaited.get();
-        if awaited == 0 {
-            return self.came_too();
-        }
-        self.awaited.set(0);
         if awaited == from {
+            self.awaited.set(OUR_TURN);
             self.make_ready();
-        } else {
-            self.end_timed(awaited, from, now());
+        } else if awaited != CAME {
+            self.came_otherwise(awaited, from, now());
         }
     }
 
-    /// A message has come before we sent one in answer to the last. // HOT
+    /// Whether turns are taken, as far as is known: if not, who takes in many messages at a time need not tell of them. // HOT
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        self.turns.get() != 0
+    }
+
+    /// Messages have come behind the one that was [told](HoldOff::came). // HOT
     #[inline(always)]
     pub fn came_too(&self) {
-        if self.turns.get() != 0 {
-            self.stop();
+        if self.awaited.get() == OUR_TURN {
+            self.stop(CAME);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sent_out_of_turn(&self, to: Name, awaited: u64) {
+        match awaited {
+            // Perhaps turns are taken from now on.
+            CAME => self.awaited.set(to.0),
+            // The one before was not answered.
+            _ => self.stop(SENT),
         }
     }
 
@@ -155,6 +176,7 @@ impl HoldOff {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn begin_timed(&self, to: Name, now: u64) {
         self.awaited.set(!to.0);
@@ -162,11 +184,19 @@ impl HoldOff {
     }
 
     /// What came was not awaited, or only to see how long it took.
+    #[cold]
     #[inline(never)]
-    fn end_timed(&self, awaited: u64, from: u64, now: u64) {
-        if awaited != !from {
-            return self.stop();
+    fn came_otherwise(&self, awaited: u64, from: u64, now: u64) {
+        match awaited {
+            OUR_TURN => self.stop(CAME),
+            SENT => self.awaited.set(OUR_TURN),
+            _ if awaited == !from => self.end_timed(now),
+            _ => self.stop(OUR_TURN),
         }
+    }
+
+    fn end_timed(&self, now: u64) {
+        self.awaited.set(OUR_TURN);
         self.make_ready();
         let timed = self.timed.get().wrapping_add(1);
         self.timed.set(timed);
@@ -192,7 +222,8 @@ impl HoldOff {
 
     /// Turns are not taken any more.
     #[cold]
-    fn stop(&self) {
+    fn stop(&self, awaited: u64) {
+        self.awaited.set(awaited);
         self.since.set(0);
         self.span.set(0);
         self.turns.set(0);

@@ -177,7 +177,7 @@ impl Inner {
         events
     }
 
-    /// A message has been sent through a link of ours. // HOT
+    /// A short packet has been sent through a link of ours. // HOT
     #[inline(always)]
     pub(super) fn sent(&self, to: Name, link: &Link) {
         self.rx.sent(to, link.next_line());

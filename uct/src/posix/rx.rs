@@ -229,7 +229,7 @@ impl Rx {
         })
     }
 
-    /// A message has been sent to `to`: the next one will be written to the line at `ours`. // HOT
+    /// A [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one will be written to the line at `ours`. // HOT
     #[inline(always)]
     pub fn sent(&self, to: Name, ours: *mut u8) {
         self.hold_off.sent(to, ours, ticks);
@@ -255,8 +255,10 @@ impl Rx {
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
         self.expects.set(true);
-        let from = self.seg().cell(ticket).source().load(Ordering::Relaxed);
-        self.hold_off.came(from, ticks);
+        let in_turn = self.hold_off.is_on();
+        if in_turn {
+            self.hold_off.came(self.seg().cell(ticket).source().load(Ordering::Relaxed), ticks);
+        }
         let mut events = 0;
         let mut row = if self.behind.get() { AHEAD } else { 0 };
         loop {
@@ -271,7 +273,7 @@ impl Rx {
             match next {
                 Some(next) if events < max => about = next,
                 _ => {
-                    if events > 1 {
+                    if in_turn && events > 1 {
                         self.hold_off.came_too();
                     }
                     self.leave(ticket, next.is_some());

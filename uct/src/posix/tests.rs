@@ -83,10 +83,18 @@ fn who_takes_turns_holds_off() {
             });
             assert!(there, "a message does not come");
         };
+        let say = |ep: &Ep, turn: usize| {
+            let packet = |slot: &mut [u8]| {
+                slot[0] = 1;
+                slot[1..9].copy_from_slice(&(turn as u64).to_le_bytes());
+                9
+            };
+            assert_eq!(ep.am_short_packet(9, packet), Ok(9));
+        };
         for turn in 0..turns {
-            (0..a_says).for_each(|_| assert_eq!(ab.am_short(1, turn as u64, &[]), Ok(Sent::Done)));
+            (0..a_says).for_each(|_| say(&ab, turn));
             come(&b, &at_b, (turn + 1) * a_says);
-            assert_eq!(ba.am_short(1, turn as u64, &[]), Ok(Sent::Done));
+            say(&ba, turn);
             come(&a, &at_a, turn + 1);
         }
         let said: Vec<_> =

@@ -4,8 +4,8 @@
 //! Each look at a cell in vain leaves the reader a copy of its line, and a writer must have that copy thrown away before its
 //! message can be seen: a way to the reader's processor and back, in front of the way of the message. Who has just received
 //! a message that it will answer asks for the line of the answer [at once](HoldOff::came), while the program works on it; and
-//! the reader, which would take the line away again, does not look until the answer is nearly there. Both sides do this, each
-//! for the messages of the other, or one side alone, to no effect.
+//! the reader, which would take the line away again, does not look until the answer is nearly there. It takes both: one that
+//! asks early and is robbed of the line gains nothing, nor does one that waits for a writer who asks late.
 //!
 //! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
 //! turn of many. Whoever does not take turns with one peer, one message to and one fro, looks at once, always.

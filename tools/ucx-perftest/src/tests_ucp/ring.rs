@@ -42,6 +42,8 @@ pub struct Ring {
     /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
     stride: usize,
     slots: Vec<Slot>,
+    /// Of receives that ended in the call that began them.
+    statuses: Vec<Option<RecvStatus>>,
     /// Lengths of the pieces that puts and gets hand over, if more than one; the rest unused.
     pieces: ArrayVec<usize, 4>,
     /// Where in its buffer a message lies that is sent in several pieces: offsets and lengths.
@@ -58,7 +60,7 @@ pub enum Message<'a> {
     Pieces(&'a [Piece]),
 }
 
-/// What a buffer is doing.
+/// What a buffer is doing. Small: it is written and read for each message.
 #[derive(Clone, Copy)]
 enum Slot {
     /// Nothing; whatever it did has been seen.
@@ -66,7 +68,18 @@ enum Slot {
     /// An operation has the buffer.
     Running(RequestId),
     /// The operation ended in the call that began it.
-    Ended(Option<RecvStatus>),
+    Ended,
+}
+
+impl Slot {
+    /// What the buffer of an operation without a status is doing. HOT
+    #[inline(always)]
+    fn of(started: Result<Started<()>, ucp::Error>) -> Result<Slot, Failure> {
+        Ok(match started.map_err(failed)? {
+            Started::Done(()) => Slot::Ended,
+            Started::Running(id) => Slot::Running(id),
+        })
+    }
 }
 
 impl Ring {
@@ -105,9 +118,9 @@ impl Ring {
                 NonNull::from(Box::leak(bufs.into_boxed_slice()))
             }
         };
-        let slots = vec![Slot::Idle; slots];
-        let (worker, pieces) = (worker.clone(), ArrayVec::new());
-        Ok(Ring { worker, mem, bufs, size, stride, slots, pieces, spots: Vec::new(), list: Vec::new() })
+        let (slots, statuses) = (vec![Slot::Idle; slots], vec![None; slots]);
+        let (worker, pieces, spots, list) = (worker.clone(), ArrayVec::new(), Vec::new(), Vec::new());
+        Ok(Ring { worker, mem, bufs, size, stride, slots, statuses, pieces, spots, list })
     }
 
     /// Buffers for messages that are sent as the test says: in one piece, or in several with bytes between them.
@@ -228,10 +241,7 @@ impl Ring {
             // SAFETY: as above.
             Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, &params) },
         };
-        self.slots[slot] = match started.map_err(failed)? {
-            Started::Done(()) => Slot::Ended(None),
-            Started::Running(id) => Slot::Running(id),
-        };
+        self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
 
@@ -247,10 +257,7 @@ impl Ring {
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let started = begin(self.message(slot));
-        self.slots[slot] = match started.map_err(failed)? {
-            Started::Done(()) => Slot::Ended(None),
-            Started::Running(id) => Slot::Running(id),
-        };
+        self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
 
@@ -316,18 +323,12 @@ impl Ring {
             let there = [RemotePiece { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `send`; the pieces are the buffer.
             let started = unsafe { ep.put_iov_raw(&self.cuts(slot), &there, &RmaParams::default()) };
-            self.slots[slot] = match started.map_err(failed)? {
-                Started::Done(()) => Slot::Ended(None),
-                Started::Running(id) => Slot::Running(id),
-            };
+            self.slots[slot] = Slot::of(started)?;
             return Ok(());
         }
         // SAFETY: as in `send`.
         let started = unsafe { ep.put_raw(at, self.size, remote, rkey, &RmaParams::default()) };
-        self.slots[slot] = match started.map_err(failed)? {
-            Started::Done(()) => Slot::Ended(None),
-            Started::Running(id) => Slot::Running(id),
-        };
+        self.slots[slot] = Slot::of(started)?;
         Ok(())
     }
 
@@ -376,8 +377,11 @@ impl Ring {
         started: Result<Started<RecvStatus>, ucp::Error>,
     ) -> Result<(), Failure> {
         self.slots[slot] = match started.map_err(failed)? {
-            Started::Done(status) => Slot::Ended(Some(status)),
             Started::Running(id) => Slot::Running(id),
+            Started::Done(status) => {
+                self.statuses[slot] = Some(status);
+                Slot::Ended
+            }
         };
         Ok(())
     }
@@ -385,9 +389,10 @@ impl Ring {
     /// Waits until a buffer is idle; answers the status if it was received into. HOT
     #[inline(always)]
     pub fn wait(&mut self, slot: usize, wait: &mut Waiter<'_>) -> Result<Option<RecvStatus>, Failure> {
-        let ended = match self.slots[slot] {
+        let state = &mut self.slots[slot];
+        let status = match *state {
             Slot::Idle => None,
-            Slot::Ended(status) => status,
+            Slot::Ended => self.statuses[slot].take(),
             Slot::Running(id) => {
                 let ended = loop {
                     match self.worker.test(id) {
@@ -396,12 +401,12 @@ impl Ring {
                         None => while !wait.progress(&self.worker)? {},
                     }
                 };
-                self.slots[slot] = Slot::Idle;
-                Some(ended.map_err(failed)?)
+                *state = Slot::Idle;
+                return Ok(Some(ended.map_err(failed)?));
             }
         };
-        self.slots[slot] = Slot::Idle;
-        Ok(ended)
+        *state = Slot::Idle;
+        Ok(status)
     }
 
     /// Whether a buffer is idle: what it did, if anything, has ended. Makes no progress. HOT
@@ -421,19 +426,17 @@ impl Ring {
 
     #[inline(always)]
     fn end(&mut self, slot: usize) -> Result<Option<Option<RecvStatus>>, Failure> {
-        let ended = match self.slots[slot] {
-            Slot::Idle => None,
-            Slot::Ended(status) => Some(status),
+        let state = &mut self.slots[slot];
+        let status = match *state {
+            Slot::Idle => return Ok(None),
+            Slot::Ended => Ok(self.statuses[slot].take()),
             Slot::Running(id) => match self.worker.test(id) {
                 None => return Ok(None),
-                Some(ended) => {
-                    self.slots[slot] = Slot::Idle;
-                    Some(Some(ended.map_err(failed)?))
-                }
+                Some(ended) => ended.map(Some).map_err(failed),
             },
         };
-        self.slots[slot] = Slot::Idle;
-        Ok(ended)
+        *state = Slot::Idle;
+        status.map(Some)
     }
 
     /// Waits until all buffers are idle.

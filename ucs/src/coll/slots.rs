@@ -317,7 +317,7 @@ impl<T, const INDEX_BITS: u32, const HALF: u8> Slots<T, INDEX_BITS, HALF> {
     /// needed any more need not be moved out.
     // HOT
     #[inline(always)]
-    pub fn last_look(&mut self, index: usize) -> Option<LastLook<'_, T, INDEX_BITS, LOWER>> {
+    pub fn last_look(&mut self, index: usize) -> Option<LastLook<'_, T, INDEX_BITS, HALF>> {
         let entry = &mut self.chunks.get_mut(index / CHUNK)?[index % CHUNK];
         match entry.body {
             Body::Full(_) => {

@@ -136,6 +136,33 @@ fn halves_never_issue_the_same_id() {
     }
 }
 
+/// However a life ends, the next one in its slot has an id of the same half.
+#[test]
+fn ids_stay_in_their_half() {
+    fn lives<const HALF: u8>(top: u32) {
+        let mut slots: Slots<(), 28, HALF> = Slots::new();
+        let at = |id| Slots::<(), 28, HALF>::index_of(id);
+        for _ in 0..20 {
+            let mut id = slots.insert(()).unwrap();
+            let mut seen = vec![id];
+            slots.last_look(at(id)).unwrap().end();
+            id = slots.insert(()).unwrap();
+            seen.push(id);
+            id = slots.renew_if(id, |()| Some(())).unwrap().0;
+            seen.push(id);
+            id = slots.renew(id).unwrap().0;
+            seen.push(id);
+            assert!(slots.discard(id));
+            id = slots.insert(()).unwrap();
+            seen.push(id);
+            slots.remove(id).unwrap();
+            assert!(seen.iter().all(|id| id.raw() >> 30 == top && *id != SlotId::NONE), "{seen:?}");
+        }
+    }
+    lives::<LOWER_EVEN>(0);
+    lives::<LOWER_ODD>(1);
+}
+
 #[test]
 fn an_element_is_ended_where_it_is() {
     let mut slots: Slots<String> = Slots::new();

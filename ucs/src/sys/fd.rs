@@ -10,6 +10,12 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use crate::Errno;
 use crate::mem::MemError;
 
+/// Whether a descriptor has no file behind it, for want of `/proc` to say what it is: eventfds are such. The others refuse a
+/// write of eight bytes, so that no harm comes of one.
+fn is_without_a_file(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0)
+}
+
 /// A counter behind a descriptor: readable while not zero. Non-blocking, closed on exec.
 #[derive(Debug)]
 pub struct EventFd {
@@ -31,8 +37,11 @@ impl EventFd {
     /// it should not.
     pub fn from_peer(fd: OwnedFd) -> Result<EventFd, MemError> {
         let refused = MemError::Refused { why: "its wake-up descriptor is not an eventfd" };
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        if !link.is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]") {
+        let is_one = match std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
+            Ok(to) => to.as_os_str() == "anon_inode:[eventfd]",
+            Err(_) => is_without_a_file(&fd),
+        };
+        if !is_one {
             return Err(refused);
         }
         // The flag belongs to the open file, which is the peer's too; an honest one has set it already.
@@ -142,6 +151,17 @@ mod tests {
         assert_eq!(event.clear(), Ok(1));
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(matches!(EventFd::from_peer(file.into()), Err(MemError::Refused { .. })));
+    }
+
+    #[test]
+    fn without_proc_an_eventfd_is_told_from_what_has_a_file() {
+        assert!(is_without_a_file(&EventFd::new().unwrap().fd));
+        let (pipe, _) = rustix::pipe::pipe().unwrap();
+        let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for fd in [pipe, socket.into(), file.into()] {
+            assert!(!is_without_a_file(&fd));
+        }
     }
 
     #[test]

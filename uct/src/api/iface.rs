@@ -100,7 +100,8 @@ pub trait Iface: Sized {
     }
 
     /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
-    /// Answers how many there were.
+    /// Answers how many there were. A handler does not poll the interface that called it: [`Iface::progress`] answers 0
+    /// there, and a message that came meanwhile waits for the handler's end.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
     /// True: a poll now would find nothing, and this stood for it. Costs less than a poll, so whoever serves several
     /// interfaces asks first. The answer that is always right, and the default, is false.

@@ -66,15 +66,19 @@ impl AmTable {
         let id = am.id();
         let row = &self.rows[usize::from(id)];
         // Taken out while it runs, so that a handler may replace handlers without a borrow in the way.
-        let Some(mut handler) = row.take() else { return self.drop_one(id) };
+        let Some(handler) = row.take() else { return self.drop_one(id) };
         self.running.set(u16::from(id));
-        handler(am);
-        self.running.set(IDLE);
-        if self.replaced.get() {
-            self.replaced.set(false);
-        } else {
-            row.set(Some(handler));
+        // Also if it panics: the next message is not to be lost with this one.
+        let mut running = Running { table: self, row, handler: Some(handler) };
+        if let Some(handler) = &mut running.handler {
+            handler(am);
         }
+    }
+
+    /// Whether a handler of messages is running: a poll now would be one within a poll. // HOT
+    #[inline(always)]
+    pub fn is_running(&self) -> bool {
+        self.running.get() != IDLE
     }
 
     #[cold]
@@ -100,6 +104,23 @@ impl AmTable {
                 self.on_error.set(set_meanwhile.or(Some(handler)));
             }
             None => tracing::warn!(ep = ep.0, %error, "operation failed, and nobody waits for it"),
+        }
+    }
+}
+
+/// A handler that is running. Goes back to its row when it has run, unless that has another one now.
+struct Running<'a> {
+    table: &'a AmTable,
+    row: &'a Cell<Option<AmHandler>>,
+    handler: Option<AmHandler>,
+}
+
+impl Drop for Running<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.table.running.set(IDLE);
+        if !self.table.replaced.replace(false) {
+            self.row.set(self.handler.take());
         }
     }
 }
@@ -146,6 +167,22 @@ mod tests {
         let table = AmTable::default();
         table.dispatch(am(&[7, 1]));
         assert_eq!(table.dropped(), 1);
+    }
+
+    #[test]
+    fn a_handler_that_panics_is_called_again() {
+        let table = AmTable::default();
+        let seen = Rc::new(Cell::new(0));
+        let s = seen.clone();
+        let handler = move |_: Am<'_>| {
+            s.set(s.get() + 1);
+            assert!(s.get() > 1, "the first time");
+        };
+        table.set(7, Some(Box::new(handler)));
+        let first = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.dispatch(am(&[7]))));
+        assert!(first.is_err() && !table.is_running());
+        table.dispatch(am(&[7]));
+        assert_eq!((seen.get(), table.dropped()), (2, 0));
     }
 
     #[test]

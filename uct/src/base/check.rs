@@ -8,6 +8,13 @@ pub fn fits(len: usize, max: usize) -> Result<(), Refused> {
     if len > max { Err(Refused::Failed(Error::TooLong { len, max })) } else { Ok(()) }
 }
 
+/// The length of pieces side by side. Pieces may be one and the same, so the sum is whatever the caller likes: it stops at
+/// the largest number. // HOT
+#[inline(always)]
+pub fn total(pieces: &[&[u8]]) -> usize {
+    pieces.iter().fold(0, |len: usize, piece| len.saturating_add(piece.len()))
+}
+
 /// Refuses what is less than a lower limit.
 #[inline(always)]
 pub fn at_least(len: usize, min: usize) -> Result<(), Refused> {

@@ -12,7 +12,7 @@ use super::tx::{Claim, EpIdx, Kind, MAX_INLINE, Tx};
 use crate::api::{
     self, BareQp, Comp, EpTag, Error, Iov, Op, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent,
 };
-use crate::base::check::fits;
+use crate::base::check::{fits, total};
 use crate::base::iov::{checked_len, gather};
 use crate::base::pending::QueueId;
 use arrayvec::ArrayVec;
@@ -129,7 +129,7 @@ impl<D: Dev> api::Ep for Ep<D> {
     // HOT
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        self.short(iov.iter().map(|p| p.len()).sum(), Op::AmShortIov)?;
+        self.short(total(iov), Op::AmShortIov)?;
         let claim = self.claim(Kind::Data, Comp::None)?;
         let mut buf = [0u8; MAX_INLINE];
         buf[0] = id;

@@ -353,6 +353,9 @@ impl<D: Dev> api::Iface for Iface<D> {
     }
 
     fn progress(&self, max: usize) -> usize {
+        if self.inner.handlers.is_running() {
+            return 0;
+        }
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }
 

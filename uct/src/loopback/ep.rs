@@ -50,7 +50,7 @@ impl api::Ep for Ep {
     }
 
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        check::fits(iov.iter().map(|piece| piece.len()).sum(), self.peer.attr.am.max_short)?;
+        check::fits(check::total(iov), self.peer.attr.am.max_short)?;
         self.peer.push(self.own.id, |slot| {
             slot[0] = id;
             let mut at = 1;

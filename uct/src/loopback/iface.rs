@@ -365,6 +365,9 @@ impl api::Iface for Iface {
     }
 
     fn progress(&self, max: usize) -> usize {
+        if self.inner.handlers.is_running() {
+            return 0;
+        }
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }
 

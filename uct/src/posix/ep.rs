@@ -94,7 +94,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        let len = iov.iter().map(|piece| piece.len()).sum();
+        let len = check::total(iov);
         check::fits(len, MAX_SHORT)?;
         self.link()?.send_inline(1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.

@@ -150,6 +150,12 @@ impl HoldOff {
         self.turns.get() != 0
     }
 
+    /// Who waits for the next message has looked, and found it. // HOT
+    #[inline(always)]
+    pub fn over(&self) {
+        self.since.set(0);
+    }
+
     /// Messages have come behind the one that was [told](HoldOff::came). // HOT
     #[inline(always)]
     pub fn came_too(&self) {

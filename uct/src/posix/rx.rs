@@ -40,6 +40,8 @@ pub struct RxStats {
 pub struct Rx {
     /// Next ticket to read.
     next: Cell<u64>,
+    /// A message is with its handler: what the handler has of it may not be given back by a poll of the handler's own.
+    taking: Cell<bool>,
     /// Polls until the next look around.
     patience: Cell<u32>,
     /// Something has come since the look around before the last one, or the program has put something somewhere since the last.
@@ -76,6 +78,24 @@ struct Store {
     lent: Arc<Lent>,
 }
 
+/// That messages are being taken in. Over when it is dropped, also by a handler that panics.
+struct Taking<'a>(&'a Cell<bool>);
+
+impl Taking<'_> {
+    /// `None`: they are already. // HOT
+    #[inline(always)]
+    fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
+        (!taking.replace(true)).then_some(Taking(taking))
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
 /// A message in its handler.
 struct Delivery<'a> {
     rx: &'a Rx,
@@ -107,6 +127,7 @@ impl Rx {
             },
             hold_off: HoldOff::new(hold_off),
             next: Cell::new(0),
+            taking: Cell::new(false),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
             behind: Cell::new(false),
@@ -156,13 +177,11 @@ impl Rx {
     }
 
     /// Delivers up to `max` messages. Empty: one load of shared memory. Calls `mourn` when peers have died and nothing
-    /// that they sent is left to read. // HOT
+    /// that they sent is left to read. None while a message is with its handler. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
-        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen.
-        if self.hold_off.holds(ticks) {
-            return 0;
-        }
+        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen. It looks even while an
+        // answer is left alone by glances: no event means that nothing has come.
         let ticket = self.next.get();
         let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
             Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
@@ -194,6 +213,7 @@ impl Rx {
         };
         let cell = self.seg().cell(ticket);
         let Some((at, len, _)) = self.place(ticket, &cell, about) else { return Glance::Busy };
+        let Some(_taking) = Taking::begin(&self.taking) else { return Glance::Quiet };
         // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
@@ -254,9 +274,11 @@ impl Rx {
     /// Delivers the packet of `ticket` and what follows, up to `max`.
     #[inline(never)]
     fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
+        let Some(_taking) = Taking::begin(&self.taking) else { return 0 };
         self.expects.set(true);
         let in_turn = self.hold_off.is_on();
         if in_turn {
+            self.hold_off.over();
             self.hold_off.came(self.seg().cell(ticket).source().load(Ordering::Relaxed), ticks);
         }
         let mut events = 0;
@@ -267,8 +289,7 @@ impl Rx {
             }
             self.deliver(ticket, about, sink);
             (events, row) = (events + 1, row + 1);
-            // Asked anew: the handler may have polled.
-            ticket = self.next.get();
+            ticket += 1;
             let next = fifo::peek(self.seg().cell(ticket).word(), ticket);
             match next {
                 Some(next) if events < max => about = next,

@@ -50,6 +50,36 @@ fn every_length_arrives_through_cell_and_slot() {
     }
 }
 
+/// What a handler was given stays what it is, whatever the handler does: a poll of its own takes nothing in.
+#[test]
+fn a_handler_polls_in_vain() {
+    let (iface, ep) = pair();
+    let (seen, polled) = (Rc::new(RefCell::new(Vec::new())), iface.clone());
+    let sink = seen.clone();
+    let handler = move |am: crate::api::Am<'_>| {
+        let first = am.data()[0];
+        let more =
+            (0..1000).take_while(|_| ep.am_bcopy(6, |slot| fill(slot, first + 1, 3000)).is_ok()).count();
+        assert_eq!(polled.progress(64), 0);
+        assert!(am.data().len() == 3000 && am.data().iter().all(|byte| *byte == first));
+        sink.borrow_mut().push(more);
+    };
+    let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+    iface.set_am_handler(5, Some(Box::new(handler)));
+    let late = collect(&iface, 6);
+    ep.am_bcopy(5, |slot| fill(slot, 1, 3000)).unwrap();
+    assert_eq!(iface.progress(1), 1);
+    while iface.progress(64) > 0 {}
+    assert_eq!((seen.borrow().len(), late.borrow().len()), (1, seen.borrow()[0]));
+    assert!(late.borrow().len() > 8 && late.borrow().iter().all(|data| *data == vec![2; 3000]));
+    iface.set_am_handler(5, None);
+}
+
+fn fill(slot: &mut [u8], with: u8, len: usize) -> usize {
+    slot[..len].fill(with);
+    len
+}
+
 #[test]
 fn a_closed_interface_fails_its_senders() {
     let (reader, _) = pair();

@@ -241,6 +241,43 @@ fn borrowed_and_immediate(tls: &str) {
     assert_eq!(pair.b.requests(), 0);
 }
 
+/// The ids of a scope's operations come again: what has them then is nothing to the scope.
+fn a_scope_forgets_what_has_ended(tls: &str) {
+    let pair = Pair::on(tls);
+    // Lives longer than the scope. More of them than a slot has ids.
+    let rooms = vec![[0; 8]; 5000].leak();
+    let mut outer = None;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        pair.b.scope(|scope| {
+            for room in rooms {
+                let recv = scope.tag_recv(3, EXACT, room);
+                pair.ab.tag_send(3, "8 bytes.").detach();
+                pair.until(|| recv.is_done());
+                recv.wait().unwrap();
+            }
+            outer = Some(pair.b.tag_recv(4, EXACT, Vec::with_capacity(8)));
+            panic!("on purpose");
+        })
+    }));
+    assert!(panicked.is_err());
+    let outer = outer.unwrap();
+    pair.ab.tag_send(4, "for it").detach();
+    pair.until(|| outer.is_done());
+    assert_eq!(outer.wait().1, b"for it");
+}
+
+/// Whoever has something to be told is not sent to sleep over it.
+fn ends_are_told_before_sleep(tls: &str) {
+    let pair = Pair::on(tls);
+    pair.settle();
+    let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(8));
+    let slept = (0..1000).any(|_| pair.b.progress() == 0 && pair.b.arm());
+    assert!(slept, "nothing happens");
+    assert!(recv.cancel() && !pair.b.arm());
+    assert_eq!(pair.b.wait(None), Ok(ucp::Woken::Ready));
+    assert_eq!(recv.wait().0, Err(Error::Cancelled));
+}
+
 fn flush_and_close(tls: &str) {
     let pair = Pair::on(tls);
     let recv = pair.b.tag_recv(1, EXACT, Vec::with_capacity(200_000));
@@ -268,7 +305,7 @@ on! {
     [all_sizes_arrive order_and_wildcards untagged_do_not_match_tagged truncation_is_told_and_contained
      sync_ends_after_the_match probes cancelled_and_dropped_receives_take_nothing dropped_sends_arrive
      a_worker_sends_to_itself callbacks_may_do_everything many_at_a_time borrowed_and_immediate
-     flush_and_close]
+     a_scope_forgets_what_has_ended ends_are_told_before_sleep flush_and_close]
     loopback: "self",
     posix: "posix",
     efa: "efa",

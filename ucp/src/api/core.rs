@@ -313,6 +313,15 @@ impl Core {
         quiet && self.streams.is_idle() && self.flushes.is_empty()
     }
 
+    /// Whether the next progress has something to tell, or to end, though nothing comes.
+    pub(crate) fn has_ends(&self) -> bool {
+        let engine = &self.engine;
+        engine.has_outs()
+            || engine.is_waiting_for_quiet()
+            || !self.streams.is_idle()
+            || !self.flushed.is_empty()
+    }
+
     /// The time, exactly.
     pub(crate) fn now(&self) -> Nanos {
         self.time.now()

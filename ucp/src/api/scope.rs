@@ -19,7 +19,7 @@ use super::{Ep, Error, Piece, Rkey, RmaParams, Worker};
 /// A time in which borrowed memory may be sent and received. See [`Worker::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     worker: &'env Worker,
-    /// Operations begun in this scope; those already picked up are stale ids.
+    /// Operations begun in this scope whose ends nobody has seen.
     begun: RefCell<Vec<SlotId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -29,6 +29,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 #[must_use = "the scope waits for it, but nobody sees its result"]
 pub struct Borrowed<'scope, T> {
     worker: &'scope Worker,
+    begun: &'scope RefCell<Vec<SlotId>>,
     state: State,
     out: PhantomData<T>,
 }
@@ -59,7 +60,6 @@ impl Worker {
             if value.is_err() {
                 self.core().cancel(id);
             }
-            // An id picked up already is unknown: whoever picked it up has seen the end.
             let (_, panic) = self.see_out(id);
             if let (Some(panic), Ok(_)) = (panic, &value) {
                 value = Err(panic);
@@ -177,7 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 State::Running(id)
             }
         };
-        Borrowed { worker: self.worker, state, out: PhantomData }
+        Borrowed { worker: self.worker, begun: &self.begun, state, out: PhantomData }
     }
 }
 
@@ -194,6 +194,11 @@ impl<T> Borrowed<'_, T> {
             State::Ended(ended) => ended,
             State::Running(id) => {
                 let ended = self.worker.wait_borrowed(id);
+                // The id may be another operation's soon.
+                let mut begun = self.begun.borrow_mut();
+                if let Some(at) = begun.iter().rposition(|&begun| begun == id) {
+                    begun.swap_remove(at);
+                }
                 self.state = State::Ended(ended);
                 ended
             }

@@ -226,7 +226,7 @@ impl Worker {
     /// wake anybody); progress and try again.
     pub fn arm(&self) -> bool {
         let core = self.core();
-        if self.inner.events.is_none() {
+        if self.inner.events.is_none() || core.has_ends() || self.ams().has_come() {
             return false;
         }
         // What waits for room on a lane that cannot tell when there is some needs polling.

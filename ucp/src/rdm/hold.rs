@@ -14,6 +14,14 @@ const KEEP: usize = 8 << 20;
 /// What an unexpected message costs beside its bytes: its entry, and its place in the queue.
 pub const ENTRY: usize = size_of::<Unexpected>() + 48;
 
+/// What a packet before its turn costs beside its bytes: its place among the others.
+pub const WAITING: usize = 96;
+
+/// The size of the buffer that so many bytes are kept in.
+fn size_for(bytes: usize) -> usize {
+    CLASSES.iter().copied().find(|&size| bytes <= size).unwrap_or(bytes)
+}
+
 /// Bytes copied out of a packet.
 #[derive(Debug, Default)]
 pub struct Held {
@@ -37,6 +45,8 @@ pub struct Hold {
     unexpected: usize,
     max: usize,
     in_use: usize,
+    /// What packets before their turn cost.
+    early: usize,
     /// Bytes of all idle buffers.
     spare: usize,
     idle: [Vec<Box<[u8]>>; CLASSES.len()],
@@ -45,7 +55,7 @@ pub struct Hold {
 impl Hold {
     /// Nothing held. Unexpected messages may cost `max` bytes before they cost too much.
     pub fn new(max: usize) -> Hold {
-        Hold { unexpected: 0, max, in_use: 0, spare: 0, idle: Default::default() }
+        Hold { unexpected: 0, max, in_use: 0, early: 0, spare: 0, idle: Default::default() }
     }
 
     /// A copy of `bytes`.
@@ -86,8 +96,28 @@ impl Hold {
     /// Whether unexpected messages would cost at most `max` bytes with these of one more packet.
     #[inline]
     pub fn has_room_for(&self, bytes: usize, max: usize) -> bool {
-        let size = CLASSES.iter().copied().find(|&size| bytes <= size).unwrap_or(bytes);
-        self.unexpected.saturating_add(size + ENTRY) <= max
+        self.unexpected.saturating_add(size_for(bytes) + ENTRY) <= max
+    }
+
+    /// Whether packets before their turn would cost at most `max` bytes with these of one more.
+    #[inline]
+    pub fn has_room_early(&self, bytes: usize, max: usize) -> bool {
+        self.early.saturating_add(size_for(bytes) + WAITING) <= max
+    }
+
+    /// A copy of bytes of a packet before its turn.
+    #[inline]
+    pub fn keep_early(&mut self, bytes: &[u8]) -> Held {
+        let held = self.keep(bytes);
+        self.early += held.bytes.len() + WAITING;
+        held
+    }
+
+    /// Gives bytes of a packet back whose turn has come.
+    #[inline]
+    pub fn release_early(&mut self, held: Held) {
+        self.early -= held.bytes.len() + WAITING;
+        self.release(held);
     }
 
     /// A copy of bytes of an unexpected message.
@@ -115,6 +145,12 @@ impl Hold {
     #[inline]
     pub fn forget_message(&mut self) {
         self.unexpected -= ENTRY;
+    }
+
+    /// What packets before their turn cost now, bytes.
+    #[cfg(test)]
+    pub const fn early(&self) -> usize {
+        self.early
     }
 
     /// Bytes held now.

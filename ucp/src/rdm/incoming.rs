@@ -256,9 +256,6 @@ impl Engine {
     pub(super) fn may_keep(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
         let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_most);
         if !fits {
-            self.peers[a.peer].was |= Was::CUT_OFF;
-            self.flooder = Some(a.peer);
-            self.drop_packet(a, Reason::NoRoom);
             self.refuse_flood(a);
         }
         fits

@@ -327,6 +327,9 @@ impl Engine {
             Turn::Early if self.peers[a.peer].was.contains(Was::SILENT) => {
                 self.drop_packet(a, Reason::PeerFailed);
             }
+            Turn::Early if !self.hold.has_room_early(bytes.len(), self.cfg.unexpected_most) => {
+                self.refuse_flood(a);
+            }
             Turn::Early => {
                 let from = &mut self.peers[a.peer];
                 from.was |= Was::EARLY;
@@ -358,7 +361,7 @@ impl Engine {
                     self.enter(w, &Arrival { peer, row, packet: &packet, turn });
                 }
                 turn = Turn::Past;
-                self.hold.release(held);
+                self.hold.release_early(held);
             }
         }
         self.due = due;

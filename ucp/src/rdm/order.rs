@@ -2,7 +2,6 @@
 //! compare; how far ahead a packet may be is not limited (rule R9 of the wire facts).
 
 use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
 use ucs::coll::window::seq_diff;
 
 use super::hold::{Held, Hold};
@@ -46,10 +45,10 @@ struct Waiting {
     share: Share,
 }
 
-/// Packets of one peer that came early, by `msg_id`. Its memory is kept for reuse.
+/// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept for reuse.
 #[derive(Debug, Default)]
 pub struct Early {
-    chains: HashMap<u32, Vec<Waiting>, FxBuildHasher>,
+    chains: HashMap<u32, Vec<Waiting>>,
     spare: Vec<Vec<Waiting>>,
 }
 
@@ -68,7 +67,7 @@ impl Early {
         if chain.first().is_some_and(|first| first.share != Share::Shared || share != Share::Shared) {
             return false;
         }
-        chain.push(Waiting { packet: hold.keep(packet), share });
+        chain.push(Waiting { packet: hold.keep_early(packet), share });
         true
     }
 
@@ -76,12 +75,12 @@ impl Early {
     pub fn skip(&mut self, hold: &mut Hold, msg_id: u32) {
         let spare = &mut self.spare;
         let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
-        chain.drain(..).for_each(|waiting| hold.release(waiting.packet));
+        chain.drain(..).for_each(|waiting| hold.release_early(waiting.packet));
         // No packet parses from no bytes; and nothing may share the id with it.
-        chain.push(Waiting { packet: hold.keep(&[]), share: Share::Alone });
+        chain.push(Waiting { packet: hold.keep_early(&[]), share: Share::Alone });
     }
 
-    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back to `hold` by the caller.
+    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by [`Hold::release_early`].
     pub fn take(&mut self, msg_id: u32, out: &mut Vec<Held>) -> bool {
         let Some(mut chain) = self.chains.remove(&msg_id) else { return false };
         out.extend(chain.drain(..).map(|waiting| waiting.packet));
@@ -92,7 +91,7 @@ impl Early {
     /// Drops everything.
     pub fn clear(&mut self, hold: &mut Hold) {
         for (_, chain) in self.chains.drain() {
-            chain.into_iter().for_each(|waiting| hold.release(waiting.packet));
+            chain.into_iter().for_each(|waiting| hold.release_early(waiting.packet));
         }
     }
 }
@@ -125,7 +124,8 @@ mod tests {
         let texts: Vec<&[u8]> = out.iter().map(Held::bytes).collect();
         assert_eq!(texts, [b"b", b"c", b"a"]);
         assert!(early.is_empty());
-        out.into_iter().for_each(|held| hold.release(held));
-        assert_eq!(hold.in_use(), 0);
+        assert!(hold.early() > 0);
+        out.into_iter().for_each(|held| hold.release_early(held));
+        assert_eq!((hold.in_use(), hold.early()), (0, 0));
     }
 }

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use bitflags::bitflags;
 use hashbrown::HashMap;
-use rustc_hash::FxBuildHasher;
 use ucs::coll::slots::SlotId;
 use ucs::coll::snug;
 
@@ -129,8 +128,8 @@ pub struct Work {
     pub back: BackOff,
     /// One-sided operations of ours that have begun and are not over: fences wait for them.
     pub ones: u32,
-    /// Messages in several packets of which some have arrived, by `msg_id`.
-    pub parts: HashMap<u32, Part, FxBuildHasher>,
+    /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a key.
+    pub parts: HashMap<u32, Part>,
 }
 
 /// Where further packets of a message belong.

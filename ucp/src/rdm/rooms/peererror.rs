@@ -147,9 +147,12 @@ impl Engine {
         self.list(a.peer);
     }
 
-    /// The message for which there was no room: its sender, who is cut off now, is told so.
+    /// A packet for which there is no room: its sender is cut off now, and told so.
     #[cold]
     pub(in crate::rdm) fn refuse_flood(&mut self, a: &Arrival<'_>) {
+        self.peers[a.peer].was |= Was::CUT_OFF;
+        self.flooder = Some(a.peer);
+        self.drop_packet(a, Reason::NoRoom);
         self.note_refused(a, NO_ROOM);
     }
 

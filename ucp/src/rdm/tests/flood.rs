@@ -138,6 +138,31 @@ fn no_flood_costs_more_than_the_most() {
     }
 }
 
+/// A message that never comes, and all that follow it: they cost no more than the most either, and their sender fails.
+#[test]
+fn packets_before_their_turn_cost_no_more_than_the_most() {
+    const MOST: usize = 40_000;
+    let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: MOST, ..EngineConfig::default() };
+    for row in [Row::Eager, Row::Medium] {
+        let mut net = Net::with(2, 1, Manner::CALM, cfg.clone());
+        let (peer, flooder) = (net.peer(0, 1), net.peer(1, 0));
+        net.send(0, peer, b"met", Some(0), Row::Eager);
+        net.settle();
+        net.send(0, peer, b"lost", Some(1), Row::Eager);
+        net.flights.clear();
+        let body = letter(7, 400);
+        let mut most = 0;
+        for n in 0..200 {
+            net.send(0, peer, &body, Some(n), row);
+            net.settle();
+            most = most.max(net.nodes[1].engine.held_bytes());
+        }
+        assert!((MOST / 2..=MOST).contains(&most), "{row:?}: {most}");
+        assert!(net.outs(1).contains(&Out::PeerFailed { peer: flooder, fault: Fault::Flood }), "{row:?}");
+        assert!(net.nodes[1].engine.held_bytes() <= 3, "what waited is given back: all but the first");
+    }
+}
+
 /// Who is cut off for that and waits for an answer gets one, to what was refused and to whatever it sends later.
 // [M10.7]
 #[test]

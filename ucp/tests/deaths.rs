@@ -438,6 +438,43 @@ fn a_flush_of_all_is_silent_about_what_was_given_up() {
     assert_eq!(flushed(&rig), Ok(()));
 }
 
+/// Nothing waits for the peer but a receive, and nothing is sent to it: it is asked once in each interval, however many there are.
+// [M10.2]
+#[test]
+fn a_silent_peer_is_found_within_the_interval() {
+    const PEERS: usize = 300;
+    for (setting, interval) in [("100ms", 100_000_000), ("2s", 2_000_000_000)] {
+        let fabric = Fabric::new(1, FaultPlan::NONE);
+        let context =
+            Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", setting)).unwrap();
+        let worker = |n: usize| {
+            let device = fabric.open(n as u64, Profile::small()).unwrap();
+            let iface = Iface::open(device, &Params::default()).unwrap();
+            context.worker_simulated(vec![iface.into()], Box::new(fabric.clone()), n as u32).unwrap()
+        };
+        let a = worker(1);
+        let others: Vec<Worker> = (0..PEERS).map(|n| worker(2 + n)).collect();
+        let eps: Vec<Ep> =
+            others.iter().map(|b| a.connect(&b.address(), EpParams::default()).unwrap()).collect();
+        let pass = |time: u64| {
+            for _ in 0..20 {
+                fabric.advance(time / 20);
+                (0..100).for_each(|_| _ = a.progress());
+            }
+        };
+        pass(2 * interval);
+        for victim in [PEERS - 1, 0, 150] {
+            let recv = a.recv(Match::tagged(7, EXACT).from(&eps[victim]), Vec::with_capacity(8));
+            pass(interval);
+            assert!(!recv.is_done());
+            fabric.kill(Gid::link_local(2 + victim as u64));
+            pass(interval + interval / 10);
+            assert!(recv.is_done(), "{setting}: peer {victim}");
+            assert_eq!(recv.wait().0, Err(Error::PeerGone(eps[victim].peer())));
+        }
+    }
+}
+
 /// Without keep-alive: what waits for the HANDSHAKE of a peer that says nothing calls for it again, so that it ends when the
 /// peer answers at last, or with an error when the peer is gone.
 // [M10.2]

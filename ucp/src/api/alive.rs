@@ -11,7 +11,7 @@ use crate::rdm::io::PeerId;
 
 use super::core::Core;
 
-/// Peers asked in one turn; the next turn goes on with the next ones.
+/// Most peers asked in one turn; the next turn goes on with the next ones.
 const CHECKS: usize = 128;
 
 /// How soon HANDSHAKEs that something waits for are called for again, whatever keep-alive is set to: one may have been lost at
@@ -51,6 +51,12 @@ impl Alive {
         self.every.map(|_| self.next)
     }
 
+    /// How long until the next turn, so that each of so many peers is asked once in an interval.
+    fn turn(every: Duration, peers: usize) -> Duration {
+        // No more than the peer numbers that there are.
+        every / (peers.div_ceil(CHECKS).max(1) as u32)
+    }
+
     /// When HANDSHAKEs are to be called for.
     pub(crate) fn call(&self) -> Nanos {
         self.call
@@ -84,8 +90,8 @@ impl Core {
     /// failure.
     pub(crate) fn look_after_peers(&mut self, now: Nanos) {
         let Some(every) = self.alive.every.filter(|_| now >= self.alive.next) else { return };
-        self.alive.next = now + every;
         let peers = self.paths.slots();
+        self.alive.next = now + Alive::turn(every, peers);
         for _ in 0..CHECKS.min(peers) {
             let peer = (self.alive.at + 1) % peers;
             if !self.check_peer(PeerId(peer as u32)) {

@@ -44,7 +44,8 @@
 //!
 //! # Threads
 //!
-//! A worker belongs to one thread; its types are neither `Send` nor `Sync`. Use one worker per thread.
+//! A worker belongs to one thread; its types are neither `Send` nor `Sync`. Use one worker per thread. A [`WorkerThread`] is a
+//! worker on a thread of its own, which serves its peers while the program computes.
 
 #[cfg(feature = "lanes")]
 mod api;

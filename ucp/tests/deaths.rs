@@ -445,8 +445,7 @@ fn a_silent_peer_is_found_within_the_interval() {
     const PEERS: usize = 300;
     for (setting, interval) in [("100ms", 100_000_000), ("2s", 2_000_000_000)] {
         let fabric = Fabric::new(1, FaultPlan::NONE);
-        let context =
-            Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", setting)).unwrap();
+        let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", setting)).unwrap();
         let worker = |n: usize| {
             let device = fabric.open(n as u64, Profile::small()).unwrap();
             let iface = Iface::open(device, &Params::default()).unwrap();

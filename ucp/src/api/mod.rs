@@ -33,6 +33,7 @@ mod scope;
 mod staging;
 mod stream;
 mod tables;
+mod thread;
 mod time;
 mod worker;
 
@@ -60,5 +61,6 @@ pub use rkey::{Rkey, RkeyError};
 pub use rma::{Means, Piece, RemotePiece, RmaParams};
 pub use scope::{Borrowed, Scope};
 pub use stream::{StreamData, Until};
+pub use thread::{NotRun, SpawnError, WorkerThread};
 pub(crate) use worker::process;
 pub use worker::{Woken, Worker};

@@ -247,11 +247,19 @@ impl Worker {
 
     /// Sleeps until there may be something to progress, or until `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
+        match &self.inner.events {
+            Some(events) => self.wait_on(events, timeout),
+            None => {
+                self.core().engine.ask_for_arrivals();
+                std::thread::yield_now();
+                Ok(Woken::Ready)
+            }
+        }
+    }
+
+    /// The same on a set of descriptors that has [`Worker::event_fd`], if there is one.
+    pub(super) fn wait_on(&self, events: &Epoll, timeout: Option<Duration>) -> Result<Woken, ucs::Errno> {
         self.core().engine.ask_for_arrivals();
-        let Some(events) = &self.inner.events else {
-            std::thread::yield_now();
-            return Ok(Woken::Ready);
-        };
         if !self.arm() {
             std::thread::yield_now();
             return Ok(Woken::Ready);

@@ -144,7 +144,7 @@ fn packets_before_their_turn_cost_no_more_than_the_most() {
     const MOST: usize = 40_000;
     let cfg = EngineConfig { unexpected_max: LIMIT, unexpected_most: MOST, ..EngineConfig::default() };
     for row in [Row::Eager, Row::Medium] {
-        let mut net = Net::with(2, 1, Manner::CALM, cfg.clone());
+        let mut net = Net::with(2, 1, Manner::CALM, cfg);
         let (peer, flooder) = (net.peer(0, 1), net.peer(1, 0));
         net.send(0, peer, b"met", Some(0), Row::Eager);
         net.settle();

@@ -218,10 +218,11 @@ fn ptrace(m: &Machine) -> Option<Finding> {
     let scope = m.number("/proc/sys/kernel/yama/ptrace_scope").unwrap_or(0);
     Some(match scope {
         0 => Finding::good("ptrace scope", "0: processes of one user may read each other's memory"),
+        1 => Finding::good("ptrace scope", "1: transport cma lets its peers in (UCX_CMA_LET_IN)"),
         n => Finding::slow(
             "ptrace scope",
-            format!("{n}: a process may not read another's memory by system call"),
-            "long messages are copied through the segment instead of once (CMA): sysctl kernel.yama.ptrace_scope=0",
+            format!("{n}: a process may not read or write another's memory by system call"),
+            "puts and gets in memory that is not allocated by this library go by packets: sysctl kernel.yama.ptrace_scope=1",
         ),
     })
 }

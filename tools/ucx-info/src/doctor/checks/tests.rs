@@ -72,7 +72,7 @@ fn what_is_slow_is_said_with_its_remedy() {
     let mut m = Fake::new(
         "slow",
         &[
-            ("proc/sys/kernel/yama/ptrace_scope", "1"),
+            ("proc/sys/kernel/yama/ptrace_scope", "2"),
             ("proc/sys/kernel/numa_balancing", "1"),
             ("proc/loadavg", "7.50 0 0 1/1 1"),
             ("proc/meminfo", "HugePages_Free:        0\nHugepagesize:       2048 kB"),
@@ -87,7 +87,7 @@ fn what_is_slow_is_said_with_its_remedy() {
     m.0.files = Some(256);
     m.0.memlock = Some(65536);
     m.0.is_debug = true;
-    m.is("ptrace scope", Verdict::Slow, "ptrace_scope=0");
+    m.is("ptrace scope", Verdict::Slow, "ptrace_scope=1");
     m.is("numa", Verdict::Slow, "2 nodes, balancing on");
     m.is("load", Verdict::Slow, "7.5 processes");
     m.is("huge pages", Verdict::Slow, "0 of 2M reserved and free; transparent: never");

@@ -1,6 +1,8 @@
 //! The engine's window onto uct: which endpoint leads to which peer, and packets written straight into it.
 //! Implements `rdm::io::Wire`. Never decides about protocols, never looks into a packet.
 
+use std::time::{Duration, Instant};
+
 use ucs::coll::snug;
 use uct::api::{
     BareQp, Caps, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Pack,
@@ -40,7 +42,12 @@ pub(crate) struct Paths {
     by_peer: Vec<Option<Path>>,
     /// Ways that were left because a NIC was lost: what is on its way there still comes back.
     left: Vec<(PeerId, Ep)>,
+    /// Peers that there is no memory or descriptor for, and since when. Nearly always none.
+    short: Vec<(PeerId, Instant)>,
 }
+
+/// How long a shortage at this end may last: what needs the peer waits meanwhile, then it fails.
+const SHORT_FOR: Duration = Duration::from_secs(10);
 
 impl Paths {
     #[inline(always)]
@@ -57,6 +64,27 @@ impl Paths {
         ep.set_tag(EpTag(u64::from(peer.0)));
         let mtu = u32::try_from(1 + ep.max_bcopy()).unwrap_or(u32::MAX);
         self.by_peer[at] = Some(Path { ep, mtu, lane });
+    }
+
+    /// Why nothing was sent to a peer: nothing yet, while there is a shortage here.
+    #[cold]
+    #[inline(never)]
+    fn not_sent(&mut self, to: PeerId, e: Error) -> Refused {
+        if !is_shortage(&e) {
+            return refused(e);
+        }
+        let now = Instant::now();
+        // One that has passed and comes again is another one.
+        self.short.retain(|(_, since)| now - *since < 2 * SHORT_FOR);
+        match self.short.iter().find(|(peer, _)| *peer == to) {
+            Some((_, since)) if now - *since >= SHORT_FOR => refused(e),
+            Some(_) => Refused::Full,
+            None => {
+                tracing::warn!(peer = to.0, "cannot reach a peer yet: {e}");
+                self.short.push((to, now));
+                Refused::Full
+            }
+        }
     }
 
     /// The peer takes another way from now on, and keeps the one it leaves.
@@ -121,13 +149,18 @@ impl<F: Fill> Pack for Packed<F> {
     }
 }
 
+/// Whether it is this end that has not what is needed, perhaps for a moment only.
+fn is_shortage(e: &Error) -> bool {
+    matches!(e, Error::NoDescriptor | Error::NoMemory | Error::Exhausted(_))
+}
+
 /// What has become of a packet. It is copied in the call, so its end is its acceptance: no token is ever pending. // HOT
 #[inline(always)]
-fn sent(outcome: Outcome<usize>) -> Result<Posted, Refused> {
+fn sent(outcome: Outcome<usize>, paths: &mut Paths, to: PeerId) -> Result<Posted, Refused> {
     match outcome {
         Ok(_) => Ok(Posted::Done),
         Err(WireRefused::NoResource) => Err(Refused::Full),
-        Err(WireRefused::Failed(e)) => Err(Refused::Fault(fault_of(e))),
+        Err(WireRefused::Failed(e)) => Err(paths.not_sent(to, e)),
     }
 }
 
@@ -147,14 +180,16 @@ impl Wire for Bound<'_> {
         fill: F,
     ) -> Result<Posted, Refused> {
         let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
-        sent(path.ep.am_packet(max, fill))
+        let outcome = path.ep.am_packet(max, fill);
+        sent(outcome, self.paths, to)
     }
 
     // HOT
     #[inline(always)]
     fn send_short<F: Fill>(&mut self, to: PeerId, max: usize, fill: F) -> Result<Posted, Refused> {
         let Some(path) = self.paths.get(to) else { return Err(Refused::Fault(Fault::Gone)) };
-        sent(path.ep.am_short_packet(max, Packed(fill)))
+        let outcome = path.ep.am_short_packet(max, Packed(fill));
+        sent(outcome, self.paths, to)
     }
 
     fn send_headerless<F: FnOnce(&mut [u8]) -> usize>(
@@ -197,9 +232,13 @@ impl Wire for Bound<'_> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
-        let ep = lane.iface.connect(&device, &iface);
-        // An answer is owed at once: who cannot have it is to be known now.
-        let ep = ep.and_then(|ep| ep.ensure_connected().map(|()| ep)).map_err(|e| {
+        // An answer is owed at once: who cannot have it is to be known now. For want of a descriptor it may have it later.
+        let connected = |ep: Ep| match ep.ensure_connected() {
+            Ok(()) => Ok(ep),
+            Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
+            Err(e) => Err(e),
+        };
+        let ep = lane.iface.connect(&device, &iface).and_then(connected).map_err(|e| {
             tracing::warn!(
                 tl = lane.iface.attr().tl,
                 node = from.node,

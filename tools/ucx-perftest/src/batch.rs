@@ -3,42 +3,60 @@
 
 use std::path::Path;
 
-use crate::cli::{self, TestArgs};
+use crate::cli::{self, LineArgs, Row, TestArgs};
 use crate::fail::Failure;
-use crate::spec::Spec;
+use crate::spec::Banner;
 
 /// Most batch files at once.
 const MAX_FILES: usize = 32;
 
-/// The measurements of the command line and all batch files together.
-pub fn specs(args: &TestArgs, files: &[impl AsRef<Path>]) -> Result<Vec<Spec>, Failure> {
+/// The measurements of the command line and all batch files together. What is no option of a test, or no value of one, is an
+/// error at once; what is, but cannot be, is a row that says why: others can be done. `looped`: each side is its own other
+/// side, as `-l` wants.
+pub fn rows(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result<Vec<Row>, Failure> {
     if files.len() > MAX_FILES {
         return Err(Failure::Usage(format!("-b: at most {MAX_FILES} files")));
     }
     if files.is_empty() {
-        return args.specs(None);
+        let row = |spec: crate::spec::Spec| Row { label: spec.label.clone(), spec: Ok(spec) };
+        return Ok(args.specs(None)?.into_iter().map(row).collect());
     }
-    let mut all: Vec<(String, TestArgs)> = vec![(String::new(), args.clone())];
+    let mut all: Vec<(String, LineArgs)> =
+        vec![(String::new(), LineArgs { test: args.clone(), ..LineArgs::default() })];
     for file in files {
         let lines = read(file.as_ref())?;
-        let join = |(label, base): &(String, TestArgs)| {
+        let join = |(label, base): &(String, LineArgs)| {
             let mut out = Vec::with_capacity(lines.len());
-            for (name, options) in &lines {
+            for (name, line) in &lines {
                 let label = if label.is_empty() { name.clone() } else { format!("{label}/{name}") };
-                out.push((label, options.clone().over(base)));
+                let test = line.test.clone().over(&base.test);
+                let (quiet, loopback) = (line.quiet || base.quiet, line.loopback || base.loopback);
+                out.push((label, LineArgs { test, quiet, loopback }));
             }
             out
         };
         all = all.iter().flat_map(join).collect();
     }
-    let mut specs = Vec::new();
-    for (label, args) in all {
-        specs.extend(args.specs(Some(&label)).map_err(|e| Failure::Usage(format!("{label}: {e}")))?);
+    let mut rows = Vec::new();
+    for (label, line) in all {
+        let these = match line.loopback && !looped {
+            true => Err(Failure::Usage("-l of a batch line is for runs with -l".into())),
+            false => line.test.rows(Some(&label)),
+        };
+        let from = rows.len();
+        match these {
+            Err(e) => rows.push(Row { label: Some(label), spec: Err(e) }),
+            Ok(these) => rows.extend(these),
+        }
+        if line.quiet {
+            let specs = rows[from..].iter_mut().filter_map(|row| row.spec.as_mut().ok());
+            specs.for_each(|spec| spec.banner = Banner::Hidden);
+        }
     }
-    Ok(specs)
+    Ok(rows)
 }
 
-fn read(file: &Path) -> Result<Vec<(String, TestArgs)>, Failure> {
+fn read(file: &Path) -> Result<Vec<(String, LineArgs)>, Failure> {
     let name = file.display();
     let text = std::fs::read_to_string(file)
         .map_err(|e| Failure::Usage(format!("-b: cannot read {name}: {}", e.kind())))?;
@@ -47,7 +65,7 @@ fn read(file: &Path) -> Result<Vec<(String, TestArgs)>, Failure> {
         let mut words = line.split_whitespace().map(str::to_owned);
         let Some(label) = words.next().filter(|w| !w.starts_with('#')) else { continue };
         let words: Vec<String> = words.collect();
-        let options = cli::read_test_args(&words)
+        let options = cli::read_line(&words)
             .map_err(|e| Failure::Usage(format!("-b: {name}, line {}: {e}", number + 1)))?;
         lines.push((label, options));
     }
@@ -60,6 +78,7 @@ fn read(file: &Path) -> Result<Vec<(String, TestArgs)>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Spec;
     use std::path::PathBuf;
 
     fn file(name: &str, text: &str) -> PathBuf {
@@ -73,7 +92,8 @@ mod tests {
         let tests = file("tests", "# what\nlat -t tag_lat\n\nbw -t tag_bw -n 7\n");
         let sizes = file("sizes", "8 -s 8\n1k -s 1k\n");
         let base = TestArgs { iters: Some(500), ..TestArgs::default() };
-        let all = specs(&base, &[&tests, &sizes]).unwrap();
+        let rows = rows(&base, &[&tests, &sizes], false).unwrap();
+        let all: Vec<Spec> = rows.into_iter().map(|row| row.spec.unwrap()).collect();
         let labels: Vec<_> = all.iter().map(|s| s.label.as_deref().unwrap()).collect();
         assert_eq!(labels, ["lat/8", "lat/1k", "bw/8", "bw/1k"]);
         assert_eq!((all[1].size(), all[1].iters, all[2].iters), (1024, 500, 7));
@@ -83,15 +103,45 @@ mod tests {
     }
 
     #[test]
+    fn a_line_has_every_option_that_ucx_perftest_takes_there() {
+        let lines = file(
+            "letters",
+            "a -t tag_lat -T 2 -R 99.5 -q -n 10 -s 16 -W 9 -O 4 -w 3 -i 0 -H 0 -C -I -M single -E poll -e -m host -U -V -z\n\
+             b -t stream_bw -r recv -y -l\n\
+             c -t am_lat -x posix -d memory -A thread -B -D bcopy -o -O 0\n\
+             d -t tag_lat -m cuda,host -T 32 -L warp\n\
+             e -t tag_lat -T 2:4\n\
+             f -t tag_lat -efailover\n",
+        );
+        let all = rows(&TestArgs::default(), &[&lines], false).unwrap();
+        let a = all[0].spec.as_ref().unwrap();
+        assert_eq!((a.threads, a.rank, a.banner, a.window), (2, 99.5, Banner::Hidden, 4));
+        let c = all[2].spec.as_ref().unwrap();
+        assert_eq!((c.threads, c.rank, c.banner, c.window), (1, 50.0, Banner::Shown, 1));
+        for (n, why) in [
+            (1, "-l of a batch line is for runs with -l"),
+            (3, "-m cuda: this program was built without CUDA"),
+            (4, "-T: blocks of threads are for accelerators"),
+            (5, "-efailover: "),
+        ] {
+            let text = all[n].spec.as_ref().unwrap_err().to_string();
+            assert!(text.starts_with(why), "{text}");
+        }
+        let looped = rows(&TestArgs::default(), &[&lines], true).unwrap();
+        assert!(looped[1].spec.as_ref().unwrap_err().to_string().starts_with("-y is for "));
+        std::fs::remove_file(lines).unwrap();
+    }
+
+    #[test]
     fn errors_name_file_and_line() {
         let bad = file("bad", "a -t tag_lat\nb -t nothing\n");
-        let text = specs(&TestArgs::default(), &[&bad]).unwrap_err().to_string();
+        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.contains("line 2: -t: test 'nothing' is unknown"), "{text}");
         std::fs::write(&bad, "# nothing\n").unwrap();
-        let text = specs(&TestArgs::default(), &[&bad]).unwrap_err().to_string();
+        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.ends_with("has no tests"), "{text}");
         std::fs::remove_file(&bad).unwrap();
-        let text = specs(&TestArgs::default(), &[&bad]).unwrap_err().to_string();
+        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.starts_with("-b: cannot read ") && text.ends_with("entity not found"), "{text}");
     }
 }

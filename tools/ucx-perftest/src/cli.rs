@@ -9,15 +9,17 @@ use ucs::sys::CpuSet;
 
 mod later;
 mod sizes;
+mod words;
 
 use crate::fail::Failure;
 use crate::spec::{
-    Arrival, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Target, Test,
-    Validate, Waiting,
+    Arrival, Banner, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Target,
+    Test, Validate, Waiting,
 };
 
 pub use later::Later;
 pub use sizes::Sizes;
+pub use words::{Errors, Threads};
 
 /// Measures transports (am, put, get, atomics) and protocols (tag matching) between two processes.
 ///
@@ -40,10 +42,6 @@ pub struct Cli {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub procs: Option<u32>,
 
-    /// Threads of each process: each has its own interface or worker and its own partner, with -l itself
-    #[arg(short = 'T', value_name = "COUNT", default_value_t = 1, value_parser = clap::builder::StringValueParser::new().try_map(|s| threads(&s)))]
-    pub threads: u32,
-
     /// Loopback: one process that communicates with itself
     #[arg(short = 'l', conflicts_with = "host")]
     pub loopback: bool,
@@ -63,10 +61,6 @@ pub struct Cli {
     /// IPv6 for the exchange of addresses
     #[arg(short = '6')]
     pub ipv6: bool,
-
-    /// Percentile of the first column
-    #[arg(short = 'R', value_name = "RANK", default_value_t = 50.0, value_parser = rank)]
-    pub rank: f64,
 
     /// Thousands separators
     #[arg(short = 'N')]
@@ -182,8 +176,8 @@ pub struct TestArgs {
     pub peer_errors: bool,
 
     /// The mode of `-eMODE`.
-    #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| errors(&s)))]
-    pub errors: Option<bool>,
+    #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Errors::parse(&s)))]
+    pub errors: Option<Errors>,
 
     /// Who sends to whom: pairs, incast (all to the first), alltoall
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
@@ -222,6 +216,14 @@ pub struct TestArgs {
     #[arg(short = 'M', value_name = "LEVEL", value_parser = clap::builder::StringValueParser::new().try_map(|s| Level::parse_name(&s)))]
     pub level: Option<Level>,
 
+    /// Threads of each process: each has its own interface or worker and its own partner, with -l itself [default: 1]
+    #[arg(short = 'T', value_name = "COUNT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Threads::parse(&s)))]
+    pub threads: Option<Threads>,
+
+    /// Percentile of the first column [default: 50]
+    #[arg(short = 'R', value_name = "RANK", value_parser = rank)]
+    pub rank: Option<f64>,
+
     /// Copy the data in the handler of high-level active messages
     #[arg(short = 'y')]
     pub copies: bool,
@@ -248,7 +250,8 @@ impl TestArgs {
             any_tag: self.any_tag || base.any_tag,
             unexpected: self.unexpected || base.unexpected,
             peer_errors: self.peer_errors || base.peer_errors,
-            errors: self.errors.or(base.errors),
+            // `-e` is the mode `peer`, whatever was said before.
+            errors: if self.peer_errors { self.errors } else { self.errors.or(base.errors) },
             pattern: self.pattern.or(base.pattern),
             header: self.header.or(base.header),
             waiting: self.waiting.or(base.waiting),
@@ -259,16 +262,31 @@ impl TestArgs {
             copies: self.copies || base.copies,
             receive: self.receive.or(base.receive),
             level: self.level.or(base.level),
-            later: Later::default(),
+            threads: self.threads.or(base.threads),
+            rank: self.rank.or(base.rank),
+            later: self.later.over(&base.later),
         }
     }
 
     /// The measurements asked for: one, or one a size of the sweep.
     pub fn specs(&self, label: Option<&str>) -> Result<Vec<Spec>, Failure> {
+        self.rows(label)?.into_iter().map(|row| row.spec).collect()
+    }
+
+    /// The percentile of the first column.
+    pub fn rank(&self) -> f64 {
+        self.rank.unwrap_or(50.0)
+    }
+
+    /// The same, each with what is wrong with it; an error if that is wrong with all of them.
+    pub fn rows(&self, label: Option<&str>) -> Result<Vec<Row>, Failure> {
         self.later.check().map_err(Failure::Usage)?;
         let Some(test) = self.test else {
             return Err(Failure::Usage("no test: choose one with -t (see -h), or --local for a tour".into()));
         };
+        let threads = self.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
+        let peer_errors =
+            self.errors.map_or(Ok(self.peer_errors), Errors::reported).map_err(Failure::Usage)?;
         let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
         let iters = self.iters.unwrap_or(1_000_000);
         let sweep = matches!(sizes, Sizes::Sweep(..));
@@ -293,7 +311,7 @@ impl TestArgs {
                 passive: if self.idle_passive { Passive::Idle } else { Passive::Progress },
                 tag_match: if self.any_tag { TagMatch::Any } else { TagMatch::Exact },
                 arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
-                peer_errors: self.errors.unwrap_or(self.peer_errors),
+                peer_errors,
                 pattern: self.pattern.unwrap_or(Pattern::Pairs),
                 am_header: self.header.unwrap_or(0),
                 waiting: self.waiting.unwrap_or(Waiting::Poll),
@@ -308,10 +326,13 @@ impl TestArgs {
                 copies: self.copies,
                 receive: self.receive.unwrap_or(Receive::Recv),
                 level: self.level.unwrap_or(Level::Single),
+                threads,
+                rank: self.rank(),
+                banner: Banner::Shown,
             };
-            spec.check().map(|()| spec)
+            Row { label: spec.label.clone(), spec: spec.check().map(|()| spec) }
         };
-        sizes.all().into_iter().map(one).collect()
+        Ok(sizes.all().into_iter().map(one).collect())
     }
 }
 
@@ -335,17 +356,40 @@ impl Cli {
     }
 }
 
-/// The options of a batch line.
-pub fn read_test_args(words: &[String]) -> Result<TestArgs, Failure> {
-    let command = TestArgs::augment_args(
+/// The options of a batch line: those of a test, and two that say how it is run.
+#[derive(Args, Debug, Clone, Default)]
+pub struct LineArgs {
+    /// Those of a test.
+    #[command(flatten)]
+    pub test: TestArgs,
+
+    /// Print no banner of this test
+    #[arg(short)]
+    pub quiet: bool,
+
+    /// Loopback: for runs that are in any case
+    #[arg(short = 'l')]
+    pub loopback: bool,
+}
+
+/// One measurement, or why there will be none.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name, if it is one of several.
+    pub label: Option<String>,
+    /// What it is.
+    pub spec: Result<Spec, Failure>,
+}
+
+/// Reads the options of a batch line.
+pub fn read_line(words: &[String]) -> Result<LineArgs, Failure> {
+    let command = LineArgs::augment_args(
         clap::Command::new("batch").no_binary_name(true).disable_help_flag(true).args_override_self(true),
     );
     let matches = command.try_get_matches_from(words.iter().map(|word| attached(word.into())));
-    let args = matches
-        .and_then(|m| TestArgs::from_arg_matches(&m))
-        .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))?;
-    args.later.check().map_err(Failure::Usage)?;
-    Ok(args)
+    matches
+        .and_then(|m| LineArgs::from_arg_matches(&m))
+        .map_err(|e| refusal(&e).unwrap_or_else(|| Failure::Usage("help is no option of a test".into())))
 }
 
 /// A clap error as one line; `None` if it was a request for help, which is printed.
@@ -374,30 +418,6 @@ fn attached(arg: std::ffi::OsString) -> std::ffi::OsString {
     match arg.to_str().and_then(|arg| arg.strip_prefix("-e")).filter(|mode| !mode.is_empty()) {
         Some(mode) => format!("--errors={mode}").into(),
         None => arg,
-    }
-}
-
-/// The mode of `-e`: whether endpoints report failed peers.
-fn errors(mode: &str) -> Result<bool, String> {
-    match mode {
-        "peer" => Ok(true),
-        "none" => Ok(false),
-        "failover" => {
-            Err("-efailover: lanes that are lost are replaced in any case here (there are: none, peer)"
-                .into())
-        }
-        other => Err(format!("-e: mode '{other}' is unknown: one of none, peer")),
-    }
-}
-
-/// A number of threads; `N:BLOCKS` is for accelerators.
-fn threads(text: &str) -> Result<u32, String> {
-    if text.contains(':') {
-        return Err("blocks of threads are for accelerators, of which this program knows none".into());
-    }
-    match text.parse() {
-        Ok(count @ 1..=64) => Ok(count),
-        _ => Err(format!("{text} is not in 1..=64")),
     }
 }
 
@@ -432,8 +452,8 @@ fn cpus(text: &str) -> Result<CpuSet, String> {
 
 fn rank(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(r) if r > 0.0 && r <= 100.0 => Ok(r),
-        _ => Err(format!("'{text}' is not a percentile (above 0, up to 100)")),
+        Ok(r) if (0.0..=100.0).contains(&r) => Ok(r),
+        _ => Err(format!("'{text}' is not a percentile (0 to 100)")),
     }
 }
 

@@ -26,6 +26,17 @@ pub enum Failure {
     /// `--validate` found something wrong.
     #[error("validation failed: {0}")]
     Corrupt(String),
+    /// The same, told to all sides before anything was measured: they are ready for the next test.
+    #[error("{0}")]
+    Agreed(Box<Failure>),
+    /// Some tests of several; each has been told.
+    #[error("{failed} of {all} tests could not be done")]
+    Some {
+        /// How many.
+        failed: usize,
+        /// Of how many.
+        all: usize,
+    },
 }
 
 impl Failure {
@@ -33,13 +44,27 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Usage(_) => USAGE,
+            Failure::Agreed(cause) => cause.status(),
             _ => FAILED,
         }
     }
 
     /// Whether the other side knows already.
     pub fn known_to_peer(&self) -> bool {
-        matches!(self, Failure::Boot(BootError::Gone | BootError::Peer { .. } | BootError::Broken { .. }))
+        matches!(self, Failure::Agreed(_)) || self.is_echo()
+    }
+
+    /// Whether another side's failure is the cause.
+    pub fn is_echo(&self) -> bool {
+        match self {
+            Failure::Agreed(cause) => cause.is_echo(),
+            other => {
+                matches!(
+                    other,
+                    Failure::Boot(BootError::Gone | BootError::Peer { .. } | BootError::Broken { .. })
+                )
+            }
+        }
     }
 }
 

@@ -91,7 +91,7 @@ impl Working {
     }
 }
 
-/// Takes this process's seats and works through the plan. The group's last seat prints by `report`; `plan` is what it
+/// Takes this process's seats and works through the plan. Its last seat prints by `report`; `plan` is what the group
 /// measures, and is taken from whoever has one.
 pub fn run(
     place: &Place,
@@ -100,7 +100,6 @@ pub fn run(
     report: &mut Report,
     each: impl FnMut(Done),
 ) -> Result<(), Failure> {
-    let prints = place.proc + 1 == place.procs;
     thread::scope(|scope| {
         let mut others = Vec::new();
         for t in 0..place.threads - 1 {
@@ -108,8 +107,6 @@ pub fn run(
             let started = thread::Builder::new().name(format!("seat {t}")).spawn_scoped(scope, work);
             others.push(started.map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))?);
         }
-        let mut silent = Report::silent();
-        let report = if prints { report } else { &mut silent };
         let mine = seat(place, place.threads - 1, plan, source, report, each);
         let panicked = || Err(Failure::Run("a thread panicked".into()));
         let all =
@@ -117,7 +114,7 @@ pub fn run(
         // The cause rather than its echo.
         let (mut first, mut cause) = (Ok(()), None);
         for failed in all.filter_map(Result::err) {
-            if !failed.known_to_peer() && cause.is_none() {
+            if !failed.is_echo() && cause.is_none() {
                 cause = Some(failed);
             } else if first.is_ok() {
                 first = Err(failed);

@@ -133,16 +133,17 @@ impl Link {
         }
     }
 
-    /// Gathers what every side can fail at: another side's failure is this one's too.
+    /// Gathers what every side can fail at: another side's failure is this one's too, and [`Failure::Agreed`].
     pub fn gather_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
     ) -> Result<Vec<T>, Failure> {
         let told = mine.as_ref().map(Clone::clone).map_err(ToString::to_string);
         let all: Vec<Result<T, String>> = self.gather(&told, || 0)?;
-        mine?;
+        let agreed = |cause| Failure::Agreed(Box::new(cause));
+        mine.map_err(agreed)?;
         let all: Result<Vec<T>, String> = all.into_iter().collect();
-        all.map_err(|why| Failure::Boot(BootError::Peer { why }))
+        all.map_err(|why| agreed(Failure::Boot(BootError::Peer { why })))
     }
 
     /// Exchanges, with the side that this one is paired with, what both can fail at.

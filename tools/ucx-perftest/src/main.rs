@@ -28,14 +28,14 @@ mod tour;
 
 use std::process::ExitCode;
 
-use cli::Cli;
+use cli::{Cli, Row, Threads};
 use fail::Failure;
 use group::{Partner, Place};
 use link::{Link, Side};
 use local::TOOL;
-use report::Report;
-use session::{Banner, Plan};
-use spec::Pattern;
+use report::{Report, Shows};
+use session::Plan;
+use spec::{Pattern, Spec};
 use tools_common::boot::{Boot, Listener};
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
@@ -79,6 +79,11 @@ fn run(cli: &Cli) -> Result<(), Failure> {
 }
 
 fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
+    run_as(cli, source, report)?;
+    report.verdict()
+}
+
+fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     if cli.local {
         return local(cli, source, report);
     }
@@ -112,25 +117,62 @@ impl Slurm {
     }
 }
 
-fn plan(cli: &Cli) -> Result<Plan, Failure> {
-    Ok(Plan { specs: batch::specs(&cli.test, &cli.batch)?, threads: cli.threads })
+/// What can be done of what is asked for; the rest is told.
+fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
+    let rows = batch::rows(&cli.test, &cli.batch, cli.loopback)?;
+    report.expect(rows.len());
+    let mut specs = Vec::with_capacity(rows.len());
+    for Row { label, spec } in rows {
+        match spec {
+            Ok(spec) => specs.push(spec),
+            Err(e) => report.failed(label.as_deref(), e),
+        }
+    }
+    Ok(Plan { specs })
+}
+
+/// Runs all parts of a plan by `run`, which brings the sides up anew for each. One that fails has done nothing wrong to those
+/// after it: its test is told, and what follows begins.
+fn each_part(
+    plan: &Plan,
+    report: &mut Report,
+    mut run: impl FnMut(&[Spec], &mut Report) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut at = 0;
+    while let part @ [_, ..] = plan.part(at) {
+        let before = report.begun();
+        let ended = run(part, report);
+        let begun = report.begun() - before;
+        match ended {
+            Ok(()) => at += part.len(),
+            Err(e) if begun == 0 || plan.specs.len() == 1 => return Err(e),
+            Err(e) => {
+                report.failed(part[begun - 1].label.as_deref(), e);
+                at += begun;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// This process with itself, or each of its threads with itself.
 fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
-    let plan = plan(cli)?;
+    let plan = plan(cli, report)?;
     if plan.specs.iter().any(|spec| spec.pattern != Pattern::Pairs) {
         return Err(Failure::Usage("--pattern: with -l everybody sends to itself".into()));
     }
-    if plan.threads == 1 {
-        pin(cli)?;
-        let mut link = Link::loopback();
-        return session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop);
-    }
-    let (place, hub) = local::loopbacks(plan.threads, cli.cpus.as_ref())?;
-    group::run(&place, Some(&plan.specs), source, report, drop)?;
-    hub.finish();
-    Ok(())
+    each_part(&plan, report, |part, report| match part[0].threads {
+        1 => {
+            pin(cli)?;
+            session::drive(part, source, &mut Link::loopback(), report, drop)
+        }
+        threads => {
+            let (place, hub) = local::loopbacks(threads, cli.cpus.as_ref())?;
+            group::run(&place, Some(part), source, report, drop)?;
+            hub.finish();
+            Ok(())
+        }
+    })
 }
 
 /// Both sides, or all processes, from here.
@@ -138,28 +180,53 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     if cli.test.test.is_none() && cli.batch.is_empty() {
         return tour::run(cli, source);
     }
-    let plan = plan(cli)?;
-    if plan.is_for_group() || cli.procs.is_some() {
-        let procs = cli.procs.unwrap_or(2);
-        plan.fits(procs, cli.threads)?;
-        let (place, hub, _peers) = local::start_group(procs, cli.threads, cli.cpus.as_ref())?;
-        group::run(&place, Some(&plan.specs), source, report, drop)?;
-        hub.finish();
-        return Ok(());
-    }
-    let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-    link.send(&plan)?;
-    session::drive(&plan.specs, source, &mut link, report, Banner::Here, drop)
+    let plan = plan(cli, report)?;
+    let procs = cli.procs.unwrap_or(2);
+    plan.specs.iter().try_for_each(|spec| session::fits(spec, procs))?;
+    each_part(&plan, report, |part, report| {
+        if session::is_for_group(&part[0]) || cli.procs.is_some() {
+            let (place, hub, _peers) = local::start_group(procs, part[0].threads, cli.cpus.as_ref())?;
+            group::run(&place, Some(part), source, report, drop)?;
+            hub.finish();
+            return Ok(());
+        }
+        let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
+        link.send(&Plan { specs: part.to_vec() })?;
+        session::drive(part, source, &mut link, report, drop)
+    })
 }
 
-/// One of the processes that a launcher has started, all with the same command line. The first has the hub.
+/// One of the processes that a launcher has started, all with the same command line. The first has the hubs.
 fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
-    const KEY: &str = "ucx-perftest.hub";
-    let plan = plan(cli)?;
     let pmix = Pmix::init()?;
-    let (proc, procs, here) = (pmix.rank(), pmix.size()?, pmix.local_size()?);
-    let seats = procs.saturating_mul(cli.threads);
-    plan.fits(procs, cli.threads)?;
+    let (proc, procs) = (pmix.rank(), pmix.size()?);
+    let prints = proc + 1 == procs;
+    let mut silent = Report::silent();
+    let report = if prints { report } else { &mut silent };
+    let plan = plan(cli, report)?;
+    plan.specs.iter().try_for_each(|spec| session::fits(spec, procs))?;
+    let done =
+        plan.parts().enumerate().try_for_each(|(n, part)| launched_part(cli, &pmix, n, part, source, report));
+    match done.and_then(|()| report.verdict()) {
+        // The one whose fault it is says why, or the one that prints.
+        Err(e) if !prints && (e.known_to_peer() || matches!(e, Failure::Some { .. })) => {
+            drop(pmix);
+            std::process::exit(e.status().into())
+        }
+        other => other,
+    }
+}
+
+fn launched_part(
+    cli: &Cli,
+    pmix: &Pmix,
+    number: usize,
+    part: &[Spec],
+    source: &Source,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let key = format!("ucx-perftest.hub.{number}");
+    let (proc, procs, here, threads) = (pmix.rank(), pmix.size()?, pmix.local_size()?, part[0].threads);
     let mut hub = None;
     if proc == 0 {
         let listener = Listener::any(TOOL, cli.family(), 0)?;
@@ -168,95 +235,96 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
             (true, false) => "127.0.0.1".into(),
             (true, true) => "::1".into(),
         };
-        pmix.put(KEY, &format!("{} {host}", listener.port()))?;
-        hub = Some(group::hub(listener, seats, || Ok(()))?);
+        pmix.put(&key, &format!("{} {host}", listener.port()))?;
+        hub = Some(group::hub(listener, procs.saturating_mul(threads), || Ok(()))?);
     }
     pmix.fence()?;
-    let at = pmix.get(0, KEY)?;
+    let at = pmix.get(0, &key)?;
     let found = at.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
     let pins = cli.cpus.as_ref().map_or_else(Vec::new, |set| set.as_slice().to_vec());
-    let cores = group::share(here * cli.threads);
-    let (host, threads, partner) = (host.into(), cli.threads, Partner::Other);
+    let cores = group::share(here * threads);
+    let (host, partner) = (host.into(), Partner::Other);
     let place = Place { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;
-    let result = group::run(&place, prints.then_some(&plan.specs[..]), source, report, drop);
-    match result {
-        // The one whose fault it is says why, or the one that prints.
-        Err(e) if e.known_to_peer() && !prints => {
-            drop(pmix);
-            std::process::exit(e.status().into())
-        }
-        Err(e) => Err(e),
-        Ok(()) => {
-            hub.into_iter().for_each(group::Working::finish);
-            Ok(())
-        }
-    }
+    group::run(&place, prints.then_some(part), source, report, drop)?;
+    hub.into_iter().for_each(group::Working::finish);
+    Ok(())
 }
 
 /// A process that `local` started.
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     if let Some(place) = cli.proc {
         let pins = cli.cpus.clone().unwrap_or_default();
-        let place = local::join_group(port, place, cli.threads, &pins);
+        let threads = cli.test.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
+        let place = local::join_group(port, place, threads, &pins);
         return group::run(&place, None, source, &mut Report::silent(), drop);
     }
     pin(cli)?;
     let mut link = local::join(port)?;
     match link.recv::<Plan>()? {
-        Some(plan) => session::serve(&plan, source, &mut link, &mut Report::silent()),
+        Some(plan) => session::serve(&plan.specs, source, &mut link, &mut Report::silent()),
         None => Ok(()),
     }
 }
 
 fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result<(), Failure> {
-    let plan = plan(cli)?;
+    let plan = plan(cli, report)?;
+    if plan.specs.is_empty() {
+        return Ok(());
+    }
+    report.show_only(Shows::Results);
     let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
     link.send(&plan)?;
-    if !plan.is_for_group() {
-        return session::drive(&plan.specs, source, &mut link, report, Banner::Server, drop);
-    }
-    // The server's hub is at a port that it chooses.
-    let Some(port) = link.recv::<u16>()? else { return Ok(()) };
-    let place = Place {
-        host: host.into(),
-        port,
-        proc: 1,
-        procs: 2,
-        threads: cli.threads,
-        pins: Vec::new(),
-        cores: group::share(2 * cli.threads),
-        partner: Partner::Other,
-    };
-    group::run(&place, Some(&plan.specs), source, report, drop)
+    plan.parts().try_for_each(|part| {
+        if !session::is_for_group(&part[0]) {
+            return session::drive(part, source, &mut link, report, drop);
+        }
+        // The server's hub is at a port that it chooses.
+        let Some(port) = link.recv::<u16>()? else { return Ok(()) };
+        let threads = part[0].threads;
+        let place = Place {
+            host: host.into(),
+            port,
+            proc: 1,
+            procs: 2,
+            threads,
+            pins: Vec::new(),
+            cores: group::share(2 * threads),
+            partner: Partner::Other,
+        };
+        group::run(&place, Some(part), source, report, drop)
+    })
 }
-
-/// Most threads that a client may ask for.
-const MAX_THREADS: u32 = 64;
 
 fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let listener = Listener::any(TOOL, cli.family(), cli.port)?;
+    report.show_only(Shows::Tests);
     report.say("Waiting for connection...");
     let boot = listener.accept(|| Ok(()))?;
     drop(listener);
     report.say(&format!("Accepted connection from {}", boot.peer()));
     let mut link = Link::new(Side::Server, boot);
     let Some(plan) = link.recv::<Plan>()? else { return Ok(()) };
-    if !plan.is_for_group() {
-        return session::serve(&plan, source, &mut link, report);
-    }
-    let threads = plan.threads.clamp(1, MAX_THREADS);
-    let listener = Listener::any(TOOL, cli.family(), 0)?;
-    let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
-    let cores = group::share(2 * threads);
-    let hub = group::hub(listener, 2 * threads, || Ok(()))?;
-    link.send(&port)?;
-    let (host, partner) = (host.into(), Partner::Other);
-    let place = Place { host, port, proc: 0, procs: 2, threads, pins: Vec::new(), cores, partner };
-    group::run(&place, None, source, &mut Report::silent(), drop)?;
-    hub.finish();
-    Ok(())
+    report.expect(plan.specs.len());
+    plan.parts().try_for_each(|part| {
+        if !session::is_for_group(&part[0]) {
+            return session::serve(part, source, &mut link, report);
+        }
+        // What a client asks for is a claim.
+        part[0].check()?;
+        let threads = part[0].threads;
+        let listener = Listener::any(TOOL, cli.family(), 0)?;
+        let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
+        let cores = group::share(2 * threads);
+        let hub = group::hub(listener, 2 * threads, || Ok(()))?;
+        link.send(&port)?;
+        let (host, partner) = (host.into(), Partner::Other);
+        let place = Place { host, port, proc: 0, procs: 2, threads, pins: Vec::new(), cores, partner };
+        group::run(&place, None, source, report, drop)?;
+        hub.finish();
+        Ok(())
+    })
 }
 
 /// Keeps this process on the cores of `-c`.

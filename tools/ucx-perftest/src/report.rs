@@ -9,12 +9,15 @@ use ucs::time::{Clock as _, Monotonic};
 
 mod hist;
 mod live;
+mod tally;
 mod total;
 
 use crate::cli::Cli;
-use crate::spec::{Flow, Layer, Pattern, Spec, Test, Validate};
+use crate::fail::Failure;
+use crate::spec::{Banner, Flow, Layer, Pattern, Spec, Test, Validate};
 
 use live::Live;
+use tally::Tally;
 pub use total::{Share, Total};
 
 const LINE: &str = "+--------------+--------------+------------------------------+---------------------+-----------------------+";
@@ -137,9 +140,21 @@ struct LatencyUs {
     p99_9: f64,
 }
 
+/// Which part of the output is this process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// What is measured, and the results.
+    All,
+    /// What is measured: a server.
+    Tests,
+    /// The results: its client.
+    Results,
+}
+
 /// Prints one run of the program.
 pub struct Report {
     format: Format,
+    shows: Shows,
     rank: f64,
     numeric: bool,
     only_final: bool,
@@ -149,6 +164,7 @@ pub struct Report {
     batch: Vec<String>,
     headed: bool,
     live: Live,
+    tally: Tally,
     /// Results as JSON, if somebody wants them after the run.
     kept: Option<Vec<String>>,
 }
@@ -165,7 +181,8 @@ impl Report {
                 Cli { csv: true, .. } => Format::Csv,
                 _ => Format::Columns,
             },
-            rank: cli.rank,
+            shows: Shows::All,
+            rank: cli.test.rank(),
             numeric: cli.numeric,
             only_final: cli.only_final,
             quiet: cli.quiet,
@@ -175,6 +192,7 @@ impl Report {
             headed: false,
             // Columns have a line a second of their own.
             live: Live::new(cli.json || cli.csv || cli.only_final),
+            tally: Tally::default(),
             kept: cli.plot.is_some().then(Vec::new),
         }
     }
@@ -188,6 +206,7 @@ impl Report {
     pub fn silent() -> Report {
         Report {
             format: Format::None,
+            shows: Shows::All,
             rank: 50.0,
             numeric: false,
             only_final: true,
@@ -197,13 +216,44 @@ impl Report {
             batch: Vec::new(),
             headed: false,
             live: Live::default(),
+            tally: Tally::default(),
             kept: None,
         }
     }
 
-    /// The percentile of the first column.
-    pub fn rank(&self) -> f64 {
-        self.rank
+    /// From now on only this part is printed.
+    pub fn show_only(&mut self, shows: Shows) {
+        self.shows = shows;
+    }
+
+    /// So many tests are to be done.
+    pub fn expect(&mut self, tests: usize) {
+        self.tally.expect(tests);
+    }
+
+    /// How many have begun.
+    pub fn begun(&self) -> usize {
+        self.tally.begun
+    }
+
+    /// A test cannot be done. Told at once if it is one of several.
+    pub fn failed(&mut self, label: Option<&str>, failure: Failure) {
+        self.live.clear();
+        self.tally.failed(label, failure, self.format != Format::None);
+    }
+
+    /// After a failure that all sides know of, the next test can begin; another one ends the run.
+    pub fn next_after(&mut self, spec: &Spec, failure: Failure) -> Result<(), Failure> {
+        if !matches!(failure, Failure::Agreed(_)) {
+            return Err(failure);
+        }
+        self.failed(spec.label.as_deref(), failure);
+        Ok(())
+    }
+
+    /// What the run has come to.
+    pub fn verdict(&mut self) -> Result<(), Failure> {
+        self.tally.verdict()
     }
 
     /// How the times that `meter` has counted are distributed, if that was asked for.
@@ -219,9 +269,22 @@ impl Report {
         }
     }
 
+    /// A test begins: what it is, and the titles of what follows.
+    pub fn begin(&mut self, spec: &Spec) {
+        self.tally.begun += 1;
+        if self.shows != Shows::Results {
+            self.banner(spec);
+        }
+        match self.shows {
+            Shows::Tests if spec.banner == Banner::Shown => self.end_banner(),
+            Shows::Tests => {}
+            Shows::All | Shows::Results => self.start(spec),
+        }
+    }
+
     /// The box of key and value rows; what the server shows of each test.
-    pub fn banner(&self, spec: &Spec) {
-        if self.format != Format::Columns || self.quiet {
+    fn banner(&self, spec: &Spec) {
+        if self.format != Format::Columns || self.quiet || spec.banner == Banner::Hidden {
             return;
         }
         out::line(BOX);
@@ -231,20 +294,20 @@ impl Report {
     }
 
     /// Ends a banner that no column head follows.
-    pub fn end_banner(&self) {
+    fn end_banner(&self) {
         if self.format == Format::Columns && !self.quiet {
             out::line(BOX);
         }
     }
 
     /// The column head, once; and in a batch the label of the test that follows.
-    pub fn start(&mut self, spec: &Spec) {
+    fn start(&mut self, spec: &Spec) {
         let labelled = spec.label.is_some();
         match self.format {
             Format::Columns => {
                 if !self.headed && !self.quiet {
                     head(spec.test, self.rank, self.only_final).iter().for_each(out::line);
-                } else if self.only_final {
+                } else if self.only_final && self.shows == Shows::All && spec.banner == Banner::Shown {
                     self.end_banner();
                 }
                 if let (Some(label), false) = (&spec.label, self.only_final) {
@@ -278,6 +341,9 @@ impl Report {
     /// The result.
     pub fn done(&mut self, done: &Done) {
         self.live.clear();
+        if self.shows == Shows::Tests {
+            return;
+        }
         let json = || serde_json::to_string(&object(done)).expect("a result is plain data");
         if let Some(kept) = &mut self.kept {
             kept.push(json());

@@ -10,43 +10,47 @@ use crate::report::{Done, Report, Share, Total};
 use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
-/// Whether the measuring side prints the banner as well (there is no server's terminal to look at).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Banner {
-    /// The server prints it.
-    Server,
-    /// Printed here.
-    Here,
-}
-
 /// What the active side wants done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// The measurements.
     pub specs: Vec<Spec>,
-    /// Threads of each side; more than one, or a pattern that is not pairs, makes a group of the two sides.
-    pub threads: u32,
+}
+
+/// Whether it takes a group: more than one thread of each side, or a pattern that is not pairs.
+pub fn is_for_group(spec: &Spec) -> bool {
+    spec.threads > 1 || spec.pattern != Pattern::Pairs
+}
+
+/// Whether a test with these threads in so many processes can be.
+pub fn fits(spec: &Spec, procs: u32) -> Result<(), Failure> {
+    let (pairs, threads) = (spec.pattern == Pattern::Pairs, spec.threads);
+    match procs.saturating_mul(threads) {
+        0 | 1 => Err(Failure::Usage("a test needs two sides: more processes, or --local".into())),
+        odd if pairs && odd % 2 == 1 => {
+            Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")))
+        }
+        1025.. => Err(Failure::Usage(format!("{procs} processes of {threads} threads: at most 1024 in all"))),
+        _ => Ok(()),
+    }
 }
 
 impl Plan {
-    /// Whether so many processes and threads can do it.
-    pub fn fits(&self, procs: u32, threads: u32) -> Result<(), Failure> {
-        let pairs = self.specs.iter().any(|s| s.pattern == Pattern::Pairs);
-        match procs.saturating_mul(threads) {
-            0 | 1 => Err(Failure::Usage("a test needs two sides: more processes, or --local".into())),
-            odd if pairs && odd % 2 == 1 => {
-                Err(Failure::Usage(format!("--procs {procs}: pairs need an even number")))
-            }
-            1025.. => {
-                Err(Failure::Usage(format!("{procs} processes of {threads} threads: at most 1024 in all")))
-            }
-            _ => Ok(()),
-        }
+    /// The measurements from number `at` on that the same sides can do.
+    pub fn part(&self, at: usize) -> &[Spec] {
+        let rest = self.specs.get(at..).unwrap_or_default();
+        let same = |a: &Spec, b: &Spec| (a.threads, is_for_group(a)) == (b.threads, is_for_group(b));
+        rest.chunk_by(same).next().unwrap_or_default()
     }
 
-    /// Whether it takes a group.
-    pub fn is_for_group(&self) -> bool {
-        self.threads > 1 || self.specs.iter().any(|s| s.pattern != Pattern::Pairs)
+    /// All parts.
+    pub fn parts(&self) -> impl Iterator<Item = &[Spec]> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let part = self.part(at);
+            at += part.len();
+            (!part.is_empty()).then_some(part)
+        })
     }
 }
 
@@ -56,18 +60,18 @@ pub fn drive(
     source: &Source,
     link: &mut Link,
     report: &mut Report,
-    banner: Banner,
     mut each: impl FnMut(Done),
 ) -> Result<(), Failure> {
     let result = specs.iter().try_for_each(|spec| {
-        if banner == Banner::Here {
-            report.banner(spec);
+        report.begin(spec);
+        match run(spec, source, link, report) {
+            Ok(done) => {
+                report.done(&done);
+                each(done);
+                Ok(())
+            }
+            Err(e) => report.next_after(spec, e),
         }
-        report.start(spec);
-        let done = run(spec, source, link, report)?;
-        report.done(&done);
-        each(done);
-        Ok(())
     });
     if let Err(e) = &result {
         link.give_up(e);
@@ -76,14 +80,13 @@ pub fn drive(
 }
 
 /// The passive side of two: does what the plan says. Prints banners only.
-pub fn serve(plan: &Plan, source: &Source, link: &mut Link, report: &mut Report) -> Result<(), Failure> {
+pub fn serve(specs: &[Spec], source: &Source, link: &mut Link, report: &mut Report) -> Result<(), Failure> {
     debug_assert_eq!(link.side(), Side::Server);
-    let result = plan.specs.iter().try_for_each(|spec| {
+    let result = specs.iter().try_for_each(|spec| {
         // What a client asks for is a claim.
         spec.check()?;
-        report.banner(spec);
-        report.end_banner();
-        run(spec, source, link, report).map(drop)
+        report.begin(spec);
+        run(spec, source, link, report).map(drop).or_else(|e| report.next_after(spec, e))
     });
     if let Err(e) = &result {
         link.give_up(e);
@@ -104,9 +107,11 @@ pub fn group(
     specs.iter().try_for_each(|spec| {
         // What another seat asks for is a claim.
         spec.check()?;
-        report.banner(spec);
-        report.start(spec);
-        let mut done = run(spec, source, link, report)?;
+        report.begin(spec);
+        let mut done = match run(spec, source, link, report) {
+            Ok(done) => done,
+            Err(e) => return report.next_after(spec, e),
+        };
         let active = spec.pattern != Pattern::Pairs || link.side().is_active();
         let shares: Vec<Share> = link.gather(&Share::of(&done, active), || 0)?;
         done.total = Some(Total::new(spec.pattern, shares));

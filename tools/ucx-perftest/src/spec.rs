@@ -14,6 +14,8 @@ const MAX_MESSAGE: usize = 1 << 32;
 const MAX_PIECES: usize = 64;
 /// Most pieces of a high-level one-sided operation.
 const MAX_RMA_PIECES: usize = 4;
+/// Most threads of a process.
+const MAX_THREADS: u32 = 64;
 /// Largest window.
 const MAX_WINDOW: u32 = 1 << 16;
 
@@ -201,6 +203,15 @@ pub enum Target {
     Own,
 }
 
+/// Whether a test has a banner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Banner {
+    /// It has, where banners are printed.
+    Shown,
+    /// It has none (`-q` in a batch line).
+    Hidden,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
@@ -256,6 +267,12 @@ pub struct Spec {
     pub receive: Receive,
     /// Thread level of low-level interfaces (`-M`).
     pub level: Level,
+    /// Threads of each process.
+    pub threads: u32,
+    /// Percentile of the first column.
+    pub rank: f64,
+    /// Whether it has a banner.
+    pub banner: Banner,
 }
 
 impl Spec {
@@ -313,6 +330,12 @@ impl Spec {
         }
         if self.waiting == Waiting::Sleep && self.test.layer() == Layer::Uct {
             return wrong(format!("-E sleep is for high-level tests, not for {test}"));
+        }
+        if self.threads == 0 || self.threads > MAX_THREADS {
+            return wrong(format!("-T: {} is not in 1..={MAX_THREADS}", self.threads));
+        }
+        if !(0.0..=100.0).contains(&self.rank) {
+            return wrong(format!("-R: {} is not a percentile (0 to 100)", self.rank));
         }
         if self.iters == 0 {
             return wrong("-n: at least 1 iteration".into());

@@ -10,7 +10,7 @@ use crate::cli::{Cli, Sizes, TestArgs};
 use crate::fail::Failure;
 use crate::local;
 use crate::report::{Done, Report};
-use crate::session::{self, Banner, Plan};
+use crate::session::{self, Plan};
 use crate::spec::{Layer, Spec, Test};
 
 /// One row: test, size, iterations on shared memory, iterations on the network.
@@ -38,7 +38,7 @@ const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
     let specs = specs()?;
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-    link.send(&Plan { specs: specs.clone(), threads: 1 })?;
+    link.send(&Plan { specs: specs.clone() })?;
     let mut report = if cli.json || cli.csv { Report::new(cli) } else { Report::silent() };
     let mut table = Table::new(&[
         ("wire", Align::Left),
@@ -51,7 +51,8 @@ pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
         ("MB/s", Align::Right),
         ("M msg/s", Align::Right),
     ]);
-    session::drive(&specs, source, &mut link, &mut report, Banner::Server, |done| table.row(cells(&done)))?;
+    session::drive(&specs, source, &mut link, &mut report, |done| table.row(cells(&done)))?;
+    report.verdict()?;
     if !(cli.json || cli.csv) {
         out::line(table.to_string());
         out::line(

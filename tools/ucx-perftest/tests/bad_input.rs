@@ -197,7 +197,7 @@ fn a_client_of_another_version_or_of_another_kind() {
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
             format!(
-                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 3): run the same \
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 4): run the same \
                  version on both sides",
                 env!("CARGO_PKG_VERSION")
             ),

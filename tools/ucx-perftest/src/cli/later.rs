@@ -13,7 +13,7 @@ pub struct Later {
         short = 'A',
         hide = true,
         value_name = "MODE",
-        help = "asynchronous progress: thread_spinlock, thread_mutex"
+        help = "asynchronous progress: thread, thread_spinlock, thread_mutex"
     )]
     asynchronous: Option<String>,
     /// Every worker can wake.
@@ -59,17 +59,34 @@ const DEVICES: [(&str, &str); 7] = [
 ];
 
 impl Later {
+    /// These options where given, otherwise `base`'s.
+    pub fn over(self, base: &Later) -> Later {
+        let base = base.clone();
+        Later {
+            memory: self.memory.or(base.memory),
+            asynchronous: self.asynchronous.or(base.asynchronous),
+            _wake: self._wake || base._wake,
+            mad: self.mad.or(base.mad),
+            accelerator: self.accelerator.or(base.accelerator),
+            cooperation: self.cooperation.or(base.cooperation),
+            device_flow: self.device_flow.or(base.device_flow),
+            channels: self.channels.or(base.channels),
+            daemon: self.daemon.or(base.daemon),
+            far_daemon: self.far_daemon.or(base.far_daemon),
+        }
+    }
+
     /// An error that says why what is asked for is not to be had.
     pub fn check(&self) -> Result<(), String> {
         self.memory.as_deref().map_or(Ok(()), memory)?;
         match self.asynchronous.as_deref() {
-            None | Some("thread_spinlock" | "thread_mutex") => {}
+            None | Some("thread" | "thread_spinlock" | "thread_mutex") => {}
             Some("signal") => {
-                return Err("-A signal: nothing here runs in signal handlers (there are: thread_spinlock, thread_mutex)".into());
+                return Err("-A signal: nothing here runs in signal handlers (there are: thread, thread_spinlock, thread_mutex)".into());
             }
             Some(other) => {
                 return Err(format!(
-                    "-A: mode '{other}' is unknown (there are: thread_spinlock, thread_mutex)"
+                    "-A: mode '{other}' is unknown (there are: thread, thread_spinlock, thread_mutex)"
                 ));
             }
         }

@@ -19,10 +19,13 @@ fn defaults_are_ucx_perftests() {
     assert_eq!((s.size(), s.iters, s.warmup, s.window, s.credits), (8, 1_000_000, 10_000, 1, 127));
     assert_eq!((s.layout, s.validate, s.label), (None, Validate::No, None));
     assert_eq!(spec("host -t tag_bw").window, 32);
-    assert_eq!(spec("host -t put_bw -x posix -O 0").window, 32);
+    assert_eq!(
+        (spec("host -t put_bw -x posix -O 0").window, spec("host -t am_bw -x posix -O 0").window),
+        (32, 1)
+    );
     assert_eq!(spec("host -t tag_lat -n 50").warmup, 5);
     let cli = read("").unwrap();
-    assert_eq!((cli.port, cli.rank, cli.host), (13337, 50.0, None));
+    assert_eq!((cli.port, cli.test.rank(), cli.host), (13337, 50.0, None));
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -n 0", "-n: at least 1 iteration"),
         ("-t tag_lat -n many", "'many' is not a count"),
         ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
-        ("-t tag_lat -R 101", "'101' is not a percentile (above 0, up to 100)"),
+        ("-t tag_lat -R 101", "'101' is not a percentile (0 to 100)"),
         ("-t tag_lat -c x", "bad cpu list \"x\": expected numbers and ranges such as 0-3,5"),
         ("", "no test: choose one with -t (see -h), or --local for a tour"),
         ("--frobnicate", "unexpected argument '--frobnicate' found (see ucx-perftest -h)"),
@@ -148,16 +151,17 @@ fn a_batch_line_goes_over_the_command_line() {
     let base = read("-l -x self -n 500 -s 8").unwrap().test;
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let spec =
-        read_test_args(&words("-t am_bw -s 64 --validate")).unwrap().over(&base).specs(Some("a")).unwrap();
+        read_line(&words("-t am_bw -s 64 --validate")).unwrap().test.over(&base).specs(Some("a")).unwrap();
     assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
     assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
-    let text = read_test_args(&words("-t tag_lat -M multi"))
+    let text = read_line(&words("-t tag_lat -M multi"))
         .unwrap()
+        .test
         .over(&base)
         .specs(None)
         .unwrap_err()
         .to_string();
     assert!(text.contains("-M serialized and multi"), "{text}");
-    let text = read_test_args(&words("-p 3")).unwrap_err().to_string();
+    let text = read_line(&words("-p 3")).unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-p'"), "{text}");
 }

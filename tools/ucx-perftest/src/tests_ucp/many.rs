@@ -71,7 +71,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         crowd.measure(spec.warmup, me)?;
     }
     crowd.measure(spec.iters, me)?;
-    let (reading, hist) = (crowd.meter.read(report.rank()), report.histogram(spec, &crowd.meter));
+    let (reading, hist) = (crowd.meter.read(spec.rank), report.histogram(spec, &crowd.meter));
     let done = Done::new(spec, path, reading, hist);
     crowd.barrier()?;
     Ok(done)

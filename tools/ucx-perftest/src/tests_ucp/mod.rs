@@ -42,7 +42,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         return run_rma(spec, worker, &ep, link, report);
     }
     let path = tag_path(spec, &worker, &ep);
-    let rank = report.rank();
+    let rank = spec.rank;
     let side = link.side();
     let mut show = |meter: &mut Meter| {
         let reading = meter.read(rank);
@@ -77,7 +77,7 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
     let target = target?;
     let rkey = ep.unpack_rkey(&packed.0).map_err(|e| Failure::Run(e.to_string()))?;
     let path = path(&worker, ep, rma::data_path(spec, ep, &rkey));
-    let (rank, side) = (report.rank(), link.side());
+    let (rank, side) = (spec.rank, link.side());
     let mut show = |meter: &mut Meter| {
         let reading = meter.read(rank);
         if side.is_active() {

@@ -172,7 +172,7 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link, report: &Report) -
         crowd.measure(spec.warmup)?;
     }
     crowd.measure(spec.iters)?;
-    let (reading, hist) = (crowd.meter.read(report.rank()), report.histogram(spec, &crowd.meter));
+    let (reading, hist) = (crowd.meter.read(spec.rank), report.histogram(spec, &crowd.meter));
     let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
     let done = Done::new(spec, path, reading, hist);
     crowd.flush()?;

@@ -87,9 +87,9 @@ impl open::Job for Job<'_> {
         let connected = connect(spec, &iface, &theirs);
         let told =
             link.exchange_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())));
-        let (ep, rkey) = connected?;
         told?;
-        let rank = report.rank();
+        let (ep, rkey) = connected?;
+        let rank = spec.rank;
         let mut show = |meter: &mut Meter| {
             let reading = meter.read(rank);
             report.progress(spec, scale(spec, reading));

@@ -1,0 +1,72 @@
+//! Values of options that name more than can be had here: they are understood when they are read, so that a batch line with one
+//! is no typing error, and refused when its test would begin.
+
+/// What `-T` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    count: u32,
+    /// `N:BLOCKS`: for accelerators.
+    blocks: bool,
+}
+
+impl Threads {
+    /// Reads `N` or `N:BLOCKS`.
+    pub fn parse(text: &str) -> Result<Threads, String> {
+        let (count, blocks) = match text.split_once(':') {
+            Some((count, blocks)) => (count, Some(blocks)),
+            None => (text, None),
+        };
+        if blocks.is_some_and(|blocks| !blocks.parse::<u32>().is_ok_and(|n| n > 0)) {
+            return Err(format!("'{text}' is not a number of threads, or THREADS:BLOCKS"));
+        }
+        match count.parse() {
+            Ok(count @ 1..=64) => Ok(Threads { count, blocks: blocks.is_some() }),
+            _ => Err(format!("{count} is not in 1..=64")),
+        }
+    }
+
+    /// How many, if they can be had.
+    pub fn count(self) -> Result<u32, String> {
+        match self.blocks {
+            false => Ok(self.count),
+            true => {
+                Err("-T: blocks of threads are for accelerators, of which this program knows none".into())
+            }
+        }
+    }
+}
+
+/// The mode of `-e`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errors {
+    /// Endpoints report nothing.
+    None,
+    /// They report a failed peer.
+    Peer,
+    /// Lost lanes are replaced.
+    Failover,
+}
+
+impl Errors {
+    /// The mode of that name.
+    pub fn parse(mode: &str) -> Result<Errors, String> {
+        match mode {
+            "none" => Ok(Errors::None),
+            "peer" => Ok(Errors::Peer),
+            "failover" => Ok(Errors::Failover),
+            other => Err(format!("-e: mode '{other}' is unknown: one of none, peer")),
+        }
+    }
+
+    /// Whether endpoints report failed peers.
+    pub fn reported(self) -> Result<bool, String> {
+        match self {
+            Errors::None => Ok(false),
+            Errors::Peer => Ok(true),
+            Errors::Failover => {
+                Err("-efailover: lanes that are lost are replaced in any case here (there are: none, peer)"
+                    .into())
+            }
+        }
+    }
+}

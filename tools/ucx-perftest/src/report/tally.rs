@@ -1,0 +1,44 @@
+//! Which of the tests of a run could not be done. One alone is the run's failure; of several each is told when it is found, and
+//! the run goes on.
+
+use crate::fail::Failure;
+use crate::local::TOOL;
+
+/// Counts.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Tests that have begun.
+    pub begun: usize,
+    all: usize,
+    failed: usize,
+    only: Option<Failure>,
+}
+
+impl Tally {
+    /// So many are to be done.
+    pub fn expect(&mut self, tests: usize) {
+        self.all = tests;
+    }
+
+    /// One cannot be; `tells`: somebody reads it.
+    pub fn failed(&mut self, label: Option<&str>, failure: Failure, tells: bool) {
+        self.failed += 1;
+        match label {
+            Some(label) if self.all > 1 => {
+                if tells {
+                    eprintln!("{TOOL}: {label}: {failure}");
+                }
+            }
+            _ => self.only = Some(failure),
+        }
+    }
+
+    /// What all has come to.
+    pub fn verdict(&mut self) -> Result<(), Failure> {
+        match (self.only.take(), self.failed) {
+            (Some(only), _) => Err(only),
+            (None, 0) => Ok(()),
+            (None, failed) => Err(Failure::Some { failed, all: self.all }),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Batch files as UCX ships them: letters of all kinds in a line, several files combined, tests that cannot be done here among
+//! those that can.
+
+mod common;
+use common::{Server, program, run};
+use std::path::PathBuf;
+
+/// A file that is removed at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("perftest-batches-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        File(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const PROTOCOLS: &str = "\
+#
+# messages
+#
+iov_lat        -t tag_lat -D iov,contig
+threads_lat    -t tag_lat -D iov,iov    -T 2
+bw_registered  -t tag_bw  -D contig,contig -z -R 99.0 -q
+stream         -t stream_bw  -r recv_data
+#
+# memory that is not here
+#
+cuda_lat       -t tag_lat -D contig,contig -m cuda,host
+cuda_sleep     -I -E sleep  -t tag_lat -m cuda -T 2 
+sleeps         -I -E sleep  -t tag_lat
+";
+
+/// The tests that can be done, in the order of the file.
+const DONE: [&str; 5] = ["iov_lat", "threads_lat", "bw_registered", "stream", "sleeps"];
+
+/// What is said of the others.
+const REFUSED: &str = "ucx-perftest: cuda_lat: -m cuda: this program was built without CUDA (there is: host)\n\
+                       ucx-perftest: cuda_sleep: -m cuda: this program was built without CUDA (there is: host)\n\
+                       ucx-perftest: 2 of 7 tests could not be done\n";
+
+fn labels(out: &str) -> Vec<String> {
+    let label = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {out}"));
+        value["label"].as_str().unwrap().to_owned()
+    };
+    out.lines().map(label).collect()
+}
+
+#[test]
+fn what_cannot_be_done_is_told_and_the_rest_is_done() {
+    let file = File::new("protocols", PROTOCOLS);
+    for how in ["--local -x posix", "-l -x posix,self"] {
+        let ran = run(&format!("{how} --json -n 100 -V -b {}", file.path()));
+        assert_eq!((ran.status, ran.err.as_str()), (255, REFUSED), "{how}");
+        assert_eq!(labels(&ran.out), DONE, "{how}");
+        let seats: Vec<bool> = ran.out.lines().map(|line| line.contains("\"seats\"")).collect();
+        assert_eq!(seats, [false, true, false, false, false], "{}", ran.out);
+    }
+}
+
+#[test]
+fn a_server_takes_the_same_file() {
+    let file = File::new("protocols-server", PROTOCOLS);
+    let server = Server::start("");
+    let mut client = program();
+    client.args(["127.0.0.1", "-p", &server.port.to_string(), "--json", "-x", "posix", "-n", "100"]);
+    let client = client.args(["-b", file.path()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&client.stderr), REFUSED);
+    assert_eq!(client.status.code(), Some(255));
+    assert_eq!(labels(&String::from_utf8_lossy(&client.stdout)), DONE);
+    let ran = server.finish();
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    // A banner each, but for the one with -q.
+    assert_eq!(ran.out.matches("| Test: ").count(), 4, "{}", ran.out);
+}
+
+#[test]
+fn a_size_that_a_transport_has_no_room_for_ends_its_test_only() {
+    let tests =
+        File::new("tests", "short -t am_lat -D short\nzcopy -t put_bw -D zcopy\nget -t get -D short\n");
+    let sizes =
+        File::new("sizes", "      8 -s       8 -n 200\n1048576 -s 1048576 -n 20\n     64 -s 64 -n 200\n");
+    let want =
+        ["short/8", "short/64", "zcopy/8", "zcopy/1048576", "zcopy/64", "get/8", "get/1048576", "get/64"];
+    for how in ["--local", "-l", "--local --procs 4"] {
+        let line = format!("{how} --json -x posix -b {} -b {}", tests.path(), sizes.path());
+        let ran = run(&line);
+        assert_eq!(ran.status, 255, "{line}: {}", ran.err);
+        let err: Vec<&str> = ran.err.lines().collect();
+        assert_eq!(err.len(), 2, "{line}: {}", ran.err);
+        let why = "ucx-perftest: short/1048576: am_lat: posix/memory cannot do short of 1048576 bytes (it can: short up to ";
+        assert!(err[0].starts_with(why), "{line}: {}", ran.err);
+        assert_eq!(err[1], "ucx-perftest: 1 of 9 tests could not be done", "{line}");
+        assert_eq!(labels(&ran.out), want, "{line}");
+    }
+}
+
+#[test]
+fn a_test_that_fails_while_it_runs_takes_no_other_along() {
+    // More memory than there is for all slots: found when the loop begins.
+    let tests = File::new("fails", "a -t tag_lat -s 8\nb -t tag_bw -V -s 4g -O 65536\nc -t tag_lat -s 16\n");
+    let ran = run(&format!("--local --json -x posix -n 50 -b {}", tests.path()));
+    assert_eq!(ran.status, 255, "{}", ran.err);
+    assert!(ran.err.starts_with("ucx-perftest: b: "), "{}", ran.err);
+    assert!(ran.err.ends_with("1 of 3 tests could not be done\n"), "{}", ran.err);
+    assert_eq!(labels(&ran.out), ["a", "c"]);
+}
+
+#[test]
+fn a_word_that_means_nothing_ends_all_before_it_begins() {
+    let tests = File::new("typo", "a -t tag_lat\nb -t tag_latt\n");
+    let ran = run(&format!("--local --json -x posix -n 50 -b {}", tests.path()));
+    assert_eq!((ran.status, ran.out.as_str()), (129, ""));
+    assert!(ran.err.contains("line 2: -t: test 'tag_latt' is unknown"), "{}", ran.err);
+}

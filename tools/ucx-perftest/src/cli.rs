@@ -39,7 +39,7 @@ pub struct Cli {
     pub local: bool,
 
     /// Processes; more than two need --local or a launcher (mpirun, srun)
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64))]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(2..=64), allow_negative_numbers = true)]
     pub procs: Option<u32>,
 
     /// Loopback: one process that communicates with itself
@@ -51,11 +51,11 @@ pub struct Cli {
     pub batch: Vec<std::path::PathBuf>,
 
     /// TCP port for the exchange of addresses
-    #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)))]
+    #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)), allow_negative_numbers = true)]
     pub port: u16,
 
     /// Cores to run on; with --local server,client
-    #[arg(short, value_name = "CPULIST", value_parser = cpus)]
+    #[arg(short, value_name = "CPULIST", value_parser = cpus, allow_negative_numbers = true)]
     pub cpus: Option<CpuSet>,
 
     /// IPv6 for the exchange of addresses
@@ -136,23 +136,23 @@ pub struct TestArgs {
     pub layout: Option<(Layout, Option<Layout>)>,
 
     /// Message size [default: 8]; a,b: pieces of one message; size:count: so many; from..to: a sweep in powers of two
-    #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)))]
+    #[arg(short, value_name = "SIZE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Sizes::parse(&s)), allow_negative_numbers = true)]
     pub size: Option<Sizes>,
 
     /// Iterations [default: 1000000]
-    #[arg(short = 'n', value_name = "COUNT", value_parser = parse_count)]
+    #[arg(short = 'n', value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
     pub iters: Option<u64>,
 
     /// Iterations before measuring [default: 10000, at most a tenth of -n]
-    #[arg(short, value_name = "COUNT", value_parser = parse_count)]
+    #[arg(short, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
     pub warmup: Option<u64>,
 
     /// Outstanding operations [default: 32 for bandwidth, else 1]
-    #[arg(short = 'O', value_name = "COUNT")]
+    #[arg(short = 'O', value_name = "COUNT", allow_negative_numbers = true)]
     pub window: Option<u32>,
 
     /// Active messages sent before the receiver must have answered [default: 127]
-    #[arg(short = 'W', value_name = "COUNT")]
+    #[arg(short = 'W', value_name = "COUNT", allow_negative_numbers = true)]
     pub credits: Option<u32>,
 
     /// Check every byte, on both sides
@@ -184,7 +184,7 @@ pub struct TestArgs {
     pub pattern: Option<Pattern>,
 
     /// Header of high-level active messages, bytes [default: 0]
-    #[arg(short = 'H', value_name = "SIZE", value_parser = tools_common::units::parse_bytes)]
+    #[arg(short = 'H', value_name = "SIZE", value_parser = tools_common::units::parse_bytes, allow_negative_numbers = true)]
     pub header: Option<usize>,
 
     /// While a high-level test waits: poll, sleep [default: poll]
@@ -192,7 +192,7 @@ pub struct TestArgs {
     pub waiting: Option<Waiting>,
 
     /// Distance between the starts of the pieces of a zcopy, bytes; 0: they are side by side [default: 0]
-    #[arg(short = 'i', value_name = "SIZE", value_parser = tools_common::units::parse_bytes)]
+    #[arg(short = 'i', value_name = "SIZE", value_parser = tools_common::units::parse_bytes, allow_negative_numbers = true)]
     pub stride: Option<usize>,
 
     /// Memory of low-level tests gets its pages when they are first used
@@ -217,11 +217,11 @@ pub struct TestArgs {
     pub level: Option<Level>,
 
     /// Threads of each process: each has its own interface or worker and its own partner, with -l itself [default: 1]
-    #[arg(short = 'T', value_name = "COUNT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Threads::parse(&s)))]
+    #[arg(short = 'T', value_name = "COUNT", value_parser = clap::builder::StringValueParser::new().try_map(|s| Threads::parse(&s)), allow_negative_numbers = true)]
     pub threads: Option<Threads>,
 
     /// Percentile of the first column [default: 50]
-    #[arg(short = 'R', value_name = "RANK", value_parser = rank)]
+    #[arg(short = 'R', value_name = "RANK", value_parser = rank, allow_negative_numbers = true)]
     pub rank: Option<f64>,
 
     /// Copy the data in the handler of high-level active messages

@@ -309,8 +309,8 @@ impl Spec {
         let Some(size) = size.filter(|n| *n <= MAX_MESSAGE) else {
             return wrong(format!("-s: a message has at most {MAX_MESSAGE} bytes"));
         };
-        if self.test.is_atomic() && size != 4 && size != 8 {
-            return wrong(format!("-s {size}: {test} works on words of 4 or 8 bytes"));
+        if self.test.is_atomic() && !matches!(size, 1 | 2 | 4 | 8 | 16) {
+            return wrong(format!("-s {size}: {test} works on words of 1, 2, 4, 8 or 16 bytes"));
         }
         let to_memory = matches!(self.test, Test::PutLat | Test::PutBw | Test::Get | Test::GetBw);
         if size == 0 && (to_memory || self.test.is_ucp_rma()) {

@@ -80,7 +80,8 @@ fn sizes_that_do_not_fit() {
         "put_lat: efa/softefa0 cannot do short of 102400 bytes (it can: short up to 8928, bcopy up to 8928, zcopy up \
          to 1G)",
     );
-    bad("--local -t fadd -x posix -s 16", 129, "-s 16: fadd works on words of 4 or 8 bytes");
+    bad("--local -t fadd -x posix -s 12", 129, "-s 12: fadd works on words of 1, 2, 4, 8 or 16 bytes");
+    bad("--local -t tag_lat -n -5", 129, "-n: '-5' is not a count (a number, or with k, m such as 10k)");
     bad("--local -q -t am_lat -x cma", 255, "am_lat: cma/memory has no such operation (see `ucx-info -d`)");
     let ran = run("--local -t am_lat -x posix -s 1m");
     assert!(

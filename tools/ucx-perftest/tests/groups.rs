@@ -85,6 +85,9 @@ fn everybody_to_one_and_everybody_to_all() {
         "ucp_get -x efa",
         "ucp_add -x posix",
         "ucp_fadd -x efa -s 4",
+        "fadd -x posix -s 1",
+        "add_mr -x posix -s 2",
+        "ucp_add -x posix -s 1",
     ];
     for test in tests {
         for (pattern, senders) in [("incast", 2), ("alltoall", 3)] {
@@ -118,6 +121,9 @@ fn a_server_and_its_client_with_threads() {
     adds_up(line, &value, 6, 3);
     let ran = server.finish();
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let tests = ran.out.lines().filter(|l| l.starts_with("| Test:         active message latency ")).count();
+    assert_eq!(tests, 1, "{}", ran.out);
+    assert!(ran.out.trim_end().ends_with("-+") && !ran.out.contains("# iterations"), "{}", ran.out);
 }
 
 #[test]

@@ -65,6 +65,13 @@ const SHM_ONLY: &[&str] = &[
     "swap -s 4",
     "cswap",
     "cswap -s 4",
+    "add_lat -s 1",
+    "add_mr -s 2",
+    "fadd -s 1",
+    "swap -s 2",
+    "cswap -s 1",
+    "cswap -s 16",
+    "fadd -s 16",
 ];
 const TAG: &[&str] = &[
     "tag_lat",
@@ -97,6 +104,9 @@ const ONE_SIDED: &[&str] = &[
     "ucp_fadd -s 4",
     "ucp_swap",
     "ucp_cswap",
+    "ucp_add -s 1",
+    "ucp_fadd -s 2",
+    "ucp_cswap -s 16",
     "ucp_put_lat -D iov -s 16,48,300",
     "ucp_put_bw -D iov -s 9000,5",
     "ucp_put_bw -D iov -s 20k:4 -O 4",

@@ -71,7 +71,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -s 8..", "'' is not a size"),
         ("-t am_lat -x posix -s 9..8", "'9..8' is not a range of sizes (smallest..largest)"),
         ("-t am_lat", "am_lat needs -x (see `ucx-info -d` for transports and devices)"),
-        ("-t fadd -x posix -s 16", "-s 16: fadd works on words of 4 or 8 bytes"),
+        ("-t fadd -x posix -s 12", "-s 12: fadd works on words of 1, 2, 4, 8 or 16 bytes"),
         ("-t put_lat -x posix -s 0", "-s 0: put_lat needs at least 1 byte"),
         ("-t tag_lat -D bcopy", "-D bcopy is for low-level tests, tag_lat has: contig, iov"),
         (
@@ -126,6 +126,17 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t stream_bw -r nothing", "receive mode 'nothing' is unknown: one of recv, recv_data"),
         ("-t tag_lat -n 0", "-n: at least 1 iteration"),
         ("-t tag_lat -n many", "'many' is not a count"),
+        ("-t tag_lat -n -5", "-n: '-5' is not a count"),
+        ("-t tag_lat -w -1", "-w: '-1' is not a count"),
+        ("-t tag_lat -s -8", "-s: '-8' is not a size"),
+        ("-t tag_lat -O -2", "-O: "),
+        ("-t am_bw -x posix -W -2", "-W: "),
+        ("-t tag_lat -T -2", "-T: -2 is not in 1..=64"),
+        ("-t tag_lat -R -1", "-R: '-1' is not a percentile (0 to 100)"),
+        ("-t tag_lat -p -1", "-p: '-1' is not a port"),
+        ("-t tag_lat -i -1", "-i: '-1' is not a size"),
+        ("-t ucp_am_lat -H -1", "-H: '-1' is not a size"),
+        ("-t tag_lat -c -1", "-c: bad cpu list"),
         ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
         ("-t tag_lat -R 101", "'101' is not a percentile (0 to 100)"),
         ("-t tag_lat -c x", "bad cpu list \"x\": expected numbers and ranges such as 0-3,5"),
@@ -142,7 +153,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
 
 #[test]
 fn options_that_ask_for_what_is_there_anyway_pass() {
-    spec("host -t tag_lat -m host -T 1 -E poll -H 0 -I -M single");
+    spec("host -t tag_lat -A thread -m host -T 1 -E poll -H 0 -I -M single");
     spec("host -t am_lat -x posix -H 8");
 }
 

@@ -62,7 +62,7 @@ impl Crowd<'_> {
     ) -> Result<(), Failure> {
         let (size, checks) = (self.spec.size(), self.spec.validate == Validate::Yes);
         let mut ring = self.ring()?;
-        memories.mine.write(0, &[0; 8]);
+        memories.mine.write(0, &[0; 16]);
         if checks && self.spec.test == Test::UcpGet {
             let mut bytes = vec![0; size];
             pattern::fill(&mut bytes, number(me, 0));
@@ -121,7 +121,7 @@ impl Crowd<'_> {
             }
             Test::UcpGet => ring.get(slot, ep, *addr, rkey),
             test => {
-                let one = 1u64.to_le_bytes();
+                let one = 1u128.to_le_bytes();
                 let params = AtomicParams {
                     op: AtomicOp::Sum,
                     ty: rma::word(self.spec),
@@ -148,9 +148,10 @@ impl Crowd<'_> {
                     .map_err(|why| Failure::Corrupt(format!("from seat {from}: {why}")))
             }),
             Test::UcpAdd | Test::UcpFadd => {
-                let mut word = [0; 8];
+                let mut word = [0; 16];
                 memories.mine.read(0, &mut word[..size]);
-                let (word, want) = (u64::from_le_bytes(word), from_each * self.sources.len() as u64);
+                let want = (from_each * self.sources.len() as u64) & rma::bits(self.spec);
+                let (word, want) = (u128::from_le_bytes(word), u128::from(want));
                 let same = word == want;
                 same.then_some(()).ok_or_else(|| {
                     Failure::Corrupt(format!("the word of seat {me} is {word} instead of {want}"))

@@ -81,13 +81,24 @@ fn operation(test: Test) -> Option<AtomicOp> {
 
 /// The type of the word of an atomic test.
 pub fn word(spec: &Spec) -> Datatype {
-    if spec.size() == 4 { Datatype::Uint32 } else { Datatype::Uint64 }
+    match spec.size() {
+        1 => Datatype::Uint8,
+        2 => Datatype::Uint16,
+        4 => Datatype::Uint32,
+        8 => Datatype::Uint64,
+        _ => Datatype::Uint128,
+    }
+}
+
+/// The bits of a number that such a word keeps; of more than 64 the lower ones.
+pub fn bits(spec: &Spec) -> u64 {
+    u64::MAX >> (64 - 8 * spec.size().min(8))
 }
 
 impl Rma<'_> {
     /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
-        self.target.write(0, &[0; 8]);
+        self.target.write(0, &[0; 16]);
         self.barrier()?;
         self.pulse.start();
         match (self.spec.test, self.side) {
@@ -100,9 +111,8 @@ impl Rma<'_> {
         }
         self.barrier()?;
         if operation(self.spec.test).is_some() && self.side.is_passive() && self.validates() {
-            let word =
-                if self.spec.size() == 4 { self.target.word(0) & 0xffff_ffff } else { self.target.word(0) };
-            if word != iters {
+            let word = self.target.word(0) & bits(self.spec);
+            if word != iters & bits(self.spec) {
                 return Err(Failure::Corrupt(format!("the word is {word} after {iters} operations")));
             }
         }
@@ -275,7 +285,7 @@ impl Rma<'_> {
             into.wait(slot, &mut self.wait)?;
             // Each leaves the number of operations so far in the word, and finds the number before.
             let value = if op == AtomicOp::Sum { 1 } else { seq + 1 };
-            let (value, compare) = (value.to_le_bytes(), seq.to_le_bytes());
+            let (value, compare) = (u128::from(value).to_le_bytes(), u128::from(seq).to_le_bytes());
             let params = AtomicParams {
                 op,
                 ty: word(self.spec),
@@ -289,10 +299,10 @@ impl Rma<'_> {
             into.atomic(slot, self.ep, self.remote.addr, &self.remote.rkey, params, fetches)?;
             if self.validates() && fetches {
                 into.wait(slot, &mut self.wait)?;
-                let mut old = [0; 8];
+                let mut old = [0; 16];
                 old[..self.spec.size()].copy_from_slice(into.bytes(slot));
-                let old = u64::from_le_bytes(old);
-                if old != seq {
+                let old = u128::from_le_bytes(old);
+                if old != u128::from(seq & bits(self.spec)) {
                     let test = self.spec.test.name();
                     return Err(Failure::Corrupt(format!("{test} {seq} fetched {old} instead of {seq}")));
                 }

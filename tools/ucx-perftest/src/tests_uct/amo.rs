@@ -11,15 +11,25 @@ use crate::fail::Failure;
 use crate::link::Side;
 use crate::spec::Test;
 
+/// Calls `$run` with the word of the message's size.
+macro_rules! by_word {
+    ($rig:ident, $run:ident, $iters:expr) => {
+        match $rig.spec.size() {
+            1 => $run::<I, u8>($rig, $iters),
+            2 => $run::<I, u16>($rig, $iters),
+            4 => $run::<I, u32>($rig, $iters),
+            8 => $run::<I, u64>($rig, $iters),
+            _ => $run::<I, u128>($rig, $iters),
+        }
+    };
+}
+
 /// Half a round trip: each side adds one to the other's word when its own was added to.
 pub fn add_lat<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
     rig.target.clear_word();
     rig.barrier()?;
     rig.pulse.start();
-    match rig.spec.size() {
-        4 => add_loop::<I, u32>(rig, iters),
-        _ => add_loop::<I, u64>(rig, iters),
-    }
+    by_word!(rig, add_loop, iters)
 }
 
 fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
@@ -43,10 +53,7 @@ fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), F
 
 /// Posted additions, then a wait until all have taken effect.
 pub fn add_mr<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    match rig.spec.size() {
-        4 => post_loop::<I, u32>(rig, iters),
-        _ => post_loop::<I, u64>(rig, iters),
-    }
+    by_word!(rig, post_loop, iters)
 }
 
 fn post_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
@@ -65,10 +72,7 @@ fn post_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), 
 
 /// Fetching operations, as many at a time as the window allows; one by one where results are checked.
 pub fn fetch<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    match rig.spec.size() {
-        4 => fetch_by_test::<I, u32>(rig, iters),
-        _ => fetch_by_test::<I, u64>(rig, iters),
-    }
+    by_word!(rig, fetch_by_test, iters)
 }
 
 fn fetch_by_test<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {

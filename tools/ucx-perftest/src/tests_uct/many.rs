@@ -3,7 +3,7 @@
 //!
 //! A message starts with its number, which says who sent it. Everybody has a room of its own in each target.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use tools_common::boot::Blob;
 use tools_common::meter::Meter;
 use ucs::mem::copy_slice;
 use uct::api::{
-    Am, AtomicOp, Comp, Ep as _, EpTag, Error, Iface, Md as _, Outcome, Refused, Rkey as _, Sent, Sink,
+    Am, AtomicOp, Comp, Ep as _, EpTag, Error, Iface, Md as _, Outcome, Refused, Rkey as _, Sent, Sink, Word,
 };
 
 use super::mem::Room;
@@ -276,7 +276,8 @@ impl<I: Iface> Crowd<'_, I> {
                 self.target.check(from * size, size, number(*from, expected - 1)).map_err(Failure::Corrupt)
             }),
             Test::AddMr | Test::Fadd => {
-                let (word, want) = (self.target.word(size), expected * self.sources.len() as u64);
+                let bits = u64::MAX >> (64 - 8 * size.min(8));
+                let (word, want) = (self.target.word(size), (expected * self.sources.len() as u64) & bits);
                 let same = word == want;
                 same.then_some(()).ok_or_else(|| {
                     Failure::Corrupt(format!("the word of seat {} is {word} instead of {want}", self.me))
@@ -481,29 +482,29 @@ impl<I: Iface> Crowd<'_, I> {
     }
 
     fn atomics(&mut self, each: u64) -> Result<(), Failure> {
-        let results: Vec<std::cell::Cell<u64>> = vec![std::cell::Cell::new(0); self.spec.window as usize];
-        let (fetches, narrow) = (self.spec.test == Test::Fadd, self.spec.size() == 4);
+        match self.spec.size() {
+            1 => self.atomics_of::<u8>(each),
+            2 => self.atomics_of::<u16>(each),
+            4 => self.atomics_of::<u32>(each),
+            8 => self.atomics_of::<u64>(each),
+            _ => self.atomics_of::<u128>(each),
+        }
+    }
+
+    fn atomics_of<W: Word>(&mut self, each: u64) -> Result<(), Failure> {
+        let (results, one) = (vec![Cell::new(W::from_u64(0)); self.spec.window as usize], W::from_u64(1));
+        let fetches = self.spec.test == Test::Fadd;
         let done = self.each_target(each, |crowd, to, _| {
             if !fetches {
-                return crowd
-                    .post(to, |_, way| match narrow {
-                        true => way.ep.atomic_post(AtomicOp::Add, 1u32, way.addr, &way.rkey),
-                        false => way.ep.atomic_post(AtomicOp::Add, 1u64, way.addr, &way.rkey),
-                    })
-                    .map(drop);
+                let add =
+                    |_: &Self, way: &Way<I>| way.ep.atomic_post(AtomicOp::Add, one, way.addr, &way.rkey);
+                return crowd.post(to, add).map(drop);
             }
             crowd.post_slot(to, |_, way, slot| {
-                let result = NonNull::from(&results[slot as usize]);
+                let result = NonNull::from(&results[slot as usize]).cast();
                 let (to, key, comp) = (way.addr, &way.rkey, Comp::Token(slot.into()));
-                if narrow {
-                    let result = result.cast::<u32>();
-                    // SAFETY: the results outlive the operations: drained, or leaked, below.
-                    unsafe { way.ep.atomic_fetch(AtomicOp::Add, 1u32, result, to, key, comp) }
-                } else {
-                    let result = result.cast::<u64>();
-                    // SAFETY: as above.
-                    unsafe { way.ep.atomic_fetch(AtomicOp::Add, 1u64, result, to, key, comp) }
-                }
+                // SAFETY: the results outlive the operations: drained, or leaked, below.
+                unsafe { way.ep.atomic_fetch(AtomicOp::Add, one, result, to, key, comp) }
             })
         });
         // Results must outlive the operations, whatever went wrong.

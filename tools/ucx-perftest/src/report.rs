@@ -14,7 +14,7 @@ mod total;
 
 use crate::cli::Cli;
 use crate::fail::Failure;
-use crate::spec::{Banner, Flow, Layer, Pattern, Spec, Test, Validate};
+use crate::spec::{Banner, Flow, Layer, Layout, Pattern, Spec, Test, Validate};
 
 use live::Live;
 use tally::Tally;
@@ -88,6 +88,11 @@ impl Done {
                 ..Figures::new(self.spec.size(), total.reading)
             },
         }
+    }
+
+    /// Whether several seats have measured: what is known of all together is the overall figures.
+    fn of_several(&self) -> bool {
+        self.total.as_ref().is_some_and(|total| total.each.len() > 1)
     }
 
     fn iters(&self) -> u64 {
@@ -287,10 +292,7 @@ impl Report {
         if self.format != Format::Columns || self.quiet || spec.banner == Banner::Hidden {
             return;
         }
-        out::line(BOX);
-        for (key, value) in rows(spec) {
-            out::line(format!("| {key:<13} {value:<91}|"));
-        }
+        banner(spec).iter().for_each(out::line);
     }
 
     /// Ends a banner that no column head follows.
@@ -331,9 +333,9 @@ impl Report {
     }
 
     /// Figures so far, once a second.
-    pub fn progress(&self, spec: &Spec, reading: Reading) {
+    pub fn progress(&self, spec: &Spec, path: &Path, reading: Reading) {
         if self.format == Format::Columns && !self.only_final {
-            out::line(self.columns("[thread 0]", spec, reading));
+            out::line(self.columns("[thread 0]", spec, reading) + &self.way(path));
         }
         self.live.show(spec, reading);
     }
@@ -357,28 +359,26 @@ impl Report {
                     (true, Some(label)) => format!("{label:>10}"),
                     (true, None) => String::new(),
                 };
-                out::line(match &done.total {
-                    Some(total) if total.each.len() > 1 => self.total(&first, done),
-                    _ => self.columns(&first, &done.spec, done.reading),
-                });
+                let figures = match done.of_several() {
+                    true => self.total(&first, done),
+                    false => self.columns(&first, &done.spec, done.reading),
+                };
+                out::line(figures + &self.way(&done.path));
                 hist::lines(&done.hist).iter().for_each(out::line);
-                if self.extra {
-                    let Path { transport, device, data_path } = &done.path;
-                    out::line(format!("Way:      {transport} {device} {data_path}"));
-                }
             }
             Format::Csv => {
                 let mut cells: Vec<String> =
                     label.map(|l| l.split('/').map(str::to_owned).collect()).unwrap_or_default();
-                let f = done.figures();
-                cells.push(done.iters().to_string());
-                cells.extend([f.rank, f.recent, f.overall].map(|us| format!("{us:.3}")));
-                cells.extend([f.recent_bw, f.overall_bw].map(|mb| format!("{mb:.2}")));
-                cells.extend([f.recent_rate, f.overall_rate].map(|n| format!("{n:.0}")));
+                cells.extend(cells_of(done));
                 out::line(cells.join(","));
             }
             Format::Json => out::line(json()),
         }
+    }
+
+    /// What `-X` adds to a row, as `ucx_perftest` does: behind two blanks.
+    fn way(&self, Path { transport, device, data_path }: &Path) -> String {
+        if self.extra { format!("  {transport}/{device} {data_path}") } else { String::new() }
     }
 
     /// As `ucx_perftest` prints the sum of several threads: the overall columns only.
@@ -445,6 +445,20 @@ impl Figures {
     }
 }
 
+/// The figures of a row of CSV: of several seats those that are known, as of `ucx_perftest`'s threads.
+fn cells_of(done: &Done) -> Vec<String> {
+    let f = done.figures();
+    let (us, mb, n) =
+        (|us: f64| format!("{us:.3}"), |mb: f64| format!("{mb:.2}"), |n: f64| format!("{n:.0}"));
+    let iters = done.iters().to_string();
+    if done.of_several() {
+        return vec![iters, us(f.overall), mb(f.overall_bw), n(f.overall_rate)];
+    }
+    let times = [us(f.rank), us(f.recent), us(f.overall)];
+    let rates = [mb(f.recent_bw), mb(f.overall_bw), n(f.recent_rate), n(f.overall_rate)];
+    std::iter::once(iters).chain(times).chain(rates).collect()
+}
+
 fn object(done: &Done) -> Object<'_> {
     let f = done.figures();
     // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
@@ -481,18 +495,22 @@ fn object(done: &Done) -> Object<'_> {
     }
 }
 
+/// What a test is, in a box that the column titles close.
+fn banner(spec: &Spec) -> Vec<String> {
+    let rows = rows(spec);
+    std::iter::once(BOX.to_owned()).chain(rows.iter().map(|(key, value)| box_row(key, value))).collect()
+}
+
 fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     let layer = match spec.test.layer() {
         Layer::Uct => "transport layer",
         Layer::Ucp => "protocol layer",
     };
     let layout = match (spec.layout, spec.test.layer()) {
-        (Some(layout), _) => match spec.recv_layout.filter(|receiver| *receiver != layout) {
-            Some(receiver) => format!("{layout},{receiver}"),
-            None => layout.to_string(),
-        },
+        (_, Layer::Ucp) => "(automatic)".into(),
+        (Some(Layout::ShortIov), _) => "short iov".into(),
+        (Some(layout), _) => layout.to_string(),
         (None, Layer::Uct) => "(first that fits)".into(),
-        (None, Layer::Ucp) => "(automatic)".into(),
     };
     let mut rows = vec![
         ("API:", layer.to_owned()),
@@ -501,10 +519,12 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
         ("Send memory:", "host".to_owned()),
         ("Recv memory:", "host".to_owned()),
         ("Message size:", spec.size().to_string()),
+        ("Window size:", spec.window.to_string()),
     ];
-    if spec.test.flow() == Flow::Stream && spec.window > 1 {
-        rows.push(("Window size:", spec.window.to_string()));
+    if matches!(spec.test, Test::UcpAmLat | Test::UcpAmBw) {
+        rows.push(("AM header size:", spec.am_header.to_string()));
     }
+    // What only this program has comes last.
     if spec.pattern != Pattern::Pairs {
         rows.push(("Pattern:", spec.pattern.name().to_owned()));
     }
@@ -512,6 +532,11 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
         rows.push(("Validation:", "every byte".to_owned()));
     }
     rows
+}
+
+/// A row of the banner.
+fn box_row(key: &str, value: &str) -> String {
+    format!("| {:<105}|", format!("{key:<13} {value}"))
 }
 
 /// The three rows of column titles between their lines.

@@ -107,7 +107,10 @@ fn sums_are_printed_as_ucx_perftest_prints_those_of_threads() {
     assert_eq!((cells.len(), cells[0]), (4, "1000"), "{text}");
     let text = good("--local -T 2 -n 500 -t tag_bw -x posix --pattern alltoall -s 8..16 -v");
     assert_eq!(text.lines().count(), 3, "{text}");
-    assert!(text.lines().nth(1).unwrap().starts_with("8,"), "{text}");
+    // The label and four figures, under all titles.
+    assert!(text.lines().nth(1).unwrap().starts_with("8,1992,"), "{text}");
+    let cells: Vec<usize> = text.lines().map(|l| l.split(',').count()).collect();
+    assert_eq!(cells, [9, 5, 5], "{text}");
 }
 
 #[test]

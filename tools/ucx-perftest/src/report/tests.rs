@@ -58,6 +58,66 @@ fn heads_are_ucx_perftests() {
     assert!(text.contains("|     Test     | # iterations | 99.9%ile |"), "{text}");
 }
 
+/// A banner as `ucx_perftest` of UCX HEAD has printed it, row by row.
+#[test]
+fn banners_are_ucx_perftests() {
+    let of = |line: &str| {
+        let cli = Cli::read(format!("ucx-perftest {line}").split(' ')).unwrap();
+        banner(&cli.test.specs(None).unwrap()[0]).join("\n")
+    };
+    assert_eq!(
+        of("-t ucp_am_bw -n 1000 -H 16"),
+        "\
++----------------------------------------------------------------------------------------------------------+
+| API:          protocol layer                                                                             |
+| Test:         am bandwidth / message rate                                                                |
+| Data layout:  (automatic)                                                                                |
+| Send memory:  host                                                                                       |
+| Recv memory:  host                                                                                       |
+| Message size: 8                                                                                          |
+| Window size:  32                                                                                         |
+| AM header size: 16                                                                                       |"
+    );
+    assert_eq!(
+        of("-t am_lat -x posix -d memory -D shortiov -n 1000"),
+        "\
++----------------------------------------------------------------------------------------------------------+
+| API:          transport layer                                                                            |
+| Test:         active message latency                                                                     |
+| Data layout:  short iov                                                                                  |
+| Send memory:  host                                                                                       |
+| Recv memory:  host                                                                                       |
+| Message size: 8                                                                                          |
+| Window size:  1                                                                                          |"
+    );
+    let text = of("-t tag_bw -D iov,contig -s 8,8 -O 7 -V");
+    let ours = text.lines().skip(3).filter(|l| !l.contains("memory:")).map(str::trim_end).collect::<Vec<_>>();
+    assert!(
+        ours[0].starts_with("| Data layout:  (automatic) ") && ours[2].starts_with("| Window size:  7 "),
+        "{text}"
+    );
+    assert!(text.lines().last().unwrap().starts_with("| Validation:   every byte "), "{text}");
+    assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
+}
+
+#[test]
+fn what_extra_adds_stands_behind_two_blanks() {
+    let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "eager".into() };
+    assert_eq!(report(&["-X"]).way(&path), "  posix/memory eager");
+    assert_eq!(report(&[]).way(&path), "");
+}
+
+#[test]
+fn several_seats_have_four_cells() {
+    let share =
+        |iters| Share { iters, seconds: 1.0, ended: 2.0, host: 1, p50: 0.5e-6, p99_9: 1e-6, rank: 0.5e-6 };
+    let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
+    let mut done = Done::new(&spec(8), path, reading(), Vec::new());
+    assert_eq!(cells_of(&done).join(","), "3000000,0.500,0.384,0.403,19.87,18.93,2604167,2481390");
+    done.total = Some(Total::new(Pattern::Pairs, vec![share(0), share(0), share(500), share(500)]));
+    assert_eq!(cells_of(&done).join(","), "1000,2000.000,0.01,1000");
+}
+
 #[test]
 fn json_has_the_promised_fields() {
     let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };

@@ -41,23 +41,25 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     if spec.test.is_ucp_rma() {
         return run_rma(spec, worker, &ep, link, report);
     }
-    let path = tag_path(spec, &worker, &ep);
+    let mut path = tag_path(spec, &worker, &ep);
+    if spec.test.is_mail() {
+        path.data_path = mail_path(spec).into();
+    }
     let rank = spec.rank;
     let side = link.side();
     let mut show = |meter: &mut Meter| {
         let reading = meter.read(rank);
         if side.is_active() {
-            report.progress(spec, scale(spec, reading));
+            report.progress(spec, &path, scale(spec, reading));
         }
     };
     let (wait, pulse) = (Waiter::new(spec, link, &ep), Pulse::new(&mut show));
     if spec.test.is_mail() {
-        let path = Path { data_path: mail_path(spec).into(), ..path };
         let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse };
         mail.run()?;
         let (reading, hist) =
             (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
-        return Ok(Done::new(spec, path, reading, hist));
+        return Ok(Done::new(spec, path.clone(), reading, hist));
     }
     let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, rings: None };
     if spec.warmup > 0 {
@@ -65,7 +67,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
     }
     tag.measure(spec.iters)?;
     let (reading, hist) = (scale(spec, tag.pulse.meter.read(rank)), report.histogram(spec, &tag.pulse.meter));
-    let done = Done::new(spec, path, reading, hist);
+    let done = Done::new(spec, path.clone(), reading, hist);
     tag.wait.barrier(&tag.worker)?;
     Ok(done)
 }
@@ -81,7 +83,7 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
     let mut show = |meter: &mut Meter| {
         let reading = meter.read(rank);
         if side.is_active() {
-            report.progress(spec, scale(spec, reading));
+            report.progress(spec, &path, scale(spec, reading));
         }
     };
     let (wait, pulse, remote) =
@@ -93,7 +95,7 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
     }
     rma.measure(spec.iters)?;
     let (reading, hist) = (scale(spec, rma.pulse.meter.read(rank)), report.histogram(spec, &rma.pulse.meter));
-    let done = Done::new(spec, path, reading, hist);
+    let done = Done::new(spec, path.clone(), reading, hist);
     rma.wait.barrier(&rma.worker)?;
     Ok(done)
 }

@@ -89,10 +89,11 @@ impl open::Job for Job<'_> {
             link.exchange_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())));
         told?;
         let (ep, rkey) = connected?;
+        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
         let rank = spec.rank;
         let mut show = |meter: &mut Meter| {
             let reading = meter.read(rank);
-            report.progress(spec, scale(spec, reading));
+            report.progress(spec, &path, scale(spec, reading));
         };
         let mut quiet = |meter: &mut Meter| _ = meter.read(rank);
         let side = link.side();
@@ -112,8 +113,7 @@ impl open::Job for Job<'_> {
         measure(&mut rig, layout, spec.iters)?;
         let (reading, hist) =
             (scale(spec, rig.pulse.meter.read(rank)), report.histogram(spec, &rig.pulse.meter));
-        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
-        let done = Done::new(spec, path, reading, hist);
+        let done = Done::new(spec, path.clone(), reading, hist);
         end(&mut rig)?;
         Ok(done)
     }

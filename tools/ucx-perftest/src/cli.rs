@@ -5,12 +5,12 @@ use clap::builder::TypedValueParser as _;
 use clap::{ArgAction, Args, FromArgMatches, Parser};
 use tools_common::boot::Family;
 use tools_common::units::parse_count;
-use ucs::sys::CpuSet;
 
 mod later;
 mod sizes;
 mod words;
 
+use crate::cpus::Cpus;
 use crate::fail::Failure;
 use crate::spec::{
     Arrival, Banner, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Target,
@@ -54,9 +54,9 @@ pub struct Cli {
     #[arg(short, default_value_t = 13337, value_parser = clap::builder::StringValueParser::new().try_map(|s| port(&s)), allow_negative_numbers = true)]
     pub port: u16,
 
-    /// Cores to run on; with --local server,client
-    #[arg(short, value_name = "CPULIST", value_parser = cpus, allow_negative_numbers = true)]
-    pub cpus: Option<CpuSet>,
+    /// Cores to run on; with --local those of the server, then as many of the client; with -T one a thread, in order
+    #[arg(short, value_name = "CPULIST", value_parser = clap::builder::StringValueParser::new().try_map(|s| Cpus::parse(&s)), allow_negative_numbers = true)]
+    pub cpus: Option<Cpus>,
 
     /// IPv6 for the exchange of addresses
     #[arg(short = '6')]
@@ -440,14 +440,6 @@ fn layouts(text: &str) -> Result<(Layout, Option<Layout>), String> {
 fn place(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once('/').and_then(|(n, size)| Some((n.parse().ok()?, size.parse().ok()?)));
     numbers.filter(|(n, size)| n < size).ok_or_else(|| format!("'{text}' is no place in a group"))
-}
-
-fn cpus(text: &str) -> Result<CpuSet, String> {
-    match CpuSet::parse(text) {
-        Ok(set) if set.is_empty() => Err("an empty list".into()),
-        Ok(set) => Ok(set),
-        Err(e) => Err(e.to_string()),
-    }
 }
 
 fn rank(text: &str) -> Result<f64, String> {

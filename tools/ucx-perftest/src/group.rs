@@ -8,6 +8,7 @@ use tools_common::boot::{BootError, Hub, Listener, Seat};
 use ucs::config::Source;
 use ucs::sys::{CpuSet, cpu};
 
+use crate::cpus::Back;
 use crate::fail::Failure;
 use crate::link::{Cores, Link};
 use crate::local::TOOL;
@@ -24,6 +25,17 @@ pub enum Partner {
     Itself,
 }
 
+/// Cores for seats, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pins {
+    /// They run where they may.
+    None,
+    /// For all seats of the group.
+    Group(Vec<usize>),
+    /// For those of this process.
+    Process(Vec<usize>),
+}
+
 /// Where a process stands in its group.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -37,8 +49,8 @@ pub struct Place {
     pub procs: u32,
     /// Threads of each.
     pub threads: u32,
-    /// Cores for the seats; none: they run where they may.
-    pub pins: Vec<usize>,
+    /// Cores for the seats.
+    pub pins: Pins,
     /// Whether seats share cores.
     pub cores: Cores,
     /// Whom each seat measures with.
@@ -54,9 +66,14 @@ impl Place {
     /// The core of a seat: one each while there are enough. Else neighbours share one, so that the two of a pair, half
     /// the seats apart, do not, and the threads of one process are together as if `-c` had been given to it.
     fn pin(&self, rank: u32) -> Option<usize> {
-        let (rank, seats) = (rank as usize, self.seats() as usize);
-        let at = if self.pins.len() >= seats { rank } else { rank * self.pins.len() / seats };
-        self.pins.get(at).copied()
+        let (pins, rank, seats) = match &self.pins {
+            Pins::None => return None,
+            Pins::Group(pins) => (pins, rank, self.seats()),
+            Pins::Process(pins) => (pins, rank - self.proc * self.threads, self.threads),
+        };
+        let (rank, seats) = (rank as usize, seats as usize);
+        let at = if pins.len() >= seats { rank } else { rank * pins.len() / seats };
+        pins.get(at).copied()
     }
 }
 
@@ -100,6 +117,8 @@ pub fn run(
     report: &mut Report,
     each: impl FnMut(Done),
 ) -> Result<(), Failure> {
+    // The last seat is on this thread.
+    let _back = Back::to_here();
     thread::scope(|scope| {
         let mut others = Vec::new();
         for t in 0..place.threads - 1 {
@@ -153,7 +172,8 @@ mod tests {
     use super::*;
 
     fn place(procs: u32, threads: u32, pins: &[usize]) -> Place {
-        let (host, pins) = (String::new(), pins.to_vec());
+        let pins = if pins.is_empty() { Pins::None } else { Pins::Group(pins.to_vec()) };
+        let host = String::new();
         let (cores, partner) = (Cores::Shared, Partner::Other);
         Place { host, port: 0, proc: 0, procs, threads, pins, cores, partner }
     }
@@ -175,5 +195,10 @@ mod tests {
         }
         assert_eq!(place(2, 2, &[]).pin(3), None);
         assert_eq!(place(2, 2, &[7]).pin(3), Some(7));
+        assert_eq!(place(2, 2, &[3, 2, 1, 0]).pin(1), Some(2), "in the order of the list");
+        let own =
+            |proc, pins: &[usize]| Place { proc, pins: Pins::Process(pins.to_vec()), ..place(2, 2, &[]) };
+        assert_eq!([own(1, &[5, 4]).pin(2), own(1, &[5, 4]).pin(3)], [Some(5), Some(4)]);
+        assert_eq!([own(0, &[6]).pin(0), own(0, &[6]).pin(1)], [Some(6), Some(6)]);
     }
 }

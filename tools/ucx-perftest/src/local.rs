@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tools_common::boot::{Boot, BootError, Listener};
-use ucs::sys::{CpuSet, cpu};
 
+use crate::cpus::Cpus;
 use crate::fail::Failure;
-use crate::group::{self, Partner, Place, Working};
+use crate::group::{self, Partner, Pins, Place, Working};
 use crate::link::{Cores, Link, Side};
 
 /// This program's name in errors of the out-of-band line.
@@ -22,20 +22,17 @@ pub struct Peer(Child);
 /// The other processes of a group; ended at the latest when the last owner drops it.
 pub type Peers = Arc<Mutex<Vec<Peer>>>;
 
-/// The two cores: those asked for, else the first two this process may use that are not threads of one core.
-pub fn cores(asked: Option<&CpuSet>) -> Result<(usize, usize), Failure> {
-    if let Some(set) = asked {
-        let [server, client] = set.as_slice() else {
-            return Err(Failure::Usage("-c: --local needs two cores, as in -c 0,1".into()));
-        };
-        return Ok((*server, *client));
+/// The cores of server and client: those asked for, else the first two this process may use that are not threads of one core.
+pub fn cores(asked: Option<&Cpus>) -> Result<(Cpus, Cpus), Failure> {
+    if let Some(list) = asked {
+        return Ok(list.halves());
     }
-    let allowed = CpuSet::allowed()?;
+    let allowed = Cpus::allowed()?;
     let all = allowed.as_slice();
     let first = *all.first().ok_or_else(|| Failure::Cannot("this process may run on no core".into()))?;
     let others = || all.iter().skip(1).copied();
     let second = others().find(|c| !ucs::sys::topo::same_core(first, *c)).or_else(|| others().next());
-    Ok((first, second.unwrap_or(first)))
+    Ok((Cpus::one(first), Cpus::one(second.unwrap_or(first))))
 }
 
 fn spawn(args: &[String]) -> Result<Child, Failure> {
@@ -53,16 +50,16 @@ fn spawn(args: &[String]) -> Result<Child, Failure> {
 pub fn start_group(
     procs: u32,
     threads: u32,
-    asked: Option<&CpuSet>,
+    asked: Option<&Cpus>,
 ) -> Result<(Place, Working, Peers), Failure> {
-    let pins = asked.cloned().map_or_else(CpuSet::allowed, Ok)?;
+    let pins = asked.cloned().map_or_else(Cpus::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
     let seats = procs * threads;
-    let cores = if pins.len() >= seats as usize { Cores::Enough } else { Cores::Shared };
+    let cores = if pins.as_slice().len() >= seats as usize { Cores::Enough } else { Cores::Shared };
     let host = "127.0.0.1".into();
     let port = listener.port();
     let (proc, pins_of, partner) = (procs - 1, pins.as_slice().to_vec(), Partner::Other);
-    let place = Place { host, port, proc, procs, threads, pins: pins_of, cores, partner };
+    let place = Place { host, port, proc, procs, threads, pins: Pins::Group(pins_of), cores, partner };
     let peers = Arc::new(Mutex::new(Vec::new()));
     for proc in 0..procs - 1 {
         let args = [
@@ -89,13 +86,13 @@ pub fn start_group(
 }
 
 /// Starts the other side and the line to it, and pins this side.
-pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
+pub fn start(asked: Option<&Cpus>) -> Result<(Link, Peer), Failure> {
     let (server, client) = cores(asked)?;
     let listener = Listener::local(TOOL)?;
     let child = spawn(&["--peer-of".into(), listener.port().to_string(), "-c".into(), server.to_string()])?;
     let mut peer = Peer(child);
     // Not earlier: a child may only run where its parent may.
-    cpu::pin(client)?;
+    client.confine()?;
     let boot = listener.accept(|| match peer.0.try_wait() {
         Ok(Some(_)) => Err(BootError::Gone),
         _ => Ok(()),
@@ -104,20 +101,21 @@ pub fn start(asked: Option<&CpuSet>) -> Result<(Link, Peer), Failure> {
 }
 
 /// A process of a group: dies with its parent; its place.
-pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &CpuSet) -> Place {
+pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &Cpus) -> Place {
     die_with_parent();
-    let cores = if pins.len() >= (procs * threads) as usize { Cores::Enough } else { Cores::Shared };
-    let (host, pins, partner) = ("127.0.0.1".into(), pins.as_slice().to_vec(), Partner::Other);
+    let cores =
+        if pins.as_slice().len() >= (procs * threads) as usize { Cores::Enough } else { Cores::Shared };
+    let (host, pins, partner) = ("127.0.0.1".into(), Pins::Group(pins.as_slice().to_vec()), Partner::Other);
     Place { host, port, proc, procs, threads, pins, cores, partner }
 }
 
 /// Threads of this process, each with itself, and their hub.
-pub fn loopbacks(threads: u32, asked: Option<&CpuSet>) -> Result<(Place, Working), Failure> {
-    let pins = asked.cloned().map_or_else(CpuSet::allowed, Ok)?;
+pub fn loopbacks(threads: u32, asked: Option<&Cpus>) -> Result<(Place, Working), Failure> {
+    let pins = asked.cloned().map_or_else(Cpus::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
-    let cores = if pins.len() >= threads as usize { Cores::Enough } else { Cores::Shared };
+    let cores = if pins.as_slice().len() >= threads as usize { Cores::Enough } else { Cores::Shared };
     let (host, port, pins, partner) =
-        ("127.0.0.1".into(), listener.port(), pins.as_slice().to_vec(), Partner::Itself);
+        ("127.0.0.1".into(), listener.port(), Pins::Group(pins.as_slice().to_vec()), Partner::Itself);
     let hub = group::hub(listener, threads, || Ok(()))?;
     Ok((Place { host, port, proc: 0, procs: 1, threads, pins, cores, partner }, hub))
 }

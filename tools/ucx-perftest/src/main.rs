@@ -4,13 +4,14 @@
 //! | Module | What |
 //! |---|---|
 //! | `cli`, `batch`, `spec` | what to measure |
-//! | `link`, `local`, `group`, `session` | two sides or more, and the plan between them |
+//! | `link`, `local`, `group`, `cpus`, `session` | two sides or more, where they run, and the plan between them |
 //! | `tests_uct`, `tests_ucp` | the measured loops |
 //! | `pattern`, `patience` | bytes that are checked; what a loop does while nothing happens |
 //! | `report`, `tour`, `plot`, `fail` | what is printed and drawn |
 
 mod batch;
 mod cli;
+mod cpus;
 mod fail;
 mod group;
 mod link;
@@ -29,9 +30,10 @@ mod tour;
 use std::process::ExitCode;
 
 use cli::{Cli, Row, Threads};
+use cpus::{Back, Cpus};
 use fail::Failure;
-use group::{Partner, Place};
-use link::{Link, Side};
+use group::{Partner, Pins, Place};
+use link::{Cores, Link, Side};
 use local::TOOL;
 use report::{Report, Shows};
 use session::Plan;
@@ -97,7 +99,7 @@ fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     if cli.loopback {
         return loopback(cli, source, report);
     }
-    pin(cli)?;
+    confine(cli)?;
     match &cli.host {
         Some(host) => client(cli, host, source, report),
         None => server(cli, source, report),
@@ -163,7 +165,8 @@ fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     }
     each_part(&plan, report, |part, report| match part[0].threads {
         1 => {
-            pin(cli)?;
+            let _back = Back::to_here();
+            confine(cli)?;
             session::drive(part, source, &mut Link::loopback(), report, drop)
         }
         threads => {
@@ -190,6 +193,7 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
             hub.finish();
             return Ok(());
         }
+        let _back = Back::to_here();
         let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
         link.send(&Plan { specs: part.to_vec() })?;
         session::drive(part, source, &mut link, report, drop)
@@ -242,7 +246,7 @@ fn launched_part(
     let at = pmix.get(0, &key)?;
     let found = at.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
-    let pins = cli.cpus.as_ref().map_or_else(Vec::new, |set| set.as_slice().to_vec());
+    let pins = cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Group(list.as_slice().to_vec()));
     let cores = group::share(here * threads);
     let (host, partner) = (host.into(), Partner::Other);
     let place = Place { host, port, proc, procs, threads, pins, cores, partner };
@@ -255,12 +259,12 @@ fn launched_part(
 /// A process that `local` started.
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     if let Some(place) = cli.proc {
-        let pins = cli.cpus.clone().unwrap_or_default();
+        let pins = cli.cpus.clone().map_or_else(Cpus::allowed, Ok)?;
         let threads = cli.test.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
         let place = local::join_group(port, place, threads, &pins);
         return group::run(&place, None, source, &mut Report::silent(), drop);
     }
-    pin(cli)?;
+    confine(cli)?;
     let mut link = local::join(port)?;
     match link.recv::<Plan>()? {
         Some(plan) => session::serve(&plan.specs, source, &mut link, &mut Report::silent()),
@@ -289,8 +293,8 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
             proc: 1,
             procs: 2,
             threads,
-            pins: Vec::new(),
-            cores: group::share(2 * threads),
+            pins: own_pins(cli),
+            cores: own_cores(cli, threads),
             partner: Partner::Other,
         };
         group::run(&place, Some(part), source, report, drop)
@@ -316,11 +320,11 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         let threads = part[0].threads;
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
-        let cores = group::share(2 * threads);
+        let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
         let hub = group::hub(listener, 2 * threads, || Ok(()))?;
         link.send(&port)?;
         let (host, partner) = (host.into(), Partner::Other);
-        let place = Place { host, port, proc: 0, procs: 2, threads, pins: Vec::new(), cores, partner };
+        let place = Place { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
         group::run(&place, None, source, report, drop)?;
         hub.finish();
         Ok(())
@@ -328,10 +332,20 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
 }
 
 /// Keeps this process on the cores of `-c`.
-fn pin(cli: &Cli) -> Result<(), Failure> {
-    match cli.cpus.as_ref().map(ucs::sys::CpuSet::as_slice) {
-        None => Ok(()),
-        Some([one]) => Ok(ucs::sys::cpu::pin(*one)?),
-        Some(_) => Err(Failure::Usage("-c: one core for one process; two with --local".into())),
+fn confine(cli: &Cli) -> Result<(), Failure> {
+    Ok(cli.cpus.as_ref().map_or(Ok(()), Cpus::confine)?)
+}
+
+/// The cores of `-c`, for the threads of this process.
+fn own_pins(cli: &Cli) -> Pins {
+    cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Process(list.as_slice().to_vec()))
+}
+
+/// Whether the threads of this process and of another on this host have a core each.
+fn own_cores(cli: &Cli, threads: u32) -> Cores {
+    match &cli.cpus {
+        Some(list) if list.as_slice().len() >= threads as usize => Cores::Enough,
+        Some(_) => Cores::Shared,
+        None => group::share(2 * threads),
     }
 }

@@ -1,0 +1,126 @@
+//! The cores of `-c`, in the order in which they were given: which side or thread has which follows from it. Read by `cli`, used
+//! by everything that starts a side.
+
+use std::fmt;
+
+use rustix::thread::{CpuSet as Mask, sched_setaffinity};
+use ucs::sys::{CpuError, CpuSet};
+
+/// A list of cores, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpus(Vec<usize>);
+
+impl Cpus {
+    /// Reads `0,2` or `4-7,1`.
+    pub fn parse(text: &str) -> Result<Cpus, String> {
+        let all = CpuSet::parse(text).map_err(|e| e.to_string())?;
+        let mut list = Vec::with_capacity(all.len());
+        for item in text.split(',') {
+            let some = CpuSet::parse(item).map_err(|e| e.to_string())?;
+            list.extend(
+                some.as_slice().iter().copied().filter(|cpu| !list.contains(cpu)).collect::<Vec<_>>(),
+            );
+        }
+        if list.is_empty() { Err("an empty list".into()) } else { Ok(Cpus(list)) }
+    }
+
+    /// A list of one.
+    pub fn one(cpu: usize) -> Cpus {
+        Cpus(vec![cpu])
+    }
+
+    /// Those that this thread may run on.
+    pub fn allowed() -> Result<Cpus, CpuError> {
+        CpuSet::allowed().map(|set| Cpus(set.as_slice().to_vec()))
+    }
+
+    /// The numbers, in order.
+    pub fn as_slice(&self) -> &[usize] {
+        &self.0
+    }
+
+    /// Those of the server and those of the client, of both at once: half each; one core is for both.
+    pub fn halves(&self) -> (Cpus, Cpus) {
+        match self.0.split_at(self.0.len() / 2) {
+            ([], all) => (Cpus(all.to_vec()), Cpus(all.to_vec())),
+            (server, client) => (Cpus(server.to_vec()), Cpus(client.to_vec())),
+        }
+    }
+
+    /// From now on this thread, and those it starts, run on these only.
+    pub fn confine(&self) -> Result<(), CpuError> {
+        let allowed = CpuSet::allowed()?;
+        if let Some(cpu) = self.0.iter().copied().find(|cpu| !allowed.contains(*cpu)) {
+            return Err(CpuError::NotAllowed { cpu, allowed });
+        }
+        set(&self.0)
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&all.join(","))
+    }
+}
+
+fn set(cpus: &[usize]) -> Result<(), CpuError> {
+    let mut mask = Mask::new();
+    cpus.iter().for_each(|cpu| mask.set(*cpu));
+    sched_setaffinity(None, &mask).map_err(|e| CpuError::Os { op: "sched_setaffinity", errno: e.into() })
+}
+
+/// Lets this thread run where it could before, when it is dropped: what follows a test begins as that did.
+pub struct Back(Option<Cpus>);
+
+impl Back {
+    /// To where this thread may run now.
+    pub fn to_here() -> Back {
+        Back(Cpus::allowed().ok())
+    }
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        if let Some(Cpus(before)) = &self.0 {
+            // Cores can be taken away meanwhile; then the thread stays where it is.
+            let _ = set(before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_keep_their_order() {
+        let of = |text: &str| Cpus::parse(text).map(|cpus| cpus.to_string());
+        assert_eq!(of("3,0-2,1,7"), Ok("3,0,1,2,7".into()));
+        assert_eq!(of("1,0"), Ok("1,0".into()));
+        assert!(of("1,x").unwrap_err().starts_with("bad cpu list \"1,x\""));
+        assert_eq!(of(""), Err("an empty list".into()));
+        let halves = |text: &str| {
+            let (server, client) = Cpus::parse(text).unwrap().halves();
+            (server.to_string(), client.to_string())
+        };
+        assert_eq!(halves("1,0"), ("1".into(), "0".into()));
+        assert_eq!(halves("5"), ("5".into(), "5".into()));
+        assert_eq!(halves("0-4"), ("0,1".into(), "2,3,4".into()));
+    }
+
+    #[test]
+    fn a_thread_goes_back_to_where_it_was() {
+        std::thread::spawn(|| {
+            let before = Cpus::allowed().unwrap();
+            let back = Back::to_here();
+            let one = Cpus(vec![before.as_slice()[0]]);
+            one.confine().unwrap();
+            assert_eq!(Cpus::allowed().unwrap(), one);
+            drop(back);
+            assert_eq!(Cpus::allowed().unwrap(), before);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,13 +1,16 @@
 //! Printing: the banner, column heads and rows that `ucx_perftest` prints, CSV, and JSON.
 //! Fed by `session` on the side that measures. Layout is fixed: scripts read it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tools_common::meter::{Bin, Meter, Reading};
 use tools_common::out;
 use tools_common::units::grouped;
+use ucs::config::Source;
+use ucs::sys::CpuSet;
 use ucs::time::{Clock as _, Monotonic};
 
 mod hist;
+mod json;
 mod live;
 mod tally;
 mod total;
@@ -68,6 +71,34 @@ pub struct Done {
     pub ended: f64,
     /// What the whole group did, if there is one.
     pub total: Option<Total>,
+    /// Where all sides ran, by number.
+    pub seats: Vec<Where>,
+}
+
+/// Where a side ran, and with which settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Where {
+    /// Cores it may use.
+    pub cores: String,
+    /// Transports it may use, as in `UCX_TLS`.
+    pub tls: String,
+    /// Devices of networks, as in `UCX_NET_DEVICES`.
+    pub devices: String,
+}
+
+impl Where {
+    /// This thread, at a test.
+    pub fn here(spec: &Spec, source: &Source) -> Where {
+        let set = |asked: &Option<String>, key| {
+            let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
+            value.unwrap_or("all").to_owned()
+        };
+        Where {
+            cores: CpuSet::allowed().map_or_else(|_| String::new(), |set| set.to_string()),
+            tls: set(&spec.tl, "UCX_TLS"),
+            devices: set(&spec.dev, "UCX_NET_DEVICES"),
+        }
+    }
 }
 
 impl Done {
@@ -76,7 +107,7 @@ impl Done {
         let seconds = reading.overall * reading.iters as f64;
         let now = Monotonic.now().0 as f64 * 1e-9;
         let ended = if spec.test.flow() == Flow::PingPong { now / 2.0 } else { now };
-        Done { spec: spec.clone(), path, reading, hist, seconds, ended, total: None }
+        Done { spec: spec.clone(), path, reading, hist, seconds, ended, total: None, seats: Vec::new() }
     }
 
     fn figures(&self) -> Figures {
@@ -98,51 +129,6 @@ impl Done {
     fn iters(&self) -> u64 {
         self.total.as_ref().map_or(self.reading.iters, |total| total.reading.iters)
     }
-}
-
-/// The JSON object of a result.
-#[derive(Serialize)]
-struct Object<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<&'a str>,
-    test: &'static str,
-    transport: &'a str,
-    device: &'a str,
-    data_path: &'a str,
-    size: usize,
-    iterations: u64,
-    window: u32,
-    validated: bool,
-    latency_us: LatencyUs,
-    bandwidth_mbs: f64,
-    msg_rate: f64,
-    /// Of a group: who sent to whom, and what each seat that sent did.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pattern: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seats: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    each: Vec<Each>,
-    /// Pairs of an upper bound, microseconds, and a count.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    histogram_us: Vec<(f64, u64)>,
-}
-
-/// What one seat of a group did.
-#[derive(Serialize)]
-struct Each {
-    seat: usize,
-    iterations: u64,
-    avg_us: f64,
-    msg_rate: f64,
-}
-
-/// Half a round trip, or time per message, microseconds.
-#[derive(Serialize)]
-struct LatencyUs {
-    p50: f64,
-    avg: f64,
-    p99_9: f64,
 }
 
 /// Which part of the output is this process's.
@@ -346,7 +332,7 @@ impl Report {
         if self.shows == Shows::Tests {
             return;
         }
-        let json = || serde_json::to_string(&object(done)).expect("a result is plain data");
+        let json = || serde_json::to_string(&json::object(done)).expect("a result is plain data");
         if let Some(kept) = &mut self.kept {
             kept.push(json());
         }
@@ -457,42 +443,6 @@ fn cells_of(done: &Done) -> Vec<String> {
     let times = [us(f.rank), us(f.recent), us(f.overall)];
     let rates = [mb(f.recent_bw), mb(f.overall_bw), n(f.recent_rate), n(f.overall_rate)];
     std::iter::once(iters).chain(times).chain(rates).collect()
-}
-
-fn object(done: &Done) -> Object<'_> {
-    let f = done.figures();
-    // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
-    let round = |v: f64| (v * 1e4).round() / 1e4;
-    let total = done.total.as_ref();
-    let reading = total.map_or(done.reading, |total| total.reading);
-    let each = |(seat, iterations, seconds): &(usize, u64, f64)| Each {
-        seat: *seat,
-        iterations: *iterations,
-        avg_us: round(seconds / *iterations as f64 * 1e6),
-        msg_rate: (*iterations as f64 / seconds).round(),
-    };
-    Object {
-        label: done.spec.label.as_deref(),
-        test: done.spec.test.name(),
-        transport: &done.path.transport,
-        device: &done.path.device,
-        data_path: &done.path.data_path,
-        size: done.spec.size(),
-        iterations: done.iters(),
-        window: done.spec.window,
-        validated: done.spec.validate == Validate::Yes,
-        latency_us: LatencyUs {
-            p50: round(reading.p50 * 1e6),
-            avg: round(f.overall),
-            p99_9: round(reading.p99_9 * 1e6),
-        },
-        bandwidth_mbs: round(f.overall_bw),
-        msg_rate: f.overall_rate.round(),
-        pattern: total.map(|total| total.pattern.name()),
-        seats: total.map(|total| total.seats),
-        each: total.map_or_else(Vec::new, |total| total.each.iter().map(each).collect()),
-        histogram_us: done.hist.iter().map(|bin| (round(bin.upto * 1e6), bin.count)).collect(),
-    }
 }
 
 /// What a test is, in a box that the column titles close.

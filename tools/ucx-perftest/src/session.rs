@@ -6,7 +6,7 @@ use ucs::config::Source;
 
 use crate::fail::Failure;
 use crate::link::{Link, Side};
-use crate::report::{Done, Report, Share, Total};
+use crate::report::{Done, Report, Share, Total, Where};
 use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
@@ -65,7 +65,8 @@ pub fn drive(
     let result = specs.iter().try_for_each(|spec| {
         report.begin(spec);
         match run(spec, source, link, report) {
-            Ok(done) => {
+            Ok(mut done) => {
+                done.seats = link.gather(&Where::here(spec, source), || 0)?;
                 report.done(&done);
                 each(done);
                 Ok(())
@@ -86,7 +87,10 @@ pub fn serve(specs: &[Spec], source: &Source, link: &mut Link, report: &mut Repo
         // What a client asks for is a claim.
         spec.check()?;
         report.begin(spec);
-        run(spec, source, link, report).map(drop).or_else(|e| report.next_after(spec, e))
+        match run(spec, source, link, report) {
+            Ok(_) => Ok(link.gather(&Where::here(spec, source), || 0).map(drop)?),
+            Err(e) => report.next_after(spec, e),
+        }
     });
     if let Err(e) = &result {
         link.give_up(e);
@@ -113,7 +117,9 @@ pub fn group(
             Err(e) => return report.next_after(spec, e),
         };
         let active = spec.pattern != Pattern::Pairs || link.side().is_active();
-        let shares: Vec<Share> = link.gather(&Share::of(&done, active), || 0)?;
+        let mine = (Share::of(&done, active), Where::here(spec, source));
+        let (shares, seats) = link.gather(&mine, || 0)?.into_iter().unzip();
+        done.seats = seats;
         done.total = Some(Total::new(spec.pattern, shares));
         report.done(&done);
         each(done);

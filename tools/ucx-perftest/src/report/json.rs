@@ -1,0 +1,175 @@
+//! A result as a JSON object: the figures, and what was asked for, so that it can be done again. Fields are added, none changes
+//! its name or meaning. Written by `report`, read by `plot` and by programs of others.
+
+use serde::Serialize;
+
+use super::Done;
+use crate::pattern::SEQ;
+use crate::spec::{Arrival, Layer, Layout, Memory, Pages, Passive, TagMatch, Target, Validate};
+
+/// The JSON object of a result.
+#[derive(Serialize)]
+pub struct Object<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    test: &'static str,
+    transport: &'a str,
+    device: &'a str,
+    data_path: &'a str,
+    size: usize,
+    iterations: u64,
+    window: u32,
+    validated: bool,
+    latency_us: LatencyUs,
+    bandwidth_mbs: f64,
+    msg_rate: f64,
+    /// Of a group: who sent to whom, and what each seat that sent did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pattern: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seats: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    each: Vec<Each>,
+    /// Pairs of an upper bound, microseconds, and a count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    histogram_us: Vec<(f64, u64)>,
+    /// Of this program.
+    version: &'static str,
+    percentile: Percentile,
+    run: Run<'a>,
+}
+
+/// The percentile of `-R`.
+#[derive(Serialize)]
+struct Percentile {
+    rank: f64,
+    us: f64,
+}
+
+/// What was asked for, so that it can be done again.
+#[derive(Serialize)]
+struct Run<'a> {
+    warmup: u64,
+    /// Asked for; `data_path` is what was used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recv_layout: Option<&'static str>,
+    pieces: &'a [usize],
+    stride: usize,
+    header: usize,
+    credits: u32,
+    processes: usize,
+    threads: u32,
+    thread_mode: &'static str,
+    /// Of each side or thread, by number.
+    cores: Vec<&'a str>,
+    tls: &'a str,
+    devices: &'a str,
+    wait: &'static str,
+    receive: &'static str,
+    wildcard: bool,
+    unexpected: bool,
+    peer_errors: bool,
+    idle_passive: bool,
+    lazy_pages: bool,
+    memory: &'static str,
+    target: &'static str,
+    copies: bool,
+}
+
+impl<'a> Run<'a> {
+    fn of(done: &'a Done) -> Run<'a> {
+        let spec = &done.spec;
+        let here = done.seats.last();
+        Run {
+            warmup: spec.warmup,
+            layout: spec.layout.map(Layout::name),
+            recv_layout: spec.recv_layout.map(Layout::name),
+            pieces: &spec.pieces,
+            stride: spec.stride,
+            header: if spec.test.layer() == Layer::Uct { SEQ } else { spec.am_header },
+            credits: spec.credits,
+            processes: (done.seats.len() / spec.threads.max(1) as usize).max(1),
+            threads: spec.threads,
+            thread_mode: spec.level.name(),
+            cores: done.seats.iter().map(|seat| seat.cores.as_str()).collect(),
+            tls: here.map_or("", |seat| &seat.tls),
+            devices: here.map_or("", |seat| &seat.devices),
+            wait: spec.waiting.name(),
+            receive: spec.receive.name(),
+            wildcard: spec.tag_match == TagMatch::Any,
+            unexpected: spec.arrival == Arrival::Unexpected,
+            peer_errors: spec.peer_errors,
+            idle_passive: spec.passive == Passive::Idle,
+            lazy_pages: spec.pages == Pages::Lazy,
+            memory: match spec.memory {
+                Memory::Plain => "own",
+                Memory::Allocated => "allocated",
+                Memory::Registered => "registered",
+            },
+            target: match spec.target {
+                Target::Allocated => "allocated",
+                Target::Own => "own",
+            },
+            copies: spec.copies,
+        }
+    }
+}
+
+/// What one seat of a group did.
+#[derive(Serialize)]
+struct Each {
+    seat: usize,
+    iterations: u64,
+    avg_us: f64,
+    msg_rate: f64,
+}
+
+/// Half a round trip, or time per message, microseconds.
+#[derive(Serialize)]
+struct LatencyUs {
+    p50: f64,
+    avg: f64,
+    p99_9: f64,
+}
+
+/// The object of a result.
+pub fn object(done: &Done) -> Object<'_> {
+    let f = done.figures();
+    // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
+    let round = |v: f64| (v * 1e4).round() / 1e4;
+    let total = done.total.as_ref();
+    let reading = total.map_or(done.reading, |total| total.reading);
+    let each = |(seat, iterations, seconds): &(usize, u64, f64)| Each {
+        seat: *seat,
+        iterations: *iterations,
+        avg_us: round(seconds / *iterations as f64 * 1e6),
+        msg_rate: (*iterations as f64 / seconds).round(),
+    };
+    Object {
+        label: done.spec.label.as_deref(),
+        test: done.spec.test.name(),
+        transport: &done.path.transport,
+        device: &done.path.device,
+        data_path: &done.path.data_path,
+        size: done.spec.size(),
+        iterations: done.iters(),
+        window: done.spec.window,
+        validated: done.spec.validate == Validate::Yes,
+        latency_us: LatencyUs {
+            p50: round(reading.p50 * 1e6),
+            avg: round(f.overall),
+            p99_9: round(reading.p99_9 * 1e6),
+        },
+        bandwidth_mbs: round(f.overall_bw),
+        msg_rate: f.overall_rate.round(),
+        pattern: total.map(|total| total.pattern.name()),
+        seats: total.map(|total| total.seats),
+        each: total.map_or_else(Vec::new, |total| total.each.iter().map(each).collect()),
+        histogram_us: done.hist.iter().map(|bin| (round(bin.upto * 1e6), bin.count)).collect(),
+        version: env!("CARGO_PKG_VERSION"),
+        percentile: Percentile { rank: done.spec.rank, us: round(reading.rank * 1e6) },
+        run: Run::of(done),
+    }
+}

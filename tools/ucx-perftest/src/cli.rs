@@ -13,8 +13,8 @@ mod words;
 use crate::cpus::Cpus;
 use crate::fail::Failure;
 use crate::spec::{
-    Arrival, Banner, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec, TagMatch, Target,
-    Test, Validate, Waiting,
+    Arrival, Banner, Histogram, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec,
+    TagMatch, Target, Test, Validate, Waiting,
 };
 
 pub use later::Later;
@@ -329,6 +329,7 @@ impl TestArgs {
                 threads,
                 rank: self.rank(),
                 banner: Banner::Shown,
+                hist: Histogram::No,
             };
             Row { label: spec.label.clone(), spec: spec.check().map(|()| spec) }
         };

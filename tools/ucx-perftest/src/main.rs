@@ -37,7 +37,7 @@ use link::{Cores, Link, Side};
 use local::TOOL;
 use report::{Report, Shows};
 use session::Plan;
-use spec::{Pattern, Spec};
+use spec::{Histogram, Pattern, Spec};
 use tools_common::boot::{Boot, Listener};
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
@@ -126,7 +126,10 @@ fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     let mut specs = Vec::with_capacity(rows.len());
     for Row { label, spec } in rows {
         match spec {
-            Ok(spec) => specs.push(spec),
+            Ok(spec) => {
+                let hist = if cli.hist { Histogram::Yes } else { Histogram::No };
+                specs.push(Spec { hist, ..spec });
+            }
             Err(e) => report.failed(label.as_deref(), e),
         }
     }

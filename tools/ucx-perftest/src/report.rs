@@ -17,7 +17,7 @@ mod total;
 
 use crate::cli::Cli;
 use crate::fail::Failure;
-use crate::spec::{Banner, Flow, Layer, Layout, Pattern, Spec, Test, Validate};
+use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Pattern, Spec, Test, Validate};
 
 use live::Live;
 use tally::Tally;
@@ -151,7 +151,6 @@ pub struct Report {
     only_final: bool,
     quiet: bool,
     extra: bool,
-    hist: bool,
     batch: Vec<String>,
     headed: bool,
     live: Live,
@@ -178,7 +177,6 @@ impl Report {
             only_final: cli.only_final,
             quiet: cli.quiet,
             extra: cli.extra,
-            hist: cli.hist,
             batch: cli.batch.iter().map(name).collect(),
             headed: false,
             // Columns have a line a second of their own.
@@ -203,7 +201,6 @@ impl Report {
             only_final: true,
             quiet: true,
             extra: false,
-            hist: false,
             batch: Vec::new(),
             headed: false,
             live: Live::default(),
@@ -248,9 +245,9 @@ impl Report {
     }
 
     /// How the times that `meter` has counted are distributed, if that was asked for.
-    pub fn histogram(&self, spec: &Spec, meter: &Meter) -> Vec<Bin> {
+    pub fn histogram(spec: &Spec, meter: &Meter) -> Vec<Bin> {
         let scale = if spec.test.flow() == Flow::PingPong { 0.5 } else { 1.0 };
-        if self.hist { meter.histogram(scale) } else { Vec::new() }
+        if spec.hist == Histogram::Yes { meter.histogram(scale) } else { Vec::new() }
     }
 
     /// Words of the server: whom it waits for.

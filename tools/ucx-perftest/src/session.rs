@@ -120,7 +120,9 @@ pub fn group(
         let mine = (Share::of(&done, active), Where::here(spec, source));
         let (shares, seats) = link.gather(&mine, || 0)?.into_iter().unzip();
         done.seats = seats;
-        done.total = Some(Total::new(spec.pattern, shares));
+        let total = Total::new(spec.pattern, shares);
+        done.hist = total.hist.clone();
+        done.total = Some(total);
         report.done(&done);
         each(done);
         Ok(())

@@ -212,6 +212,15 @@ pub enum Banner {
     Hidden,
 }
 
+/// Whether it is counted how the times are distributed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Histogram {
+    /// No.
+    No,
+    /// By every seat (`--hist`).
+    Yes,
+}
+
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
@@ -273,6 +282,8 @@ pub struct Spec {
     pub rank: f64,
     /// Whether it has a banner.
     pub banner: Banner,
+    /// Whether the times' distribution is wanted.
+    pub hist: Histogram,
 }
 
 impl Spec {

@@ -114,6 +114,19 @@ fn sums_are_printed_as_ucx_perftest_prints_those_of_threads() {
 }
 
 #[test]
+fn a_histogram_counts_what_every_seat_has_measured() {
+    for group in ["--procs 4 -t tag_lat", "-T 3 -t am_lat", "--procs 3 --pattern alltoall -t tag_bw"] {
+        let line = format!("--local --json --hist -n 500 -w 10 -x posix {group}");
+        let value = json(&line);
+        let bins = value["histogram_us"].as_array().unwrap();
+        let sum: u64 = bins.iter().map(|b| b[1].as_u64().unwrap()).sum();
+        assert_eq!(value["iterations"], sum, "{line}: {value}");
+        let upto: Vec<f64> = bins.iter().map(|b| b[0].as_f64().unwrap()).collect();
+        assert!(upto.is_sorted(), "{line}: {value}");
+    }
+}
+
+#[test]
 fn a_server_and_its_client_with_threads() {
     let server = Server::start("");
     let port = server.port.to_string();

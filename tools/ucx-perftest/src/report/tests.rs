@@ -109,8 +109,16 @@ fn what_extra_adds_stands_behind_two_blanks() {
 
 #[test]
 fn several_seats_have_four_cells() {
-    let share =
-        |iters| Share { iters, seconds: 1.0, ended: 2.0, host: 1, p50: 0.5e-6, p99_9: 1e-6, rank: 0.5e-6 };
+    let share = |iters| Share {
+        iters,
+        seconds: 1.0,
+        ended: 2.0,
+        host: 1,
+        p50: 0.5e-6,
+        p99_9: 1e-6,
+        rank: 0.5e-6,
+        bins: Vec::new(),
+    };
     let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
     let mut done = Done::new(&spec(8), path, reading(), Vec::new());
     assert_eq!(cells_of(&done).join(","), "3000000,0.500,0.384,0.403,19.87,18.93,2604167,2481390");

@@ -2,14 +2,14 @@
 //! times are those of one seat on average. Made by `session`, printed by `report`.
 
 use serde::{Deserialize, Serialize};
-use tools_common::meter::Reading;
+use tools_common::meter::{Bin, Reading};
 use ucs::sys::host::HostKey;
 
 use super::Done;
 use crate::spec::Pattern;
 
 /// What one seat did.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// Iterations it drove.
     pub iters: u64,
@@ -25,6 +25,8 @@ pub struct Share {
     pub p99_9: f64,
     /// The percentile asked for, seconds.
     pub rank: f64,
+    /// How its times are distributed, if that is wanted: upper bounds, seconds, and counts.
+    pub bins: Vec<(f64, u64)>,
 }
 
 impl Share {
@@ -41,6 +43,11 @@ impl Share {
             p50: r.p50,
             p99_9: r.p99_9,
             rank: r.rank,
+            bins: if active {
+                done.hist.iter().map(|bin| (bin.upto, bin.count)).collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 }
@@ -58,6 +65,28 @@ pub struct Total {
     pub rate: f64,
     /// Iterations of all; times of one seat on average, `p99_9` of the worst.
     pub reading: Reading,
+    /// How the times of all are distributed, if that is wanted.
+    pub hist: Vec<Bin>,
+}
+
+/// Bins of several meters, whose clocks differ a little, in one: what lies this close is the same bin.
+const SAME: f64 = 1.02;
+
+fn merged<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
+    let mut all: Vec<(f64, u64)> = bins.copied().collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut merged: Vec<Bin> = Vec::new();
+    let mut first = 0.0;
+    for (upto, count) in all {
+        match merged.last_mut() {
+            Some(last) if upto <= first * SAME => (last.upto, last.count) = (upto, last.count + count),
+            _ => {
+                first = upto;
+                merged.push(Bin { upto, count });
+            }
+        }
+    }
+    merged
 }
 
 impl Total {
@@ -71,6 +100,7 @@ impl Total {
         };
         let overall = mean(&|s| s.seconds / s.iters as f64);
         Total {
+            hist: merged(shares.iter().flat_map(|s| &s.bins)),
             pattern,
             seats: shares.len(),
             each: active.iter().map(|(n, s)| (*n, s.iters, s.seconds)).collect(),
@@ -103,6 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn bins_of_all_are_counted_together() {
+        let one = [(1.0, 5), (1.09, 1), (1.19, 2)];
+        let other = [(1.0001, 3), (1.1901, 4), (8.0, 1)];
+        let all = merged(one.iter().chain(&other));
+        let of = |upto, count| Bin { upto, count };
+        assert_eq!(all, [of(1.0001, 8), of(1.09, 1), of(1.1901, 6), of(8.0, 1)]);
+    }
+
+    #[test]
     fn rates_add_up_and_times_do_not() {
         let share = |iters, seconds, p50| Share {
             iters,
@@ -112,10 +151,13 @@ mod tests {
             p50,
             p99_9: 2.0 * p50,
             rank: p50,
+            bins: Vec::new(),
         };
         let idle = share(0, 3.0, 0.0);
-        let total =
-            Total::new(Pattern::Pairs, vec![idle, idle, share(100, 1.0, 0.01), share(100, 2.0, 0.02)]);
+        let total = Total::new(
+            Pattern::Pairs,
+            vec![idle.clone(), idle, share(100, 1.0, 0.01), share(100, 2.0, 0.02)],
+        );
         assert_eq!((total.seats, total.reading.iters), (4, 200));
         assert_eq!(total.each, [(2, 100, 1.0), (3, 100, 2.0)]);
         // The receiver was done last.
@@ -124,8 +166,8 @@ mod tests {
         assert_eq!(total.reading.overall, 0.015);
         // One after the other, not at once.
         let late = Share { ended: 14.0, ..share(100, 1.0, 0.01) };
+        let elsewhere = Share { host: 2, ..late.clone() };
         assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), late]).rate, 50.0);
-        let elsewhere = Share { host: 2, ..late };
         assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), elsewhere]).rate, 200.0);
     }
 }

@@ -41,7 +41,7 @@ pub struct Crowd<'a> {
 }
 
 /// Runs one test; answers what this seat did.
-pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+pub fn run(spec: &Spec, source: &Source, link: &mut Link) -> Result<Done, Failure> {
     let (me, size) = (link.rank(), link.size());
     let opened = open(spec, source);
     let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
@@ -71,7 +71,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         crowd.measure(spec.warmup, me)?;
     }
     crowd.measure(spec.iters, me)?;
-    let (reading, hist) = (crowd.meter.read(spec.rank), report.histogram(spec, &crowd.meter));
+    let (reading, hist) = (crowd.meter.read(spec.rank), Report::histogram(spec, &crowd.meter));
     let done = Done::new(spec, path, reading, hist);
     crowd.barrier()?;
     Ok(done)

@@ -29,7 +29,7 @@ use tag::Tag;
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
     if spec.pattern != Pattern::Pairs {
-        return many::run(spec, source, link, report);
+        return many::run(spec, source, link);
     }
     let opened = open(spec, source);
     let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
@@ -58,7 +58,7 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse };
         mail.run()?;
         let (reading, hist) =
-            (scale(spec, mail.pulse.meter.read(rank)), report.histogram(spec, &mail.pulse.meter));
+            (scale(spec, mail.pulse.meter.read(rank)), Report::histogram(spec, &mail.pulse.meter));
         return Ok(Done::new(spec, path.clone(), reading, hist));
     }
     let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, rings: None };
@@ -66,7 +66,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         tag.measure(spec.warmup)?;
     }
     tag.measure(spec.iters)?;
-    let (reading, hist) = (scale(spec, tag.pulse.meter.read(rank)), report.histogram(spec, &tag.pulse.meter));
+    let (reading, hist) =
+        (scale(spec, tag.pulse.meter.read(rank)), Report::histogram(spec, &tag.pulse.meter));
     let done = Done::new(spec, path.clone(), reading, hist);
     tag.wait.barrier(&tag.worker)?;
     Ok(done)
@@ -94,7 +95,8 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
         rma.measure(spec.warmup)?;
     }
     rma.measure(spec.iters)?;
-    let (reading, hist) = (scale(spec, rma.pulse.meter.read(rank)), report.histogram(spec, &rma.pulse.meter));
+    let (reading, hist) =
+        (scale(spec, rma.pulse.meter.read(rank)), Report::histogram(spec, &rma.pulse.meter));
     let done = Done::new(spec, path.clone(), reading, hist);
     rma.wait.barrier(&rma.worker)?;
     Ok(done)

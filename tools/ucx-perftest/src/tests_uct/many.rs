@@ -123,7 +123,7 @@ struct Crowd<'a, I: Iface> {
 }
 
 /// Runs one test on an open interface; answers what this seat did.
-pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Failure> {
     let (me, size) = (link.rank(), link.size());
     let prepared = prepare(spec, iface, size);
     let (mine, rooms) = match prepared {
@@ -172,7 +172,7 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link, report: &Report) -
         crowd.measure(spec.warmup)?;
     }
     crowd.measure(spec.iters)?;
-    let (reading, hist) = (crowd.meter.read(spec.rank), report.histogram(spec, &crowd.meter));
+    let (reading, hist) = (crowd.meter.read(spec.rank), Report::histogram(spec, &crowd.meter));
     let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
     let done = Done::new(spec, path, reading, hist);
     crowd.flush()?;

@@ -71,7 +71,7 @@ impl open::Job for Job<'_> {
         }
         if spec.pattern != Pattern::Pairs {
             *answered = true;
-            return many::run(spec, &iface, link, report);
+            return many::run(spec, &iface, link);
         }
         let attr = attr.clone();
         let prepared = prepare(spec, &iface);
@@ -112,7 +112,7 @@ impl open::Job for Job<'_> {
         }
         measure(&mut rig, layout, spec.iters)?;
         let (reading, hist) =
-            (scale(spec, rig.pulse.meter.read(rank)), report.histogram(spec, &rig.pulse.meter));
+            (scale(spec, rig.pulse.meter.read(rank)), Report::histogram(spec, &rig.pulse.meter));
         let done = Done::new(spec, path.clone(), reading, hist);
         end(&mut rig)?;
         Ok(done)

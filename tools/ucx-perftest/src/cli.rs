@@ -203,8 +203,8 @@ pub struct TestArgs {
     #[arg(short = 'z')]
     pub registered: bool,
 
-    /// High-level tests send messages out of memory of the program's own, and write and read such memory of the target's, not
-    /// memory that a transport has allocated
+    /// Messages are sent out of memory of the program's own, and such memory of the target's is written and read, not memory
+    /// that a transport has allocated
     #[arg(long = "own")]
     pub own: bool,
 

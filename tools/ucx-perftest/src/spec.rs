@@ -194,7 +194,7 @@ pub enum Memory {
     Registered,
 }
 
-/// What one-sided high-level tests write and read.
+/// What one-sided tests write and read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Target {
     /// Memory that a transport has allocated.
@@ -268,7 +268,7 @@ pub struct Spec {
     pub pages: Pages,
     /// What messages of high-level tests are in.
     pub memory: Memory,
-    /// What one-sided high-level tests write and read.
+    /// What one-sided tests write and read; of low-level tests also what they send from.
     pub target: Target,
     /// Whether handlers of active messages copy the data (`-y`).
     pub copies: bool,
@@ -432,8 +432,8 @@ impl Spec {
         if self.memory == Memory::Registered && (low || self.pattern != Pattern::Pairs) {
             return wrong(format!("-z is for high-level tests in pairs, not for {test}"));
         }
-        if self.target == Target::Own && (low || self.pattern != Pattern::Pairs) {
-            return wrong(format!("--own is for high-level tests in pairs, not for {test}"));
+        if self.target == Target::Own && self.pattern != Pattern::Pairs {
+            return wrong(format!("--own is for tests in pairs, not for --pattern {}", self.pattern));
         }
         if self.pattern != Pattern::Pairs {
             self.check_pattern()?;

@@ -82,6 +82,11 @@ fn sizes_that_do_not_fit() {
     );
     bad("--local -t fadd -x posix -s 12", 129, "-s 12: fadd works on words of 1, 2, 4, 8 or 16 bytes");
     bad("--local -t tag_lat -n -5", 129, "-n: '-5' is not a count (a number, or with k, m such as 10k)");
+    bad(
+        "--local -q -t put_lat -x posix --own",
+        255,
+        "--own: transport 'posix': peers reach only memory that it has allocated",
+    );
     bad("--local -q -t am_lat -x cma", 255, "am_lat: cma/memory has no such operation (see `ucx-info -d`)");
     let ran = run("--local -t am_lat -x posix -s 1m");
     assert!(

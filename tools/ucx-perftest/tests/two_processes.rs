@@ -147,6 +147,7 @@ fn active_messages_and_streams() {
 #[test]
 fn posix_messages() {
     each("posix", "-d memory", AM);
+    each("posix", "--own", AM);
 }
 
 #[test]
@@ -158,6 +159,7 @@ fn posix_memory() {
 #[test]
 fn cma_memory() {
     each("cma", "", RMA);
+    each("cma", "--own", RMA);
 }
 
 #[test]
@@ -173,6 +175,7 @@ fn efa_messages() {
 #[test]
 fn efa_memory() {
     each("efa", "", RMA);
+    each("efa", "--own", RMA);
 }
 
 #[test]

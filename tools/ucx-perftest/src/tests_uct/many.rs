@@ -193,9 +193,13 @@ fn prepare<I: Iface>(spec: &Spec, iface: &I, seats: usize) -> Result<(Setup, Roo
     let all = |n: usize| {
         size.checked_mul(n).ok_or_else(|| Failure::Cannot("-s, -O and --procs: too much memory".into()))
     };
-    let target = Room::new(md, all(seats)?, spec.pages)?;
-    let source =
-        Room::new(md, if layout == Layout::Zcopy { all(spec.window as usize)? } else { 0 }, spec.pages)?;
+    let target = Room::new(md, all(seats)?, spec.target, spec.pages)?;
+    let source = Room::new(
+        md,
+        if layout == Layout::Zcopy { all(spec.window as usize)? } else { 0 },
+        spec.target,
+        spec.pages,
+    )?;
     let rkey = if !is_am || md.attr().has_rkey { target.rkey(md)? } else { Default::default() };
     let setup = Setup {
         device: Blob(iface.device_addr().to_vec()),

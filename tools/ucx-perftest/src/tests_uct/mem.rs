@@ -2,14 +2,16 @@
 //! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
 //! read and written by atomic accesses, never through a Rust reference.
 
+use std::alloc::Layout;
 use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use uct::api::{AddrBuf, AllocReq, Fill, Iov, Md, Memory};
+use uct::api::{Access, AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
 use crate::pattern;
-use crate::spec::Pages;
+use crate::spec::{Pages, Target};
 
 /// Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from
 /// somewhere else in a page takes up to a third longer.
@@ -44,23 +46,71 @@ impl DerefMut for Own {
     }
 }
 
-/// A registered allocation.
+/// Pages of the process's heap, by address only: others may write them at any moment.
+struct Heap {
+    at: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Heap {
+    /// `len` zeros, more than none, from the start of a page.
+    fn new(len: usize, pages: Pages) -> Option<Heap> {
+        let layout =
+            Layout::from_size_align(len, rustix::param::page_size()).ok().filter(|l| l.size() > 0)?;
+        // SAFETY: the layout is not of no size.
+        let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        if pages == Pages::Now {
+            // SAFETY: `len` bytes that nobody else knows of yet.
+            unsafe { at.as_ptr().write_bytes(0, len) };
+        }
+        Some(Heap { at, layout })
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and is not registered any more: see `Room`.
+        unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
+    }
+}
+
+/// Registered memory.
 pub struct Room<M: Md> {
+    /// Ends before the memory that it is of.
     mem: M::Mem,
+    own: Option<Heap>,
 }
 
 impl<M: Md> Room<M> {
-    /// At least `len` bytes, zero, registered for everything.
-    pub fn new(md: &M, len: usize, pages: Pages) -> Result<Self, Failure> {
+    /// At least `len` bytes, zero, registered for everything: the domain's, or the program's own.
+    pub fn new(md: &M, len: usize, whose: Target, pages: Pages) -> Result<Self, Failure> {
+        if whose == Target::Own {
+            return Room::of_program(md, len.max(64), pages);
+        }
         let fill = if pages == Pages::Lazy { Fill::Lazy } else { Fill::Now };
         let mem = md
             .alloc(&AllocReq { fill, ..AllocReq::new(len.max(64), "ucx-perftest") })
             .map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of registered memory: {e}")))?;
-        Ok(Room { mem })
+        Ok(Room { mem, own: None })
+    }
+
+    fn of_program(md: &M, len: usize, pages: Pages) -> Result<Self, Failure> {
+        let own = Heap::new(len, pages);
+        let own = own.ok_or_else(|| Failure::Cannot(format!("--own: cannot get {len} bytes of memory")))?;
+        // SAFETY: the memory outlives the registration (it is the later field), and is only accessed by atomics meanwhile.
+        let mem = unsafe { md.register(own.at.as_ptr(), len, Access::ALL) };
+        let mem =
+            mem.map_err(|e| Failure::Cannot(format!("--own: cannot register {len} bytes of memory: {e}")))?;
+        Ok(Room { mem, own: Some(own) })
     }
 
     /// Its remote key.
     pub fn rkey(&self, md: &M) -> Result<AddrBuf, Failure> {
+        let attr = md.attr();
+        if self.own.is_some() && attr.rkey_needs_alloc {
+            let why = "peers reach only memory that it has allocated";
+            return Err(Failure::Cannot(format!("--own: transport '{}': {why}", attr.component)));
+        }
         Ok(md.pack_rkey(&self.mem)?)
     }
 

@@ -19,7 +19,7 @@ use uct::api::{DevKind, Iface, Md};
 use crate::fail::Failure;
 use crate::link::{Link, Side};
 use crate::report::{Done, Path, Report};
-use crate::spec::{Layout, Passive, Pattern, Spec, Test, Validate};
+use crate::spec::{Layout, Passive, Pattern, Spec, Target, Test, Validate};
 use mem::Room;
 use rig::{Parts, Rig};
 
@@ -140,9 +140,12 @@ fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, Rooms<I::Md>), Fa
     let all =
         spec.span().checked_mul(slots).ok_or_else(|| Failure::Cannot("-s and -O: too much memory".into()))?;
     let checked = spec.validate == Validate::Yes;
-    let target = Room::new(md, if spec.test == Test::PutBw && checked { all } else { size }, spec.pages)?;
-    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 }, spec.pages)?;
     let needs_key = !matches!(spec.test, Test::AmLat | Test::AmBw | Test::AmMr);
+    // What nobody works on need not be the program's own.
+    let whose = if needs_key { spec.target } else { Target::Allocated };
+    let all_rounds = spec.test == Test::PutBw && checked;
+    let target = Room::new(md, if all_rounds { all } else { size }, whose, spec.pages)?;
+    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 }, spec.target, spec.pages)?;
     let rkey = if needs_key || md.attr().has_rkey { target.rkey(md)? } else { Default::default() };
     let setup = Setup {
         device: Blob(iface.device_addr().to_vec()),

@@ -445,7 +445,7 @@ impl Spec {
     }
 
     fn check_pattern(&self) -> Result<(), Failure> {
-        const DONE: [Test; 13] = [
+        const DONE: [Test; 19] = [
             Test::AmBw,
             Test::AmMr,
             Test::PutBw,
@@ -453,12 +453,18 @@ impl Spec {
             Test::GetBw,
             Test::AddMr,
             Test::Fadd,
+            Test::Swap,
+            Test::Cswap,
             Test::TagBw,
             Test::TagSyncBw,
+            Test::StreamBw,
+            Test::UcpAmBw,
             Test::UcpPutBw,
             Test::UcpGet,
             Test::UcpAdd,
             Test::UcpFadd,
+            Test::UcpSwap,
+            Test::UcpCswap,
         ];
         let (test, pattern) = (self.test.name(), self.pattern);
         if !DONE.contains(&self.test) {

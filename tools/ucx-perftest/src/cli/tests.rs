@@ -110,7 +110,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("--local -t tag_bw --pattern ring", "pattern 'ring' is unknown: one of pairs, incast, alltoall"),
         (
             "--local -t tag_lat --pattern incast",
-            "--pattern incast is not for tag_lat (it is for: am_bw, am_mr, put_bw, get, get_bw, add_mr, fadd, tag_bw, tag_sync_bw, ucp_put_bw, ucp_get, ucp_add, ucp_fadd)",
+            "--pattern incast is not for tag_lat (it is for: am_bw, am_mr, put_bw, get, get_bw, add_mr, fadd, swap, cswap, tag_bw, tag_sync_bw, stream_bw, ucp_am_bw, ucp_put_bw, ucp_get, ucp_add, ucp_fadd, ucp_swap, ucp_cswap)",
         ),
         (
             "--local -t am_bw -x posix -s 7 --pattern alltoall",

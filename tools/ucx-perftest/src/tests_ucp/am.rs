@@ -19,7 +19,7 @@ const MSG: u16 = 1;
 const HEADER: u8 = 0x5a;
 
 /// What the handler leaves behind.
-struct Inbox {
+pub struct Inbox {
     come: Cell<u64>,
     /// Some are.
     pulling: Cell<bool>,
@@ -44,8 +44,15 @@ pub struct ActiveMessages<'a> {
 }
 
 impl<'a> ActiveMessages<'a> {
-    /// Sets the handler.
-    pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Self {
+    /// To `ep`; what comes from anywhere is in `inbox`.
+    pub fn new(spec: &Spec, ep: &'a Ep, inbox: Rc<Inbox>) -> Self {
+        ActiveMessages { ep, header: vec![HEADER; spec.am_header], inbox }
+    }
+}
+
+impl Inbox {
+    /// Sets the worker's handler.
+    pub fn listen(spec: &Spec, worker: &Worker) -> Rc<Inbox> {
         let inbox = Rc::new(Inbox {
             come: Cell::new(0),
             pulling: Cell::new(false),
@@ -60,11 +67,9 @@ impl<'a> ActiveMessages<'a> {
         });
         let (taker, room) = (inbox.clone(), spec.size());
         worker.set_am_handler(MSG, move |message| taker.take(message, room));
-        ActiveMessages { ep, header: vec![HEADER; spec.am_header], inbox }
+        inbox
     }
-}
 
-impl Inbox {
     /// HOT
     fn take(&self, message: AmMessage, room: usize) {
         if self.checks && message.header() != vec![HEADER; self.header] {

@@ -3,7 +3,7 @@
 
 use ucp::{Ep, Started, Worker};
 
-use super::am::ActiveMessages;
+use super::am::{ActiveMessages, Inbox};
 use super::ring::{Buffers, Message, Ring, Waiter};
 use super::stream::Bytes;
 use crate::fail::Failure;
@@ -50,7 +50,7 @@ impl Mail<'_> {
                 self.passes(&mut way)
             }
             _ => {
-                let mut way = ActiveMessages::new(self.spec, &self.worker, self.ep);
+                let mut way = ActiveMessages::new(self.spec, self.ep, Inbox::listen(self.spec, &self.worker));
                 self.passes(&mut way)
             }
         }

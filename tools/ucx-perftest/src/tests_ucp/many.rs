@@ -1,6 +1,8 @@
-//! One worker and many peers: tagged messages from everybody to the first, or to everybody else; one-sided operations likewise.
+//! One worker and many peers: tagged messages (others: `many_mail`) from everybody to the first, or to everybody else; one-sided operations likewise.
 //! Run by `tests_ucp` on every seat of a group. Sends and receives go on side by side: who waited for one of them only
 //! could wait for somebody who waits for the other.
+
+use std::rc::Rc;
 
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
@@ -9,7 +11,7 @@ use ucp::{EXACT, Ep, Match, Worker};
 
 use super::many_rma::{self, Memories};
 use super::ring::{Buffers, Ring};
-use super::{connect, open, tag_path};
+use super::{connect, mail_path, open, tag_path};
 use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
@@ -29,7 +31,7 @@ pub struct Crowd<'a> {
     /// The worker.
     pub worker: Worker,
     /// The ways to all seats, except this one.
-    pub eps: Vec<Option<Ep>>,
+    pub eps: Rc<Vec<Option<Ep>>>,
     /// Seats that this one works on.
     pub targets: Vec<usize>,
     /// Seats that work on this one.
@@ -38,6 +40,8 @@ pub struct Crowd<'a> {
     pub meter: Meter,
     patience: Patience,
     memories: Option<Memories>,
+    /// What swaps of this seat have changed in each seat's word, to be summed up where it is checked.
+    pub deltas: Vec<u64>,
 }
 
 /// Runs one test; answers what this seat did.
@@ -50,12 +54,15 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link) -> Result<Done, Failur
     let one = |(n, to): (usize, &Blob)| (n != me).then(|| connect(spec, &worker, to)).transpose();
     let connected: Result<Vec<Option<Ep>>, Failure> = all.iter().enumerate().map(one).collect();
     link.gather_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())))?;
-    let eps = connected?;
+    let eps = Rc::new(connected?);
     let mut path = eps.iter().flatten().next().map(|ep| tag_path(spec, &worker, ep)).unwrap_or_default();
     let memories = match spec.test.is_ucp_rma() {
         true => Some(many_rma::exchange(spec, &worker, &eps, link)?),
         false => None,
     };
+    if spec.test.is_mail() {
+        path.data_path = mail_path(spec).into();
+    }
     if let Some(memories) = &memories {
         path.data_path = memories.data_path(spec, &eps).into();
     }
@@ -66,7 +73,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link) -> Result<Done, Failur
         _ => (others().collect(), others().collect()),
     };
     let (patience, meter) = (Patience::new(link), Meter::new());
-    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience, memories };
+    let deltas = vec![0; size];
+    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience, memories, deltas };
     if spec.warmup > 0 {
         crowd.measure(spec.warmup, me)?;
     }
@@ -98,6 +106,9 @@ impl Crowd<'_> {
             let done = self.one_sided(&memories, each, from_each, me);
             self.memories = Some(memories);
             return done;
+        }
+        if self.spec.test.is_mail() {
+            return self.mail(each, from_each, me);
         }
         let (out, inward) = (each * self.targets.len() as u64, from_each * self.sources.len() as u64);
         let (mut sends, mut recvs) = (self.ring()?, self.ring()?);
@@ -180,6 +191,13 @@ impl Crowd<'_> {
             Some(fault) => Err(Failure::Run(format!("an endpoint failed: {fault}"))),
             None => Ok(()),
         }
+    }
+
+    /// What all seats have changed in this one's word.
+    pub fn changes(&mut self, me: usize) -> Result<u64, Failure> {
+        let worker = &self.worker;
+        let all = self.link.gather(&self.deltas, || worker.progress())?;
+        Ok(all.iter().fold(0, |sum, deltas| sum.wrapping_add(deltas.get(me).copied().unwrap_or(0))))
     }
 
     /// Waits for all seats.

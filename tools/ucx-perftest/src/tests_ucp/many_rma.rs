@@ -63,6 +63,9 @@ impl Crowd<'_> {
         let (size, checks) = (self.spec.size(), self.spec.validate == Validate::Yes);
         let mut ring = self.ring()?;
         memories.mine.write(0, &[0; 16]);
+        self.deltas.fill(0);
+        // What each seat's word was when this one last saw it.
+        let mut known = vec![0u64; self.deltas.len()];
         if checks && self.spec.test == Test::UcpGet {
             let mut bytes = vec![0; size];
             pattern::fill(&mut bytes, number(me, 0));
@@ -75,10 +78,24 @@ impl Crowd<'_> {
             let (slot, seq) = ((n % window) as usize, n / self.targets.len() as u64);
             let to = self.targets[(n % self.targets.len() as u64) as usize];
             self.idle(&mut ring, slot)?;
-            self.operation(memories, &mut ring, (slot, to), number(me, seq), me)?;
+            let (before, after) = match self.spec.test {
+                Test::UcpSwap => (0, number(me, seq) & rma::bits(self.spec)),
+                Test::UcpCswap => (known[to], known[to].wrapping_add(1) & rma::bits(self.spec)),
+                _ => (0, 1),
+            };
+            self.operation(memories, &mut ring, (slot, to), (number(me, seq), before, after), me)?;
             if checks {
                 self.idle(&mut ring, slot)?;
                 match self.spec.test {
+                    Test::UcpSwap | Test::UcpCswap => {
+                        let mut old = [0; 16];
+                        old[..size].copy_from_slice(ring.bytes(slot));
+                        let old = u128::from_le_bytes(old) as u64;
+                        let swaps = self.spec.test == Test::UcpSwap;
+                        let change = if swaps || old == before { after.wrapping_sub(old) } else { 0 };
+                        self.deltas[to] = self.deltas[to].wrapping_add(change);
+                        known[to] = if old == before { after } else { old };
+                    }
                     // What follows goes to the same place, and wires may change the order.
                     Test::UcpPutBw => self.flush()?,
                     Test::UcpGet => {
@@ -106,7 +123,7 @@ impl Crowd<'_> {
         memories: &Memories,
         ring: &mut Ring,
         (slot, to): (usize, usize),
-        number: u64,
+        (number, before, after): (u64, u64, u64),
         me: usize,
     ) -> Result<(), Failure> {
         let (Some(ep), Some((addr, rkey))) = (&self.eps[to], &memories.far[to]) else {
@@ -121,24 +138,24 @@ impl Crowd<'_> {
             }
             Test::UcpGet => ring.get(slot, ep, *addr, rkey),
             test => {
-                let one = 1u128.to_le_bytes();
+                let (before, after) = (u128::from(before).to_le_bytes(), u128::from(after).to_le_bytes());
                 let params = AtomicParams {
-                    op: AtomicOp::Sum,
+                    op: rma::operation(test).unwrap_or(AtomicOp::Sum),
                     ty: rma::word(self.spec),
                     count: 1,
-                    operand: one.as_ptr(),
-                    compare: std::ptr::null(),
+                    operand: after.as_ptr(),
+                    compare: before.as_ptr(),
                     result: std::ptr::null_mut(),
                     sync: ucp::select::Sync::No,
                     done: None,
                 };
-                ring.atomic(slot, ep, *addr, rkey, params, test == Test::UcpFadd)
+                ring.atomic(slot, ep, *addr, rkey, params, test != Test::UcpAdd)
             }
         }
     }
 
     /// What the others left here is what they should have.
-    fn found(&self, memories: &Memories, from_each: u64, me: usize) -> Result<(), Failure> {
+    fn found(&mut self, memories: &Memories, from_each: u64, me: usize) -> Result<(), Failure> {
         let size = self.spec.size();
         match self.spec.test {
             Test::UcpPutBw => self.sources.iter().try_for_each(|from| {
@@ -155,6 +172,16 @@ impl Crowd<'_> {
                 let same = word == want;
                 same.then_some(()).ok_or_else(|| {
                     Failure::Corrupt(format!("the word of seat {me} is {word} instead of {want}"))
+                })
+            }
+            Test::UcpSwap | Test::UcpCswap => {
+                let mut word = [0; 16];
+                memories.mine.read(0, &mut word[..size]);
+                let want = self.changes(me)? & rma::bits(self.spec);
+                let word = u128::from_le_bytes(word);
+                let same = word == u128::from(want);
+                same.then_some(()).ok_or_else(|| {
+                    Failure::Corrupt(format!("the word of seat {me} is {word}, its changes sum up to {want}"))
                 })
             }
             _ => Ok(()),

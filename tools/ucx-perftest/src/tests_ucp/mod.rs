@@ -4,6 +4,7 @@
 mod am;
 mod mail;
 mod many;
+mod many_mail;
 mod many_rma;
 mod ring;
 mod rma;

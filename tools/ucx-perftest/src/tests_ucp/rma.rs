@@ -70,7 +70,8 @@ pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
     }
 }
 
-fn operation(test: Test) -> Option<AtomicOp> {
+/// The atomic operation of a test.
+pub fn operation(test: Test) -> Option<AtomicOp> {
     match test {
         Test::UcpAdd | Test::UcpFadd => Some(AtomicOp::Sum),
         Test::UcpSwap => Some(AtomicOp::Write),

@@ -91,6 +91,11 @@ impl Events {
     }
 }
 
+/// The bits of a number that a word of so many bytes keeps; of more than 64 the lower ones.
+fn bits(size: usize) -> u64 {
+    u64::MAX >> (64 - 8 * size.min(8))
+}
+
 fn number(seat: usize, count: u64) -> u64 {
     (seat as u64) << NUMBER_BITS | count
 }
@@ -120,6 +125,8 @@ struct Crowd<'a, I: Iface> {
     events: Events,
     meter: Meter,
     patience: Patience,
+    /// What swaps of this seat have changed in each seat's word, where that is checked.
+    deltas: Vec<u64>,
 }
 
 /// Runs one test on an open interface; answers what this seat did.
@@ -167,6 +174,7 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Fa
         events,
         meter,
         patience,
+        deltas: vec![0; size],
     };
     if spec.warmup > 0 {
         crowd.measure(spec.warmup)?;
@@ -261,6 +269,7 @@ impl<I: Iface> Crowd<'_, I> {
         self.events.got.fill(0);
         self.events.credit.fill(0);
         self.target.clear_word();
+        self.deltas.fill(0);
         if self.validates() {
             let expected = self.expected(iters);
             self.events.seen = self.events.got.iter().map(|_| Seen::new(expected)).collect();
@@ -280,11 +289,23 @@ impl<I: Iface> Crowd<'_, I> {
                 self.target.check(from * size, size, number(*from, expected - 1)).map_err(Failure::Corrupt)
             }),
             Test::AddMr | Test::Fadd => {
-                let bits = u64::MAX >> (64 - 8 * size.min(8));
-                let (word, want) = (self.target.word(size), (expected * self.sources.len() as u64) & bits);
+                let (word, want) =
+                    (self.target.word(size), (expected * self.sources.len() as u64) & bits(size));
                 let same = word == want;
                 same.then_some(()).ok_or_else(|| {
                     Failure::Corrupt(format!("the word of seat {} is {word} instead of {want}", self.me))
+                })
+            }
+            Test::Swap | Test::Cswap => {
+                let (iface, events) = (self.iface, &mut self.events);
+                let all = self.link.gather(&self.deltas, || iface.poll(BATCH, events))?;
+                let changes = all.iter().filter_map(|deltas| deltas.get(self.me));
+                let want = changes.fold(0u64, |sum, change| sum.wrapping_add(*change)) & bits(size);
+                let word = self.target.word(size);
+                let same = word == want;
+                same.then_some(()).ok_or_else(|| {
+                    let me = self.me;
+                    Failure::Corrupt(format!("the word of seat {me} is {word}, its changes sum up to {want}"))
                 })
             }
             _ => Ok(()),
@@ -497,19 +518,43 @@ impl<I: Iface> Crowd<'_, I> {
 
     fn atomics_of<W: Word>(&mut self, each: u64) -> Result<(), Failure> {
         let (results, one) = (vec![Cell::new(W::from_u64(0)); self.spec.window as usize], W::from_u64(1));
-        let fetches = self.spec.test == Test::Fadd;
-        let done = self.each_target(each, |crowd, to, _| {
-            if !fetches {
+        let test = self.spec.test;
+        // What each seat's word was when this one last saw it.
+        let mut known = vec![0u64; self.deltas.len()];
+        let done = self.each_target(each, |crowd, to, seq| {
+            if test == Test::AddMr {
                 let add =
                     |_: &Self, way: &Way<I>| way.ep.atomic_post(AtomicOp::Add, one, way.addr, &way.rkey);
                 return crowd.post(to, add).map(drop);
             }
+            let (before, after) = match test {
+                Test::Swap => (0, W::from_u64(number(crowd.me, seq)).to_u64()),
+                _ => (known[to], W::from_u64(known[to].wrapping_add(1)).to_u64()),
+            };
+            let mut used = 0;
             crowd.post_slot(to, |_, way, slot| {
-                let result = NonNull::from(&results[slot as usize]).cast();
+                used = slot as usize;
+                let result = NonNull::from(&results[used]).cast();
                 let (to, key, comp) = (way.addr, &way.rkey, Comp::Token(slot.into()));
-                // SAFETY: the results outlive the operations: drained, or leaked, below.
-                unsafe { way.ep.atomic_fetch(AtomicOp::Add, one, result, to, key, comp) }
-            })
+                let (old, new) = (W::from_u64(before), W::from_u64(after));
+                // SAFETY: in each case the results outlive the operations: drained, or leaked, below.
+                match test {
+                    // SAFETY: see above.
+                    Test::Fadd => unsafe { way.ep.atomic_fetch(AtomicOp::Add, one, result, to, key, comp) },
+                    // SAFETY: see above.
+                    Test::Swap => unsafe { way.ep.atomic_fetch(AtomicOp::Swap, new, result, to, key, comp) },
+                    // SAFETY: see above.
+                    _ => unsafe { way.ep.atomic_cswap(old, new, result, to, key, comp) },
+                }
+            })?;
+            if test != Test::Fadd && crowd.validates() {
+                crowd.drain()?;
+                let got = results[used].get().to_u64();
+                let change = if test == Test::Swap || got == before { after.wrapping_sub(got) } else { 0 };
+                crowd.deltas[to] = crowd.deltas[to].wrapping_add(change);
+                known[to] = if got == before { after } else { got };
+            }
+            Ok(())
         });
         // Results must outlive the operations, whatever went wrong.
         if self.drain().is_err() {

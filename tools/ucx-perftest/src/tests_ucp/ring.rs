@@ -558,4 +558,9 @@ impl<'a> Waiter<'a> {
     pub fn barrier(&mut self, worker: &Worker) -> Result<(), Failure> {
         Ok(self.link.barrier(|| worker.progress())?)
     }
+
+    /// Waits for the other side without progress.
+    pub fn barrier_idle(&mut self) -> Result<(), Failure> {
+        Ok(self.link.barrier(|| 0)?)
+    }
 }

@@ -10,7 +10,7 @@ use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
 use crate::pulse::Pulse;
-use crate::spec::{Layout, Spec, Target, Test, Validate};
+use crate::spec::{Layout, Passive, Spec, Target, Test, Validate};
 
 /// The other side's memory.
 pub struct Remote {
@@ -125,7 +125,11 @@ impl Rma<'_> {
     }
 
     fn barrier(&mut self) -> Result<(), Failure> {
-        self.wait.barrier(&self.worker)
+        match self.spec.passive {
+            // Until the other side has done everything: `-o`.
+            Passive::Idle if !self.side.is_active() => self.wait.barrier_idle(),
+            _ => self.wait.barrier(&self.worker),
+        }
     }
 
     fn ring(&self, slots: usize) -> Result<Ring, Failure> {

@@ -1,0 +1,76 @@
+//! Letters that change who works, how the sides find each other and which figure comes first: run to the end, and looked at.
+
+mod common;
+use common::{Server, good, program};
+use serde_json::Value;
+
+fn of(line: &str) -> Value {
+    let out = good(line);
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
+}
+
+#[test]
+fn a_target_that_does_nothing() {
+    for test in [
+        "put_bw -x posix",
+        "put_bw -x posix -D zcopy -s 20k -V",
+        "get -x posix",
+        "get_bw -x cma -s 20k",
+        "add_mr -x posix",
+        "fadd -x posix",
+        "cswap -x posix -V",
+        "put_bw -x efa -D zcopy -s 20k -V",
+        "get_bw -x efa -s 20k",
+        "ucp_put_bw -x posix -V",
+        "ucp_get -x posix -s 20k",
+        "ucp_fadd -x posix -V",
+    ] {
+        let value = of(&format!("--local --json -n 300 -w 20 -o -t {test}"));
+        assert_eq!(
+            (&value["iterations"], &value["run"]["idle_passive"]),
+            (&300.into(), &true.into()),
+            "{test}"
+        );
+    }
+}
+
+#[test]
+fn by_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("no IPv6 here");
+        return;
+    }
+    for (test, lines) in [("-t am_lat -x posix", 2), ("-t tag_lat -x posix -T 2", 2)] {
+        let server = Server::start("-6");
+        let mut client = program();
+        client.args(["::1", "-p", &server.port.to_string(), "-6", "-v", "-n", "300"]).args(test.split(' '));
+        let client = client.output().unwrap();
+        assert!(client.status.success(), "{test}: {}", String::from_utf8_lossy(&client.stderr));
+        assert_eq!(String::from_utf8_lossy(&client.stdout).lines().count(), lines, "{test}");
+        let ran = server.finish();
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{test}");
+        assert!(ran.out.starts_with("Accepted connection from [::1]:"), "{test}: {}", ran.out);
+    }
+}
+
+#[test]
+fn the_percentile_asked_for_comes_first() {
+    let line = |rank: &str| format!("--local --json -t tag_lat -x posix -n 5000 -R {rank}");
+    for (rank, number) in [("0", 0.0), ("50", 50.0), ("99.9", 99.9), ("100", 100.0)] {
+        let value = of(&line(rank));
+        let us = |value: &Value| value.as_f64().unwrap();
+        assert_eq!(us(&value["percentile"]["rank"]), number);
+        let (asked, times) = (us(&value["percentile"]["us"]), &value["latency_us"]);
+        assert!(asked > 0.0, "{value}");
+        match rank {
+            "0" => assert!(asked <= us(&times["p50"]), "{value}"),
+            "50" => assert_eq!(asked, us(&times["p50"]), "{value}"),
+            "99.9" => assert_eq!(asked, us(&times["p99_9"]), "{value}"),
+            _ => assert!(asked >= us(&times["p99_9"]), "{value}"),
+        }
+    }
+    let csv = good("--local -v -t tag_lat -x posix -n 5000 -R 99");
+    assert!(csv.starts_with("iterations,99.0_percentile_lat,avg_lat,"), "{csv}");
+    let text = good("--local -t tag_lat -x posix -n 5000 -R 99");
+    assert!(text.contains("| 99.0%ile | average |"), "{text}");
+}

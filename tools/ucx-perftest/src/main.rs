@@ -215,8 +215,10 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     let done =
         plan.parts().enumerate().try_for_each(|(n, part)| launched_part(cli, &pmix, n, part, source, report));
     match done.and_then(|()| report.verdict()) {
+        // The one that prints knows it as well, and may not have done so yet: launchers end all when one fails.
+        Err(Failure::Agreed(_) | Failure::Some { .. }) if !prints => Ok(()),
         // The one whose fault it is says why, or the one that prints.
-        Err(e) if !prints && (e.known_to_peer() || matches!(e, Failure::Some { .. })) => {
+        Err(e) if !prints && e.known_to_peer() => {
             drop(pmix);
             std::process::exit(e.status().into())
         }

@@ -52,6 +52,26 @@ fn what_is_wrong_is_said_under_a_launcher_too() {
 }
 
 #[test]
+fn a_batch_of_tests_with_and_without_threads_under_a_launcher() {
+    let file = std::env::temp_dir().join(format!("perftest-launcher-{}", std::process::id()));
+    let text =
+        "a -t tag_lat\nb -t tag_lat -T 2\nc -t am_lat -D short -s 1m\nd -t tag_bw -m cuda\ne -t tag_bw\n";
+    std::fs::write(&file, text).unwrap();
+    let ran = mpirun(2, &format!("--json -x posix -n 300 -V -b {}", file.display()));
+    std::fs::remove_file(file).unwrap();
+    let Some(ran) = ran else { return };
+    let labels: Vec<serde_json::Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["label"].clone())
+        .collect();
+    assert_eq!(labels, ["a", "b", "e"], "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("c: am_lat: posix/memory cannot do short of 1048576 bytes"), "{}", ran.err);
+    assert!(ran.err.contains("2 of 5 tests could not be done"), "{}", ran.err);
+    assert_eq!(ran.status, 255);
+}
+
+#[test]
 fn srun_without_pmix_is_told_what_to_say() {
     let vars = [("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_PROCID", "1")];
     let ran = run_with("-t tag_lat", &vars);

@@ -50,7 +50,8 @@ fn what_was_asked_for_is_said() {
         (&run["processes"], &run["threads"], &run["devices"]),
         (&json!(2), &json!(2), &json!("memory"))
     );
-    assert_eq!(run["cores"].as_array().unwrap().len(), 4);
+    assert_eq!((&run["header"], run["cores"].as_array().unwrap().len()), (&json!(8), 4));
+    assert_eq!(of("--local --json -t put_lat -x posix -n 300")["run"]["header"], 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Done;
 use crate::pattern::SEQ;
-use crate::spec::{Arrival, Layer, Layout, Memory, Pages, Passive, TagMatch, Target, Validate};
+use crate::spec::{Arrival, Layout, Memory, Pages, Passive, TagMatch, Target, Test, Validate};
 
 /// The JSON object of a result.
 #[derive(Serialize)]
@@ -88,7 +88,12 @@ impl<'a> Run<'a> {
             recv_layout: spec.recv_layout.map(Layout::name),
             pieces: &spec.pieces,
             stride: spec.stride,
-            header: if spec.test.layer() == Layer::Uct { SEQ } else { spec.am_header },
+            header: match spec.test {
+                // Low-level messages begin with their number.
+                Test::AmLat | Test::AmBw | Test::AmMr => SEQ,
+                Test::UcpAmLat | Test::UcpAmBw => spec.am_header,
+                _ => 0,
+            },
             credits: spec.credits,
             processes: (done.seats.len() / spec.threads.max(1) as usize).max(1),
             threads: spec.threads,

@@ -147,7 +147,7 @@ pub struct TestArgs {
     #[arg(short, value_name = "COUNT", value_parser = parse_count, allow_negative_numbers = true)]
     pub warmup: Option<u64>,
 
-    /// Outstanding operations [default: 32 for bandwidth, else 1]
+    /// Outstanding operations [default, also 0: 32 or 1, as the test has it]
     #[arg(short = 'O', value_name = "COUNT", allow_negative_numbers = true)]
     pub window: Option<u32>,
 

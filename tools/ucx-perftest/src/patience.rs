@@ -25,6 +25,7 @@ pub struct Patience {
     /// The core is offered when `empty` has none of these bits.
     mask: u32,
     since: Option<Instant>,
+    longest: Duration,
 }
 
 impl Patience {
@@ -34,7 +35,7 @@ impl Patience {
             Cores::Enough => SPIN,
             Cores::Shared => SPIN_SHARED,
         };
-        Patience { empty: 0, mask: (1 << spin) - 1, since: None }
+        Patience { empty: 0, mask: (1 << spin) - 1, since: None, longest: LONGEST }
     }
 
     /// Something happened. HOT
@@ -82,10 +83,40 @@ impl Patience {
         }
         link.alive()?;
         match self.since {
-            Some(since) if since.elapsed() > LONGEST => {
-                Err(Failure::Run(format!("nothing happened for {} s", LONGEST.as_secs())))
-            }
-            _ => Ok(()),
+            Some(since) => self.bear(since),
+            None => Ok(()),
         }
+    }
+
+    /// Nothing happened although whoever waits has slept. An error when it makes no sense to go on.
+    pub fn slept(&mut self) -> Result<(), Failure> {
+        if self.empty == 0 {
+            (self.empty, self.since) = (1, Some(Instant::now()));
+        }
+        self.since.map_or(Ok(()), |since| self.bear(since))
+    }
+
+    fn bear(&self, since: Instant) -> Result<(), Failure> {
+        if since.elapsed() <= self.longest {
+            return Ok(());
+        }
+        Err(Failure::Run(format!("nothing happened for {} s", self.longest.as_secs())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_does_not_wait_for_ever() {
+        let mut patience = Patience { empty: 0, mask: 1, since: None, longest: Duration::from_secs(60) };
+        assert!(patience.slept().is_ok());
+        patience.since = Instant::now().checked_sub(Duration::from_secs(61));
+        patience.renew();
+        assert!(patience.slept().is_ok(), "something has happened since");
+        patience.since = Instant::now().checked_sub(Duration::from_secs(61));
+        let told = patience.slept().unwrap_err().to_string();
+        assert!(told.contains("nothing happened for 60 s"), "{told}");
     }
 }

@@ -540,6 +540,7 @@ impl<'a> Waiter<'a> {
             Woken::Ready => Ok(()),
             Woken::TimedOut => {
                 self.link.alive()?;
+                self.patience.slept()?;
                 self.look()
             }
         }

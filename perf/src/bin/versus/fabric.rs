@@ -16,10 +16,10 @@ pub struct Libfabric {
 }
 
 impl Libfabric {
-    /// Compiles the benchmark.
+    /// Compiles the benchmark, which stays beside ours.
     pub fn find(cores: (u32, u32)) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/fabric/bench.c");
-        let bench = std::env::temp_dir().join(format!("versus-fabric.{}", std::process::id()));
+        let bench = beside("versus-fabric");
         compile(source, &bench, &["-lfabric".into()], "Debian package libfabric-dev")?;
         let info = Command::new("fi_info").arg("--version").output();
         let text =
@@ -31,12 +31,6 @@ impl Libfabric {
     fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
         let (server, client) = (self.cores.0.to_string(), self.cores.1.to_string());
         cmd.args([row.test, &row.size.to_string(), &iters(row, scale).to_string(), &server, &client]);
-    }
-}
-
-impl Drop for Libfabric {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.bench);
     }
 }
 

@@ -16,10 +16,10 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Compiles the program against the UCX that `ucx` belongs to.
+    /// Compiles the program, which stays beside ours, against the UCX that `ucx` belongs to.
     pub fn find(ucx: Ucx, cores: (u32, u32), tls: String) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/ucx/scale.c");
-        let program = std::env::temp_dir().join(format!("versus-scale.{}", std::process::id()));
+        let program = beside("versus-scale");
         let mut flags = Vec::new();
         if let Some(prefix) = ucx.prefix().map(|p| p.display().to_string()) {
             flags.push(format!("-I{prefix}/include"));
@@ -47,12 +47,6 @@ impl Scale {
             cmd
         };
         counted(row, through, program, &[row.test, &row.size.to_string()])
-    }
-}
-
-impl Drop for Scale {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.program);
     }
 }
 

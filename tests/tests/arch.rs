@@ -212,6 +212,30 @@ fn unsafe_is_fenced() {
     assert!(found.is_empty(), "unsafe outside the fence:\n{}", found.join("\n"));
 }
 
+/// `tests/run loom` asks for models by name: each has `loom` in its own or its file's.
+#[test]
+fn every_model_is_asked_for() {
+    let (mut models, mut missed) = (0, Vec::new());
+    for dir in ["ucs/src", "uct/src"] {
+        for (name, text) in all(dir) {
+            for test in text.split("#[test]").skip(1) {
+                let called = test.split("fn ").nth(1).and_then(|f| f.split('(').next()).unwrap_or_default();
+                if test.contains("model(") {
+                    models += 1;
+                    if !called.contains("loom") && !name.ends_with("/loom.rs") {
+                        missed.push(format!("{name}: {called}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        missed.is_empty() && models > 15,
+        "{models} models, and nobody runs these:\n{}",
+        missed.join("\n")
+    );
+}
+
 /// Every source file says what it is for before it does anything.
 #[test]
 fn every_file_introduces_itself() {

@@ -36,6 +36,7 @@ pub mod api;
 pub mod base;
 #[cfg(not(loom))]
 pub mod cma;
+#[cfg(not(loom))]
 pub mod efa;
 pub mod loopback;
 #[cfg(not(loom))]
@@ -43,5 +44,21 @@ pub mod mt;
 pub mod posix;
 pub mod worker;
 pub mod wrap;
+
+/// Under the model checker only what threads and processes share.
+#[cfg(all(test, loom))]
+mod efa {
+    #[path = "dev/soft/link/shm/loom.rs"]
+    mod loom;
+    #[path = "dev/soft/link/shm/ring.rs"]
+    mod ring;
+    #[path = "dev/soft/row.rs"]
+    mod row;
+}
+#[cfg(all(test, loom))]
+mod mt {
+    #[expect(dead_code, reason = "what has no model")]
+    mod comp;
+}
 
 pub use worker::Worker;

@@ -4,10 +4,13 @@
 //!
 //! Where there is no userfaultfd, [`Watch::open`] says so and the cache must not keep what its owner may unmap.
 
+mod notices;
+
 use crate::Errno;
+use notices::Notices;
+pub use notices::Taken;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -71,26 +74,8 @@ const UFFDIO_API: u64 = iowr(0x3f, size_of::<Api>());
 const UFFDIO_REGISTER: u64 = iowr(0, size_of::<Register>());
 const UFFDIO_WRITEPROTECT: u64 = iowr(6, size_of::<WriteProtect>());
 
-/// Notices that are kept for caches that have not looked yet.
-const KEPT: usize = 1024;
 /// Bytes of the thread's stack.
 const STACK: usize = 64 << 10;
-
-/// Notices of this process. `seq` is odd while one is being taken from the kernel.
-#[derive(Debug)]
-struct Notices {
-    seq: AtomicU64,
-    log: Mutex<Log>,
-}
-
-/// The last notices, by number. Of a fixed size: the thread that writes it must not ask an allocator whose lock somebody
-/// may hold who waits for this thread.
-#[derive(Debug)]
-struct Log {
-    gone: Box<[(usize, usize); KEPT]>,
-    /// How many there have been.
-    count: u64,
-}
 
 /// What caches of one process share.
 #[derive(Debug)]
@@ -108,13 +93,6 @@ struct Shared {
 /// Watches ranges of this process' memory. What it watches is watched until the last of them is dropped.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Shared>);
-
-/// Up to where a user of a [`Watch`] has taken notices.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Taken {
-    seq: u64,
-    count: u64,
-}
 
 impl Watch {
     /// Starts to listen, with a thread of its own for the whole process. An error says why the system does not tell us.
@@ -139,8 +117,7 @@ impl Watch {
     /// Nothing new costs one load. // HOT
     #[inline]
     pub fn take(&self, taken: &mut Taken, each: impl FnMut(usize, usize)) {
-        // SYNC(notice): a thread that has unmapped was let go after the count was made odd.
-        if self.0.notices.seq.load(Ordering::Acquire) != taken.seq {
+        if self.0.notices.is_new(taken) {
             self.0.notices.take(taken, each);
         }
     }
@@ -173,8 +150,7 @@ impl Shared {
         }
         let probe = Mapping::new(page_size(), MapOpts::default()).map_err(|_| Errno(libc::ENOMEM))?;
         let uffd = Arc::new(uffd);
-        let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
-        let notices = Arc::new(Notices { seq: AtomicU64::new(0), log: Mutex::new(log) });
+        let notices = Arc::new(Notices::new());
         let stop = Arc::new(EventFd::new()?);
         let reader = {
             let (uffd, notices, stop) = (uffd.clone(), notices.clone(), stop.clone());
@@ -212,45 +188,6 @@ impl Drop for Shared {
     }
 }
 
-impl Notices {
-    #[cold]
-    fn take(&self, taken: &mut Taken, mut each: impl FnMut(usize, usize)) {
-        let seq = loop {
-            let seq = self.seq.load(Ordering::Acquire);
-            if seq.is_multiple_of(2) {
-                break seq;
-            }
-            std::thread::yield_now();
-        };
-        loop {
-            // Not held while `each` runs, which may unmap memory.
-            let gone = {
-                let log = lock(&self.log);
-                match log.count - taken.count {
-                    0 => break,
-                    n if n > KEPT as u64 => {
-                        taken.count = log.count;
-                        (0, usize::MAX)
-                    }
-                    _ => {
-                        taken.count += 1;
-                        log.gone[((taken.count - 1) % KEPT as u64) as usize]
-                    }
-                }
-            };
-            each(gone.0, gone.1);
-        }
-        taken.seq = seq;
-    }
-
-    fn tell(&self, start: u64, len: u64) {
-        let mut log = lock(&self.log);
-        let at = (log.count % KEPT as u64) as usize;
-        log.gone[at] = (start as usize, len as usize);
-        log.count += 1;
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -266,8 +203,7 @@ fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
             Ok(_) if !fds[1].revents().is_empty() => return,
             Ok(_) => {}
         }
-        // SYNC(notice): odd before the kernel lets the thread that unmaps go on.
-        notices.seq.fetch_add(1, Ordering::AcqRel);
+        notices.begin();
         let mut msgs = [Msg::default(); 16];
         // SAFETY: the descriptor writes whole messages into the array, at most its size.
         let got = unsafe { libc::read(uffd.as_raw_fd(), msgs.as_mut_ptr().cast(), size_of_val(&msgs)) };
@@ -275,13 +211,15 @@ fn listen(uffd: &OwnedFd, notices: &Notices, stop: &EventFd) {
         for Msg { event, arg, .. } in &msgs[..count] {
             match *event {
                 // from, to, length
-                EVENT_REMAP => notices.tell(arg[0], arg[2]),
+                EVENT_REMAP => notices.tell(arg[0] as usize, arg[2] as usize),
                 // start, end
-                EVENT_REMOVE | EVENT_UNMAP => notices.tell(arg[0], arg[1].saturating_sub(arg[0])),
+                EVENT_REMOVE | EVENT_UNMAP => {
+                    notices.tell(arg[0] as usize, arg[1].saturating_sub(arg[0]) as usize);
+                }
                 _ => {}
             }
         }
-        notices.seq.fetch_add(1, Ordering::Release);
+        notices.end();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The only door to atomics, fences and spin hints: `std` normally, `loom` under `--cfg loom`, so that lock-free
 //! code written against this module can be checked exhaustively.
-//! Used by queues shared between threads or processes. Never offers a blocking lock.
+//! Used by queues shared between threads or processes. Its one blocking lock is for what slow paths keep beside atomics, so
+//! that both are checked together; nothing hot takes it.
 
 mod apart;
 mod cell;
@@ -17,7 +18,7 @@ pub use spin::{SpinGuard, SpinLock};
 pub use std::{
     hint,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{
             AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
             AtomicUsize, Ordering, fence,
@@ -30,7 +31,7 @@ pub use std::{
 pub use loom::{
     hint,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard,
         atomic::{
             AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
             AtomicUsize, Ordering, fence,
@@ -39,7 +40,8 @@ pub use loom::{
     thread,
 };
 
-/// Runs `test` once, or under loom in every interleaving of its threads.
+/// Runs `test` once, or under loom in every interleaving of its threads. Tests that are models are called `loom_...`, or are in
+/// a file `loom.rs`: `tests/run loom` asks for them by that name.
 #[cfg(not(loom))]
 pub fn model(test: impl Fn() + Sync + Send + 'static) {
     test();

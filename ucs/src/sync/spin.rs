@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excludes_the_other_thread() {
+    fn loom_excludes_the_other_thread() {
         const TURNS: u32 = if cfg!(loom) { 1 } else { 10_000 };
         model(|| {
             let lock = Arc::new(SpinLock::new(0u32));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn try_lock_says_no_while_held() {
+    fn loom_try_lock_says_no_while_held() {
         model(|| {
             let lock = SpinLock::new(());
             let held = lock.lock();

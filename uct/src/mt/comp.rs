@@ -1,10 +1,10 @@
 //! Completions that any thread may hold: counted, with a callback, like those of the contract.
-//! Inside, an operation carries a token; this is where tokens become completions again.
+//! Inside, an operation carries a token; this is where tokens become completions again. The model of the count is here.
 
 use crate::api::{Comp, Error};
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
+use ucs::sync::{Arc, AtomicU32, Mutex, Ordering};
 
 /// What a completion calls, with the first error among its operations.
 type Callback = Box<dyn FnMut(Result<(), Error>) + Send>;
@@ -94,5 +94,45 @@ impl Tokens {
         let comp = rows.all.get_mut(token as usize)?.take()?;
         rows.free.push(token as u32);
         Some(comp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ucs::sync::{UnsafeCell, model, thread};
+
+    /// Two threads end operations, one of them badly, while a third waits for its end: one callback, which sees what each
+    /// of them did, and the error.
+    #[test]
+    fn loom_the_last_one_calls_back_and_sees_all() {
+        model(|| {
+            struct Work([UnsafeCell<u32>; 2], AtomicU32);
+            // SAFETY: each cell is written by its thread before that counts down, and read by the callback of the last.
+            unsafe impl Sync for Work {}
+            // SAFETY: nothing in it is bound to a thread.
+            unsafe impl Send for Work {}
+            let work = Arc::new(Work([UnsafeCell::new(0), UnsafeCell::new(0)], AtomicU32::new(0)));
+            let seen = work.clone();
+            let comp = Completion::new(1, move |result| {
+                assert_eq!(result, Err(Error::PeerDead));
+                // SAFETY: both have counted down.
+                assert!(seen.0.iter().all(|cell| cell.with(|at| unsafe { at.read() }) == 1));
+                seen.1.fetch_add(1, Ordering::Relaxed);
+            });
+            comp.add(1);
+            let end = |n: usize, result| {
+                let (work, comp) = (work.clone(), comp.clone());
+                move || {
+                    // SAFETY: ours alone until the count says otherwise.
+                    work.0[n].with_mut(|at| unsafe { at.write(1) });
+                    comp.update(result);
+                }
+            };
+            let other = thread::spawn(end(0, Err(Error::PeerDead)));
+            end(1, Ok(()))();
+            other.join().unwrap();
+            assert_eq!((comp.outstanding(), work.1.load(Ordering::Relaxed)), (0, 1));
+        });
     }
 }

@@ -44,6 +44,10 @@
 mod fifo;
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(all(test, loom))]
+mod porter {
+    mod toll;
+}
 
 #[cfg(not(loom))]
 mod addr;

@@ -52,25 +52,6 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
     }
 }
 
-#[test]
-fn who_looks_seldom_is_told_that_everything_went() {
-    let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
-    let notices = Notices { seq: AtomicU64::new(2), log: Mutex::new(log) };
-    let mut taken = Taken::default();
-    let take = |taken: &mut Taken| {
-        let mut all = Vec::new();
-        notices.take(taken, |start, len| all.push((start, len)));
-        all
-    };
-    notices.tell(4096, 8192);
-    assert_eq!(take(&mut taken), [(4096, 8192)]);
-    (0..KEPT as u64).for_each(|n| notices.tell(n, 1));
-    assert_eq!(take(&mut taken).len(), KEPT);
-    (0..=KEPT as u64).for_each(|n| notices.tell(n, 1));
-    assert_eq!(take(&mut taken), [(0, usize::MAX)]);
-    assert_eq!(take(&mut taken), []);
-}
-
 /// Threads map, use and unmap; whoever sees a fresh mapping where an old one was, and finds the kernel settled, has been
 /// told of the old one's end.
 #[test]

@@ -9,6 +9,7 @@
 //! | `answer.rs` | the thread |
 //! | `ask.rs` | a peer at the door |
 //! | `watch.rs` | deaths, and who wants to know |
+//! | `toll.rs` | the synchronisation of that alone, with its loom model |
 //!
 //! Why a thread: a descriptor moves only if a process sends it, and a peer must be able to attach while the owner
 //! computes. See decision 12 in `docs/decisions`.
@@ -18,6 +19,7 @@ mod ask;
 mod place;
 #[cfg(test)]
 mod tests;
+mod toll;
 mod watch;
 mod wire;
 

@@ -3,11 +3,12 @@
 
 use super::lock;
 use super::place::ProcKey;
+use super::toll::{Flag, Toll};
 use super::wire::Stay;
 use crate::api::{ConnectError, Error};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use ucs::Errno;
 use ucs::sys::proc::start_time;
@@ -56,15 +57,14 @@ impl Sight {
 /// The death of one process, past or to come. Watched while somebody holds it.
 pub struct Death {
     key: ProcKey,
-    dead: AtomicBool,
+    toll: Toll<Alarm>,
     watch: Watch,
     book: Arc<Book>,
-    alarms: Mutex<Vec<Weak<Alarm>>>,
 }
 
 /// An interface's: raised when one of its peers has died.
 pub struct Alarm {
-    raised: AtomicBool,
+    raised: Flag,
     wake: Arc<EventFd>,
 }
 
@@ -132,20 +132,14 @@ impl Watches {
         // Otherwise nobody wants to know any more, and its last friend is just taking it off the set.
         let Some(death) = death else { return };
         let _ = self.book.epoll.remove(&death.watch);
-        death.dead.store(true, Ordering::Release);
-        for alarm in std::mem::take(&mut *lock(&death.alarms)) {
-            if let Some(alarm) = alarm.upgrade() {
-                alarm.raise();
-            }
-        }
+        death.toll.toll().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
     }
 }
 
 impl Book {
     fn enter(self: &Arc<Self>, by_key: &mut ByKey, key: ProcKey, watch: Watch) -> Result<Arc<Death>, Error> {
         self.epoll.add(&watch, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
-        let (dead, book, alarms) = (AtomicBool::new(false), self.clone(), Mutex::default());
-        let death = Arc::new(Death { key, dead, watch, book, alarms });
+        let death = Arc::new(Death { key, toll: Toll::default(), watch, book: self.clone() });
         by_key.insert(key, Arc::downgrade(&death));
         Ok(death)
     }
@@ -164,7 +158,7 @@ impl Death {
     /// Whether it has happened, as far as the porter knows. One load.
     #[inline]
     pub fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+        self.toll.has_tolled()
     }
 
     /// Whether it has happened: one system call.
@@ -178,11 +172,7 @@ impl Death {
 
     /// Raises the alarm when it happens, or now.
     pub fn tell(&self, alarm: &Arc<Alarm>) {
-        let mut alarms = lock(&self.alarms);
-        alarms.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(alarm)));
-        alarms.push(Arc::downgrade(alarm));
-        // After the push: whoever strikes meanwhile takes the list behind this lock.
-        if self.is_dead() {
+        if !self.toll.listen(alarm) {
             alarm.raise();
         }
     }
@@ -216,22 +206,22 @@ fn hung_up(door: &OwnedFd) -> bool {
 impl Alarm {
     /// Not raised; `wake` is what an interface sleeps on.
     pub fn new(wake: Arc<EventFd>) -> Arc<Alarm> {
-        Arc::new(Alarm { raised: AtomicBool::new(false), wake })
+        Arc::new(Alarm { raised: Flag::default(), wake })
     }
 
     fn raise(&self) {
-        self.raised.store(true, Ordering::Release);
+        self.raised.raise();
         let _ = self.wake.signal();
     }
 
     /// Whether it is raised.
     #[inline(always)]
     pub fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Relaxed)
+        self.raised.is_raised()
     }
 
     /// Takes it down: true if it was raised.
     pub fn take(&self) -> bool {
-        self.raised.swap(false, Ordering::Acquire)
+        self.raised.take()
     }
 }

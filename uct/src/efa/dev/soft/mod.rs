@@ -17,6 +17,7 @@ mod mr;
 mod open;
 mod profile;
 mod qp;
+mod row;
 #[cfg(test)]
 mod tests;
 

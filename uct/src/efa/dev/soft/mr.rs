@@ -2,14 +2,16 @@
 //! Local posts ask it for lkeys, peers for rkeys; on the shared-memory link the rows lie where peers can read them.
 //! Never reads or writes the memory a row describes.
 
+use super::row::Row;
 use crate::api::{Access, Error};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use ucs::mem::{Mapping, SharedMem};
+
+pub(super) use super::row::Region;
 
 /// Memory that stays mapped while this lives.
 #[derive(Clone)]
@@ -45,34 +47,6 @@ impl Keep {
     }
 }
 
-/// One region as peers see it. All fields are atomics: a row may change under a reader in another process.
-#[repr(C, align(64))]
-pub(super) struct Row {
-    /// The key while the row is valid, else 0. SYNC(row): written last, with release; read first and again last.
-    key: AtomicU32,
-    access: AtomicU32,
-    pd: AtomicU32,
-    /// Descriptor of the memory file in the owner's process, or -1.
-    fd: AtomicI32,
-    addr: AtomicU64,
-    len: AtomicU64,
-    /// Where in the memory file the region starts.
-    off: AtomicU64,
-}
-
-const _: () = assert!(size_of::<Row>() == 64);
-
-/// What a key names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Region {
-    pub(super) addr: u64,
-    pub(super) len: u64,
-    pub(super) access: Access,
-    pub(super) pd: u32,
-    /// Descriptor and offset of the memory file, if the memory is one.
-    pub(super) file: Option<(i32, u64)>,
-}
-
 /// What memory is to other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
@@ -80,18 +54,6 @@ pub(super) enum Backing {
     File,
     /// The process's own, or none at all.
     Private,
-}
-
-impl Region {
-    /// Whether `len` bytes at `addr` lie inside and all of `need` is allowed to domain `pd`.
-    #[inline]
-    pub(super) fn allows(&self, pd: u32, addr: u64, len: u64, need: Access) -> bool {
-        self.pd == pd
-            && self.access.contains(need)
-            && len <= self.len
-            && addr >= self.addr
-            && addr - self.addr <= self.len - len
-    }
 }
 
 /// A view of a table's rows: one's own, or a peer's.
@@ -136,21 +98,7 @@ impl Rows {
     /// What `key` names now. // HOT
     #[inline]
     pub(super) fn find(&self, key: u32) -> Option<Region> {
-        let row = self.row(key as usize & ((1 << INDEX_BITS) - 1))?;
-        if key == 0 || row.key.load(Ordering::Acquire) != key {
-            return None;
-        }
-        let fd = row.fd.load(Ordering::Relaxed);
-        let off = row.off.load(Ordering::Relaxed);
-        let region = Region {
-            addr: row.addr.load(Ordering::Relaxed),
-            len: row.len.load(Ordering::Relaxed),
-            access: Access::from_bits_truncate(row.access.load(Ordering::Relaxed)),
-            pd: row.pd.load(Ordering::Relaxed),
-            file: (fd >= 0).then_some((fd, off)),
-        };
-        fence(Ordering::Acquire);
-        (row.key.load(Ordering::Relaxed) == key).then_some(region)
+        self.row(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
     }
 }
 
@@ -202,14 +150,7 @@ impl MrTable {
         *generation = if *generation == LAST_GENERATION { 1 } else { *generation + 1 };
         let key = u32::from(*generation) << INDEX_BITS | index;
         let row = self.rows.row(index as usize).expect("index below the limit");
-        let (fd, off) = region.file.unwrap_or((-1, 0));
-        row.access.store(region.access.bits(), Ordering::Relaxed);
-        row.pd.store(region.pd, Ordering::Relaxed);
-        row.fd.store(fd, Ordering::Relaxed);
-        row.addr.store(region.addr, Ordering::Relaxed);
-        row.len.store(region.len, Ordering::Relaxed);
-        row.off.store(off, Ordering::Relaxed);
-        row.key.store(key, Ordering::Release);
+        row.set(key, region);
         Ok(key)
     }
 
@@ -217,13 +158,9 @@ impl MrTable {
     pub(super) fn remove(&self, key: u32) {
         let index = key & ((1 << INDEX_BITS) - 1);
         let Some(row) = self.rows.row(index as usize) else { return };
-        if row.key.load(Ordering::Relaxed) != key {
-            return;
+        if row.clear(key) {
+            self.free.borrow_mut().rows.push_back(index);
         }
-        row.key.store(0, Ordering::Relaxed);
-        // SYNC(row): whoever reads fields written after this sees the key gone.
-        fence(Ordering::Release);
-        self.free.borrow_mut().rows.push_back(index);
     }
 
     /// Whether domain `pd` may use `len` bytes at `addr` with local key `lkey` for `need`. // HOT

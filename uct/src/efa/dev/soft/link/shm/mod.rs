@@ -1,7 +1,7 @@
 //! The link between processes of one host and one user. Nothing of it is ever in a file system: segments are sealed
 //! memory files that peers open through `/proc`, names are abstract sockets, and both go with their process.
 //!
-//! * `seg`: what is shared, and how it is checked. * `find`: from (GID, queue pair number) to a segment. * `reach`: what
+//! * `seg`: what is shared, and how it is checked. * `ring`: the synchronisation alone, with its loom models. * `find`: from (GID, queue pair number) to a segment. * `reach`: what
 //!   the system allows.
 //! * `rx`: the receive side. * `peer`: the sending side. * `remote`: a peer's keys, memory and life. * `vm`: copies
 //!   by system call. * `wake`: completion channels.
@@ -12,6 +12,7 @@ mod find;
 mod peer;
 pub mod reach;
 mod remote;
+mod ring;
 mod rx;
 mod seg;
 #[cfg(test)]
@@ -33,9 +34,9 @@ use seg::{DevSeg, QpSeg, QpShape, QpWho};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Instant;
 use ucs::mem::{MapOpts, MemError, SharedMem};
+use ucs::sync::Ordering::{Relaxed, Release};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId};
 use wake::ShmWake;

@@ -5,16 +5,16 @@
 
 use super::super::{From, Msg, Peer, Rdma, Verdict};
 use super::remote::Remote;
+use super::ring::{self, CLOSED};
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
-    Head, INLINE, QpSeg, QpWho, SHORT, sign,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE, Head,
+    INLINE, QpSeg, QpWho, SHORT,
 };
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
-use ucs::sync::prefetch_write;
+use ucs::sync::Ordering::{Acquire, Relaxed};
+use ucs::sync::{fence, prefetch_write};
 use ucs::sys::Waker;
 
 /// Messages between two looks whether the receiver lives, while all goes well.
@@ -53,7 +53,8 @@ pub struct ShmPeer {
 /// A place in a ring that is ours: whom it names is fixed by the compare-and-swap that took it.
 struct Claim {
     index: u32,
-    before: u32,
+    /// The head's word before.
+    word: u64,
 }
 
 impl ShmPeer {
@@ -75,14 +76,13 @@ impl ShmPeer {
     /// Whether claim `index` has a receive. // HOT
     #[inline]
     fn granted(&self, index: u32, credit: &Credit, seen: &Seen) -> bool {
-        // Wrapping: both count up for ever and are never further apart than the ring is long.
-        if (index.wrapping_sub(seen.posted.get()) as i32) < 0 {
+        if ring::is_below(index, seen.posted.get()) {
             return true;
         }
-        seen.posted.set(credit.posted.load(Acquire));
+        seen.posted.set(ring::granted(&credit.posted));
         seen.shortest.set(credit.shortest.load(Relaxed));
         seen.direct.set(credit.direct.load(Relaxed) != 0);
-        (index.wrapping_sub(seen.posted.get()) as i32) < 0
+        ring::is_below(index, seen.posted.get())
     }
 
     /// No credit: is there anybody?
@@ -129,18 +129,15 @@ impl ShmPeer {
 
     #[inline]
     fn take(&self, head: &Head, word: u64) -> Result<Claim, u64> {
-        let next = u64::from(self.me) << 32 | u64::from((word as u32).wrapping_add(1));
-        // SYNC(arm): before our look at the flag.
-        head.word.compare_exchange(word, next, SeqCst, Relaxed)?;
+        let index = ring::claim_at(&head.word, word, self.me)?;
         self.misses.set(0);
-        Ok(Claim { index: word as u32, before: (word >> 32) as u32 })
+        Ok(Claim { index, word })
     }
 
     /// Says at once who claimed a descriptor, so that its owner can tell a slow sender from a dead one. // HOT
     #[inline]
     fn sign(&self, desc: &Desc, claim: &Claim, ring: u32) {
-        desc.claimer.store(sign(self.me, claim.index, ring), Relaxed);
-        desc.before.store(sign(claim.before, claim.index, ring), Relaxed);
+        ring::sign_claim(&desc.claimer, &desc.before, self.me, claim.word, ring);
     }
 
     /// Makes a descriptor of either ring the owner's. // HOT
@@ -151,10 +148,8 @@ impl ShmPeer {
         desc.src_iid.store(from.iid, Relaxed);
         desc.imm.store(imm.unwrap_or(0), Relaxed);
         desc.src.store(u32::from(from.qpn) | flags, Relaxed);
-        // SYNC(publish).
-        desc.seq.store(index.wrapping_add(1), Release);
-        // SYNC(arm): our claim before our look at the flag; the owner raises it before it looks for claims.
-        if self.seg.hdr().armed.flag.load(SeqCst) != 0 {
+        ring::publish(&desc.seq, index);
+        if ring::is_armed(&self.seg.hdr().armed.flag) {
             self.wake();
         }
     }
@@ -168,7 +163,7 @@ impl ShmPeer {
 
     #[cold]
     fn wake(&self) {
-        if self.seg.hdr().armed.flag.swap(0, AcqRel) == 0 {
+        if !ring::disarm(&self.seg.hdr().armed.flag) {
             return;
         }
         let waker = self.waker.get_or_init(|| Waker::open(self.who.pid, self.who.wake_fd).ok());
@@ -279,10 +274,9 @@ impl ShmPeer {
         let desc = self.seg.desc(index);
         self.sign(desc, claim, self.seg.shape().ring);
         let (slots, taken) = (self.seg.shape().hot(), &self.ring.taken);
-        let free = || index.wrapping_sub(taken.get()) < slots;
+        let free = || ring::has_slot(index, taken.get(), slots);
         if !free() {
-            // SYNC(taken).
-            taken.set(self.seg.hdr().credit.taken.load(Acquire));
+            taken.set(ring::taken(&self.seg.hdr().credit.taken));
         }
         let (slot, flag) = if free() {
             (self.seg.hot_slot(index), FLAG_HOT)

@@ -10,9 +10,9 @@ use crate::efa::dev::soft::mr::{Region, Rows};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
 use ucs::mem::SharedMem;
+use ucs::sync::Ordering::{Acquire, Relaxed};
+use ucs::sync::fence;
 use ucs::sys::PidFd;
 
 /// Regions of one peer kept mapped; each costs a descriptor.

@@ -4,16 +4,17 @@
 use super::super::{Posted, Rx};
 use super::DevShare;
 use super::find::Name;
+use super::ring;
 use super::seg::{
-    CLOSED, Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE,
-    Head, INLINE, QpSeg, SHORT, signed,
+    Credit, Desc, FLAG_ABORT, FLAG_COLD, FLAG_HOT, FLAG_IMM, FLAG_INLINE, FLAG_LONG, FLAG_WRITE, Head,
+    INLINE, QpSeg, SHORT,
 };
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Backing;
 use crate::efa::dev::{Cqe, CqeOp, DevStatus, Gid};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sys::proc::WatchError;
 use ucs::sys::{PidFd, ProcId, proc};
 
@@ -61,7 +62,7 @@ impl ShmRx {
     pub(super) fn new(dev: Rc<DevShare>, name: Name, seg: QpSeg, qpn: u16, pd: u32) -> ShmRx {
         let shape = seg.shape();
         // All of the ring of unsolicited arrivals is granted at once.
-        seg.hdr().side_credit.posted.store(shape.side, Release);
+        ring::grant(&seg.hdr().side_credit.posted, shape.side);
         ShmRx {
             dev,
             name,
@@ -161,8 +162,7 @@ impl ShmRx {
     #[inline]
     fn pass(&self, tail: u32) {
         self.tail.set(tail.wrapping_add(1));
-        // SYNC(taken).
-        self.seg.hdr().credit.taken.store(tail.wrapping_add(1), Release);
+        ring::pass(&self.seg.hdr().credit.taken, tail);
     }
 
     #[inline]
@@ -184,8 +184,7 @@ impl ShmRx {
     fn next(&self, out: &mut Cqe) -> Option<Posted> {
         let tail = self.tail.get();
         let desc = self.seg.desc(tail);
-        // SYNC(publish).
-        if desc.seq.load(Acquire) != tail.wrapping_add(1) {
+        if !ring::is_published(&desc.seq, tail) {
             return None;
         }
         // Published without a receive posted: no honest sender does this.
@@ -204,7 +203,7 @@ impl ShmRx {
     fn next_side(&self) -> Option<Cqe> {
         let tail = self.side_tail.get();
         let desc = self.seg.side_desc(tail);
-        if desc.seq.load(Acquire) != tail.wrapping_add(1) {
+        if !ring::is_published(&desc.seq, tail) {
             return None;
         }
         let cqe = self.cqe(desc, Said::read(desc), 0, DevStatus::Ok);
@@ -215,22 +214,16 @@ impl ShmRx {
 
     fn grant_side(&self, tail: u32) {
         let credit = &self.seg.hdr().side_credit;
-        credit.posted.store(tail.wrapping_add(1).wrapping_add(self.seg.shape().side), Release);
+        ring::grant(&credit.posted, tail.wrapping_add(1).wrapping_add(self.seg.shape().side));
     }
 
     /// Whether claim `index` was made by a process that is gone, and never published. If it died before it could
     /// sign, the next claim knows it, or the head if there is none.
     fn is_orphan(&self, head: &Head, index: u32, ring: u32, this: &Desc, after: &Desc) -> bool {
-        let word = head.word.load(Acquire);
-        let next = index.wrapping_add(1);
-        if word as u32 == index || this.seq.load(Acquire) == next {
+        if head.word.load(Acquire) as u32 == index || ring::is_published(&this.seq, index) {
             return false;
         }
-        let last = (word as u32 == next).then_some(((word & !CLOSED) >> 32) as u32);
-        let claimer = signed(this.claimer.load(Relaxed), index, ring)
-            .or(last)
-            .or_else(|| signed(after.before.load(Relaxed), next, ring));
-        claimer.is_some_and(is_gone)
+        ring::claimer(&head.word, index, ring, &this.claimer, &after.before).is_some_and(is_gone)
     }
 
     /// Skips what dead senders have left claimed. Twice seen at the same place before it is believed, so that the
@@ -238,7 +231,7 @@ impl ShmRx {
     fn skip_orphan(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
-        if word as u32 == tail || self.seg.desc(tail).seq.load(Acquire) == tail.wrapping_add(1) {
+        if word as u32 == tail || ring::is_published(&self.seg.desc(tail).seq, tail) {
             return self.stuck.set(None);
         }
         if self.stuck.replace(Some(tail)) != Some(tail) {
@@ -311,8 +304,7 @@ impl Rx for ShmRx {
             credit.direct.store(1, Relaxed);
         }
         self.posted.set(index.wrapping_add(1));
-        // SYNC(credit).
-        credit.posted.store(index.wrapping_add(1), Release);
+        ring::grant(&credit.posted, index.wrapping_add(1));
     }
 
     #[inline]
@@ -343,28 +335,26 @@ impl Rx for ShmRx {
     // HOT
     #[inline]
     fn ready(&self) -> bool {
-        let there = |tail: u32, desc: &Desc| desc.seq.load(Acquire) == tail.wrapping_add(1);
+        let there = |tail: u32, desc: &Desc| ring::is_published(&desc.seq, tail);
         let (tail, side) = (self.tail.get(), self.side_tail.get());
         there(tail, self.seg.desc(tail))
             || (self.seg.shape().side > 0 && there(side, self.seg.side_desc(side)))
     }
 
-    /// SYNC(arm): sees every claim whose maker did not see the flag that was raised before.
     fn stalled(&self) -> bool {
         let h = self.seg.hdr();
-        h.head.word.load(SeqCst) as u32 != self.tail.get()
-            || (self.seg.shape().side > 0 && h.side_head.word.load(SeqCst) as u32 != self.side_tail.get())
+        ring::stalled(&h.head.word, self.tail.get())
+            || (self.seg.shape().side > 0 && ring::stalled(&h.side_head.word, self.side_tail.get()))
     }
 
     fn arm(&self, armed: bool) {
-        self.seg.hdr().armed.flag.store(armed.into(), Relaxed);
+        ring::arm(&self.seg.hdr().armed.flag, armed);
     }
 
     fn close(&self, each: &mut dyn FnMut(Posted)) {
         let h = self.seg.hdr();
-        // SYNC(down): a device that went down says so before; whoever sees a closed queue pair looks at that.
-        let word = h.head.word.fetch_or(CLOSED, Release);
-        h.side_head.word.fetch_or(CLOSED, Release);
+        let word = ring::close(&h.head.word);
+        ring::close(&h.side_head.word);
         // Claims made before are messages on their way: they may still be polled, the rest is given back. More claims
         // than receives are a lie, and then none is believed.
         let outstanding = self.outstanding();

@@ -6,8 +6,8 @@ use crate::efa::dev::QpKind;
 use crate::efa::dev::soft::mr::{Keep, MrTable, Rows};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use ucs::mem::{MemError, SharedMem};
+use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
@@ -49,7 +49,7 @@ pub(super) struct Desc {
     pub(super) imm: AtomicU32,
     /// Sender's queue pair in the low half, flags in the high.
     pub(super) src: AtomicU32,
-    /// Process that claimed the descriptor ([`sign`]).
+    /// Process that claimed the descriptor ([`sign`](super::ring::sign)).
     pub(super) claimer: AtomicU32,
     /// Process that made the claim before this one (signed as this claim's).
     pub(super) before: AtomicU32,
@@ -73,21 +73,6 @@ pub(super) struct Landing {
     pub(super) how: AtomicU64,
 }
 
-/// Bits of a process id: Linux has at most 4 million.
-const PID_BITS: u32 = 22;
-
-/// A process id marked with a claim's lap around the ring, so that what an earlier lap left is not taken for it.
-#[inline]
-pub(super) fn sign(pid: u32, index: u32, ring: u32) -> u32 {
-    (index >> ring.trailing_zeros()) << PID_BITS | pid & ((1 << PID_BITS) - 1)
-}
-
-/// The process id in a signature, if it is one of claim `index`.
-pub(super) fn signed(word: u32, index: u32, ring: u32) -> Option<u32> {
-    let pid = word & ((1 << PID_BITS) - 1);
-    (pid != 0 && word == sign(pid, index, ring)).then_some(pid)
-}
-
 pub(super) const FLAG_IMM: u32 = 1 << 16;
 pub(super) const FLAG_INLINE: u32 = 1 << 17;
 pub(super) const FLAG_WRITE: u32 = 1 << 18;
@@ -102,14 +87,11 @@ pub(super) const FLAG_LONG: u32 = 1 << 22;
 
 const _: () = assert!(size_of::<Desc>() == 64);
 
-/// Where senders claim: index in the low half, the last claimer's pid in the high, [`CLOSED`] on top.
+/// Where senders claim: index in the low half, the last claimer's pid in the high, [`CLOSED`](super::ring::CLOSED) on top.
 #[repr(C, align(128))]
 pub(super) struct Head {
     pub(super) word: AtomicU64,
 }
-
-/// Set in a head when its owner takes no more messages.
-pub(super) const CLOSED: u64 = 1 << 63;
 
 /// What the owner grants.
 #[repr(C, align(128))]

@@ -1,6 +1,7 @@
 //! What a dying or lying peer can do to a queue pair, played by this process through its own mapping of the segment.
 
-use super::seg::{FLAG_INLINE, INLINE, SHORT, sign};
+use super::ring::sign;
+use super::seg::{FLAG_INLINE, INLINE, SHORT};
 use super::*;
 use crate::api::Access;
 use crate::efa::dev::soft::mr::Region;

@@ -1,0 +1,184 @@
+//! What the watch has been told, for caches that look when they please: a counter that is read at every look, and a log that is
+//! read when the counter has moved. Written by the thread that listens to the kernel, whom everybody who unmaps waits for.
+//! Knows nothing of the kernel; its models are here.
+
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, thread};
+use std::sync::PoisonError;
+
+/// Notices that are kept for caches that have not looked yet.
+pub const KEPT: usize = if cfg!(loom) { 2 } else { 1024 };
+
+/// Notices of this process. `seq` is odd while one is being taken from the kernel.
+#[derive(Debug)]
+pub struct Notices {
+    seq: AtomicU64,
+    log: Mutex<Log>,
+}
+
+/// The last notices, by number. Of a fixed size: the thread that writes it must not ask an allocator whose lock somebody
+/// may hold who waits for this thread.
+#[derive(Debug)]
+struct Log {
+    gone: Box<[(usize, usize); KEPT]>,
+    /// How many there have been.
+    count: u64,
+}
+
+/// Up to where a user of a [`Watch`](super::Watch) has taken notices.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Taken {
+    seq: u64,
+    count: u64,
+}
+
+impl Notices {
+    /// None yet.
+    pub fn new() -> Notices {
+        let log = Log { gone: Box::new([(0, 0); KEPT]), count: 0 };
+        Notices { seq: AtomicU64::new(0), log: Mutex::new(log) }
+    }
+
+    /// Whether [`Notices::take`] has something new, perhaps. // HOT
+    #[inline(always)]
+    pub fn is_new(&self, taken: &Taken) -> bool {
+        // SYNC(notice): a thread that has unmapped was let go after the count was made odd.
+        self.seq.load(Ordering::Acquire) != taken.seq
+    }
+
+    /// Notices are about to be taken from the kernel, which then lets those go on who wait.
+    pub fn begin(&self) {
+        // SYNC(notice): odd before the kernel lets the thread that unmaps go on.
+        self.seq.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One of them: `len` bytes at `start` went away.
+    pub fn tell(&self, start: usize, len: usize) {
+        let mut log = lock(&self.log);
+        let at = (log.count % KEPT as u64) as usize;
+        log.gone[at] = (start, len);
+        log.count += 1;
+    }
+
+    /// They have been told, all of them.
+    pub fn end(&self) {
+        self.seq.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives each range that went away since `taken` to `each`: everything, if there were too many.
+    #[cold]
+    pub fn take(&self, taken: &mut Taken, mut each: impl FnMut(usize, usize)) {
+        let seq = loop {
+            let seq = self.seq.load(Ordering::Acquire);
+            if seq.is_multiple_of(2) {
+                break seq;
+            }
+            thread::yield_now();
+        };
+        loop {
+            // Not held while `each` runs, which may unmap memory.
+            let gone = {
+                let log = lock(&self.log);
+                match log.count - taken.count {
+                    0 => break,
+                    n if n > KEPT as u64 => {
+                        taken.count = log.count;
+                        (0, usize::MAX)
+                    }
+                    _ => {
+                        taken.count += 1;
+                        log.gone[((taken.count - 1) % KEPT as u64) as usize]
+                    }
+                }
+            };
+            each(gone.0, gone.1);
+        }
+        taken.seq = seq;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{Arc, AtomicU32, model};
+
+    fn take(notices: &Notices, taken: &mut Taken) -> Vec<(usize, usize)> {
+        let mut all = Vec::new();
+        if notices.is_new(taken) {
+            notices.take(taken, |start, len| all.push((start, len)));
+        }
+        all
+    }
+
+    /// The kernel lets who unmaps go on when the listener has read the notice; whoever learns of it from him, and then looks,
+    /// is told.
+    #[test]
+    fn loom_who_was_let_go_has_been_told_of() {
+        model(|| {
+            let notices = Arc::new(Notices::new());
+            let gone = Arc::new(AtomicU32::new(0));
+            let listener = {
+                let (notices, gone) = (notices.clone(), gone.clone());
+                thread::spawn(move || {
+                    for n in 1..=2 {
+                        notices.begin();
+                        // The kernel's part: read, and he who waits goes on.
+                        gone.store(n, Ordering::Release);
+                        notices.tell(n as usize, 1);
+                        notices.end();
+                    }
+                })
+            };
+            let mut taken = Taken::default();
+            let let_go = gone.load(Ordering::Acquire);
+            let mut told = take(&notices, &mut taken);
+            assert!(told.len() >= let_go as usize, "{let_go} let go, {} told", told.len());
+            listener.join().unwrap();
+            told.extend(take(&notices, &mut taken));
+            assert_eq!(told, [(1, 1), (2, 1)]);
+            assert_eq!(take(&notices, &mut taken), []);
+        });
+    }
+
+    /// More than are kept, while somebody takes them: he is told of each, or that everything went.
+    #[test]
+    fn loom_who_looks_seldom_is_told_that_everything_went() {
+        model(|| {
+            let notices = Arc::new(Notices::new());
+            let listener = {
+                let notices = notices.clone();
+                thread::spawn(move || {
+                    notices.begin();
+                    (0..=KEPT).for_each(|n| notices.tell(n, 1));
+                    notices.end();
+                })
+            };
+            let mut taken = Taken::default();
+            let mut told = take(&notices, &mut taken);
+            listener.join().unwrap();
+            told.extend(take(&notices, &mut taken));
+            assert!(told.contains(&(0, usize::MAX)) || told.iter().copied().eq((0..=KEPT).map(|n| (n, 1))));
+        });
+    }
+
+    #[test]
+    fn loom_as_many_as_are_kept_are_told_one_by_one() {
+        model(|| {
+            let notices = Notices::new();
+            let mut taken = Taken::default();
+            let mut told = |from: usize, to: usize| {
+                notices.begin();
+                (from..to).for_each(|n| notices.tell(n, 8));
+                notices.end();
+                take(&notices, &mut taken)
+            };
+            assert_eq!(told(0, 1), [(0, 8)]);
+            assert_eq!(told(0, KEPT).len(), KEPT);
+            assert_eq!(told(0, KEPT + 1), [(0, usize::MAX)]);
+            assert_eq!(told(0, 0), []);
+        });
+    }
+}

@@ -1,0 +1,231 @@
+//! Interleavings of small histories of a receive ring, checked exhaustively up to a bound on preemptions. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p uct --lib loom`. Never compiled otherwise.
+//!
+//! What is not modelled: the table of known GIDs, of which every word stands for itself and is counted by one that is read
+//! first; and that a process dies, which to the ring is one that stops.
+
+use super::ring;
+use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, fence, thread};
+
+const RING: u32 = 2;
+/// Payload slots used in turn: fewer than the ring has places, as in long rings.
+const SLOTS: u32 = 1;
+
+#[derive(Default)]
+struct Desc {
+    seq: AtomicU32,
+    claimer: AtomicU32,
+    before: AtomicU32,
+    landing: AtomicU32,
+}
+
+struct Shared {
+    head: AtomicU64,
+    posted: AtomicU32,
+    taken: AtomicU32,
+    flag: AtomicU32,
+    wakes: AtomicU32,
+    descs: [Desc; RING as usize],
+    /// What a descriptor says: its value, and whether that is in the slot as well.
+    bodies: [UnsafeCell<(u32, bool)>; RING as usize],
+    slot: UnsafeCell<u32>,
+}
+
+// SAFETY: bodies and slot are reached as the ring's rules say; that these suffice is what loom checks.
+unsafe impl Sync for Shared {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new() -> Self {
+        Shared {
+            head: AtomicU64::new(0),
+            posted: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            flag: AtomicU32::new(0),
+            wakes: AtomicU32::new(0),
+            descs: Default::default(),
+            bodies: [UnsafeCell::new((0, false)), UnsafeCell::new((0, false))],
+            slot: UnsafeCell::new(0),
+        }
+    }
+
+    fn desc(&self, index: u32) -> &Desc {
+        &self.descs[(index % RING) as usize]
+    }
+
+    /// Claims a place, if there is a receive: the head's word before.
+    fn claim(&self, me: u32) -> Option<u64> {
+        let mut word = self.head.load(Ordering::Acquire);
+        loop {
+            let index = word as u32;
+            if word & ring::CLOSED != 0 || !ring::is_below(index, ring::granted(&self.posted)) {
+                return None;
+            }
+            let landing = self.desc(index).landing.load(Ordering::Relaxed);
+            match ring::claim_at(&self.head, word, me) {
+                Ok(index) => {
+                    assert_eq!(landing, index, "the landing of another receive");
+                    return Some(word);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    fn sign(&self, me: u32, word: u64) {
+        let desc = self.desc(word as u32);
+        ring::sign_claim(&desc.claimer, &desc.before, me, word, RING);
+    }
+
+    /// Sends `value`; false without a receive.
+    fn send(&self, me: u32, value: u32) -> bool {
+        let Some(word) = self.claim(me) else { return false };
+        self.sign(me, word);
+        let index = word as u32;
+        let in_slot = ring::has_slot(index, ring::taken(&self.taken), SLOTS);
+        if in_slot {
+            // SAFETY: the claim before in this slot is done with.
+            self.slot.with_mut(|at| unsafe { at.write(value) });
+        }
+        // SAFETY: the claim is ours and unpublished.
+        self.bodies[(index % RING) as usize].with_mut(|at| unsafe { at.write((value, in_slot)) });
+        ring::publish(&self.desc(index).seq, index);
+        if ring::is_armed(&self.flag) && ring::disarm(&self.flag) {
+            self.wakes.fetch_add(1, Ordering::SeqCst);
+        }
+        true
+    }
+
+    fn post(&self, index: u32) {
+        self.desc(index).landing.store(index, Ordering::Relaxed);
+        ring::grant(&self.posted, index + 1);
+    }
+
+    fn receive(&self, tail: u32) -> Option<u32> {
+        if !ring::is_published(&self.desc(tail).seq, tail) {
+            return None;
+        }
+        // SAFETY: published, and its receive not posted again yet.
+        let (value, in_slot) = self.bodies[(tail % RING) as usize].with(|at| unsafe { at.read() });
+        if in_slot {
+            // SAFETY: published, and not passed yet.
+            assert_eq!(self.slot.with(|at| unsafe { at.read() }), value);
+        }
+        ring::pass(&self.taken, tail);
+        Some(value)
+    }
+
+    fn claimer(&self, index: u32) -> Option<u32> {
+        let (this, next) = (self.desc(index), self.desc(index + 1));
+        ring::claimer(&self.head, index, RING, &this.claimer, &next.before)
+    }
+}
+
+/// All interleavings with at most so many preemptions.
+fn model(bound: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(bound);
+    builder.check(test);
+}
+
+/// Two senders, receives that are posted one by one around the ring: every message comes once and whole, into the receive
+/// that its sender saw.
+#[test]
+fn ring_model_two_senders_one_owner() {
+    model(3, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        ring.post(1);
+        let senders: Vec<_> = (1..=2u32)
+            .map(|me| {
+                let ring = ring.clone();
+                // Three messages: one of them goes a second time around, or finds no receive.
+                thread::spawn(move || (me..=2).filter(|n| ring.send(me, 10 * me + n)).count())
+            })
+            .collect();
+        let (mut got, mut posted) = (Vec::new(), 2);
+        let mut take = |got: &mut Vec<u32>| {
+            let value = ring.receive(got.len() as u32)?;
+            got.push(value);
+            ring.post(posted);
+            posted += 1;
+            Some(value)
+        };
+        for _ in 0..2 {
+            take(&mut got);
+        }
+        let sent: usize = senders.into_iter().map(|sender| sender.join().unwrap()).sum();
+        while take(&mut got).is_some() {}
+        assert_eq!(got.len(), sent);
+        got.sort_unstable();
+        got.dedup();
+        assert_eq!(got.len(), sent, "a message came twice");
+    });
+}
+
+#[test]
+fn ring_model_no_wakeup_is_lost() {
+    model(4, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        let sender = {
+            let ring = ring.clone();
+            thread::spawn(move || assert!(ring.send(1, 7)))
+        };
+        ring::arm(&ring.flag, true);
+        // The completion queue's, for all its rings.
+        fence(Ordering::SeqCst);
+        let sleeps = !ring::stalled(&ring.head, 0);
+        sender.join().unwrap();
+        if sleeps {
+            assert_eq!(ring.wakes.load(Ordering::SeqCst), 1, "asleep, and nobody called");
+        }
+        assert_eq!(ring.receive(0), Some(7));
+    });
+}
+
+/// Whoever stopped in the middle of a claim is told from others: never another is named, and in the end somebody is.
+#[test]
+fn ring_model_the_claimer_is_named_or_nobody() {
+    model(4, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        ring.post(1);
+        let senders: Vec<_> = (1..=2u32)
+            .map(|me| {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    let word = ring.claim(me).expect("two receives");
+                    // The first stops before it has signed, the second after.
+                    if me == 2 {
+                        ring.sign(me, word);
+                    }
+                    word as u32 == 0
+                })
+            })
+            .collect();
+        let named = ring::stalled(&ring.head, 0).then(|| ring.claimer(0)).flatten();
+        let firsts: Vec<bool> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
+        let first = firsts.into_iter().position(|first| first).map(|at| at as u32 + 1);
+        assert!(named.is_none() || named == first, "{named:?} is named, and it was {first:?}");
+        assert_eq!(ring.claimer(0), first);
+    });
+}
+
+/// What an owner learns as it closes is how many claims there will ever have been.
+#[test]
+fn ring_model_a_closed_ring_takes_no_claims() {
+    model(4, || {
+        let ring = Arc::new(Shared::new());
+        ring.post(0);
+        ring.post(1);
+        let sender = {
+            let ring = ring.clone();
+            thread::spawn(move || (0..2).filter(|_| ring.send(1, 7)).count() as u32)
+        };
+        let claimed = ring::close(&ring.head) as u32;
+        assert_eq!(sender.join().unwrap(), claimed);
+        assert!((0..claimed).all(|index| ring.receive(index) == Some(7)));
+    });
+}

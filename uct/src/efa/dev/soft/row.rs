@@ -1,0 +1,133 @@
+//! A row of a key table: one memory region as peers see it. Written by the one thread that owns the table (`mr`), read by any
+//! thread of any process while it changes; the models of that are here. Knows nothing of keys but that they differ.
+
+use crate::api::Access;
+use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+
+/// One region as peers see it. All fields are atomics: a row may change under a reader in another process.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct Row {
+    /// The key while the row is valid, else 0. SYNC(row): written last, with release; read first and again last.
+    key: AtomicU32,
+    access: AtomicU32,
+    pd: AtomicU32,
+    /// Descriptor of the memory file in the owner's process, or -1.
+    fd: AtomicI32,
+    addr: AtomicU64,
+    len: AtomicU64,
+    /// Where in the memory file the region starts.
+    off: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Row>() == 64);
+
+/// What a key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub addr: u64,
+    pub len: u64,
+    pub access: Access,
+    pub pd: u32,
+    /// Descriptor and offset of the memory file, if the memory is one.
+    pub file: Option<(i32, u64)>,
+}
+
+impl Region {
+    /// Whether `len` bytes at `addr` lie inside and all of `need` is allowed to domain `pd`.
+    #[inline]
+    #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
+    pub fn allows(&self, pd: u32, addr: u64, len: u64, need: Access) -> bool {
+        self.pd == pd
+            && self.access.contains(need)
+            && len <= self.len
+            && addr >= self.addr
+            && addr - self.addr <= self.len - len
+    }
+}
+
+impl Row {
+    /// Makes the row say `region` under `key`, which is not 0. By the owner, where no key is.
+    pub fn set(&self, key: u32, region: &Region) {
+        let (fd, off) = region.file.unwrap_or((-1, 0));
+        self.access.store(region.access.bits(), Ordering::Relaxed);
+        self.pd.store(region.pd, Ordering::Relaxed);
+        self.fd.store(fd, Ordering::Relaxed);
+        self.addr.store(region.addr, Ordering::Relaxed);
+        self.len.store(region.len, Ordering::Relaxed);
+        self.off.store(off, Ordering::Relaxed);
+        // SYNC(row)
+        self.key.store(key, Ordering::Release);
+    }
+
+    /// Takes `key` out: true if it was there. By the owner.
+    pub fn clear(&self, key: u32) -> bool {
+        if self.key.load(Ordering::Relaxed) != key {
+            return false;
+        }
+        self.key.store(0, Ordering::Relaxed);
+        // SYNC(row): whoever reads fields written after this sees the key gone.
+        fence(Ordering::Release);
+        true
+    }
+
+    /// What it says under `key`. // HOT
+    #[inline]
+    pub fn get(&self, key: u32) -> Option<Region> {
+        if key == 0 || self.key.load(Ordering::Acquire) != key {
+            return None;
+        }
+        let fd = self.fd.load(Ordering::Relaxed);
+        let off = self.off.load(Ordering::Relaxed);
+        let region = Region {
+            addr: self.addr.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
+            pd: self.pd.load(Ordering::Relaxed),
+            file: (fd >= 0).then_some((fd, off)),
+        };
+        // SYNC(row)
+        fence(Ordering::Acquire);
+        (self.key.load(Ordering::Relaxed) == key).then_some(region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ucs::sync::{Arc, model, thread};
+
+    /// A row is given to another region while somebody asks for `key`: that one's region, whole, or none.
+    fn asked_for(key: u32) {
+        model(move || {
+            let region = |n: u32| Region {
+                addr: n.into(),
+                len: n.into(),
+                access: if n == 1 { Access::REMOTE_READ } else { Access::ALL },
+                pd: n,
+                file: Some((n as i32, n.into())),
+            };
+            let row = Arc::new(Row::default());
+            row.set(1, &region(1));
+            let reader = {
+                let row = row.clone();
+                thread::spawn(move || row.get(key))
+            };
+            assert!(row.clear(1) && !row.clear(1));
+            row.set(2, &region(2));
+            assert!(reader.join().unwrap().is_none_or(|found| found == region(key)), "torn");
+            assert_eq!((row.get(1), row.get(2)), (None, Some(region(2))));
+        });
+    }
+
+    #[test]
+    fn loom_the_old_key_names_the_old_region_or_nothing() {
+        asked_for(1);
+    }
+
+    #[test]
+    fn loom_the_new_key_names_the_new_region_or_nothing() {
+        asked_for(2);
+    }
+}

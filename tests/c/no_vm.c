@@ -1,5 +1,6 @@
-/* Runs a program that may not copy other processes' memory: process_vm_readv and process_vm_writev fail with EPERM, as under
- * the seccomp profile of a strict container. Used by tests/tests/softefa.rs: no_vm PROGRAM ARGUMENTS. */
+/* Runs a program that may not reach into other processes: process_vm_readv, process_vm_writev and ptrace fail with EPERM, as
+ * under the seccomp profile of a strict container. Used by tests/tests/softefa_limits.rs and posix_processes.rs:
+ * no_vm PROGRAM ARGUMENTS. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -12,8 +13,9 @@
 int main(int argc, char **argv) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_writev, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_writev, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_ptrace, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };

@@ -6,13 +6,14 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use ucs::testing::skipped;
 
 /// Whether a client is installed; says so if it is not.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if !there {
-        println!("skipped: no {program} on this machine (Debian package libfabric-bin)");
+        skipped(program, "not on this machine (Debian package libfabric-bin)");
     }
     there
 }
@@ -80,7 +81,7 @@ pub fn folder(tmp: &str) -> PathBuf {
 pub fn compile(program: PathBuf, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     let built = Command::new("cc").arg("-o").arg(&program).arg(source).args(flags).output().ok()?;
     if !built.status.success() {
-        println!("skipped: {}", text(&built.stderr));
+        skipped(&source.display().to_string(), text(&built.stderr));
         return None;
     }
     Some(program)

@@ -220,7 +220,7 @@ fn every_model_is_asked_for() {
         for (name, text) in all(dir) {
             for test in text.split("#[test]").skip(1) {
                 let called = test.split("fn ").nth(1).and_then(|f| f.split('(').next()).unwrap_or_default();
-                if test.contains("model(") {
+                if test.contains(" model(") || test.contains("::model(") {
                     models += 1;
                     if !called.contains("loom") && !name.ends_with("/loom.rs") {
                         missed.push(format!("{name}: {called}"));

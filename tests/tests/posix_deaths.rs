@@ -316,8 +316,7 @@ fn containers_that_share_a_directory() {
         unshare.extend(["--user", "--map-current-user"]);
     }
     if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|s| s.success()) {
-        println!("    skipped: namespaces cannot be made here");
-        return;
+        return ucs::testing::skipped("containers that share a directory", "namespaces cannot be made here");
     }
     let dir = Dir::new();
     let (posix, cma) = (open("posix", dir.path()), open("cma", ""));

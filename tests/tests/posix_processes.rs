@@ -1,10 +1,17 @@
-//! `posix` between processes: bursts of two writers, atomics under contention, and processes that are killed.
+//! `posix` between processes: bursts of two writers, atomics under contention, and processes that are killed, also for who
+//! sleeps on `cma`.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
+use std::cell::Cell;
+use std::process::Command;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
+use suites::clients;
 use suites::litter::{self, Litter};
 use suites::partner::Partner;
+use ucs::testing::skipped;
+use uct::Worker;
 use uct::api::{
     AllocReq, Am, AtomicOp, Comp, Ep, EpTag, Error, Iface as _, Md, Memory, Refused, Sent, Sink, Source,
 };
@@ -22,23 +29,27 @@ fn main() {
         Some("burst") => return burst_writer(args[1].parse().unwrap()),
         Some("atomics") => return atomics_writer(args[1].parse().unwrap()),
         Some("victim") => return victim(),
+        Some("cma") => return cma_victim(),
+        Some("forbidden") => return forbidden(),
         _ => {}
     }
     // A test runner asks what there is: nothing that it could run one by one.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 3] = [
+    let tests: [(&str, fn()); 5] = [
         ("two_writers_one_reader", two_writers_one_reader),
         ("atomics_under_contention", atomics_under_contention),
         ("killed_writers_leave_nothing", killed_writers_leave_nothing),
+        ("a_death_wakes_who_sleeps_on_cma", a_death_wakes_who_sleeps_on_cma),
+        ("nothing_needs_leave_to_reach_into_others", nothing_needs_leave_to_reach_into_others),
     ];
     for (name, test) in tests {
         let start = Instant::now();
         test();
         println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
     }
-    println!("3 passed, 0 failed");
+    println!("{} passed, 0 failed", tests.len());
 }
 
 /// Where to send: device and interface address, and optionally a key and the address it is for.
@@ -281,4 +292,58 @@ fn killed_writers_leave_nothing() {
     }
     drop(iface);
     assert_eq!(before.since(Duration::from_secs(5), litter::of_this_project), Vec::<String>::new());
+}
+
+/// Has an address, until it ends a while after it was told to.
+fn cma_victim() {
+    let mut line = Partner::parent();
+    let iface = uct::cma::Iface::open(&Default::default()).unwrap();
+    line.say(&(iface.device_addr().to_vec(), iface.iface_addr().to_vec())).unwrap();
+    let _ = line.hear::<()>(PATIENCE);
+    std::thread::sleep(Duration::from_millis(50));
+    std::process::exit(0);
+}
+
+/// Nothing arrives by `cma`, and its descriptor is still one to sleep on: a worker is told of a death there as it happens.
+fn a_death_wakes_who_sleeps_on_cma() {
+    let iface = match uct::cma::Iface::open(&Default::default()) {
+        Ok(iface) => iface,
+        Err(why) => return skipped("a_death_wakes_who_sleeps_on_cma", why),
+    };
+    let mut victim = Partner::start(&["cma".into()]).unwrap();
+    let (device, addr): (Vec<u8>, Vec<u8>) = victim.hear(PATIENCE).unwrap();
+    let ep = iface.connect(&device, &addr).unwrap();
+    ep.set_tag(EpTag(5));
+    let told = Rc::new(Cell::new(None));
+    let by = told.clone();
+    iface.set_error_handler(Some(Box::new(move |tag, error| by.set(Some((tag, error))))));
+    let worker = Worker::new();
+    worker.add(Rc::new(iface)).unwrap();
+    worker.add(Rc::new(open())).unwrap();
+    assert_eq!(worker.wait(8, 0, Some(Duration::from_millis(50))), Ok(0));
+    victim.say(&()).unwrap();
+    let start = Instant::now();
+    assert_eq!(worker.wait(8, 0, Some(PATIENCE)), Ok(1));
+    assert!(start.elapsed() < PATIENCE / 2);
+    assert_eq!(told.take(), Some((EpTag(5), Error::PeerDead)));
+    assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
+}
+
+/// Messages, puts and atomics in processes that may neither copy one another's memory nor trace one another: memory is shared
+/// because its owner hands it out. All of it runs in a process that was started so, and in those it starts.
+fn nothing_needs_leave_to_reach_into_others() {
+    const NAME: &str = "nothing_needs_leave_to_reach_into_others";
+    let dir = clients::folder(env!("CARGO_TARGET_TMPDIR"));
+    let Some(no_vm) = clients::compile(dir.join("no_vm_posix"), &clients::c_source("no_vm.c"), &[]) else {
+        return skipped(NAME, "no_vm.c does not compile");
+    };
+    let me = std::env::current_exe().unwrap();
+    assert!(Command::new(no_vm).arg(me).arg("forbidden").status().unwrap().success());
+}
+
+fn forbidden() {
+    let cma = uct::cma::Iface::open(&Default::default()).err();
+    assert!(cma.is_some_and(|why| why.to_string().contains("off")), "the filter is not in force");
+    two_writers_one_reader();
+    atomics_under_contention();
 }

@@ -22,7 +22,10 @@ fn client() -> Option<&'static str> {
     static BUILT: OnceLock<Option<String>> = OnceLock::new();
     let build = || {
         if !Path::new("/usr/include/infiniband/efadv.h").is_file() {
-            println!("skipped: no infiniband/efadv.h (Debian package libibverbs-dev)");
+            ucs::testing::skipped(
+                "the verbs client",
+                "no infiniband/efadv.h (Debian package libibverbs-dev)",
+            );
             return None;
         }
         let source = clients::c_source("verbs_client.c");

@@ -24,6 +24,8 @@ pub mod stats;
 mod status;
 pub mod sync;
 pub mod sys;
+#[doc(hidden)]
+pub mod testing;
 pub mod time;
 pub mod trace;
 

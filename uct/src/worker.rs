@@ -2,7 +2,7 @@
 //! Used by programs that drive `uct` themselves and by the tools; `ucp` polls its interfaces directly. Belongs to one
 //! thread. Never polls an interface from within a poll.
 
-use crate::api::{Error, Events, Iface};
+use crate::api::{Armed, Error, Events, Iface};
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use std::cell::{OnceCell, RefCell};
@@ -19,6 +19,8 @@ pub trait Progress {
     fn event_fd(&self) -> Result<BorrowedFd<'_>, Error>;
     /// Arms it for one wake-up; false: something is there already.
     fn arm(&self, events: Events) -> Result<bool, Error>;
+    /// The same for who can limit the time of its sleep.
+    fn arm_for(&self, events: Events) -> Result<Armed, Error>;
 }
 
 impl<I: Iface> Progress for I {
@@ -32,6 +34,10 @@ impl<I: Iface> Progress for I {
 
     fn arm(&self, events: Events) -> Result<bool, Error> {
         Iface::arm(self, events)
+    }
+
+    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        Iface::arm_for(self, events)
     }
 }
 
@@ -114,9 +120,22 @@ impl Worker {
         Ok(true)
     }
 
+    /// [`Worker::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        let mut all = Armed::Asleep;
+        for member in self.members.borrow().iter().flatten() {
+            all = all.and(member.arm_for(events)?);
+            if all == Armed::Busy {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
     /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): up to `spin` empty
     /// rounds first, then asleep on the descriptor of all members. Answers the events of the round that found some, 0 at
-    /// the timeout. With a member that cannot wake anybody it polls until then.
+    /// the timeout. While something waits for room of which no member's descriptor tells, it looks for that at least once a
+    /// millisecond; with a member that cannot wake anybody at all it polls until then.
     pub fn wait(&self, max: usize, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -133,17 +152,17 @@ impl Worker {
             }
             // The descriptor first: a member is armed only if it can be heard.
             let fd = self.event_fd()?;
-            match self.arm(Events::all()) {
-                Ok(true) => {
-                    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-                    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-                    match rustix::event::poll(&mut fds, timeout.as_ref()) {
-                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                        Err(e) => return Err(Error::Sys { call: "poll", errno: e.into() }),
-                    }
+            let armed = match self.arm_for(Events::all()) {
+                Err(Error::Unsupported(_)) => Armed::Busy,
+                armed => armed?,
+            };
+            if let Some(time) = armed.within(left) {
+                let time = time.and_then(|time| Timespec::try_from(time).ok());
+                let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+                match rustix::event::poll(&mut fds, time.as_ref()) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(Error::Sys { call: "poll", errno: e.into() }),
                 }
-                Ok(false) | Err(Error::Unsupported(_)) => {}
-                Err(e) => return Err(e),
             }
         }
     }
@@ -160,7 +179,7 @@ fn watch(epoll: &Epoll, member: &dyn Progress, token: usize) -> Result<(), Error
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::api::{Ep as _, Sent};
+    use crate::api::{Ep as _, PendingQueued, Retry, Sent};
     use crate::{any, loopback};
     use ucs::config::Source;
 
@@ -210,5 +229,72 @@ mod tests {
         });
         assert_eq!(worker.wait(8, 0, None), Ok(1));
         sender.join().unwrap();
+    }
+
+    /// Opens one of each transport.
+    fn all() -> Vec<Rc<any::Iface>> {
+        let open = |(tl, dev)| Rc::new(any::open(tl, dev, &Source::empty()).unwrap());
+        [("self", "memory"), ("posix", "memory"), ("cma", "memory"), ("efa", "softefa0")].map(open).into()
+    }
+
+    /// CPU time of this thread.
+    fn cpu() -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+
+    #[test]
+    fn one_of_each_transport_sleeps_and_wakes() {
+        let (worker, members) = (Worker::new(), all());
+        for member in &members {
+            worker.add(member.clone()).unwrap();
+        }
+        worker.wait(8, 100, Some(Duration::from_millis(20))).unwrap();
+        let (start, before) = (Instant::now(), cpu());
+        assert_eq!(worker.wait(8, 3, Some(Duration::from_millis(300))), Ok(0));
+        assert!(start.elapsed() >= Duration::from_millis(300), "woke without a reason");
+        assert!(cpu() - before < Duration::from_millis(100), "did not sleep");
+        assert_eq!(worker.arm_for(Events::all()), Ok(Armed::Asleep));
+        for at in [1, 3] {
+            let (device, addr) = (members[at].device_addr().to_vec(), members[at].iface_addr().to_vec());
+            let sender = std::thread::spawn(move || {
+                let from = all().swap_remove(at);
+                let ep = from.connect(&device, &addr).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                while ep.am_bcopy(1, |_| 8).is_err() {
+                    Iface::progress(&*from, 8);
+                }
+                (0..1000).for_each(|_| _ = Iface::progress(&*from, 8));
+            });
+            assert_eq!(worker.wait(8, 0, Some(Duration::from_secs(20))), Ok(1), "{}", members[at].attr().tl);
+            sender.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_waits_for_room_sleeps_and_goes_on() {
+        for tl in ["self", "posix"] {
+            let open = || any::open(tl, "memory", &Source::empty()).unwrap();
+            let (worker, from, to) = (Worker::new(), Rc::new(open()), open());
+            worker.add(from.clone()).unwrap();
+            let ep = Rc::new(from.connect(&to.device_addr(), &to.iface_addr()).unwrap());
+            while ep.am_short(1, 2, &[]).is_ok() {}
+            let again = ep.clone();
+            let op = Box::new(move || match again.am_short(1, 2, &[]) {
+                Ok(_) => Retry::Done,
+                Err(_) => Retry::NoResource,
+            });
+            assert_eq!(ep.pending_add(op), Ok(PendingQueued::Queued));
+            assert_eq!(worker.arm(Events::all()), Ok(false));
+            let before = cpu();
+            assert_eq!(worker.wait(8, 0, Some(Duration::from_millis(200))), Ok(0), "{tl}");
+            assert!(cpu() - before < Duration::from_millis(100), "{tl} did not sleep");
+            while Iface::progress(&to, 64) > 0 {}
+            let start = Instant::now();
+            assert_eq!(worker.wait(8, 0, None), Ok(1), "{tl}");
+            assert!(start.elapsed() < Duration::from_secs(2));
+            assert_eq!(Iface::progress(&to, 8), 1);
+            assert_eq!(worker.arm_for(Events::all()), Ok(Armed::Asleep));
+        }
     }
 }

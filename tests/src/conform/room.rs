@@ -138,7 +138,7 @@ pub fn flush_and_fence<I: Iface>(p: &Pair<I>) {
 
 /// Armed and idle: asleep until a message comes. Not idle: told so.
 pub fn wakes_up<I: Iface>(p: &Pair<I>) {
-    if !p.b.attr().has(Caps::EVENT_RECV) {
+    if !p.b.attr().has(Caps::EVENT_RECV | Caps::AM_BCOPY) {
         return;
     }
     let epoll = ucs::sys::Epoll::new().unwrap();

@@ -4,8 +4,8 @@ use super::ep::piece_of;
 use super::kinds::each;
 use super::{Ep, Iface, Md, Mem};
 use crate::api::{
-    self, AddrBuf, AmHandler, BareQp, Comp, ConnectError, EpTag, Error, Events, Glance, IfaceAttr, Iov,
-    Outcome, Sink, Take,
+    self, AddrBuf, AmHandler, Armed, BareQp, Comp, ConnectError, EpTag, Error, Events, Glance, IfaceAttr,
+    Iov, Outcome, Sink, Take,
 };
 use std::os::fd::BorrowedFd;
 
@@ -114,5 +114,9 @@ impl api::Iface for Iface {
 
     fn arm(&self, events: Events) -> Result<bool, Error> {
         each!(self, Iface(iface, _) => iface.arm(events))
+    }
+
+    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        each!(self, Iface(iface, _) => iface.arm_for(events))
     }
 }

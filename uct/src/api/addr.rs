@@ -30,6 +30,9 @@ pub enum ConnectError {
     /// The peer lives on another host (or in another process-id namespace) than this transport spans.
     #[error("peer is on another host")]
     OtherHost,
+    /// The peer's device is of another kind than ours: software and hardware do not reach each other.
+    #[error("peer has a device of another kind (software, and hardware)")]
+    OtherKind,
     /// Nobody lives at that address any more.
     #[error("nobody is at that address")]
     Gone,

@@ -40,7 +40,8 @@ bitflags! {
         const PENDING = 1 << 13;
         /// `event_fd`/`arm` signal arrivals.
         const EVENT_RECV = 1 << 14;
-        /// `event_fd`/`arm` signal local completions and room to send.
+        /// `event_fd`/`arm` signal local completions and room to send. Without it, who sleeps with something pending is told
+        /// for how long ([`super::Iface::arm_for`]).
         const EVENT_SEND = 1 << 15;
         /// A dead peer is reported as an error completion.
         const PEER_FAILURE = 1 << 16;

@@ -5,6 +5,7 @@ use super::{
 };
 use bitflags::bitflags;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 bitflags! {
     /// What an armed event fd wakes for.
@@ -14,6 +15,38 @@ bitflags! {
         const RECV = 1;
         /// A local completion, or room to send.
         const SEND = 2;
+    }
+}
+
+/// How [`Iface::arm_for`] left an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Armed {
+    /// Not armed: something is there already, progress first.
+    Busy,
+    /// Armed: the descriptor will tell of everything.
+    Asleep,
+    /// Armed, and something waits for room of which the descriptor does not tell: progress after this time at the latest.
+    Nap(Duration),
+}
+
+impl Armed {
+    /// Of two interfaces one sleeps on: the one that is to be looked at first says how.
+    pub fn and(self, other: Armed) -> Armed {
+        match (self, other) {
+            (Armed::Busy, _) | (_, Armed::Busy) => Armed::Busy,
+            (Armed::Asleep, other) => other,
+            (nap, Armed::Asleep) => nap,
+            (Armed::Nap(one), Armed::Nap(two)) => Armed::Nap(one.min(two)),
+        }
+    }
+
+    /// The time to sleep for who wants to sleep for `left`, if at all.
+    pub fn within(self, left: Option<Duration>) -> Option<Option<Duration>> {
+        match self {
+            Armed::Busy => None,
+            Armed::Asleep => Some(left),
+            Armed::Nap(nap) => Some(Some(left.map_or(nap, |left| left.min(nap)))),
+        }
     }
 }
 
@@ -126,8 +159,13 @@ pub trait Iface: Sized {
     fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         Err(Error::Unsupported(Op::EventFd))
     }
-    /// Arms the descriptor for one wake-up. `Ok(false)`: something is there already, progress first.
+    /// Arms the descriptor for one wake-up. `Ok(false)`: something is there already, progress first; also where something
+    /// waits for room of which the descriptor does not tell (no [`super::Caps::EVENT_SEND`]).
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         Err(Error::Unsupported(Op::EventFd))
+    }
+    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        self.arm(events).map(|armed| if armed { Armed::Asleep } else { Armed::Busy })
     }
 }

@@ -23,7 +23,7 @@ pub use caps::{
 pub use comp::{Comp, Completion};
 pub use ep::{BareQp, Ep, EpTag, Iov, Pack, RemoteIov};
 pub use err::{Error, OpenError};
-pub use iface::{Events, Glance, Iface, Take};
+pub use iface::{Armed, Events, Glance, Iface, Take};
 pub use md::{Access, Advice, AllocMethod, AllocReq, Fill, Md, MdAttr, MemKind, MemQuery, Memory, Rkey};
 pub use outcome::{Outcome, Refused, Sent};
 pub use pending::{Pending, PendingQueued, Retry};

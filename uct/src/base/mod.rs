@@ -10,6 +10,7 @@ pub mod direct;
 pub mod gate;
 pub mod iov;
 pub mod lent;
+pub mod nap;
 pub mod ops;
 pub mod pending;
 pub mod rcache;

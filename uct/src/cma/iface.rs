@@ -4,13 +4,14 @@
 use super::vm::{self, Way};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
-    self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, EpTag, Error, IfaceAttr, Iov, Latency,
-    Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
+    self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, EpTag, Error, Events, IfaceAttr, Iov,
+    Latency, Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
 use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use ucs::sys::host::HostKey;
@@ -58,6 +59,8 @@ pub(super) struct Inner {
     /// Read by peers as they connect: they know us by it.
     proof: Box<u64>,
     alarm: Arc<Alarm>,
+    /// Signalled by the alarm.
+    wake: Arc<EventFd>,
     handlers: AmTable,
     eps: RefCell<Vec<Weak<Peer>>>,
 }
@@ -84,14 +87,15 @@ impl Iface {
             }
         }
         let porter = Porter::at(Place::new("")?)?;
-        let wake = EventFd::new().map_err(|errno| Error::Sys { call: "eventfd", errno })?;
+        let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
             attr: attr(),
             md: Md::new(porter.clone(), config.map),
             host: HostKey::here(),
             proof: Box::new(porter.key().0),
             porter,
-            alarm: Alarm::new(Arc::new(wake)),
+            alarm: Alarm::new(wake.clone()),
+            wake,
             handlers: AmTable::default(),
             eps: RefCell::default(),
         };
@@ -125,7 +129,10 @@ fn attr() -> IfaceAttr {
             | Caps::PEER_FAILURE
             | Caps::EP_CHECK
             | Caps::DIRECT_PTR
-            | Caps::FLUSH_REMOTE,
+            | Caps::FLUSH_REMOTE
+            // Nothing arrives and nothing is ever on its way: what it wakes for is the death of a peer.
+            | Caps::EVENT_RECV
+            | Caps::EVENT_SEND,
         am: Default::default(),
         put: zcopy,
         get: zcopy,
@@ -268,5 +275,15 @@ impl api::Iface for Iface {
     fn fence(&self) -> Outcome {
         direct::fence();
         Ok(Sent::Done)
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.inner.wake.as_fd())
+    }
+
+    fn arm(&self, _events: Events) -> Result<bool, Error> {
+        self.inner.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
+        // Raised before the signal: one of the two is still to be seen.
+        Ok(!self.inner.alarm.is_raised())
     }
 }

@@ -308,13 +308,16 @@ impl<D: Dev> api::Iface for Iface<D> {
         AddrBuf::try_from(&self.inner.addr.pack()[..]).expect("32 bytes fit")
     }
 
-    /// Says whether the bytes are an address. Whether somebody is there only a message can tell.
+    /// Says whether the bytes are an address, and of a device that this one may reach, as far as a GID tells. Whether somebody is
+    /// there only a message can tell.
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        parse_pair(device, iface).map(drop)
+        self.inner.md.dev().reaches(parse_pair(device, iface)?.gid)
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep<D>, ConnectError> {
-        Ok(self.connect_raw(&parse_pair(device, iface)?)?)
+        let addr = parse_pair(device, iface)?;
+        self.inner.md.dev().reaches(addr.gid)?;
+        Ok(self.connect_raw(&addr)?)
     }
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {

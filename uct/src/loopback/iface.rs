@@ -3,12 +3,14 @@
 
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, Am, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Imm,
-    ImmHandler, Keep, Kept, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Source,
+    self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events,
+    IfaceAttr, Imm, ImmHandler, Keep, Kept, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent,
+    Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::base::lent::Lent;
+use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -51,6 +53,7 @@ pub(super) struct Inner {
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
+    nap: Nap,
 }
 
 enum Arrived {
@@ -90,6 +93,7 @@ impl Iface {
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
+            nap: Nap::default(),
         });
         IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
         Ok(Iface { inner })
@@ -212,7 +216,11 @@ impl Inner {
             events += 1;
         }
         if self.pending.waiting() > 0 && events < max {
-            events += self.pending.dispatch(max - events, Room::PerEp);
+            let done = self.pending.dispatch(max - events, Room::PerEp);
+            if done > 0 {
+                self.nap.reset();
+            }
+            events += done;
         }
         events
     }
@@ -383,12 +391,24 @@ impl api::Iface for Iface {
         Ok(self.inner.wake.event()?.as_fd())
     }
 
-    fn arm(&self, _events: Events) -> Result<bool, Error> {
-        let wake = &self.inner.wake;
+    fn arm(&self, events: Events) -> Result<bool, Error> {
+        Ok(self.arm_for(events)? == Armed::Asleep)
+    }
+
+    /// Room is made by this thread, when it polls another interface: who sleeps on this one alone looks for it now and then.
+    fn arm_for(&self, _events: Events) -> Result<Armed, Error> {
+        let (wake, waits) = (&self.inner.wake, self.inner.pending.waiting() > 0);
         wake.event()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        let idle = self.inner.queue.borrow().is_empty() && self.inner.pending.waiting() == 0;
+        let idle = self.inner.queue.borrow().is_empty();
         wake.armed.set(idle);
-        Ok(idle)
+        Ok(match (idle, waits) {
+            (false, _) => Armed::Busy,
+            (true, true) => Armed::Nap(self.inner.nap.take()),
+            (true, false) => {
+                self.inner.nap.reset();
+                Armed::Asleep
+            }
+        })
     }
 }
 

@@ -5,8 +5,8 @@ use super::mem::{Mem, Rkey};
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
-    self, Access, AddrBuf, AllocReq, Am, Comp, ConnectError, EpTag, Error, Events, Iface as _, IfaceAttr,
-    Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
+    self, Access, AddrBuf, AllocReq, Am, Armed, Comp, ConnectError, EpTag, Error, Events, Iface as _,
+    IfaceAttr, Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::gate::{Entry, Gate, this_thread};
@@ -345,10 +345,16 @@ impl Iface {
         Ok(self.shared.kept_len.get() == 0 && self.shared.iface.arm(events)?)
     }
 
-    /// As [`Iface::arm`], for a thread that does not care for what is kept for callers.
-    pub(super) fn arm_thread(&self) -> Result<bool, Error> {
+    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
         let _inside = self.shared.enter()?;
-        self.shared.iface.arm(Events::all())
+        if self.shared.kept_len.get() > 0 { Ok(Armed::Busy) } else { self.shared.iface.arm_for(events) }
+    }
+
+    /// The same for a thread that does not care for what is kept for callers.
+    pub(super) fn arm_thread(&self) -> Result<Armed, Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.iface.arm_for(Events::all())
     }
 }
 

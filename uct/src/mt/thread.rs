@@ -57,8 +57,8 @@ impl Iface {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(0);
             }
-            if self.arm(crate::api::Events::all())? {
-                sleep(&[self.event_fd()?], left)?;
+            if let Some(time) = self.arm_for(crate::api::Events::all())?.within(left) {
+                sleep(&[self.event_fd()?], time)?;
             }
         }
     }
@@ -101,7 +101,9 @@ fn serve(iface: &Iface, stop: &EventFd) -> Result<(), Error> {
             continue;
         }
         idle = 0;
-        if iface.arm_thread()? && sleep(&[iface.event_fd()?, stop.as_fd()], None)? & 2 != 0 {
+        if let Some(time) = iface.arm_thread()?.within(None)
+            && sleep(&[iface.event_fd()?, stop.as_fd()], time)? & 2 != 0
+        {
             return Ok(());
         }
         if sleep(&[stop.as_fd()], Some(Duration::ZERO))? != 0 {

@@ -8,11 +8,12 @@ use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, AmHandler, AmLimits, Caps, Comp, ConnectError, DevKind, Error, Events, Glance, IfaceAttr,
-    Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
+    self, AddrBuf, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
+    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
+use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -58,6 +59,7 @@ pub(super) struct Inner {
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
+    nap: Nap,
 }
 
 impl Iface {
@@ -79,6 +81,7 @@ impl Iface {
             peers: RefCell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
+            nap: Nap::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
@@ -172,9 +175,19 @@ impl Inner {
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         let events = self.rx.poll(max, sink, |sink| self.mourn(sink));
         if self.pending.waiting() > 0 {
-            return events + self.pending.dispatch(max.saturating_sub(events), Room::PerEp);
+            return events + self.go_on(max.saturating_sub(events));
         }
         events
+    }
+
+    /// What waits for room is tried.
+    #[cold]
+    fn go_on(&self, max: usize) -> usize {
+        let done = self.pending.dispatch(max, Room::PerEp);
+        if done > 0 {
+            self.nap.reset();
+        }
+        done
     }
 
     /// A short packet has been sent through a link of ours. // HOT
@@ -337,6 +350,21 @@ impl api::Iface for Iface {
         if self.inner.pending.waiting() > 0 {
             return Ok(false);
         }
+        self.inner.nap.reset();
         self.inner.rx.arm()
+    }
+
+    /// A reader that told of room would have to order each release behind a look whether somebody wants to know: a fence where
+    /// messages are read. So who has something pending naps, 50 us at first, 1 ms at most.
+    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        let armed = match self.inner.pending.waiting() {
+            0 => self.arm(events)?,
+            _ => self.inner.rx.arm()?,
+        };
+        Ok(match (armed, self.inner.pending.waiting()) {
+            (false, _) => Armed::Busy,
+            (true, 0) => Armed::Asleep,
+            (true, _) => Armed::Nap(self.inner.nap.take()),
+        })
     }
 }

@@ -50,6 +50,10 @@ macro_rules! forward_iface {
         fn arm(&self, events: Events) -> Result<bool, Error> {
             self.$inside()?.arm(events)
         }
+
+        fn arm_for(&self, events: Events) -> Result<$crate::api::Armed, Error> {
+            self.$inside()?.arm_for(events)
+        }
     };
 }
 

@@ -1,7 +1,14 @@
-//! The watch over memory of the test's own. Kernels and containers may refuse it; then there is nothing to test.
+//! The watch over memory of the test's own. Kernels and containers may refuse it; then the tests say that they are skipped.
 
 use super::*;
+use crate::testing::skipped;
 use std::collections::HashMap;
+
+const NAME: &str = "a test of the watch over memory";
+
+fn watch() -> Option<Watch> {
+    Watch::open().map_err(|why| skipped(NAME, why)).ok()
+}
 
 fn map(bytes: usize) -> (Mapping, NonNull<u8>) {
     let map = Mapping::new(bytes, MapOpts::default()).unwrap();
@@ -28,7 +35,7 @@ fn settle(watch: &Watch) {
 
 #[test]
 fn unmapping_is_told_to_everybody_before_it_returns() {
-    let Ok(watch) = Watch::open() else { return };
+    let Some(watch) = watch() else { return };
     let other = Watch::open().unwrap();
     assert!(Arc::ptr_eq(&watch.0, &other.0), "a page has one watcher only");
     let (mut taken, mut too) = (Taken::default(), Taken::default());
@@ -37,8 +44,8 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
         settle(&watch);
         gone(&watch, &mut taken, at, 1 << 16);
         gone(&other, &mut too, at, 1 << 16);
-        if watch.add(at, map.len()).is_err() {
-            return;
+        if let Err(why) = watch.add(at, map.len()) {
+            return skipped(NAME, why);
         }
         other.add(at, map.len()).unwrap();
         // SAFETY: inside the mapping; watched memory is used as any other.
@@ -56,10 +63,10 @@ fn unmapping_is_told_to_everybody_before_it_returns() {
 /// told of the old one's end.
 #[test]
 fn a_settled_watch_has_told_of_what_a_new_mapping_replaced() {
-    let Ok(watch) = Watch::open() else { return };
+    let Some(watch) = watch() else { return };
     let (probe, at) = map(page_size());
-    if watch.add(at, probe.len()).is_err() {
-        return;
+    if let Err(why) = watch.add(at, probe.len()) {
+        return skipped(NAME, why);
     }
     const LEN: usize = 1 << 20;
     // How many watched mappings there have been at an address.

@@ -7,11 +7,12 @@
 //! trait cannot tell software from hardware. The choice is static (generics), so that the soft path inlines.
 
 pub mod nics;
+pub mod place;
 pub mod soft;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
-use crate::api::{Access, Linear, OpenError, RmaPerf};
+use crate::api::{Access, ConnectError, Linear, OpenError, RmaPerf};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use std::any::Any;
 use std::fmt;
@@ -353,6 +354,8 @@ pub trait Dev: Clone + 'static {
     fn attr(&self) -> &DevAttr;
     /// Its GID.
     fn gid(&self) -> Gid;
+    /// Whether a device with that GID may be reached, as far as a GID tells ([`place`]).
+    fn reaches(&self, other: Gid) -> Result<(), ConnectError>;
     /// A protection domain.
     fn alloc_pd(&self) -> Result<Self::Pd, OpenError>;
     /// Memory of the kind the device is fastest on, registered.

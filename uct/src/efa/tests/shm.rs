@@ -2,6 +2,7 @@
 //! has its own ways to reorder and to be not ready.
 
 use super::*;
+use crate::api::ConnectError;
 use crate::efa::dev::soft::{Shm, open_shm};
 
 type ShmDev = soft::Device<Shm>;
@@ -100,4 +101,23 @@ fn an_interface_is_quiet_when_nothing_is_expected_any_more_and_asks_for_upkeep_a
     assert!((1..1024).contains(&answers), "{answers}");
     assert_eq!(b.poll(16, &mut log), 0);
     assert!(b.is_quiet());
+}
+
+/// Whether a software device of another host, or hardware, could be reached its address says; nothing is sent to find out.
+#[test]
+fn other_hosts_and_other_kinds_are_told_by_their_addresses() {
+    let (a, b) = (open(&Source::empty()), open(&Source::empty()));
+    let ask = |iface: &Iface<ShmDev>, iid: u64| {
+        let to = RawAddr { gid: Gid::link_local(iid), ..b.raw_addr() };
+        let reachable = iface.reachable(&to.gid.0, &to.pack());
+        assert_eq!(iface.connect(&to.gid.0, &to.pack()).err(), reachable.err());
+        reachable
+    };
+    let here = b.raw_addr().gid.iid();
+    assert_eq!(ask(&a, here), Ok(()));
+    assert_eq!(ask(&a, here ^ 1 << 50), Err(ConnectError::OtherHost));
+    assert_eq!(ask(&a, 0x14b0_33ff_fef8_77cd), Err(ConnectError::OtherKind));
+    assert_eq!(ask(&a, 0xa1), Ok(()), "a number that says nothing");
+    let given = open(&Source::empty().with("SOFTEFA_GID", "0xa1"));
+    assert_eq!((ask(&given, here), ask(&given, here ^ 1 << 50)), (Ok(()), Err(ConnectError::OtherHost)));
 }

@@ -31,7 +31,7 @@ pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
 pub use qp::{MAX_RECV_PIECES, Qp};
 
 use super::{Channel, Dev, DevAttr, DevMr, Gid, QpInit, QpKind};
-use crate::api::{Access, Error, OpenError};
+use crate::api::{Access, ConnectError, Error, OpenError};
 use ah::{AhTable, Change};
 use capture::Tap;
 use cq::CqCore;
@@ -210,6 +210,10 @@ impl<L: Link> Dev for Device<L> {
 
     fn gid(&self) -> Gid {
         Gid::link_local(self.0.link.iid())
+    }
+
+    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
+        self.0.link.reaches(other)
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {

@@ -6,6 +6,7 @@ use super::link::shm::{Shm, reach};
 use super::{Device, Generation, Iid, SoftConfig};
 use crate::api::OpenError;
 use crate::efa::dev::Gid;
+use crate::efa::dev::place::{self, Host};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use ucs::config::{Auto, Source, Table};
@@ -104,10 +105,9 @@ fn draw(salt: u64) -> u64 {
     hasher.finish()
 }
 
-/// An interface id that no other process of this host has: the pid, and random bits against reuse of the pid.
-/// A locally administered one, as hardware would call it; the low four bits are left for the device's number.
+/// An interface id that no other process of this host has, and that tells the host.
 fn own_iid() -> Iid {
     static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
-    let random = RANDOM.get_or_init(|| draw(0)) & 0xffff;
-    Iid(0x02 << 56 | u64::from(std::process::id()) << 24 | random << 4 & 0xff_fff0)
+    let random = RANDOM.get_or_init(|| draw(0));
+    Iid(place::own_iid(Host::here(), std::process::id(), *random))
 }

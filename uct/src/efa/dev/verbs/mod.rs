@@ -25,8 +25,9 @@ pub use cq::Cq;
 pub use pd::{Ah, Mr, Pd};
 pub use qp::Qp;
 
+use super::place::{self, Host};
 use super::{Channel, Dev, DevAttr, Gid, QpInit};
-use crate::api::{Access, Error, OpenError};
+use crate::api::{Access, ConnectError, Error, OpenError};
 use context::{Context, List, Listed, PORT};
 use cq::CqCore;
 use pd::PdCore;
@@ -110,6 +111,11 @@ impl Dev for Device {
 
     fn gid(&self) -> Gid {
         self.0.gid
+    }
+
+    /// Behind libibverbs there may be a software device: its GID says so.
+    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
+        place::reaches(self.0.gid, Host::here, other)
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {

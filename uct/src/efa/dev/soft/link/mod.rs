@@ -6,8 +6,8 @@ pub mod inproc;
 pub mod shm;
 
 use super::mr::{Backing, Keep, MrTable};
-use crate::api::{Error, OpenError};
-use crate::efa::dev::{Channel, Cqe, DevStatus, QpKind};
+use crate::api::{ConnectError, Error, OpenError};
+use crate::efa::dev::{Channel, Cqe, DevStatus, Gid, QpKind};
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
@@ -209,6 +209,10 @@ pub trait Link: Clone + 'static {
 
     /// The device's interface id.
     fn iid(&self) -> u64;
+    /// Whether a device with that GID may be reached. The answer without a hint is yes.
+    fn reaches(&self, _other: Gid) -> Result<(), ConnectError> {
+        Ok(())
+    }
     /// The device's memory regions.
     fn regions(&self) -> &MrTable;
     /// Whether the next registration goes through: a fault plan may say no.

@@ -190,8 +190,11 @@ fn ring_model_no_wakeup_is_lost() {
 fn ring_model_the_claimer_is_named_or_nobody() {
     model(4, || {
         let ring = Arc::new(Shared::new());
-        ring.post(0);
-        ring.post(1);
+        // A third process has filled the ring once.
+        (0..RING).for_each(|index| ring.sign(3, 3 << 32 | u64::from(index)));
+        ring.head.store(3 << 32 | u64::from(RING), Ordering::Relaxed);
+        ring.post(RING);
+        ring.post(RING + 1);
         let senders: Vec<_> = (1..=2u32)
             .map(|me| {
                 let ring = ring.clone();
@@ -201,15 +204,15 @@ fn ring_model_the_claimer_is_named_or_nobody() {
                     if me == 2 {
                         ring.sign(me, word);
                     }
-                    word as u32 == 0
+                    word as u32 == RING
                 })
             })
             .collect();
-        let named = ring::stalled(&ring.head, 0).then(|| ring.claimer(0)).flatten();
+        let named = ring::stalled(&ring.head, RING).then(|| ring.claimer(RING)).flatten();
         let firsts: Vec<bool> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
         let first = firsts.into_iter().position(|first| first).map(|at| at as u32 + 1);
         assert!(named.is_none() || named == first, "{named:?} is named, and it was {first:?}");
-        assert_eq!(ring.claimer(0), first);
+        assert_eq!(ring.claimer(RING), first);
     });
 }
 

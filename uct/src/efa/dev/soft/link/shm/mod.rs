@@ -21,10 +21,11 @@ mod vm;
 mod wake;
 
 use super::{Channel, Link, Pump, RxInit, Verdict};
-use crate::api::{Error, OpenError};
+use crate::api::{ConnectError, Error, OpenError};
+use crate::efa::dev::place::{self, Host};
 use crate::efa::dev::soft::mr::{Keep, MrTable};
 use crate::efa::dev::soft::profile::Profile;
-use crate::efa::dev::{DevStatus, QpKind};
+use crate::efa::dev::{DevStatus, Gid, QpKind};
 use find::{Lost, Name};
 use peer::ShmPeer;
 use remote::Remote;
@@ -51,6 +52,7 @@ pub struct Shm(Rc<DevShare>);
 /// What the objects of a device share here.
 struct DevShare {
     iid: u64,
+    host: Host,
     me: ProcId,
     mtu: u32,
     seg: DevSeg,
@@ -82,6 +84,7 @@ impl Shm {
             .map_err(|e| no_segment("the key table", &e))?;
         let share = DevShare {
             iid,
+            host: Host::here(),
             me: ProcId::me(),
             mtu: attr.mtu,
             seg,
@@ -154,6 +157,10 @@ impl Link for Shm {
     #[inline]
     fn iid(&self) -> u64 {
         self.0.iid
+    }
+
+    fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
+        place::reaches(Gid::link_local(self.0.iid), || self.0.host, other)
     }
 
     #[inline]

@@ -1,0 +1,109 @@
+//! What a GID says of where its device is, so that one that cannot be reached is told from one that can before anything is
+//! sent. Asked by devices when an address is to be connected to. A hint in 14 bits and a form: what it says "no" to is no,
+//! and the rest only a message can tell.
+//!
+//! GIDs that software devices give themselves are `fe80::2` and so on: octet 2, then 14 bits of the host and of its network
+//! namespace, 22 of the process, 16 at random, 4 of the device. Those of hardware are made of a MAC address, with `ff:fe` in the
+//! middle; a MAC of EFA is locally administered, so its first octet here is never 2.
+
+use super::Gid;
+use crate::api::ConnectError;
+use ucs::sys::host;
+
+/// First octet of what software devices give themselves: "universally administered", which nothing made from an EFA's MAC is.
+const SOFTWARE: u64 = 0x02;
+const HOST_AT: u32 = 42;
+const HOST_BITS: u32 = 14;
+const PID_AT: u32 = 20;
+const PID_BITS: u32 = 22;
+
+/// A host as GIDs name it, in 14 bits: two hosts have the same once in 16384.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Host(u16);
+
+impl Host {
+    /// The caller's: this boot of this kernel, and the network namespace, in which software devices find each other.
+    pub fn here() -> Host {
+        let key = host::stable_key(&host::boot_id(), &[host::net_namespace()]);
+        Host((key & ((1 << HOST_BITS) - 1)) as u16)
+    }
+}
+
+/// Whose a GID is, by its form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    /// A software device's of its own making.
+    Software(Host),
+    /// A device's of hardware.
+    Hardware,
+    /// A number somebody gave.
+    Anybody,
+}
+
+fn owner(iid: u64) -> Owner {
+    if iid >> 56 == SOFTWARE {
+        Owner::Software(Host((iid >> HOST_AT & ((1 << HOST_BITS) - 1)) as u16))
+    } else if iid >> 24 & 0xffff == 0xfffe {
+        Owner::Hardware
+    } else {
+        Owner::Anybody
+    }
+}
+
+/// An interface id that no other process of this host has: the pid, and random bits against reuse of the pid. The low four
+/// bits are left for the device's number.
+pub fn own_iid(host: Host, pid: u32, random: u64) -> u64 {
+    let pid = u64::from(pid) & ((1 << PID_BITS) - 1);
+    SOFTWARE << 56 | u64::from(host.0) << HOST_AT | pid << PID_AT | (random & 0xffff) << 4
+}
+
+/// Whether a device with GID `own`, on a host that is asked for if need be, may reach one with GID `other`.
+pub fn reaches(own: Gid, host: impl FnOnce() -> Host, other: Gid) -> Result<(), ConnectError> {
+    match (owner(own.iid()), owner(other.iid())) {
+        (Owner::Software(_), Owner::Hardware) | (Owner::Hardware, Owner::Software(_)) => {
+            Err(ConnectError::OtherKind)
+        }
+        // Hardware is not given numbers: ours is software too.
+        (_, Owner::Software(theirs)) if theirs != host() => Err(ConnectError::OtherHost),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HARDWARE: Gid = Gid::link_local(0x14b0_33ff_fef8_77cd);
+
+    #[test]
+    fn what_a_gid_says_is_believed_if_it_says_no() {
+        let (here, there) = (Host(5), Host(6));
+        let own = |host, pid| Gid::link_local(own_iid(host, pid, 0xabcd));
+        let given = Gid::link_local(0xa1);
+        let reaches = |own, other| reaches(own, || here, other);
+        assert_eq!(reaches(own(here, 1), own(here, 2)), Ok(()));
+        assert_eq!(reaches(own(here, 1), own(there, 1)), Err(ConnectError::OtherHost));
+        assert_eq!(reaches(given, own(there, 1)), Err(ConnectError::OtherHost));
+        assert_eq!(reaches(own(here, 1), HARDWARE), Err(ConnectError::OtherKind));
+        assert_eq!(reaches(HARDWARE, own(here, 1)), Err(ConnectError::OtherKind));
+        for known in [own(here, 1), HARDWARE, given] {
+            assert_eq!((reaches(known, given), reaches(given, known)), (Ok(()), Ok(())));
+        }
+        assert_eq!(reaches(HARDWARE, HARDWARE), Ok(()));
+    }
+
+    #[test]
+    fn every_process_of_a_host_has_a_gid_of_its_own_that_says_so() {
+        let host = Host((1 << HOST_BITS) - 1);
+        for pid in [1, 0xffff, (1 << PID_BITS) - 1] {
+            let iid = own_iid(host, pid, u64::MAX);
+            assert_eq!(
+                (owner(iid), owner(iid + 15)),
+                (Owner::Software(host), Owner::Software(host)),
+                "{pid}"
+            );
+            assert_eq!(iid >> PID_AT & ((1 << PID_BITS) - 1), u64::from(pid));
+        }
+        assert_eq!(Host::here(), Host::here());
+    }
+}

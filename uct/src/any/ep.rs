@@ -269,6 +269,10 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.check(comp))
     }
 
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        each!(self, Ep(ep) => ep.is_connected(device, iface))
+    }
+
     fn ep_addr(&self) -> Result<AddrBuf, Error> {
         each!(self, Ep(ep) => ep.ep_addr())
     }

@@ -340,6 +340,21 @@ pub trait Ep {
         unsupported!(Check)
     }
 
+    /// Whether it leads to the interface of that address. Asks nobody: who is there now only [`Ep::check`] tells.
+    fn is_connected(&self, _device: &[u8], _iface: &[u8]) -> bool;
+
+    /// Gives the endpoint up: what waits for room is handed to `each`, untried, and nothing more is sent by it. Completes when
+    /// nothing of it is on its way any more. What the wire has already cannot be called back: it ends as it would have, and its
+    /// completions fire, with an error if a peer or device has failed; until then its memory is in use. Should it answer
+    /// an error, the endpoint is given up all the same, and a flush of the interface tells.
+    fn cancel(self, each: &mut dyn FnMut(Pending), comp: Comp) -> Outcome
+    where
+        Self: Sized,
+    {
+        self.pending_purge(each);
+        self.flush(comp)
+    }
+
     /// This endpoint's own address, for [`Ep::connect_to_ep`] on the other side.
     fn ep_addr(&self) -> Result<AddrBuf, Error> {
         Err(Error::Unsupported(Op::ConnectToEp))

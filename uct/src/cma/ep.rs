@@ -15,12 +15,12 @@ const NOT_ITS: Error = Error::InvalidParam("key of memory of another process");
 pub struct Ep {
     peer: Rc<Peer>,
     /// Keeps the interface, and the porter that watches the peer.
-    _own: Rc<Inner>,
+    own: Rc<Inner>,
 }
 
 impl Ep {
     pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
-        Ep { peer, _own: own }
+        Ep { peer, own }
     }
 
     /// # Safety
@@ -154,5 +154,9 @@ impl api::Ep for Ep {
 
     fn check(&self, _comp: Comp) -> Outcome {
         if self.peer.death.look() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+    }
+
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        self.own.leads(&self.peer, device, iface)
     }
 }

@@ -103,8 +103,7 @@ impl Iface {
     }
 
     fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
-        let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
-        if u64::from_le_bytes(bytes) == self.inner.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
+        self.inner.same_host(device)
     }
 }
 
@@ -174,6 +173,17 @@ fn prove(addr: &Addr) -> Result<PidFd, ConnectError> {
 }
 
 impl Inner {
+    fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
+        let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
+        if u64::from_le_bytes(bytes) == self.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
+    }
+
+    /// Whether an address is that of `peer`'s process.
+    pub(super) fn leads(&self, peer: &Peer, device: &[u8], iface: &[u8]) -> bool {
+        let there = |addr: Addr| (addr.pid.get(), addr.key.get()) == (peer.pid, peer.key.0);
+        self.same_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
+    }
+
     fn poll<S: Sink>(&self, sink: &mut S) -> usize {
         if !self.alarm.is_raised() || !self.alarm.take() {
             return 0;

@@ -3,7 +3,7 @@
 //!
 //! Each operation claims a row of `tx` first: a claimed row has room in the device, so that nothing is packed in vain.
 
-use super::addr::RawAddr;
+use super::addr::{RawAddr, parse_pair};
 use super::dev::{Dest, Dev, DevQp, PostError, Sge};
 use super::iface::Inner;
 use super::md::{Mem, Rkey};
@@ -339,6 +339,18 @@ impl<D: Dev> api::Ep for Ep<D> {
 
     fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
         self.iface.pending.take_all(self.queue).into_iter().for_each(each);
+    }
+
+    /// By the address handle, of which a GID has one: an endpoint keeps nothing else of an address.
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        let Ok(addr) = parse_pair(device, iface) else { return false };
+        if (addr.qpn, addr.connid) != (self.to.qpn, self.to.qkey) {
+            return false;
+        }
+        let ahs = self.iface.ahs.borrow();
+        let Ok(ah) = ahs.get(addr.gid) else { return false };
+        ahs.put(ah);
+        ah == self.to.ah
     }
 
     /// Reads nothing, by a key that is none: whatever the peer's device says about it, it lives.

@@ -207,4 +207,8 @@ impl api::Ep for Ep {
     fn check(&self, _comp: Comp) -> Outcome {
         Ok(Sent::Done)
     }
+
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        device.is_empty() && iface == self.peer.id.to_le_bytes()
+    }
 }

@@ -329,6 +329,22 @@ impl Ep {
         self.ep.ensure_connected()
     }
 
+    /// See [`crate::api::Ep::is_connected`].
+    pub fn is_connected(&self, device: &[u8], iface: &[u8]) -> Result<bool, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.ep.is_connected(device, iface))
+    }
+
+    /// See [`crate::api::Ep::cancel`].
+    pub fn cancel(
+        self,
+        each: &mut dyn FnMut(crate::api::Pending),
+        comp: Option<&Arc<Completion>>,
+    ) -> Outcome {
+        self.pending_purge(each)?;
+        self.flush(comp)
+    }
+
     /// See [`crate::api::Ep::check`].
     pub fn check(&self, comp: Option<&Arc<Completion>>) -> Outcome {
         self.shared.run(comp, |comp| self.ep.check(comp), in_progress)

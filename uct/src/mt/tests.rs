@@ -1,7 +1,7 @@
 //! Several threads on one interface, in each mode, over `posix` and over the software device.
 
 use super::*;
-use crate::api::{AllocReq, AtomicOp, Error, Outcome, Refused, Sent};
+use crate::api::{AllocReq, AtomicOp, Error, Outcome, PendingQueued, Refused, Sent};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -228,4 +228,21 @@ fn completions_fire_once_in_whatever_thread() {
             b.progress(16).unwrap();
         }
     }
+}
+
+#[test]
+fn an_endpoint_is_given_up_and_what_waited_comes_back() {
+    let (from, to) = (open("posix", ThreadMode::Multi), open("posix", ThreadMode::Multi));
+    let ep = from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
+    assert_eq!(ep.is_connected(&to.device_addr(), &to.iface_addr()), Ok(true));
+    assert_eq!(ep.is_connected(&from.device_addr(), &from.iface_addr()), Ok(false));
+    while ep.am_bcopy(1, |_| 4).is_ok() {}
+    for _ in 0..3 {
+        assert_eq!(ep.pending_add(Box::new(|| panic!("tried after all"))), Ok(PendingQueued::Queued));
+    }
+    let (mut back, ended) = (0, Completion::new(1, |result| assert_eq!(result, Ok(()))));
+    assert_eq!(ep.cancel(&mut |_| back += 1, Some(&ended)), Ok(Sent::Done));
+    assert_eq!(back, 3);
+    while to.progress(64).unwrap() > 0 {}
+    assert_eq!(from.progress(8), Ok(0));
 }

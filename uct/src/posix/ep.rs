@@ -1,6 +1,7 @@
 //! An endpoint of `posix`: writes into the peer's FIFO and into the memory its keys name.
 //! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
 
+use super::addr;
 use super::iface::Inner;
 use super::peer::{EpIdx, Link, Peer};
 use super::seg::INLINE;
@@ -285,5 +286,9 @@ impl api::Ep for Ep {
         } else {
             Err(Error::PeerDead.into())
         }
+    }
+
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        addr::same_place(device, self.own.place()).is_ok() && addr::unpack(iface) == Ok(self.peer.name())
     }
 }

@@ -250,6 +250,11 @@ impl Inner {
         peer.is_alive(self.rx.export().porter())
     }
 
+    /// Where our porter is.
+    pub(super) fn place(&self) -> &Place {
+        self.rx.export().porter().place()
+    }
+
     /// Whether messages wait to be read, or are being written.
     pub(super) fn has_unread(&self) -> bool {
         self.rx.has_unread()

@@ -195,6 +195,10 @@ impl<E: Ep> Ep for GatedEp<E> {
         self.inside()?.check(comp)
     }
 
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        self.inner.is_connected(device, iface)
+    }
+
     fn ep_addr(&self) -> Result<AddrBuf, Error> {
         self.inner.ep_addr()
     }

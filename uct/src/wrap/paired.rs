@@ -210,6 +210,11 @@ impl<I: Iface> Ep for PairedEp<I> {
     fn check(&self, comp: Comp) -> Outcome {
         self.joined()?.check(comp)
     }
+
+    /// Which endpoint of that interface it is joined to, [`PairedEp::peer`] says.
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        self.inner.get().is_some_and(|ep| ep.is_connected(device, iface))
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -240,6 +240,10 @@ impl<E: Ep> Ep for TracedEp<E> {
         self.inner.check(comp)
     }
 
+    fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
+        self.inner.is_connected(device, iface)
+    }
+
     fn ep_addr(&self) -> Result<AddrBuf, Error> {
         self.inner.ep_addr()
     }

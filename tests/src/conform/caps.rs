@@ -146,6 +146,19 @@ pub fn nobody_is_an_error<I: Iface>(p: &Pair<I>) {
     }
 }
 
+/// An endpoint knows where it leads.
+pub fn where_it_leads_is_known<I: Iface>(p: &Pair<I>) {
+    let (at_a, at_b) = ((p.a.device_addr(), p.a.iface_addr()), (p.b.device_addr(), p.b.iface_addr()));
+    assert!(p.ab.is_connected(&at_b.0, &at_b.1) && p.ba.is_connected(&at_a.0, &at_a.1));
+    // Processes are what `cma` connects to, and both sides are one.
+    if !p.same && p.a.attr().has(Caps::AM_BCOPY) {
+        assert!(!p.ab.is_connected(&at_a.0, &at_a.1));
+    }
+    let mut other = at_b.1.clone();
+    other[0] ^= 1;
+    assert!(!p.ab.is_connected(&at_b.0, &other) && !p.ab.is_connected(&at_b.0, &at_b.1[1..]));
+}
+
 /// Tags are the user's.
 pub fn tags_stick<I: Iface>(p: &Pair<I>) {
     assert_eq!(p.ab.tag(), EpTag(0));

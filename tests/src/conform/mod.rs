@@ -5,6 +5,7 @@
 pub mod am;
 pub mod amo;
 pub mod caps;
+pub mod eps;
 pub mod mem;
 pub mod rma;
 pub mod room;
@@ -209,13 +210,15 @@ macro_rules! conform_suite {
             use super::*;
             $crate::conform_suite!(@cases $make;
                 caps::attributes_make_sense caps::what_is_off_is_unsupported caps::bad_addresses_are_refused caps::nobody_is_an_error
-                caps::tags_stick caps::endpoints_join
+                caps::tags_stick caps::endpoints_join caps::where_it_leads_is_known
                 am::short_of_every_size am::short_iov_of_every_size am::bcopy_of_every_size am::packet_brings_its_id
                 am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept
                 am::asked_first_nothing_is_missed
                 am::source_is_the_sender am::kept_messages_stay am::kept_messages_go_to_other_threads am::handlers_and_drops
                 room::no_resource_then_recovery room::pending_goes_out_in_order room::purge_gives_all_back
                 room::flush_and_fence room::wakes_up
+                eps::many_endpoints eps::waiting_endpoints_take_turns eps::one_completion_for_many
+                eps::an_endpoint_is_given_up
                 mem::allocations_are_zero_and_ours mem::every_allocation_method mem::allocation_at_an_address
                 mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced

@@ -3,7 +3,9 @@
 use super::{Log, Pair, bytes, sizes};
 use std::cell::RefCell;
 use std::rc::Rc;
-use uct::api::{Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, RemoteIov, RmaLimits};
+use uct::api::{
+    Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Outcome, RemoteIov, RmaLimits, Sent,
+};
 
 /// Longest transfer tried where the attribute knows no limit.
 const LONG: usize = 100_000;
@@ -131,16 +133,116 @@ pub fn get_of_every_size<I: Iface>(p: &Pair<I>) {
     }
 }
 
-/// Ranges that leave the key are errors, and change nothing.
+/// How an operation of `a` ends: by its answer, by its completion, or, where it has none, by a report of its endpoint.
+fn end_of<I: Iface>(p: &Pair<I>, mut call: impl FnMut(Comp) -> Outcome) -> Result<(), Error> {
+    let (mut at_a, mut at_b) = (Log::default(), Log::default());
+    let sent = p.retry(&mut at_a, &mut at_b, || call(Comp::Token(1)))?;
+    let flush = match sent {
+        Sent::InProgress => sent,
+        Sent::Done => p.retry(&mut at_a, &mut at_b, || p.ab.flush(Comp::Token(2)))?,
+    };
+    for _ in 0..200_000 {
+        if flush == Sent::Done || !at_a.comps.is_empty() || !at_b.comps.is_empty() {
+            break;
+        }
+        p.pump(&mut at_a, &mut at_b);
+    }
+    at_a.comps.append(&mut at_b.comps);
+    at_a.errors.append(&mut at_b.errors);
+    assert_eq!(at_a.comps.len(), usize::from(flush == Sent::InProgress), "{:?}", at_a.comps);
+    at_a.errors.first().map_or(Ok(()), |(_, e)| Err(*e))?;
+    at_a.comps.first().map_or(Ok(()), |(_, result)| *result)
+}
+
+/// Every way to write that there is, by name: `len` bytes at `at`.
+fn every_put<I: Iface>(
+    p: &Pair<I>,
+    t: &Target<I>,
+    (at, len): (u64, usize),
+    mut check: impl FnMut(&str, Result<(), Error>),
+) {
+    let (caps, put) = (p.a.attr().caps, p.a.attr().put);
+    let local = p.a.md().alloc(&AllocReq::new(len, "local")).unwrap();
+    write(&local, 0, &vec![9; len]);
+    let iov = [Iov::new(local.addr(), len, Some(&local))];
+    if caps.contains(Caps::PUT_SHORT) && len <= put.max_short {
+        check("put_short", end_of(p, |_| p.ab.put_short(&vec![9; len], at, &t.rkey)));
+    }
+    if caps.contains(Caps::PUT_BCOPY) && len <= put.max_bcopy {
+        let pack = |slot: &mut [u8]| {
+            slot[..len].fill(9);
+            len
+        };
+        check("put_bcopy", end_of(p, |_| p.ab.put_bcopy(len, pack, at, &t.rkey).map(|_| Sent::Done)));
+    }
+    if caps.contains(Caps::PUT_ZCOPY) && (put.min_zcopy..=put.max_zcopy).contains(&len) {
+        // SAFETY: `local` lives until the end that is waited for.
+        check("put_zcopy", end_of(p, |comp| unsafe { p.ab.put_zcopy(&iov, at, &t.rkey, comp) }));
+    }
+    if caps.contains(Caps::PUT_SGL) {
+        let remote = [RemoteIov::new(at, len, &t.rkey)];
+        // SAFETY: as above.
+        check("put_sgl", end_of(p, |comp| unsafe { p.ab.put_sgl(&iov, &remote, comp) }));
+    }
+    if caps.contains(Caps::PUT_IMM) {
+        // SAFETY: as above.
+        check("put_imm", end_of(p, |comp| unsafe { p.ab.put_imm(&iov, at, &t.rkey, 1, comp) }));
+    }
+}
+
+/// Every way to read that there is; what was read is that many times `byte`, or nothing if it fails.
+fn every_get<I: Iface>(
+    p: &Pair<I>,
+    t: &Target<I>,
+    (at, len): (u64, usize),
+    byte: u8,
+    mut check: impl FnMut(&str, Result<(), Error>),
+) {
+    let (caps, get) = (p.a.attr().caps, p.a.attr().get);
+    let local = p.a.md().alloc(&AllocReq::new(len, "local")).unwrap();
+    let iov = [Iov::new(local.addr(), len, Some(&local))];
+    let mut ended = |name: &str, result: Result<(), Error>| {
+        let want = if result.is_ok() { byte } else { 0 };
+        assert!(read(&local, 0, len).iter().all(|b| *b == want), "{name}: {result:?}");
+        write(&local, 0, &vec![0; len]);
+        check(name, result);
+    };
+    if caps.contains(Caps::GET_ZCOPY) && (get.min_zcopy..=get.max_zcopy).contains(&len) {
+        // SAFETY: `local` lives until the end that is waited for.
+        ended("get_zcopy", end_of(p, |comp| unsafe { p.ab.get_zcopy(&iov, at, &t.rkey, comp) }));
+    }
+    if caps.contains(Caps::GET_SGL) {
+        let remote = [RemoteIov::new(at, len, &t.rkey)];
+        // SAFETY: as above.
+        ended("get_sgl", end_of(p, |comp| unsafe { p.ab.get_sgl(&iov, &remote, comp) }));
+    }
+    if caps.contains(Caps::GET_SHORT) && len <= get.max_short {
+        let mut out = vec![0; len];
+        let result = end_of(p, |_| p.ab.get_short(&mut out, at, &t.rkey));
+        assert!(out.iter().all(|b| *b == if result.is_ok() { byte } else { 0 }));
+        check("get_short", result);
+    }
+    if caps.contains(Caps::GET_BCOPY) && len <= get.max_bcopy {
+        let got = Rc::new(RefCell::new(None));
+        let call = |comp| {
+            let got = got.clone();
+            p.ab.get_bcopy(len, move |bytes: &[u8]| _ = got.replace(Some(bytes.to_vec())), at, &t.rkey, comp)
+        };
+        let result = end_of(p, call);
+        assert_eq!(got.take(), result.is_ok().then(|| vec![byte; len]), "get_bcopy");
+        check("get_bcopy", result);
+    }
+}
+
+/// Ranges that leave the key are errors, whichever operation names them, and change nothing; the last byte is inside.
 pub fn nothing_outside_the_key<I: Iface>(p: &Pair<I>) {
-    let caps = p.a.attr().caps;
-    if !caps.intersects(Caps::PUT_SHORT | Caps::GET_SHORT) {
+    if !p.a.attr().caps.intersects(PUTS | GETS) {
         return;
     }
     const LEN: usize = 4096;
     let t = target(p, LEN, Access::ALL);
     let end = t.at + LEN as u64;
-    for (at, len) in [
+    for range in [
         (t.at - 1, 1),
         (t.at - 1, 8),
         (end, 1),
@@ -150,48 +252,47 @@ pub fn nothing_outside_the_key<I: Iface>(p: &Pair<I>) {
         (end - 1, 2),
         (t.at, LEN + 1),
     ] {
-        let denied = Some(uct::api::Refused::Failed(Error::RemoteAccess));
-        let data = vec![1; len];
-        if caps.contains(Caps::PUT_SHORT) {
-            assert_eq!(p.ab.put_short(&data, at, &t.rkey).err(), denied, "put {len} at {at:#x}");
-        }
-        if caps.contains(Caps::PUT_BCOPY) {
-            assert_eq!(p.ab.put_bcopy(len, |_| len, at, &t.rkey).err(), denied);
-        }
-        if caps.contains(Caps::GET_SHORT) {
-            let mut out = data.clone();
-            assert_eq!(p.ab.get_short(&mut out, at, &t.rkey).err(), denied);
-            assert_eq!(out, data);
-        }
-        if caps.contains(Caps::PUT_ZCOPY) {
-            let iov = [Iov::new(data.as_ptr(), len, None)];
-            // SAFETY: the call is refused at once on wires that have `put_short`.
-            assert_eq!(unsafe { p.ab.put_zcopy(&iov, at, &t.rkey, Comp::None) }.err(), denied);
-        }
+        let refused = |name: &str, result| assert_eq!(result, Err(Error::RemoteAccess), "{name} {range:x?}");
+        every_put(p, &t, range, refused);
+        every_get(p, &t, range, 0, refused);
     }
     assert!(read(&t.mem, 0, LEN).iter().all(|b| *b == 0));
-    if caps.contains(Caps::PUT_SHORT) {
+    let good = |name: &str, result| assert_eq!(result, Ok(()), "{name}");
+    every_put(p, &t, (end - 1, 1), |name, result| {
+        good(name, result);
+        assert_eq!(read(&t.mem, LEN - 2, 2), [0, 9], "{name}");
+        write(&t.mem, LEN - 1, &[0]);
+    });
+    write(&t.mem, LEN - 1, &[7]);
+    every_get(p, &t, (end - 1, 1), 7, good);
+    if p.a.attr().has(Caps::PUT_SHORT) {
         p.ab.put_short(&[], end, &t.rkey).map(drop).unwrap();
-        p.ab.put_short(&[5], end - 1, &t.rkey).map(drop).unwrap();
-        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
-        assert_eq!(read(&t.mem, LEN - 1, 1), [5]);
     }
+    assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
 }
 
-/// A key for reading does not write.
+const PUTS: Caps = Caps::PUT_SHORT.union(Caps::PUT_BCOPY).union(Caps::PUT_ZCOPY).union(Caps::PUT_SGL);
+const GETS: Caps = Caps::GET_SHORT.union(Caps::GET_BCOPY).union(Caps::GET_ZCOPY).union(Caps::GET_SGL);
+
+/// A key for reading does not write, and one for writing does not read, whichever operation asks.
 pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
     let caps = p.a.attr().caps;
-    if !caps.contains(Caps::PUT_SHORT | Caps::GET_SHORT) {
+    if !caps.intersects(PUTS) || !caps.intersects(GETS) {
         return;
     }
-    let denied = Some(uct::api::Refused::Failed(Error::RemoteAccess));
+    let denied = |name: &str, result| assert_eq!(result, Err(Error::RemoteAccess), "{name}");
+    let good = |name: &str, result| assert_eq!(result, Ok(()), "{name}");
     let t = target(p, 64, Access::LOCAL_WRITE | Access::REMOTE_READ);
-    assert_eq!(p.ab.put_short(&[1], t.at, &t.rkey).err(), denied);
-    p.ab.get_short(&mut [0], t.at, &t.rkey).map(drop).unwrap();
+    every_put(p, &t, (t.at, 8), denied);
+    every_get(p, &t, (t.at, 8), 0, good);
+    assert_eq!(read(&t.mem, 0, 64), [0; 64]);
     let t = target(p, 64, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
-    assert_eq!(p.ab.get_short(&mut [0], t.at, &t.rkey).err(), denied);
-    p.ab.put_short(&[1], t.at, &t.rkey).map(drop).unwrap();
+    write(&t.mem, 0, &[3; 64]);
+    every_get(p, &t, (t.at, 8), 3, denied);
+    every_put(p, &t, (t.at, 8), good);
+    assert_eq!(read(&t.mem, 0, 9), [9, 9, 9, 9, 9, 9, 9, 9, 3]);
     if caps.contains(Caps::ATOMIC) {
+        let denied = Some(uct::api::Refused::Failed(Error::RemoteAccess));
         assert_eq!(p.ab.atomic_post(uct::api::AtomicOp::Add, 1u64, t.at, &t.rkey).err(), denied);
     }
 }

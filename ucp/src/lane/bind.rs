@@ -47,7 +47,7 @@ pub(crate) struct Paths {
 }
 
 /// How long a shortage at this end may last: what needs the peer waits meanwhile, then it fails.
-const SHORT_FOR: Duration = Duration::from_secs(10);
+const SHORT_FOR: Duration = Duration::from_secs(1);
 
 impl Paths {
     #[inline(always)]

@@ -3,13 +3,14 @@
 
 use super::addr;
 use super::iface::Inner;
-use super::peer::{EpIdx, Link, Peer};
+use super::peer::{Link, Peer};
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{
     self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, RemoteIov,
     Sent, Word,
 };
+use crate::base::eps::EpIdx;
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -29,7 +30,7 @@ pub struct Ep {
 impl Ep {
     pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
         let queue = own.pending.open();
-        Ep { idx: peer.enter(), peer, own, queue }
+        Ep { idx: peer.eps.enter(), peer, own, queue }
     }
 
     /// The peer's segment; the first call attaches it. // HOT
@@ -60,7 +61,7 @@ fn as_error(why: ConnectError) -> Error {
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.pending.close(self.queue);
-        self.peer.leave(self.idx);
+        self.peer.eps.leave(self.idx);
     }
 }
 
@@ -69,11 +70,11 @@ impl api::Ep for Ep {
     type Rkey = Rkey;
 
     fn tag(&self) -> EpTag {
-        self.peer.tag(self.idx)
+        self.peer.eps.tag(self.idx)
     }
 
     fn set_tag(&self, tag: EpTag) {
-        self.peer.set_tag(self.idx, tag);
+        self.peer.eps.set_tag(self.idx, tag);
     }
 
     // HOT

@@ -266,7 +266,7 @@ impl Inner {
         let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
         for peer in peers.into_iter().filter(|peer| peer.is_to_mourn()) {
             self.md.foreign().forget(peer.name().owner());
-            for tag in peer.tags() {
+            for tag in peer.eps.tags() {
                 sink.on_ep_error(tag, Error::PeerDead);
             }
         }

@@ -5,8 +5,9 @@
 use super::fifo;
 use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
-use crate::api::{ConnectError, EpTag, Error, Outcome, Pack, Refused};
-use std::cell::{Cell, OnceCell, RefCell};
+use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
+use crate::base::eps::Eps;
+use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ pub struct Peer {
     gone: Cell<bool>,
     mourned: Cell<bool>,
     /// Endpoints to it, by number.
-    eps: RefCell<Eps>,
+    pub eps: Eps,
 }
 
 /// An attached peer.
@@ -74,16 +75,6 @@ impl Wake {
     }
 }
 
-#[derive(Default)]
-struct Eps {
-    tags: Vec<Option<EpTag>>,
-    free: Vec<u32>,
-}
-
-/// An endpoint among those to one peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EpIdx(u32);
-
 /// A ticket of ours and its cell. Dropped unpublished (a closure panicked), it is published as an empty packet, which
 /// the reader skips: nobody waits for it.
 struct Claim<'a> {
@@ -97,7 +88,7 @@ impl Peer {
     /// The peer of an address. Asks nobody.
     pub fn new(name: Name) -> Peer {
         let (link, gone, mourned) = (OnceCell::new(), Cell::new(false), Cell::new(false));
-        Peer { name, link, given: Cell::new(None), gone, mourned, eps: RefCell::default() }
+        Peer { name, link, given: Cell::new(None), gone, mourned, eps: Eps::default() }
     }
 
     /// What it is called.
@@ -185,40 +176,6 @@ impl Peer {
         }
         link.bury();
         true
-    }
-
-    /// Enters an endpoint.
-    pub fn enter(&self) -> EpIdx {
-        let mut eps = self.eps.borrow_mut();
-        let tag = Some(EpTag::default());
-        if let Some(idx) = eps.free.pop() {
-            eps.tags[idx as usize] = tag;
-            return EpIdx(idx);
-        }
-        eps.tags.push(tag);
-        EpIdx(eps.tags.len() as u32 - 1)
-    }
-
-    /// Strikes an endpoint out.
-    pub fn leave(&self, idx: EpIdx) {
-        let mut eps = self.eps.borrow_mut();
-        eps.tags[idx.0 as usize] = None;
-        eps.free.push(idx.0);
-    }
-
-    /// An endpoint's tag.
-    pub fn tag(&self, idx: EpIdx) -> EpTag {
-        self.eps.borrow().tags[idx.0 as usize].unwrap_or_default()
-    }
-
-    /// Changes an endpoint's tag.
-    pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
-        self.eps.borrow_mut().tags[idx.0 as usize] = Some(tag);
-    }
-
-    /// The tags of its endpoints.
-    pub fn tags(&self) -> Vec<EpTag> {
-        self.eps.borrow().tags.iter().copied().flatten().collect()
     }
 }
 

@@ -63,7 +63,8 @@ enum Way {
 impl Md {
     pub(super) fn new(porter: Arc<Porter>, mapping: bool) -> Self {
         let owner = porter.key();
-        let files = posix::Md::new(porter);
+        // Processes are watched from their first endpoint on.
+        let files = posix::Md::new(porter, None);
         let attr = MdAttr {
             component: TL,
             rkey_len: KEY_LEN,

@@ -42,6 +42,12 @@ impl Ep {
         }
     }
 
+    /// The peer's memory is mapped for whoever has a key, also when nobody looks at it any more: then it is not touched. // HOT
+    #[inline(always)]
+    fn reach(&self) -> Result<(), Error> {
+        if self.own.has_lost(&self.peer) { Err(Error::PeerDead) } else { Ok(()) }
+    }
+
     #[cold]
     fn attach(&self) -> Result<&Link, ConnectError> {
         self.own.attach(&self.peer)
@@ -166,6 +172,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        self.reach()?;
         self.own.expect();
         direct::put_short(rkey.window(), bytes, remote)
     }
@@ -177,11 +184,13 @@ impl api::Ep for Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> Outcome<usize> {
+        self.reach()?;
         self.own.expect();
         direct::put_bcopy(rkey.window(), max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        self.reach()?;
         self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_zcopy(rkey.window(), iov, remote) }
@@ -190,6 +199,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
+        self.reach()?;
         direct::get_short(rkey.window(), out, remote)
     }
 
@@ -201,21 +211,25 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
+        self.reach()?;
         direct::get_bcopy(rkey.window(), len, unpack, remote)
     }
 
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        self.reach()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_zcopy(rkey.window(), iov, remote) }
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        self.reach()?;
         self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        self.reach()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
@@ -223,6 +237,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
+        self.reach()?;
         self.own.expect();
         direct::atomic_post(rkey.window(), op, value, remote)
     }
@@ -238,6 +253,7 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
+        self.reach()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::atomic_fetch(rkey.window(), op, value, result, remote) }
     }
@@ -253,13 +269,14 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
+        self.reach()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::atomic_cswap(rkey.window(), compare, swap, result, remote) }
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {
         direct::fence();
-        Ok(Sent::Done)
+        if self.own.is_mute(&self.peer) { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
     }
 
     fn fence(&self) -> Outcome {
@@ -282,7 +299,7 @@ impl api::Ep for Ep {
 
     fn check(&self, _comp: Comp) -> Outcome {
         // A dead peer is not told of before what it has sent is read.
-        if self.own.is_alive(&self.peer) || self.own.has_unread() {
+        if !self.peer.is_lost() && (self.own.is_alive(&self.peer) || self.own.has_unread()) {
             Ok(Sent::Done)
         } else {
             Err(Error::PeerDead.into())

@@ -1,20 +1,21 @@
 //! Memory of peers that is mapped here: shared by the keys that name it, and kept for those that come as one word, which
-//! have no life of their own. Used by the memory domains of `posix` and `cma`. Touches no byte of it.
+//! have no life of their own. Used by the memory domains of `posix` and `cma`. Touches no byte of it. Whose memory was mapped
+//! here is watched from then on, until it dies: who puts and gets sends nothing by which its death could be noticed.
 
-use super::porter::{Asked, Name, Porter, ProcKey, What, Whereabouts, as_error};
+use super::porter::{Alarm, Asked, Death, Fetched, Name, Porter, ProcKey, What, Whereabouts, as_error};
 use crate::api::{Access, ConnectError, Error};
 use crate::base::direct::Window;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
-use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use ucs::mem::{MemError, SharedMap, SharedMem};
 
 /// Most mappings kept for words: what makes room for another is what was used longest ago.
 const MOST: usize = 256;
-/// Most names asked for at a time: each takes a descriptor.
+/// Most names asked for at a time: each takes a descriptor, and another if its process is not watched yet.
 const MOST_ASKED: usize = 32;
 
 /// A peer's memory, mapped here.
@@ -22,6 +23,8 @@ const MOST_ASKED: usize = 32;
 pub struct Mapped {
     map: SharedMap,
     place: Whereabouts,
+    /// Kept as long as the memory is, so that an endpoint made later can know.
+    _death: Option<Arc<Death>>,
 }
 
 /// A mapping, and when a word last named it.
@@ -33,6 +36,10 @@ struct Kept {
 /// All of it, of one memory domain.
 pub struct Foreign {
     porter: Arc<Porter>,
+    /// Raised when an owner dies; none if that is known otherwise.
+    alarm: Option<Arc<Alarm>>,
+    /// Owners of what was ever mapped here that live, or are still to be mourned.
+    watched: RefCell<HashMap<ProcKey, Arc<Death>, FxBuildHasher>>,
     /// Those that somebody has.
     maps: RefCell<HashMap<Name, Weak<Mapped>, FxBuildHasher>>,
     kept: RefCell<HashMap<Name, Kept, FxBuildHasher>>,
@@ -62,9 +69,9 @@ impl Mapped {
 }
 
 impl Foreign {
-    pub(super) fn new(porter: Arc<Porter>) -> Foreign {
+    pub(super) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>) -> Foreign {
         let (maps, kept, asked) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Foreign { porter, maps, kept, uses: Cell::new(0), asked }
+        Foreign { porter, alarm, watched: RefCell::default(), maps, kept, uses: Cell::new(0), asked }
     }
 
     /// Our own porter, which asks those of peers.
@@ -78,21 +85,32 @@ impl Foreign {
             return Ok(map);
         }
         let fetched = self.porter.fetch(name).map_err(as_error)?;
-        self.enter(name, fetched.mem, fetched.what)
+        self.enter(name, fetched)
     }
 
-    fn enter(&self, name: Name, mem: OwnedFd, what: What<OwnedFd>) -> Result<Rc<Mapped>, Error> {
+    fn enter(&self, name: Name, Fetched { mem, what, death }: Fetched) -> Result<Rc<Mapped>, Error> {
         // An interface's memory is no memory of the program's.
         let What::Memory(place) = what else { return Err(Error::RemoteAccess) };
         let len = usize::try_from(place.len.get()).map_err(|_| Error::RemoteAccess)?;
         let map = SharedMem::from_fd(mem, len).map_err(error)?;
-        let map = Rc::new(Mapped { map: SharedMap::from(map), place });
+        let death = self.watch(name.owner(), death);
+        let map = Rc::new(Mapped { map: SharedMap::from(map), place, _death: death });
         let mut maps = self.maps.borrow_mut();
         if maps.len() == maps.capacity() {
             maps.retain(|_, map| map.strong_count() > 0);
         }
         maps.insert(name, Rc::downgrade(&map));
         Ok(map)
+    }
+
+    /// Has our interface told when a process dies. Our own death is no news to us.
+    fn watch(&self, owner: ProcKey, death: Arc<Death>) -> Option<Arc<Death>> {
+        let alarm = self.alarm.as_ref().filter(|_| owner != self.porter.key())?;
+        if let Entry::Vacant(new) = self.watched.borrow_mut().entry(owner) {
+            new.insert(death.clone());
+            death.tell(alarm);
+        }
+        Some(death)
     }
 
     /// The same of a key that is one word: it stays mapped. Does not wait: until the answer is there it is
@@ -133,7 +151,7 @@ impl Foreign {
             e => as_error(e),
         };
         let mut asked = self.asked.borrow_mut();
-        let Some(question) = asked.get(&name) else {
+        let Some(question) = asked.get_mut(&name) else {
             if asked.len() == MOST_ASKED {
                 // Answers that nobody came for.
                 asked.clear();
@@ -141,14 +159,19 @@ impl Foreign {
             asked.insert(name, self.porter.ask(name).map_err(refused)?);
             return Err(Error::NotReady);
         };
-        let (mem, what) = match question.hear() {
+        let fetched = match self.porter.hear(question) {
             Ok(None) => return Err(Error::NotReady),
             answer => {
                 asked.remove(&name);
                 answer.map_err(refused)?.ok_or(Error::NotReady)?
             }
         };
-        self.enter(name, mem, what)
+        self.enter(name, fetched)
+    }
+
+    /// Processes that have died: they are watched no longer, and to be [forgotten](Foreign::forget).
+    pub(super) fn take_dead(&self) -> Vec<(ProcKey, Arc<Death>)> {
+        self.watched.borrow_mut().extract_if(|_, death| death.is_dead()).collect()
     }
 
     /// The process is gone: nothing of its memory is kept.

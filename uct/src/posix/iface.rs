@@ -76,7 +76,7 @@ impl Iface {
             .map_err(|e| OpenError::Environment(format!("transport '{TL}': {e}")))?;
         let inner = Inner {
             attr: attr(config),
-            md: Md::new(porter),
+            md: Md::new(porter, Some(rx.alarm().clone())),
             rx,
             peers: RefCell::default(),
             handlers: AmTable::default(),
@@ -120,10 +120,14 @@ impl Iface {
         addr::same_place(device, own.porter().place())?;
         let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_buried()) {
+        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_closed()) {
             return Ok(peer);
         }
         let peer = Rc::new(Peer::new(name));
+        if inner.rx.is_bereaved() && peer.has_died(own.porter()) {
+            // Those who came before have been told.
+            peer.lose();
+        }
         if peers.len() == peers.capacity() {
             peers.retain(|_, peer| peer.strong_count() > 0);
         }
@@ -205,11 +209,15 @@ impl Inner {
     /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter unless that was asked
     /// already.
     pub(super) fn attach<'a>(&self, peer: &'a Peer) -> Result<&'a Link, ConnectError> {
-        peer.attach(self.rx.export(), || match self.fetch(peer, &self.neighbours(peer)) {
+        let link = peer.attach(self.rx.export(), || match self.fetch(peer, &self.neighbours(peer)) {
             // What is kept for others may be the descriptors wanted.
             Err(ConnectError::Op(Error::NoDescriptor)) if self.let_go() => self.fetch(peer, &[]),
             fetched => fetched,
-        })
+        });
+        if peer.is_lost() {
+            self.rx.bereave();
+        }
+        link
     }
 
     /// Other peers of its process that endpoints lead to and whose porter was not asked yet, as many as one question more than
@@ -255,6 +263,19 @@ impl Inner {
         self.rx.export().porter().place()
     }
 
+    /// Whether a peer is known to be lost: whoever puts, gets or adds asks. One load, unless some peer is. // HOT
+    #[inline(always)]
+    pub(super) fn has_lost(&self, peer: &Peer) -> bool {
+        self.rx.is_bereaved() && peer.is_lost()
+    }
+
+    /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read
+    /// is read first.
+    pub(super) fn is_mute(&self, peer: &Peer) -> bool {
+        peer.is_deaf()
+            || self.rx.is_to_mourn() && peer.has_died(self.rx.export().porter()) && !self.has_unread()
+    }
+
     /// Whether messages wait to be read, or are being written.
     pub(super) fn has_unread(&self) -> bool {
         self.rx.has_unread()
@@ -264,8 +285,17 @@ impl Inner {
     #[cold]
     fn mourn<S: Sink>(&self, sink: &mut S) {
         let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
-        for peer in peers.into_iter().filter(|peer| peer.is_to_mourn()) {
-            self.md.foreign().forget(peer.name().owner());
+        let (porter, foreign) = (self.rx.export().porter(), self.md.foreign());
+        // Deaths are held until all who are to know of them are found. What happens from here on raises the alarm again.
+        let dead = foreign.take_dead();
+        let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_to_mourn(porter)).collect();
+        let owners = lost.iter().map(|peer| peer.name().owner());
+        owners.chain(dead.iter().map(|(owner, _)| *owner)).for_each(|owner| foreign.forget(owner));
+        if !dead.is_empty() || !lost.is_empty() {
+            self.rx.bereave();
+        }
+        lost.iter().for_each(|peer| peer.lose());
+        for peer in lost {
             for tag in peer.eps.tags() {
                 sink.on_ep_error(tag, Error::PeerDead);
             }

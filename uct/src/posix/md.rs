@@ -4,7 +4,7 @@
 
 use super::TL;
 use super::foreign::{Foreign, Mapped};
-use super::porter::{Export, Name, Porter, What, Whereabouts};
+use super::porter::{Alarm, Export, Name, Porter, What, Whereabouts};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
@@ -82,7 +82,8 @@ pub struct Rkey {
 }
 
 impl Md {
-    pub(crate) fn new(porter: Arc<Porter>) -> Self {
+    /// `alarm` is raised when a process dies whose memory was mapped here, if nobody else sees to that.
+    pub(crate) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>) -> Self {
         let attr = MdAttr {
             component: TL,
             can_alloc: true,
@@ -94,7 +95,7 @@ impl Md {
             max_reg: None,
         };
         let own = RefCell::default();
-        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter), own }) }
+        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter, alarm), own }) }
     }
 
     /// Memory of peers that is mapped here.

@@ -30,10 +30,11 @@
 //!
 //! # A reader that dies
 //!
-//! The kernel tells the `porter`, which raises the alarm of every interface that is attached. Once what the
-//! dead has sent is read, the next poll reports [`PeerDead`](crate::api::Error::PeerDead) for each endpoint to it, and
-//! every call on them answers the same. [`Ep::check`](crate::api::Ep::check) knows at once. An interface closed by a
-//! process that lives is noticed by the next send to it.
+//! The kernel tells the `porter`, which raises the alarm of every interface that is attached or has unpacked a key of the
+//! dead. Once what it has sent is read, the next poll reports [`PeerDead`](crate::api::Error::PeerDead) for each endpoint
+//! to it, and every call on them answers the same, also those that only touch its memory, which stays mapped as long as
+//! somebody has a key. [`Ep::check`](crate::api::Ep::check) and [`Ep::flush`](crate::api::Ep::flush) know at once. An
+//! interface closed by a process that lives is noticed by the next send to it.
 //!
 //! # What is trusted
 //!

@@ -23,8 +23,9 @@ pub struct Peer {
     link: OnceCell<Link>,
     /// What its porter gave when it was asked for another peer of the process: taken when this one is attached.
     given: Cell<Option<Fetched>>,
-    /// It was gone when it was to be attached.
+    /// It was gone when it was to be attached, or its process has died.
     gone: Cell<bool>,
+    /// Its process has died, and its endpoints know.
     mourned: Cell<bool>,
     /// Endpoints to it, by number.
     pub eps: Eps,
@@ -115,6 +116,26 @@ impl Peer {
         self.given.take().is_some()
     }
 
+    /// Its process has died: everything on its endpoints fails from now on.
+    pub fn lose(&self) {
+        self.gone.set(true);
+        self.mourned.set(true);
+        if let Some(link) = self.link.get() {
+            link.bury();
+        }
+        self.let_go();
+    }
+
+    /// Whether everything on its endpoints fails.
+    pub fn is_lost(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// Whether sending to it fails, because it is lost or because it has closed its interface.
+    pub fn is_deaf(&self) -> bool {
+        self.gone.get() || self.link.get().is_some_and(|link| link.dead.get())
+    }
+
     /// Its segment, if it is attached. // HOT
     #[inline(always)]
     pub fn link(&self) -> Option<&Link> {
@@ -129,11 +150,11 @@ impl Peer {
         own: &Export,
         fetch: impl FnOnce() -> Result<Fetched, ConnectError>,
     ) -> Result<&Link, ConnectError> {
-        if let Some(link) = self.link.get() {
-            return Ok(link);
-        }
         if self.gone.get() {
             return Err(ConnectError::Gone);
+        }
+        if let Some(link) = self.link.get() {
+            return Ok(link);
         }
         let fetched = self.given.take().map_or_else(fetch, Ok);
         match fetched.and_then(|fetched| Link::attach(own, self.name, fetched)) {
@@ -158,24 +179,26 @@ impl Peer {
         }
     }
 
-    /// Whether it is known without asking that nothing will be read any more. No system call.
-    pub fn is_buried(&self) -> bool {
-        self.gone.get() || self.link.get().is_some_and(Link::is_buried)
+    /// Whether it is known without asking that its interface is closed, while its process may live on: who connects to that
+    /// name again means another one.
+    pub fn is_closed(&self) -> bool {
+        match self.link.get() {
+            Some(link) => link.is_closed() && !link.death.look(),
+            None => self.gone.get() && !self.mourned.get(),
+        }
     }
 
-    /// Whether its process has died, as far as the porter knows. True once: its endpoints are to be told.
-    pub fn is_to_mourn(&self) -> bool {
-        let Some(link) = self.link.get() else {
-            // Nothing was sent, so nobody is told; but its memory goes.
-            let given = self.given.take().filter(|given| !given.death.is_dead());
-            self.given.set(given);
-            return false;
-        };
-        if !link.death.is_dead() || self.mourned.replace(true) {
-            return false;
+    /// Whether its process has died, as far as the porter knows because somebody here watches it.
+    pub fn has_died(&self, porter: &Porter) -> bool {
+        match self.link.get() {
+            Some(link) => link.death.is_dead(),
+            None => porter.is_known_dead(self.name.owner()),
         }
-        link.bury();
-        true
+    }
+
+    /// The same, if its endpoints are still to be told: until it is [lost](Peer::lose).
+    pub fn is_to_mourn(&self, porter: &Porter) -> bool {
+        !self.mourned.get() && self.has_died(porter)
     }
 }
 
@@ -329,8 +352,8 @@ impl Link {
         !self.dead.get()
     }
 
-    fn is_buried(&self) -> bool {
-        self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0 || self.death.is_dead()
+    fn is_closed(&self) -> bool {
+        self.dead.get() || fifo::flags(self.seg.state()) & fifo::CLOSED != 0
     }
 
     /// Nothing will be read any more: from now on every send fails.

@@ -46,6 +46,8 @@ pub struct Rx {
     patience: Cell<u32>,
     /// Something has come since the look around before the last one, or the program has put something somewhere since the last.
     expects: Cell<bool>,
+    /// A peer has died, or was found dead: some endpoint fails.
+    bereaved: Cell<bool>,
     /// The last poll had its fill and left something: the lines of the next cells have been asked for.
     behind: Cell<bool>,
     /// The tail is released when the next ticket is a multiple of this plus one.
@@ -133,6 +135,7 @@ impl Rx {
             behind: Cell::new(false),
             patience: Cell::new(LOOK_EVERY),
             expects: Cell::new(true),
+            bereaved: Cell::new(false),
             next_then: Cell::new(0),
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
@@ -158,6 +161,22 @@ impl Rx {
     /// Raised when a peer has died.
     pub fn alarm(&self) -> &Arc<Alarm> {
         &self.alarm
+    }
+
+    /// Some endpoint fails from now on.
+    pub fn bereave(&self) {
+        self.bereaved.set(true);
+    }
+
+    /// Whether some endpoint fails. Beside what every poll needs. // HOT
+    #[inline(always)]
+    pub fn is_bereaved(&self) -> bool {
+        self.bereaved.get()
+    }
+
+    /// Whether peers have died of which nobody is told yet.
+    pub fn is_to_mourn(&self) -> bool {
+        self.alarm.is_raised() || self.mourn_at.get().is_some()
     }
 
     /// Whether tickets are claimed that have not been read.
@@ -434,7 +453,7 @@ impl Rx {
     /// See [`crate::api::Iface::arm`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        if self.alarm.is_raised() || self.mourn_at.get().is_some() {
+        if self.is_to_mourn() {
             self.patience.set(1);
             return Ok(false);
         }

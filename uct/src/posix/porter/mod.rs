@@ -24,8 +24,8 @@ mod watch;
 mod wire;
 
 pub use place::{Place, ProcKey};
+use watch::Sight;
 pub use watch::{Alarm, Death};
-use wire::Stay;
 pub use wire::{Each, MOST, Place as Whereabouts};
 
 use crate::api::{ConnectError, Error, OpenError};
@@ -111,8 +111,9 @@ pub struct Export {
 
 /// A question to a peer's porter that nobody waits for.
 pub struct Asked {
-    door: OwnedFd,
     name: Name,
+    /// Where the answer comes, and how the peer can be watched; gone with the answer.
+    open: Option<(OwnedFd, Sight)>,
 }
 
 /// What a peer handed out.
@@ -212,11 +213,24 @@ impl Porter {
         Ok(given.into_iter().map(|given| given.map(fetched)).collect())
     }
 
-    /// Asks the owner of `name` for what it names, and does not wait: the answer is heard later.
+    /// The answer to a question, if it has come. It comes once.
+    pub fn hear(&self, asked: &mut Asked) -> Result<Option<Fetched>, ConnectError> {
+        let (door, sight) = asked.open.take().ok_or(ConnectError::Malformed)?;
+        let Some(mut given) = ask::hear(&door, &[asked.name], Wait::No)? else {
+            asked.open = Some((door, sight));
+            return Ok(None);
+        };
+        let Given { mem, what } = given.pop().unwrap_or(Err(ConnectError::Malformed))?;
+        let death = self.shared.watches.watch(asked.name.owner(), sight, door)?;
+        Ok(Some(Fetched { mem, what, death }))
+    }
+
+    /// Asks the owner of `name` for what it names, and does not wait: the answer is [heard](Porter::hear) later.
     pub fn ask(&self, name: Name) -> Result<Asked, ConnectError> {
         let door = ask::connect_now(&self.place, name.owner())?;
-        ask::ask(&door, &[name], Stay::No)?;
-        Ok(Asked { door, name })
+        let sight = self.shared.watches.look(name.owner(), &door)?;
+        ask::ask(&door, &[name], sight.needs_door())?;
+        Ok(Asked { name, open: Some((door, sight)) })
     }
 
     /// Watches a process that has no porter that we know of.
@@ -224,19 +238,15 @@ impl Porter {
         self.shared.watches.watch_process(process)
     }
 
+    /// Whether a process is watched by somebody here and has died, as far as the porter knows. No system call.
+    pub fn is_known_dead(&self, owner: ProcKey) -> bool {
+        self.shared.watches.is_dead(owner)
+    }
+
     /// Whether a process that was once seen at this place still lives. Not knowing counts as alive: a wrong "alive"
     /// costs time, a wrong "dead" costs messages.
     pub fn is_alive(&self, owner: ProcKey) -> bool {
         owner == self.key || (!self.shared.watches.is_dead(owner) && ask::is_alive(&self.place, owner))
-    }
-}
-
-impl Asked {
-    /// The answer, if it has come: memory, not yet looked at.
-    pub fn hear(&self) -> Result<Option<(OwnedFd, What<OwnedFd>)>, ConnectError> {
-        let Some(mut given) = ask::hear(&self.door, &[self.name], Wait::No)? else { return Ok(None) };
-        let Given { mem, what } = given.pop().unwrap_or(Err(ConnectError::Malformed))?;
-        Ok(Some((mem, what)))
     }
 }
 

@@ -178,6 +178,12 @@ impl Death {
     }
 }
 
+impl std::fmt::Debug for Death {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Death({:#x}, dead: {})", self.key.0, self.is_dead())
+    }
+}
+
 impl Drop for Death {
     fn drop(&mut self) {
         // A process that is dead already has been taken off.

@@ -1,26 +1,34 @@
 //! An endpoint of `cma`: put and get by the kernel, or by the CPU where the memory is mapped.
 //! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
 
-use super::iface::{Inner, Peer};
+use super::iface::{Inner, Proc};
 use super::vm::{self, Way};
 use super::{Mem, Rkey};
 use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, RemoteIov, Sent};
+use crate::base::eps::EpIdx;
 use crate::base::{direct, iov};
 use std::rc::Rc;
 
 /// Why not one endpoint's key on another's.
 const NOT_ITS: Error = Error::InvalidParam("key of memory of another process");
 
-/// A connection to an interface of this host.
+/// A connection to an interface of this host. Endpoints to the same process share what is known of it.
 pub struct Ep {
-    peer: Rc<Peer>,
+    peer: Rc<Proc>,
     /// Keeps the interface, and the porter that watches the peer.
     own: Rc<Inner>,
+    idx: EpIdx,
 }
 
 impl Ep {
-    pub(super) fn new(own: Rc<Inner>, peer: Rc<Peer>) -> Self {
-        Ep { peer, own }
+    pub(super) fn new(own: Rc<Inner>, peer: Rc<Proc>) -> Self {
+        Ep { idx: peer.eps.enter(), peer, own }
+    }
+
+    /// Mapped memory is there also when its owner is gone: then it is not touched. // HOT
+    #[inline(always)]
+    fn reach(&self) -> Result<(), Error> {
+        if self.peer.lost.get() { Err(Error::PeerDead) } else { Ok(()) }
     }
 
     /// # Safety
@@ -77,6 +85,12 @@ impl Ep {
     }
 }
 
+impl Drop for Ep {
+    fn drop(&mut self) {
+        self.peer.eps.leave(self.idx);
+    }
+}
+
 /// The windows of all keys, if all are mapped here.
 fn all_mapped(remote: &[RemoteIov<'_, Rkey>]) -> bool {
     remote.iter().all(|piece| piece.rkey.window().is_some())
@@ -92,11 +106,11 @@ impl api::Ep for Ep {
     type Rkey = Rkey;
 
     fn tag(&self) -> EpTag {
-        self.peer.tag.get()
+        self.peer.eps.tag(self.idx)
     }
 
     fn set_tag(&self, tag: EpTag) {
-        self.peer.tag.set(tag);
+        self.peer.eps.set_tag(self.idx, tag);
     }
 
     fn max_bcopy(&self) -> usize {
@@ -106,6 +120,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        self.reach()?;
         match rkey.window() {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::put_zcopy(window, iov, remote) },
@@ -117,6 +132,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+        self.reach()?;
         match rkey.window() {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::get_zcopy(window, iov, remote) },
@@ -126,6 +142,7 @@ impl api::Ep for Ep {
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        self.reach()?;
         if all_mapped(remote) {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::put_sgl(iov, remote, window) };
@@ -135,6 +152,7 @@ impl api::Ep for Ep {
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
+        self.reach()?;
         if all_mapped(remote) {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::get_sgl(iov, remote, window) };
@@ -144,7 +162,7 @@ impl api::Ep for Ep {
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {
-        Ok(Sent::Done)
+        if self.peer.death.is_dead() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
     }
 
     fn fence(&self) -> Outcome {

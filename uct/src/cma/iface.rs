@@ -4,19 +4,22 @@
 use super::vm::{self, Way};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
-    self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, EpTag, Error, Events, IfaceAttr, Iov,
-    Latency, Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
+    self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Iov, Latency,
+    Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
+use crate::base::eps::Eps;
 use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use ucs::sys::host::HostKey;
-use ucs::sys::proc::{WatchError, start_time};
-use ucs::sys::{EventFd, PidFd, ProcId};
+use ucs::sys::proc::start_time;
+use ucs::sys::{EventFd, ProcId};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -62,16 +65,19 @@ pub(super) struct Inner {
     /// Signalled by the alarm.
     wake: Arc<EventFd>,
     handlers: AmTable,
-    eps: RefCell<Vec<Weak<Peer>>>,
+    /// Processes that endpoints lead to, by pid and key.
+    procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
 
-/// A process at the other end, as one endpoint knows it.
-pub(super) struct Peer {
+/// A process at the other end, as all endpoints to it know it. In memory as here: what each operation needs is together.
+#[repr(C)]
+pub(super) struct Proc {
     pub pid: u32,
+    /// Its endpoints have been told of its death.
+    pub lost: Cell<bool>,
     pub key: ProcKey,
     pub death: Arc<Death>,
-    pub tag: Cell<EpTag>,
-    told: Cell<bool>,
+    pub eps: Eps,
 }
 
 impl Iface {
@@ -97,7 +103,7 @@ impl Iface {
             alarm: Alarm::new(wake.clone()),
             wake,
             handlers: AmTable::default(),
-            eps: RefCell::default(),
+            procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
@@ -151,21 +157,22 @@ fn attr() -> IfaceAttr {
     }
 }
 
-/// The process of an address, if it is still that one and lets us look.
-fn prove(addr: &Addr) -> Result<PidFd, ConnectError> {
+impl Addr {
+    fn read(iface: &[u8]) -> Result<Addr, ConnectError> {
+        Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)
+    }
+}
+
+/// The process of an address, watched, if it is still that one and lets us look.
+fn prove(addr: &Addr, porter: &Porter) -> Result<Arc<Death>, ConnectError> {
     let pid = addr.pid.get();
     let start = start_time(pid).map_err(|errno| Error::Sys { call: "open", errno })?;
-    let process =
-        PidFd::open(ProcId { pid, start: start.ok_or(ConnectError::Gone)? }).map_err(|e| match e {
-            WatchError::Gone { .. } => ConnectError::Gone,
-            WatchError::Os { errno, .. } if errno.is_resource() => Error::NoDescriptor.into(),
-            WatchError::Os { errno, .. } => Error::Sys { call: "pidfd_open", errno }.into(),
-        })?;
+    let death = porter.watch(ProcId { pid, start: start.ok_or(ConnectError::Gone)? })?;
     let mut word = 0u64;
     let list = [Iov::<()>::new((&raw mut word).cast(), 8, None)];
     // SAFETY: `word` is ours; at `proof` the kernel only reads, and only if the process lets us.
     match unsafe { vm::transfer(Way::Read, pid, &list, addr.proof.get()) } {
-        Ok(()) if word == addr.key.get() => Ok(process),
+        Ok(()) if word == addr.key.get() && !death.look() => Ok(death),
         Ok(()) | Err(Error::RemoteAccess | Error::PeerDead) => Err(ConnectError::Gone),
         Err(Error::Unreachable) => Err(ConnectError::Permission),
         Err(e) => Err(e.into()),
@@ -179,7 +186,7 @@ impl Inner {
     }
 
     /// Whether an address is that of `peer`'s process.
-    pub(super) fn leads(&self, peer: &Peer, device: &[u8], iface: &[u8]) -> bool {
+    pub(super) fn leads(&self, peer: &Proc, device: &[u8], iface: &[u8]) -> bool {
         let there = |addr: Addr| (addr.pid.get(), addr.key.get()) == (peer.pid, peer.key.0);
         self.same_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
     }
@@ -188,18 +195,43 @@ impl Inner {
         if !self.alarm.is_raised() || !self.alarm.take() {
             return 0;
         }
-        let mut dead = Vec::new();
-        self.eps.borrow_mut().retain(|ep| {
-            let ep = ep.upgrade();
-            dead.extend(
-                ep.iter().filter(|ep| ep.death.is_dead() && !ep.told.replace(true)).map(|ep| ep.tag.get()),
-            );
-            ep.is_some()
-        });
-        for tag in &dead {
-            sink.on_ep_error(*tag, Error::PeerDead);
+        let procs: Vec<Rc<Proc>> = self.procs.borrow().values().filter_map(Weak::upgrade).collect();
+        let mut told = 0;
+        for proc in procs.iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true)) {
+            for tag in proc.eps.tags() {
+                sink.on_ep_error(tag, Error::PeerDead);
+                told += 1;
+            }
         }
-        dead.len()
+        told
+    }
+
+    /// A process that an endpoint leads to, if it lives.
+    fn known(&self, addr: &Addr) -> Option<Rc<Proc>> {
+        let who = (addr.pid.get(), ProcKey(addr.key.get()));
+        self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.death.is_dead())
+    }
+
+    /// The process of an address: proved and watched once for all endpoints to it.
+    fn proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
+        match self.known(addr) {
+            Some(proc) => Ok(proc),
+            None => self.meet(addr),
+        }
+    }
+
+    #[cold]
+    fn meet(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
+        let death = prove(addr, &self.porter)?;
+        death.tell(&self.alarm);
+        let (pid, key) = (addr.pid.get(), ProcKey(addr.key.get()));
+        let proc = Rc::new(Proc { pid, lost: Cell::new(false), key, death, eps: Eps::default() });
+        let mut procs = self.procs.borrow_mut();
+        if procs.len() == procs.capacity() {
+            procs.retain(|_, proc| proc.strong_count() > 0);
+        }
+        procs.insert((pid, key), Rc::downgrade(&proc));
+        Ok(proc)
     }
 }
 
@@ -231,28 +263,17 @@ impl api::Iface for Iface {
 
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
         self.same_host(device)?;
-        let addr = Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)?;
-        prove(&addr).map(drop)
+        let addr = Addr::read(iface)?;
+        match self.inner.known(&addr) {
+            Some(_) => Ok(()),
+            None => prove(&addr, &self.inner.porter).map(drop),
+        }
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
         self.same_host(device)?;
-        let addr = Addr::read_from_bytes(iface).map_err(|_| ConnectError::Malformed)?;
-        let death = self.inner.porter.watch(prove(&addr)?)?;
-        death.tell(&self.inner.alarm);
-        let peer = Rc::new(Peer {
-            pid: addr.pid.get(),
-            key: ProcKey(addr.key.get()),
-            death,
-            tag: Cell::default(),
-            told: Cell::new(false),
-        });
-        let mut eps = self.inner.eps.borrow_mut();
-        if eps.len() == eps.capacity() {
-            eps.retain(|ep| ep.strong_count() > 0);
-        }
-        eps.push(Rc::downgrade(&peer));
-        Ok(Ep::new(self.inner.clone(), peer))
+        let proc = self.inner.proc(&Addr::read(iface)?)?;
+        Ok(Ep::new(self.inner.clone(), proc))
     }
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {

@@ -13,7 +13,8 @@
 //!
 //! The system calls name a process by its pid, and pids are used again. An address therefore carries a random number and
 //! where its interface keeps it: connecting reads it there, which proves the right and the process in one. From then
-//! on the process is watched; once it has died no call is made any more.
+//! on the process is watched; once it has died no call is made any more, and what is mapped of it is not touched. Proof
+//! and watch are shared by all endpoints to a process.
 
 mod ep;
 mod iface;

@@ -80,7 +80,7 @@ fn keys_bound_what_is_reached() {
 
 #[test]
 fn addresses_are_proved() {
-    let (a, b, _ep) = pair();
+    let (a, b) = (Iface::open(&Config::default()).unwrap(), Iface::open(&Config::default()).unwrap());
     let (device, iface) = (b.device_addr(), b.iface_addr());
     assert_eq!(a.reachable(&device, &iface), Ok(()));
     let changed = |at: usize| {
@@ -91,8 +91,25 @@ fn addresses_are_proved() {
     assert_eq!(changed(8), Some(ConnectError::Gone), "another key");
     assert_eq!(changed(16), Some(ConnectError::Gone), "another place");
     assert_eq!(changed(3), Some(ConnectError::Gone), "no such pid");
+    let ep = a.connect(&device, &iface).unwrap();
+    assert_eq!(changed(16), None, "the process is known now");
+    assert_eq!(changed(8), Some(ConnectError::Gone), "but not by that key");
+    drop(ep);
+    assert_eq!(changed(16), Some(ConnectError::Gone), "and no longer");
     let mut other = device.clone();
     other[0] ^= 1;
     assert_eq!(a.connect(&other, &iface).err(), Some(ConnectError::OtherHost));
     assert_eq!(a.connect(&device, &iface[1..]).err(), Some(ConnectError::Malformed));
+}
+
+/// Not measured, but printed: what is known of a process is asked for once.
+#[test]
+fn many_endpoints_share_what_is_known_of_a_process() {
+    const MANY: usize = 500;
+    let (a, b, _ep) = pair();
+    let (device, iface) = (b.device_addr(), b.iface_addr());
+    let start = std::time::Instant::now();
+    let eps: Vec<Ep> = (0..MANY).map(|_| a.connect(&device, &iface).unwrap()).collect();
+    println!("{} ns an endpoint", start.elapsed().as_nanos() / MANY as u128);
+    assert!(eps.iter().all(|ep| ep.check(Default::default()) == Ok(Sent::Done)));
 }

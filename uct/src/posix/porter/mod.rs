@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
-use ucs::sys::{EventFd, PidFd, thread};
+use ucs::sys::{EventFd, ProcId, thread};
 
 /// Bits of an export's number in a [`Name`], and the one above them: [`Name::is_usual`].
 const EXPORT_BITS: u32 = 23;
@@ -234,7 +234,7 @@ impl Porter {
     }
 
     /// Watches a process that has no porter that we know of.
-    pub fn watch(&self, process: PidFd) -> Result<Arc<Death>, Error> {
+    pub fn watch(&self, process: ProcId) -> Result<Arc<Death>, ConnectError> {
         self.shared.watches.watch_process(process)
     }
 

@@ -8,10 +8,9 @@ use super::wire::Stay;
 use crate::api::{ConnectError, Error};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use ucs::Errno;
-use ucs::sys::proc::start_time;
+use ucs::sys::proc::{WatchError, start_time};
 use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
 
 /// The processes watched, and the set the porter sleeps on.
@@ -22,7 +21,15 @@ pub struct Watches {
 struct Book {
     epoll: Epoll,
     by_key: Mutex<ByKey>,
-    keyless: AtomicU64,
+    /// Those of which no key is known.
+    keyless: Mutex<Keyless>,
+}
+
+/// Processes by pid, and how many there were.
+#[derive(Default)]
+struct Keyless {
+    by_id: HashMap<ProcId, Weak<Death>>,
+    count: u64,
 }
 
 type ByKey = HashMap<ProcKey, Weak<Death>>;
@@ -75,7 +82,7 @@ impl Watches {
             book: Arc::new(Book {
                 epoll: Epoll::new()?,
                 by_key: Mutex::default(),
-                keyless: AtomicU64::new(0),
+                keyless: Mutex::default(),
             }),
         })
     }
@@ -113,11 +120,25 @@ impl Watches {
         }
     }
 
-    /// Watches a process of which no key is known.
-    pub fn watch_process(&self, process: PidFd) -> Result<Arc<Death>, Error> {
-        let mut by_key = lock(&self.book.by_key);
-        let key = ProcKey(KEYLESS + self.book.keyless.fetch_add(1, Ordering::Relaxed));
-        self.book.enter(&mut by_key, key, Watch::Process(process))
+    /// Watches a process of which no key is known, from now on or already.
+    pub fn watch_process(&self, id: ProcId) -> Result<Arc<Death>, ConnectError> {
+        let mut keyless = lock(&self.book.keyless);
+        if let Some(death) = keyless.by_id.get(&id).and_then(Weak::upgrade) {
+            return Ok(death);
+        }
+        let process = PidFd::open(id).map_err(|e| match e {
+            WatchError::Gone { .. } => ConnectError::Gone,
+            WatchError::Os { errno, .. } if errno.is_resource() => Error::NoDescriptor.into(),
+            WatchError::Os { errno, .. } => Error::Sys { call: "pidfd_open", errno }.into(),
+        })?;
+        let key = ProcKey(KEYLESS + keyless.count);
+        keyless.count += 1;
+        let death = self.book.enter(&mut lock(&self.book.by_key), key, Watch::Process(process))?;
+        if keyless.by_id.len() == keyless.by_id.capacity() {
+            keyless.by_id.retain(|_, death| death.strong_count() > 0);
+        }
+        keyless.by_id.insert(id, Arc::downgrade(&death));
+        Ok(death)
     }
 
     /// Whether a process is watched and has died.

@@ -11,6 +11,7 @@ pub mod launcher;
 pub mod litter;
 pub mod partner;
 pub mod pattern;
+pub mod punctual;
 pub mod sim;
 pub mod sizes;
 pub mod steps;

@@ -1,17 +1,21 @@
-//! Two processes in traffic, and one of them is ended by force: the other learns it from the transport within seconds,
-//! and nothing is left on the machine.
+//! Two processes in traffic, and one of them is ended by force: the other learns it from the transport, on `posix` within a
+//! second, and nothing is left on the machine.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use suites::litter::{Litter, of_this_project};
+use suites::punctual::Clock;
 
 /// One of these at a time: they compare what is on the machine before and after.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// For the survivor to end. The transports tell within a second; the rest is for busy machines.
+/// For the survivor to end.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same where the kernel tells of deaths, from the kill on: the survivor has been told, has said so, closed everything and
+/// is gone.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
 /// A traffic run that would take minutes, and the two processes of it.
 struct Pair {
@@ -106,6 +110,8 @@ fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let before = Litter::now(of_this_project);
     let pair = Pair::start(tls);
+    let clock = Clock::start();
+    let killed = clock.now();
     if victim != Victim::Child {
         signal(pair.parent.id(), how);
     }
@@ -113,6 +119,7 @@ fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
         signal(pair.child_pid, how);
     }
     let (code, said) = pair.end();
+    let took = clock.since(killed);
     // Who lives must have been told by its transport, not by the pipe and not by standing still. The child's text
     // comes over the standard error that it shares with the parent.
     let told = said.contains(" is gone") || said.contains(" is not reachable");
@@ -122,6 +129,7 @@ fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
         Victim::Both => assert_eq!(code, None, "{said}"),
     }
     assert!(!said.contains("BROKEN") && !said.contains("STALLED"), "{said}");
+    assert!(tls != "posix" || took <= TOLD_WITHIN, "{victim:?} killed: the other was gone after {took:?}");
     let left = before.since(Duration::from_secs(5), of_this_project);
     assert!(left.is_empty(), "left behind: {left:?}");
 }

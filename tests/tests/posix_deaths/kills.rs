@@ -1,0 +1,359 @@
+//! A hundred times `kill -9` at any moment: on `posix` and `cma`, in the middle of messages or of puts and atomics that the
+//! victim takes no part in; of a process that the survivor has started, or of the one that has started it.
+
+use crate::{Dir, PATIENCE, Seen, TOLD_WITHIN, open, place, send_some, socket_of};
+use std::io::{BufRead, BufReader, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+use suites::dice::Dice;
+use suites::litter::Litter;
+use suites::partner::Partner;
+use suites::punctual::Clock;
+use uct::any::{self, Iface};
+use uct::api::{
+    Access, AllocReq, AtomicOp, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
+    Memory as _, Refused,
+};
+
+/// Endpoints of the survivor to the victim.
+const EPS: usize = 3;
+/// Bytes of memory of each kind.
+const MEMORY: usize = 4096;
+/// Operations that [`Side::step`] knows.
+const STEPS: usize = 8;
+
+/// What goes on between the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Talk {
+    /// Messages each way on `posix`.
+    Messages,
+    /// The survivor puts, gets and adds on `posix`; the victim does nothing and sends nothing, and nothing is sent to it.
+    Puts,
+    /// The same by a key that is one word.
+    Words,
+    /// Puts and gets each way on `cma`, in mapped memory and by the kernel.
+    Cma,
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    /// A child of the survivor.
+    Child,
+    /// Its parent.
+    Parent,
+}
+
+/// How often each of them.
+const ROUNDS: [(Talk, Victim, u64); 8] = [
+    (Talk::Messages, Victim::Child, 24),
+    (Talk::Puts, Victim::Child, 16),
+    (Talk::Words, Victim::Child, 8),
+    (Talk::Cma, Victim::Child, 16),
+    (Talk::Messages, Victim::Parent, 12),
+    (Talk::Puts, Victim::Parent, 8),
+    (Talk::Words, Victim::Parent, 4),
+    (Talk::Cma, Victim::Parent, 12),
+];
+
+/// An interface's address, and memory of it: address, key, and the key that is a word (0: none).
+type Where = (Vec<u8>, Vec<u8>, Vec<(u64, Vec<u8>, u64)>);
+
+impl Talk {
+    fn named(name: &str) -> Talk {
+        let all = [Talk::Messages, Talk::Puts, Talk::Words, Talk::Cma];
+        all.into_iter().find(|talk| format!("{talk:?}") == name).unwrap()
+    }
+
+    fn tl(self) -> &'static str {
+        if self == Talk::Cma { "cma" } else { "posix" }
+    }
+}
+
+/// One of the two processes.
+struct Side {
+    talk: Talk,
+    eps: Vec<any::Ep>,
+    keys: Vec<(u64, any::Rkey)>,
+    mems: Vec<any::Mem>,
+    iface: Iface,
+    seen: Seen,
+}
+
+impl Side {
+    fn open(talk: Talk, dir: &str) -> Side {
+        let iface = open(talk.tl(), dir);
+        let all = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "kills") };
+        let mut mems = vec![iface.md().alloc(&all).unwrap()];
+        if talk == Talk::Cma {
+            let bytes = vec![0u64; MEMORY / 8].leak();
+            // SAFETY: leaked, so valid for ever; nobody here looks at it.
+            let mem = unsafe { iface.md().register(bytes.as_mut_ptr().cast(), MEMORY, Access::ALL) };
+            mems.push(mem.unwrap());
+        }
+        Side { talk, eps: Vec::new(), keys: Vec::new(), mems, iface, seen: Seen::default() }
+    }
+
+    fn place(&self) -> Where {
+        let md = self.iface.md();
+        let (device, iface) = place(&self.iface);
+        let key = |mem: &any::Mem| {
+            (mem.addr().addr() as u64, md.pack_rkey(mem).unwrap().to_vec(), md.word_key(mem).unwrap_or(0))
+        };
+        (device, iface, self.mems.iter().map(key).collect())
+    }
+
+    fn meet(&mut self, theirs: &Where) {
+        let (device, iface, keys) = theirs;
+        self.eps = (0..EPS).map(|_| self.iface.connect(device, iface).unwrap()).collect();
+        self.eps.iter().enumerate().for_each(|(n, ep)| ep.set_tag(EpTag(10 + n as u64)));
+        let start = Instant::now();
+        let key = |key: &[u8], word: u64| match self.talk {
+            Talk::Words => loop {
+                match self.iface.md().rkey_of_word(word, 0, 0) {
+                    Err(Error::NotReady) if start.elapsed() < PATIENCE => {}
+                    key => break key,
+                }
+            },
+            _ => self.iface.md().unpack_rkey(key),
+        };
+        self.keys = match self.talk {
+            Talk::Messages => Vec::new(),
+            _ => keys.iter().map(|(at, packed, word)| (*at, key(packed, *word).unwrap())).collect(),
+        };
+    }
+
+    /// One operation.
+    fn step(&self, ep: &any::Ep, n: usize) -> Result<(), Error> {
+        if self.talk == Talk::Messages {
+            return if n == 7 { done(ep.flush(Comp::None)) } else { send_some(ep, n as u64) };
+        }
+        let (at, key) = &self.keys[n % self.keys.len()];
+        let (mut near, mut old) = ([7u8; 64], 0u64);
+        let result = NonNull::from(&mut old);
+        let iov = [Iov::new(near.as_mut_ptr(), near.len(), None)];
+        let mapped = self.talk != Talk::Cma;
+        done(match n % STEPS {
+            0 if mapped => ep.put_short(&near, *at, key),
+            1 if mapped => ep.atomic_post(AtomicOp::Add, 1u64, *at, key),
+            // SAFETY: `old` outlives the call, which is the whole operation.
+            2 if mapped => unsafe { ep.atomic_fetch(AtomicOp::Add, 1u64, result, *at, key, Comp::None) },
+            // SAFETY: as above.
+            3 if mapped => unsafe { ep.atomic_cswap(1u64, 2, result, *at, key, Comp::None) },
+            4 if mapped => ep.get_short(&mut near, *at, key),
+            5 if mapped => return done(ep.put_bcopy(64, |room| room.len(), *at, key)),
+            7 => ep.flush(Comp::None),
+            // SAFETY: `near` outlives the call, which is the whole operation.
+            n if n % 3 == 0 => unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) },
+            // SAFETY: as above.
+            _ => unsafe { ep.put_zcopy(&iov, *at, key, Comp::None) },
+        })
+    }
+
+    /// Operations and polls until `end` says so.
+    fn talk(&mut self, mut end: impl FnMut(&Seen) -> bool) {
+        for n in 0.. {
+            if end(&self.seen) {
+                return;
+            }
+            if let Err(e) = self.step(&self.eps[n % EPS], n / EPS % STEPS) {
+                assert_eq!(e, Error::PeerDead);
+            }
+            self.iface.poll(8, &mut self.seen);
+            self.seen.bytes.clear();
+        }
+    }
+
+    /// Killed sooner or later.
+    fn be_killed(&mut self) {
+        if matches!(self.talk, Talk::Puts | Talk::Words) {
+            return std::thread::sleep(PATIENCE);
+        }
+        let start = Instant::now();
+        self.talk(|seen| !seen.deaths.is_empty() || start.elapsed() > PATIENCE);
+    }
+
+    /// Every endpoint has been told, once, and everything fails from now on.
+    fn is_told(&mut self, theirs: &Where) {
+        self.seen.deaths.sort_by_key(|tag| tag.0);
+        assert_eq!(self.seen.deaths, [EpTag(10), EpTag(11), EpTag(12)], "each once");
+        let late = self.iface.connect(&theirs.0, &theirs.1);
+        if self.talk == Talk::Cma {
+            assert_eq!(late.as_ref().err(), Some(&ConnectError::Gone));
+        } else {
+            assert_eq!(late.as_ref().unwrap().ensure_connected(), Err(ConnectError::Gone));
+        }
+        for ep in self.eps.iter().chain(&late) {
+            for n in 0..2 * STEPS {
+                assert_eq!(self.step(ep, n), Err(Error::PeerDead), "{:?} {n}", self.talk);
+            }
+            assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
+        }
+        for _ in 0..5000 {
+            self.iface.poll(8, &mut self.seen);
+        }
+        assert_eq!(self.seen.deaths.len(), EPS, "and never again");
+    }
+}
+
+fn done<T>(outcome: Result<T, Refused>) -> Result<(), Error> {
+    match outcome {
+        Ok(_) | Err(Refused::NoResource) => Ok(()),
+        Err(Refused::Failed(e)) => Err(e),
+    }
+}
+
+/// Plays one of the other parts, if `args` say so.
+pub fn plays(args: &[&str]) -> bool {
+    match args {
+        ["victim", talk, dir] => victim(Talk::named(talk), dir),
+        ["parent", talk, dir, test] => parent(Talk::named(talk), dir, test),
+        ["survivor", talk, dir, test] => survivor(Talk::named(talk), dir, test),
+        _ => return false,
+    }
+    true
+}
+
+fn victim(talk: Talk, dir: &str) {
+    let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
+    line.say(&side.place()).unwrap();
+    side.meet(&line.hear(PATIENCE).unwrap());
+    side.be_killed();
+}
+
+fn parent(talk: Talk, dir: &str, test: &str) {
+    let mut side = Side::open(talk, dir);
+    let mut child =
+        Partner::start(&["survivor", &format!("{talk:?}"), dir, test].map(str::to_owned)).unwrap();
+    let theirs: Where = child.hear(PATIENCE).unwrap();
+    child.say(&side.place()).unwrap();
+    side.meet(&theirs);
+    side.be_killed();
+}
+
+/// A line to the test that does not go through the parent.
+fn survivor(talk: Talk, dir: &str, test: &str) {
+    // Hung up last: then nothing of this process is left.
+    let mut test = UnixStream::connect_addr(&SocketAddr::from_abstract_name(test).unwrap()).unwrap();
+    let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
+    line.say(&side.place()).unwrap();
+    let theirs: Where = line.hear(PATIENCE).unwrap();
+    side.meet(&theirs);
+    side.step(&side.eps[0], 0).unwrap();
+    let mut say = |what: &str| test.write_all(format!("{what}\n").as_bytes()).unwrap();
+    say(&socket_of(&place(&side.iface).1));
+    say(&socket_of(&theirs.1));
+    let start = Instant::now();
+    side.talk(|seen| seen.deaths.len() == EPS || start.elapsed() > PATIENCE);
+    say("told");
+    side.is_told(&theirs);
+    say("done");
+}
+
+/// The survivor is this process: how long it took to be told.
+fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -> (Duration, Vec<String>) {
+    let mut side = Side::open(talk, at);
+    let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
+    let theirs: Where = victim.hear(PATIENCE).unwrap();
+    let sockets = vec![socket_of(&theirs.1)];
+    side.meet(&theirs);
+    victim.say(&side.place()).unwrap();
+    if talk == Talk::Messages {
+        // Who has neither a key nor ever sent anything is not told.
+        side.step(&side.eps[0], 0).unwrap();
+    }
+    let (start, live) = (Instant::now(), Duration::from_micros(dice.below(6000)));
+    side.talk(|_| start.elapsed() >= live);
+    assert_eq!(side.seen.deaths, []);
+    is_bound(&sockets);
+    let (killed, at_once) = (clock.now(), Instant::now());
+    // Dropping the partner kills it with SIGKILL.
+    drop(victim);
+    if dice.percent(50) {
+        side.talk(|seen| seen.deaths.len() == EPS || clock.since(killed) > TOLD_WITHIN);
+    } else {
+        while side.seen.deaths.len() < EPS && clock.since(killed) <= TOLD_WITHIN {
+            side.iface.poll(8, &mut side.seen);
+        }
+    }
+    let told = at_once.elapsed();
+    assert!(side.seen.deaths.len() == EPS, "{talk:?}: not told within {TOLD_WITHIN:?}");
+    side.is_told(&theirs);
+    // The survivor's own socket, once the porter is through.
+    while dir.files() > usize::from(!at.is_empty()) {
+        assert!(clock.since(killed) < TOLD_WITHIN, "{talk:?}: a socket is left");
+        std::thread::yield_now();
+    }
+    (told, sockets)
+}
+
+/// The survivor is a child of the victim.
+fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -> (Duration, Vec<String>) {
+    let name = format!("kills.{}.{:x}", std::process::id(), dice.bits());
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let args = ["parent", &format!("{talk:?}"), at, &name].map(str::to_owned);
+    let victim = Partner::start(&args).unwrap();
+    let (survivor, _) = listener.accept().unwrap();
+    survivor.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = BufReader::new(survivor).lines();
+    let mut hear = || lines.next().map(|line| line.expect("it says something"));
+    let sockets = vec![hear().unwrap(), hear().unwrap()];
+    std::thread::sleep(Duration::from_micros(dice.below(6000)));
+    is_bound(&sockets);
+    let (killed, at_once) = (clock.now(), Instant::now());
+    drop(victim);
+    assert_eq!(hear().as_deref(), Some("told"), "{talk:?}");
+    let told = at_once.elapsed();
+    assert!(clock.since(killed) <= TOLD_WITHIN, "{talk:?}: told after {told:?}");
+    assert_eq!(hear().as_deref(), Some("done"), "{talk:?}");
+    assert_eq!(hear(), None, "it ends");
+    let left = Litter::default().since(PATIENCE, |name| sockets.iter().any(|socket| name.ends_with(socket)));
+    assert_eq!((left, dir.files()), (Vec::new(), 0), "{talk:?}");
+    (told, sockets)
+}
+
+fn is_bound(sockets: &[String]) {
+    for socket in sockets {
+        assert_ne!(Litter::now(|name| name.ends_with(socket)), Litter::default(), "the name is right");
+    }
+}
+
+/// At a random moment, from before the two have met to the middle of a stream. Every endpoint is told within a second
+/// (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
+pub fn killed_at_any_moment() {
+    let (dir, clock) = (Dir::new(), Clock::start());
+    let mut dice = Dice::new(0x0dea_d000, 0);
+    let mut sockets = Vec::new();
+    for (talk, victim, rounds) in ROUNDS {
+        if let Some(why) = uct::cma::why_off().filter(|_| talk == Talk::Cma) {
+            println!("    skipped: {why}");
+            continue;
+        }
+        let mut told: Vec<Duration> = (0..rounds)
+            .map(|round| {
+                // Every other one with sockets that the kernel does not remove by itself.
+                let at = if round % 2 == 0 || talk == Talk::Cma { "" } else { dir.path() };
+                let (told, of) = match victim {
+                    Victim::Child => of_a_child(talk, &dir, at, &clock, &mut dice),
+                    Victim::Parent => of_a_parent(talk, &dir, at, &clock, &mut dice),
+                };
+                sockets.extend(of);
+                told
+            })
+            .collect();
+        told.sort();
+        let ms = |at: usize| told[at].as_secs_f64() * 1e3;
+        println!(
+            "    from kill -9 of its {victim:?} to the error at the last endpoint, {talk:?}, {rounds} times: {:.2} ms min, \
+             {:.2} ms median, {:.2} ms max",
+            ms(0),
+            ms(told.len() / 2),
+            ms(told.len() - 1)
+        );
+    }
+    assert_eq!(dir.files(), 0);
+    let left = Litter::now(|name| sockets.iter().any(|socket| name.ends_with(socket)));
+    assert_eq!(left, Litter::default());
+}

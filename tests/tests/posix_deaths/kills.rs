@@ -80,6 +80,8 @@ struct Side {
     mems: Vec<any::Mem>,
     iface: Iface,
     seen: Seen,
+    /// It does something else most of the time, and polls now and then.
+    busy: bool,
 }
 
 impl Side {
@@ -93,7 +95,7 @@ impl Side {
             let mem = unsafe { iface.md().register(bytes.as_mut_ptr().cast(), MEMORY, Access::ALL) };
             mems.push(mem.unwrap());
         }
-        Side { talk, eps: Vec::new(), keys: Vec::new(), mems, iface, seen: Seen::default() }
+        Side { talk, eps: Vec::new(), keys: Vec::new(), mems, iface, seen: Seen::default(), busy: false }
     }
 
     fn place(&self) -> Where {
@@ -161,8 +163,15 @@ impl Side {
             if let Err(e) = self.step(&self.eps[n % EPS], n / EPS % STEPS) {
                 assert_eq!(e, Error::PeerDead);
             }
-            self.iface.poll(8, &mut self.seen);
-            self.seen.bytes.clear();
+            self.poll();
+        }
+    }
+
+    fn poll(&mut self) {
+        self.iface.poll(8, &mut self.seen);
+        self.seen.bytes.clear();
+        if self.busy {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -191,7 +200,7 @@ impl Side {
             }
             assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
         }
-        for _ in 0..5000 {
+        for _ in 0..if self.busy { 20 } else { 5000 } {
             self.iface.poll(8, &mut self.seen);
         }
         assert_eq!(self.seen.deaths.len(), EPS, "and never again");
@@ -255,6 +264,7 @@ fn survivor(talk: Talk, dir: &str, test: &str) {
 /// The survivor is this process: how long it took to be told.
 fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -> (Duration, Vec<String>) {
     let mut side = Side::open(talk, at);
+    side.busy = dice.percent(25);
     let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
     let theirs: Where = victim.hear(PATIENCE).unwrap();
     let sockets = vec![socket_of(&theirs.1)];
@@ -275,7 +285,7 @@ fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -
         side.talk(|seen| seen.deaths.len() == EPS || clock.since(killed) > TOLD_WITHIN);
     } else {
         while side.seen.deaths.len() < EPS && clock.since(killed) <= TOLD_WITHIN {
-            side.iface.poll(8, &mut side.seen);
+            side.poll();
         }
     }
     let told = at_once.elapsed();

@@ -49,9 +49,9 @@ pub struct HoldOff {
     limit: Limit,
 }
 
-/// The longest time that an answer is not looked for.
+/// A time in ticks: how long an answer is not looked for at most.
 #[derive(Debug)]
-struct Limit {
+pub struct Limit {
     limit: Duration,
     /// A moment by both clocks, so that ticks can be told from nanoseconds later.
     made: (Instant, u64),
@@ -60,11 +60,13 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(limit: Duration) -> Limit {
+    /// So long.
+    pub fn new(limit: Duration) -> Limit {
         Limit { limit, made: (Instant::now(), ticks()), ticks: OnceCell::new() }
     }
 
-    fn ticks(&self) -> u64 {
+    /// The same in ticks.
+    pub fn ticks(&self) -> u64 {
         *self.ticks.get_or_init(|| {
             let (made, then) = self.made;
             let per_nano = ticks().wrapping_sub(then) as f64 / made.elapsed().as_nanos().max(1) as f64;

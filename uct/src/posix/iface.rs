@@ -96,6 +96,12 @@ impl Iface {
         self.inner.rx.seg()
     }
 
+    /// Polls until the next look around.
+    #[cfg(test)]
+    pub(super) fn polls_until_look(&self) -> u32 {
+        self.inner.rx.polls_until_look()
+    }
+
     /// Whether answers are left alone for a while.
     #[cfg(test)]
     pub(super) fn holds_off(&self) -> bool {

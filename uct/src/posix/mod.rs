@@ -10,6 +10,7 @@
 //! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |
 //! | `peer.rs` | the writing side: a peer's segment, attached |
 //! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
+//! | `pace.rs` | how often to look whether a peer has died |
 //! | `holdoff.rs` | when not to look for an answer: the lines of two who take turns |
 //! | `iface.rs`, `ep.rs` | the contract |
 //! | `md.rs` | memory that peers map, and its keys |
@@ -62,6 +63,8 @@ mod holdoff;
 mod iface;
 #[cfg(not(loom))]
 mod md;
+#[cfg(not(loom))]
+mod pace;
 #[cfg(not(loom))]
 mod peer;
 #[cfg(not(loom))]

@@ -3,6 +3,7 @@
 
 use super::fifo;
 use super::holdoff::HoldOff;
+use super::pace::Pace;
 use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
@@ -17,8 +18,6 @@ use ucs::sync::{prefetch_read, settle_loads};
 use ucs::sys::EventFd;
 use ucs::time::ticks;
 
-/// Polls between two looks around.
-const LOOK_EVERY: u32 = 1024;
 /// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
 const LOOK_SELDOM: u32 = 1 << 10;
 
@@ -56,6 +55,8 @@ pub struct Rx {
     hold_off: HoldOff,
     /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
+    /// Polls between two looks around.
+    pace: Pace,
     /// What was next to read at the last look around.
     next_then: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
@@ -133,7 +134,8 @@ impl Rx {
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             bound: (0..shape.cells).map(Cell::new).collect(),
             behind: Cell::new(false),
-            patience: Cell::new(LOOK_EVERY),
+            patience: Cell::new(Pace::first()),
+            pace: Pace::new(ticks()),
             expects: Cell::new(true),
             bereaved: Cell::new(false),
             next_then: Cell::new(0),
@@ -182,6 +184,12 @@ impl Rx {
     /// Whether tickets are claimed that have not been read.
     pub fn has_unread(&self) -> bool {
         fifo::stuck(self.seg().head(), self.next.get())
+    }
+
+    /// Polls until the next look around.
+    #[cfg(test)]
+    pub fn polls_until_look(&self) -> u32 {
+        self.patience.get()
     }
 
     /// Whether answers are left alone for a while.
@@ -380,7 +388,7 @@ impl Rx {
     /// peers have died and all they sent is read.
     #[cold]
     fn look_around(&self, events: usize) -> bool {
-        self.patience.set(LOOK_EVERY);
+        self.patience.set(self.pace.next(ticks()));
         let next = self.next.get();
         self.expects.set(self.next_then.replace(next) != next);
         if self.alarm.take() {

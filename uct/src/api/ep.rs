@@ -1,7 +1,7 @@
 //! Endpoints: connections to one remote interface, and everything that is sent over them.
 
 use super::{
-    AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Word,
+    AddrBuf, AtomicOp, Comp, ConnectError, Error, Op, Outcome, Pending, PendingQueued, Refused, Sent, Word,
 };
 use std::ptr::NonNull;
 
@@ -352,7 +352,11 @@ pub trait Ep {
         Self: Sized,
     {
         self.pending_purge(each);
-        self.flush(comp)
+        match self.flush(comp) {
+            // Nothing goes to it, and nothing comes back.
+            Err(Refused::Failed(Error::PeerDead)) => Ok(Sent::Done),
+            flushed => flushed,
+        }
     }
 
     /// This endpoint's own address, for [`Ep::connect_to_ep`] on the other side.

@@ -415,6 +415,10 @@ impl Drop for Claim<'_> {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        // The line is our parent's if we have the link by a fork.
+        if !self.death.is_ours() {
+            return;
+        }
         let line = self.seg.mine();
         line.intent.store(fifo::NO_TICKET, Ordering::Release);
         line.who.store(0, Ordering::Release);

@@ -471,6 +471,10 @@ impl Rx {
 
 impl Drop for Rx {
     fn drop(&mut self) {
+        // A child of ours that lets go of what it has got by a fork.
+        if !self.export.porter().is_ours() {
+            return;
+        }
         // Writers still attached stop sending; the memory lives until they let go of it.
         self.seg().state().fetch_or(fifo::CLOSED, Ordering::SeqCst);
     }

@@ -80,6 +80,44 @@ fn fill(slot: &mut [u8], with: u8, len: usize) -> usize {
     len
 }
 
+/// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
+#[test]
+fn a_child_lets_go_of_its_parents_interfaces() {
+    let (reader, writer) = (open(&Source::empty()), open(&Source::empty()));
+    let got = collect(&reader, 5);
+    let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+    assert_eq!(ep.am_short(5, 1, &[]), Ok(Sent::Done));
+    // SAFETY: the child drops what it has and ends; nothing of that takes a lock that another thread may hold.
+    match unsafe { libc::fork() } {
+        0 => {
+            drop((ep, writer, reader));
+            // SAFETY: ends the child without what the test's process does at its end.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    for n in 0..100u64 {
+        assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
+        while reader.progress(8) > 0 {}
+    }
+    assert_eq!(got.borrow().len(), 101);
+    assert_eq!(ep.check(Default::default()), Ok(Sent::Done));
+    // Its line is still its own: another writer takes another one.
+    let third = open(&Source::empty());
+    let other = third.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
+    for _ in 0..10 {
+        assert_eq!(other.am_short(5, 7, &[]), Ok(Sent::Done));
+        assert_eq!(ep.am_short(5, 8, &[]), Ok(Sent::Done));
+        while reader.progress(8) > 0 {}
+    }
+    assert_eq!(got.borrow().len(), 121);
+}
+
 #[test]
 fn a_closed_interface_fails_its_senders() {
     let (reader, _) = pair();

@@ -246,7 +246,9 @@ impl Porter {
     /// Whether a process that was once seen at this place still lives. Not knowing counts as alive: a wrong "alive"
     /// costs time, a wrong "dead" costs messages.
     pub fn is_alive(&self, owner: ProcKey) -> bool {
-        owner == self.key || (!self.shared.watches.is_dead(owner) && ask::is_alive(&self.place, owner))
+        // Who is watched is known; a socket may have been removed by whoever cleans up directories.
+        let watched = || self.shared.watches.sees(owner).map(|death| !death.look());
+        owner == self.key || watched().unwrap_or_else(|| ask::is_alive(&self.place, owner))
     }
 }
 
@@ -278,7 +280,10 @@ impl Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        lock(&self.porter.shared.exports).remove(&self.name.0);
+        // A child's copy of the list is nobody's; and it may have been locked when the child was made.
+        if self.porter.is_ours() {
+            lock(&self.porter.shared.exports).remove(&self.name.0);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 use ucs::Errno;
-use ucs::sys::proc::{WatchError, start_time};
+use ucs::sys::proc::{WatchError, pid, start_time};
 use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
 
 /// The processes watched, and the set the porter sleeps on.
@@ -19,6 +19,8 @@ pub struct Watches {
 }
 
 struct Book {
+    /// The process that made it.
+    pid: u32,
     epoll: Epoll,
     by_key: Mutex<ByKey>,
     /// Those of which no key is known.
@@ -80,6 +82,7 @@ impl Watches {
     pub fn new() -> Result<Watches, Errno> {
         Ok(Watches {
             book: Arc::new(Book {
+                pid: pid(),
                 epoll: Epoll::new()?,
                 by_key: Mutex::default(),
                 keyless: Mutex::default(),
@@ -141,17 +144,20 @@ impl Watches {
         Ok(death)
     }
 
+    /// A process, if it is watched.
+    pub fn sees(&self, key: ProcKey) -> Option<Arc<Death>> {
+        lock(&self.book.by_key).get(&key).and_then(Weak::upgrade)
+    }
+
     /// Whether a process is watched and has died.
     pub fn is_dead(&self, key: ProcKey) -> bool {
-        let death = lock(&self.book.by_key).get(&key).and_then(Weak::upgrade);
-        death.is_some_and(|death| death.is_dead())
+        self.sees(key).is_some_and(|death| death.is_dead())
     }
 
     /// A process has ended: whoever wants to know is told.
     pub fn strike(&self, key: ProcKey) {
-        let death = lock(&self.book.by_key).get(&key).and_then(Weak::upgrade);
         // Otherwise nobody wants to know any more, and its last friend is just taking it off the set.
-        let Some(death) = death else { return };
+        let Some(death) = self.sees(key) else { return };
         let _ = self.book.epoll.remove(&death.watch);
         death.toll.toll().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
     }
@@ -182,6 +188,11 @@ impl Death {
         self.toll.has_tolled()
     }
 
+    /// Whether this process watches it: not if its parent did before a fork.
+    pub fn is_ours(&self) -> bool {
+        self.book.pid == pid()
+    }
+
     /// Whether it has happened: one system call.
     pub fn look(&self) -> bool {
         self.is_dead()
@@ -207,6 +218,10 @@ impl std::fmt::Debug for Death {
 
 impl Drop for Death {
     fn drop(&mut self) {
+        // The set is our parent's too if we have it by a fork, and so may be the one who holds the lock.
+        if !self.is_ours() {
+            return;
+        }
         // A process that is dead already has been taken off.
         let _ = self.book.epoll.remove(&self.watch);
         let mut by_key = lock(&self.book.by_key);

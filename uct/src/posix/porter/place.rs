@@ -15,7 +15,8 @@ use ucs::sys::host;
 
 /// Bits of a process key.
 const KEY_BITS: u32 = 40;
-/// Begins every socket's name; the key follows in hexadecimal.
+/// Begins every socket's name; the key follows in hexadecimal. In a directory, which hosts may share, the host is in front
+/// of it: whether nobody listens at a socket is for its own host to say.
 const PREFIX: &str = "uct-posix.";
 /// Connections that may wait for the porter's next turn.
 const BACKLOG: i32 = 1024;
@@ -49,7 +50,7 @@ impl Place {
             }
             // Device and inode are the same in every container that has the directory mounted.
             let path = PathBuf::from(dir);
-            SocketAddrUnix::new(path.join(file_name(ProcKey(1))))
+            SocketAddrUnix::new(path.join(file_name(0, ProcKey(1))))
                 .map_err(|_| refused(&"its path is too long for a unix socket"))?;
             (Some(path), host::stable_key("dir", &[about.dev(), about.ino()]))
         };
@@ -76,9 +77,18 @@ impl Place {
     /// The address of a process's socket.
     pub fn socket_of(&self, key: ProcKey) -> rustix::io::Result<SocketAddrUnix> {
         match &self.dir {
-            None => SocketAddrUnix::new_abstract_name(file_name(key).as_bytes()),
-            Some(dir) => SocketAddrUnix::new(dir.join(file_name(key))),
+            None => SocketAddrUnix::new_abstract_name(format!("{PREFIX}{:010x}", key.0).as_bytes()),
+            Some(dir) => SocketAddrUnix::new(self.file(dir, key)),
         }
+    }
+
+    /// The socket of a process in a directory.
+    pub(super) fn file(&self, dir: &Path, key: ProcKey) -> PathBuf {
+        dir.join(file_name(self.host(), key))
+    }
+
+    fn host(&self) -> u32 {
+        (self.device >> 32) as u32
     }
 
     /// A listening socket under a new key. Sweeps out sockets that killed processes have left.
@@ -102,17 +112,17 @@ impl Place {
             }
             rustix::net::listen(&socket, BACKLOG).map_err(|e| refused("listen at a socket", e))?;
             // Swept out between the two calls, by somebody who found us slower than a snail.
-            if self.dir.as_ref().is_none_or(|dir| dir.join(file_name(key)).exists()) {
+            if self.dir.as_ref().is_none_or(|dir| self.file(dir, key).exists()) {
                 return Ok((key, socket));
             }
         }
     }
 
-    /// Removes the sockets of dead processes.
+    /// Removes the sockets of dead processes of this host, since it was booted.
     fn sweep(&self, dir: &Path) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(key) = name.to_str().and_then(key_of) else { continue };
+            let Some(key) = name.to_str().and_then(|name| key_of(self.host(), name)) else { continue };
             let age = entry.metadata().and_then(|about| about.modified()).ok().and_then(|t| t.elapsed().ok());
             if age.is_some_and(|age| age > STALE_AFTER) && !ask::is_alive(self, key) {
                 self.unlink(key);
@@ -124,7 +134,7 @@ impl Place {
     pub(super) fn unlink(&self, key: ProcKey) {
         if let Some(dir) = &self.dir {
             // Others may have been faster.
-            let _ = std::fs::remove_file(dir.join(file_name(key)));
+            let _ = std::fs::remove_file(self.file(dir, key));
         }
     }
 }
@@ -137,15 +147,13 @@ pub(super) fn refused(what: &str, place: &str, errno: impl Into<ucs::Errno>) -> 
     }
 }
 
-fn file_name(key: ProcKey) -> String {
-    format!("{PREFIX}{:010x}", key.0)
+fn file_name(host: u32, key: ProcKey) -> String {
+    format!("{PREFIX}{host:08x}.{:010x}", key.0)
 }
 
-fn key_of(name: &str) -> Option<ProcKey> {
-    u64::from_str_radix(name.strip_prefix(PREFIX)?, 16)
-        .ok()
-        .map(ProcKey)
-        .filter(|&key| file_name(key) == name)
+fn key_of(host: u32, name: &str) -> Option<ProcKey> {
+    let (_, key) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    u64::from_str_radix(key, 16).ok().map(ProcKey).filter(|&key| file_name(host, key) == name)
 }
 
 fn new_key() -> ProcKey {
@@ -165,9 +173,10 @@ mod tests {
     #[test]
     fn names_and_keys_go_together() {
         let key = new_key();
-        assert_eq!(key_of(&file_name(key)), Some(key));
-        for other in ["uct-posix.", "uct-posix.1", "uct-posix.+123456789", "x", "uct-posix.00000000zz"] {
-            assert_eq!(key_of(other), None, "{other}");
+        assert_eq!(key_of(7, &file_name(7, key)), Some(key));
+        assert_eq!(key_of(7, &file_name(8, key)), None, "another host's");
+        for other in ["", "1", "+1234567.0123456789", "00000007.+123456789", "00000007.00000000zz"] {
+            assert_eq!(key_of(7, &format!("{PREFIX}{other}")), None, "{other}");
         }
     }
 

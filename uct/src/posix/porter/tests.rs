@@ -134,21 +134,29 @@ fn sockets_of_the_dead_are_swept_out_and_others_are_left() {
     assert_eq!(dir.names().len(), 1, "as after kill -9");
     std::fs::write(format!("{}/readme", dir.0), "mine").unwrap();
     std::fs::write(format!("{}/uct-posix.notakey", dir.0), "mine").unwrap();
+    let (mine, theirs) =
+        (place.file(dir.0.as_ref(), key), format!("{}/uct-posix.12345678.0123456789", dir.0));
+    drop(std::os::unix::net::UnixListener::bind(&theirs).unwrap());
     // Young ones may be about to listen.
     drop(place.bind().unwrap());
-    assert_eq!(dir.names().len(), 4);
+    assert_eq!(dir.names().len(), 5);
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
-    let dead = std::path::Path::new(&dir.0).join(format!("uct-posix.{:010x}", key.0));
-    rustix::fs::utimensat(
-        rustix::fs::CWD,
-        &dead,
-        &rustix::fs::Timestamps { last_access: timespec(old), last_modification: timespec(old) },
-        rustix::fs::AtFlags::empty(),
-    )
-    .unwrap();
+    for socket in [mine.as_path(), theirs.as_ref()] {
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            socket,
+            &rustix::fs::Timestamps { last_access: timespec(old), last_modification: timespec(old) },
+            rustix::fs::AtFlags::empty(),
+        )
+        .unwrap();
+    }
     let porter = Porter::at(place).unwrap();
-    assert!(!dead.exists());
-    assert_eq!(dir.names().len(), 4);
+    assert!(!mine.exists());
+    assert!(
+        std::path::Path::new(&theirs).exists(),
+        "of another host: whether it lives cannot be told from here"
+    );
+    assert_eq!(dir.names().len(), 5);
     drop(porter);
 }
 

@@ -104,12 +104,13 @@ impl Sink for Seen {
     }
 }
 
-/// What the socket of the process with this interface is called.
+/// How the name of the socket ends that the process with this interface has.
 fn socket_of(iface: &[u8]) -> String {
     let word = |at: usize| u64::from_le_bytes(iface[at..at + 8].try_into().unwrap());
     // `cma` has the pid before the process's key, `posix` the interface's number behind it.
     let key = if iface.len() == 8 { word(0) >> 24 } else { word(8) };
-    format!("uct-posix.{key:010x}")
+    // In a directory the host stands between the two.
+    format!(".{key:010x}")
 }
 
 /// Sends whatever there is room for; says when the peer is gone.

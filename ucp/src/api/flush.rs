@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::Nanos;
-use uct::api::{Ep as _, Iface as _, Outcome, Refused, Sent};
+use uct::api::{Ep as _, Error as WireError, Iface as _, Outcome, Refused, Sent};
 
 use crate::lane::{comp_of_flush, fault_of};
 use crate::rdm::io::PeerId;
@@ -186,7 +186,9 @@ impl Core {
         for ep in self.paths.left(peer).chain(further).chain([&path.ep]).skip(*next) {
             let answer = ep.flush(comp_of_flush(id));
             let is_main = std::ptr::eq(ep, &path.ep);
-            if !is_main && matches!(answer, Err(Refused::Failed(_))) {
+            // What the engine waited for has been acknowledged. That the peer has died since is told as the endpoint's failure.
+            let has_died = matches!(answer, Err(Refused::Failed(WireError::PeerDead)));
+            if has_died || !is_main && matches!(answer, Err(Refused::Failed(_))) {
                 *next += 1;
                 continue;
             }
@@ -245,7 +247,7 @@ fn asked(peer: Option<PeerId>, answer: Outcome, waiting: &mut usize) -> Result<b
 }
 
 /// A wire's failure to flush: a peer's, if it was to flush what went to one.
-fn of_wire(peer: Option<PeerId>, e: uct::api::Error) -> Error {
+fn of_wire(peer: Option<PeerId>, e: WireError) -> Error {
     match (peer, fault_of(e)) {
         (Some(peer), fault) => Error::of_peer(peer, fault),
         (None, fault) => Error::Device(None, fault.status()),

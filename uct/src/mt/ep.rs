@@ -342,7 +342,11 @@ impl Ep {
         comp: Option<&Arc<Completion>>,
     ) -> Outcome {
         self.pending_purge(each)?;
-        self.flush(comp)
+        match self.flush(comp) {
+            // Nothing goes to it, and nothing comes back.
+            Err(Refused::Failed(Error::PeerDead)) => Ok(Sent::Done),
+            flushed => flushed,
+        }
     }
 
     /// See [`crate::api::Ep::check`].

@@ -37,31 +37,48 @@ impl Chunk {
 
 /// The bytes of one message. Nobody else has them.
 pub(super) struct AmBuf {
-    chunk: Rc<Chunk>,
-    at: u32,
+    /// Where they are, unless that is `word`.
+    chunk: Option<Rc<Chunk>>,
+    /// A message of one word, the commonest; else where it begins on its chunk.
+    word: u64,
     len: u32,
 }
+
+/// Bytes of a message that is kept without a chunk.
+const WORD: usize = size_of::<u64>();
 
 impl AmBuf {
     /// A message's own memory. At most 4 GiB of it are used.
     pub(super) fn own(bytes: Box<[u8]>) -> AmBuf {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        AmBuf { chunk: Chunk::of(bytes), at: 0, len }
+        AmBuf { chunk: Some(Chunk::of(bytes)), word: 0, len }
+    }
+
+    /// A copy of a message, if it has [`WORD`] bytes. // HOT
+    #[inline(always)]
+    pub(super) fn of_word(message: &[u8]) -> Option<AmBuf> {
+        let word = message.try_into().ok()?;
+        Some(AmBuf { chunk: None, word: u64::from_ne_bytes(word), len: WORD as u32 })
     }
 
     /// The bytes. // HOT
     #[inline(always)]
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: at + len lies within the chunk (`copy`, `room`, `own`, `cut`), whose bytes are initialised; they are this
-        // message's, and written through `as_mut_ptr` only, whose users say that they hold no reference.
-        unsafe { std::slice::from_raw_parts(self.chunk.at(self.at as usize), self.len as usize) }
+        let at = match &self.chunk {
+            Some(chunk) => chunk.at(self.word as usize).cast_const(),
+            None => std::ptr::from_ref(&self.word).cast(),
+        };
+        // SAFETY: `len` bytes there are initialised and this message's: on the chunk (`copy`, `room`, `own`, `cut`), where they
+        // are written through `as_mut_ptr` only, whose users say that they hold no reference; or the word, then at most as
+        // long as that (`of_word`, `cut`).
+        unsafe { std::slice::from_raw_parts(at, self.len as usize) }
     }
 
     /// The same, read word by word. // HOT
     #[inline(always)]
     pub(super) fn apart(self) -> AmBuf {
-        let AmBuf { chunk, at, len } = self;
-        AmBuf { chunk, at: apart(at.into()) as u32, len: apart(len.into()) as u32 }
+        let AmBuf { chunk, word, len } = self;
+        AmBuf { chunk, word: apart(word), len: apart(len.into()) as u32 }
     }
 
     /// Bytes. // HOT
@@ -70,9 +87,12 @@ impl AmBuf {
         self.len as usize
     }
 
-    /// First byte, for a receive to write to; nobody looks at the bytes meanwhile.
+    /// First byte of [room](AmPool::room), for a receive to write to; nobody looks at the bytes meanwhile.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.chunk.at(self.at as usize)
+        match &self.chunk {
+            Some(chunk) => chunk.at(self.word as usize),
+            None => std::ptr::from_mut(&mut self.word).cast(),
+        }
     }
 
     /// Its first `len` bytes.
@@ -106,16 +126,10 @@ impl AmPool {
         };
         let (chunk, at) = (chunk.clone(), self.filled);
         self.filled += len;
-        let to = chunk.at(at);
-        // The commonest message, one word, without a call.
-        if let Some(word) = message.first_chunk::<8>().filter(|_| len == 8) {
-            // SAFETY: at + 8 <= CHUNK, and nobody has these bytes: the chunk was nobody's when its filling began.
-            unsafe { to.cast::<[u8; 8]>().write(*word) };
-        } else {
-            // SAFETY: as above, of `len` bytes; a packet lies on no chunk.
-            unsafe { ucs::mem::copy_bytes(message.as_ptr(), to, len) };
-        }
-        AmBuf { chunk, at: at as u32, len: len as u32 }
+        // SAFETY: at + len <= CHUNK, and nobody has these bytes: the chunk was nobody's when its filling began; a packet lies on
+        // no chunk.
+        unsafe { ucs::mem::copy_bytes(message.as_ptr(), chunk.at(at), len) };
+        AmBuf { chunk: Some(chunk), word: at as u64, len: len as u32 }
     }
 
     /// The open chunk is full: an empty one takes its place.
@@ -137,7 +151,7 @@ impl AmPool {
     pub(super) fn room(&mut self) -> AmBuf {
         let chunk = vacant(&mut self.single).unwrap_or_else(|| Chunk::zeroed(POSTED_LEN));
         note(&mut self.single, chunk.clone());
-        AmBuf { chunk, at: 0, len: POSTED_LEN as u32 }
+        AmBuf { chunk: Some(chunk), word: 0, len: POSTED_LEN as u32 }
     }
 }
 
@@ -167,11 +181,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kept_messages_keep_their_bytes(steps in prop::collection::vec((0usize..=POSTED_LEN, any::<u8>(), 0usize..40), 1..200)) {
+        fn kept_messages_keep_their_bytes(steps in prop::collection::vec((prop_oneof![0usize..=POSTED_LEN, Just(WORD)], any::<u8>(), 0usize..40), 1..200)) {
             let (mut pool, mut kept) = (AmPool::default(), Vec::<(AmBuf, Vec<u8>)>::new());
             for (len, byte, gone) in steps {
                 let bytes: Vec<u8> = (0..len).map(|n| byte.wrapping_add(n as u8)).collect();
-                kept.push((pool.copy(&bytes), bytes));
+                kept.push((AmBuf::of_word(&bytes).unwrap_or_else(|| pool.copy(&bytes)), bytes));
                 if gone < kept.len() {
                     kept.swap_remove(gone);
                 }
@@ -200,5 +214,7 @@ mod tests {
         unsafe { buf.as_mut_ptr().copy_from_nonoverlapping(b"hello".as_ptr(), 5) };
         assert_eq!((buf.len(), buf.cut(5).bytes()), (POSTED_LEN, &b"hello"[..]));
         assert_eq!(AmBuf::own(vec![7; 3].into()).cut(9).bytes(), [7; 3]);
+        assert_eq!(AmBuf::of_word(b"a word..").unwrap().cut(6).bytes(), b"a word");
+        assert!(AmBuf::of_word(b"less").is_none());
     }
 }

@@ -67,7 +67,7 @@ impl Ams {
         if !self.on.get() || payload.len() > POSTED_LEN {
             return false;
         }
-        let buf = self.pool.borrow_mut().copy(payload);
+        let buf = AmBuf::of_word(payload).unwrap_or_else(|| self.pool.borrow_mut().copy(payload));
         let come = Come { from, tag, buf };
         match self.waiting.replace(self.waiting.get() + 1) {
             0 => self.first.set(Some(come)),

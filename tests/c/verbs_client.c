@@ -373,6 +373,35 @@ static void scene_fork(void) {
     close_side(a), close_side(b);
 }
 
+enum { REGISTRARS = 4, REGISTRATIONS = 500, TIMES = 400 };
+
+static void *registrar(void *unused) {
+    static __thread uint8_t room[64];
+    static __thread struct ibv_mr *all[REGISTRATIONS];
+    for (int n = 0; n < TIMES; n++) {
+        for (int i = 0; i < REGISTRATIONS; i++) {
+            all[i] = ibv_reg_mr(pd, room, sizeof(room), IBV_ACCESS_LOCAL_WRITE);
+            CHECK(all[i] && all[i]->lkey);
+        }
+        for (int i = 0; i < REGISTRATIONS; i++)
+            CHECK(ibv_dereg_mr(all[i]) == 0);
+    }
+    return unused;
+}
+
+/* Threads register memory and give it back while messages go to and fro. */
+static void scene_memory(void) {
+    pthread_t threads[REGISTRARS];
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    for (int i = 0; i < REGISTRARS; i++)
+        CHECK(pthread_create(&threads[i], NULL, registrar, NULL) == 0);
+    for (int i = 0; i < 1000; i++)
+        round_trip(a, b);
+    for (int i = 0; i < REGISTRARS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    close_side(a), close_side(b);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -457,6 +486,8 @@ int main(int argc, char **argv) {
         scene_files();
     else if (!strcmp(scene, "threads"))
         scene_threads();
+    else if (!strcmp(scene, "memory"))
+        scene_memory();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

@@ -72,6 +72,11 @@ fn threads_share_a_queue_pair() {
     scenes(&["--reorder", "0.3", "--seed", "5"], &["threads"]);
 }
 
+#[test]
+fn threads_register_memory_side_by_side() {
+    scenes(&[], &["memory"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

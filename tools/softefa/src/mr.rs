@@ -142,9 +142,12 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut IbvMr) -> c_int {
     // SAFETY: a domain outlives its regions.
     let pd = unsafe { PdObj::of(obj.abi.pd) };
     // SAFETY: a context outlives its domains.
-    let removed = unsafe { Context::of(obj.abi.context) }.lock().mrs.remove(obj.id);
+    let mut state = unsafe { Context::of(obj.abi.context) }.lock();
+    // Dropped under the lock: the device's part shares counts and the table of keys with its context.
+    let removed = state.mrs.remove(obj.id).map(drop);
+    drop(state);
     pd.leave_it();
-    number(removed.map(drop).ok_or(libc::EINVAL))
+    number(removed.ok_or(libc::EINVAL))
 }
 
 #[cfg(test)]

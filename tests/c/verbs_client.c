@@ -402,6 +402,34 @@ static void scene_memory(void) {
     close_side(a), close_side(b);
 }
 
+static int acknowledged;
+
+static void *acknowledge_later(void *cq) {
+    usleep(200 * 1000);
+    CHECK(((struct ibv_cq *)cq)->cq_context == bytes);
+    __atomic_store_n(&acknowledged, 1, __ATOMIC_SEQ_CST);
+    ibv_ack_cq_events(cq, 1);
+    return NULL;
+}
+
+/* A queue whose event is not acknowledged yet is somebody's: who destroys it waits. */
+static void scene_acknowledged(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_cq *cq;
+    void *context;
+    CHECK(ibv_req_notify_cq(b.cq, 0) == 0);
+    round_trip(a, b);
+    CHECK(ibv_get_cq_event(b.channel, &cq, &context) == 0 && cq == b.cq);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, acknowledge_later, cq) == 0);
+    CHECK(ibv_destroy_cq(b.cq) == EBUSY);
+    CHECK(!__atomic_load_n(&acknowledged, __ATOMIC_SEQ_CST));
+    CHECK(ibv_destroy_qp(b.qp) == 0 && ibv_destroy_cq(b.cq) == 0);
+    CHECK(__atomic_load_n(&acknowledged, __ATOMIC_SEQ_CST));
+    CHECK(pthread_join(thread, NULL) == 0 && ibv_destroy_comp_channel(b.channel) == 0);
+    close_side(a);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -488,6 +516,8 @@ int main(int argc, char **argv) {
         scene_threads();
     else if (!strcmp(scene, "memory"))
         scene_memory();
+    else if (!strcmp(scene, "acknowledged"))
+        scene_acknowledged();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

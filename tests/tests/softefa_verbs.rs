@@ -77,6 +77,11 @@ fn threads_register_memory_side_by_side() {
     scenes(&[], &["memory"]);
 }
 
+#[test]
+fn a_queue_lives_until_its_events_are_acknowledged() {
+    scenes(&[], &["acknowledged"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

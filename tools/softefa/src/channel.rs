@@ -4,12 +4,13 @@
 use crate::abi::{IbvCompChannel, IbvContext, IbvCq};
 use crate::cq::CqObj;
 use crate::state::{Errno, number, pointer, set_errno};
+use rustc_hash::FxHashMap;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use uct::efa::dev::DevCq;
 
 /// A channel as C holds it.
@@ -17,23 +18,76 @@ use uct::efa::dev::DevCq;
 pub struct ChannelObj {
     abi: IbvCompChannel,
     set: OwnedFd,
-    queues: AtomicI32,
+    /// Taken with or without a context's lock, and never held while that is asked for.
+    queues: Mutex<Queues>,
+}
+
+/// The queues of a channel, by the numbers that the set has for them. No number is given twice: an event of a queue that
+/// is gone leads nowhere.
+#[derive(Default)]
+struct Queues {
+    all: FxHashMap<u64, *mut CqObj>,
+    next: u64,
+}
+
+/// How many hold an event of a queue that they have not acknowledged: while there are any, the queue stays.
+#[derive(Default)]
+pub struct Events {
+    open: Mutex<u32>,
+    less: Condvar,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic in a verb ends the process.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Events {
+    fn report(&self) {
+        *locked(&self.open) += 1;
+    }
+
+    fn acknowledge(&self, n: u32) {
+        let mut open = locked(&self.open);
+        *open = open.saturating_sub(n);
+        self.less.notify_all();
+    }
+
+    /// Waits until all are acknowledged.
+    pub fn wait(&self) {
+        let mut open = locked(&self.open);
+        while *open > 0 {
+            open = self.less.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl ChannelObj {
     /// A queue's descriptor wakes this channel from now on.
-    pub fn add(&self, fd: BorrowedFd<'_>, cq: *mut c_void) -> Result<(), Errno> {
-        epoll::add(&self.set, fd, EventData::new_u64(cq as u64), EventFlags::IN)
+    pub fn add(&self, fd: BorrowedFd<'_>, cq: *mut CqObj) -> Result<(), Errno> {
+        let mut queues = locked(&self.queues);
+        let number = queues.next;
+        epoll::add(&self.set, fd, EventData::new_u64(number), EventFlags::IN)
             .map_err(|e| e.raw_os_error())?;
-        self.queues.fetch_add(1, Ordering::Relaxed);
+        queues.next += 1;
+        queues.all.insert(number, cq);
         Ok(())
     }
 
     /// It does no longer.
-    pub fn remove(&self, fd: BorrowedFd<'_>) {
+    pub fn remove(&self, fd: BorrowedFd<'_>, cq: &CqObj) {
         // Closing the descriptor, which comes next, takes it out as well.
         let _ = epoll::delete(&self.set, fd);
-        self.queues.fetch_sub(1, Ordering::Relaxed);
+        locked(&self.queues).all.retain(|_, other| !std::ptr::eq(*other, cq));
+    }
+
+    /// The queue of an event, which stays until that is acknowledged. `None`: it is gone.
+    fn pinned(&self, number: u64) -> Option<*mut CqObj> {
+        let queues = locked(&self.queues);
+        let cq = *queues.all.get(&number)?;
+        // SAFETY: a queue takes itself out of the channel before it goes.
+        unsafe { CqObj::of(cq) }.events.report();
+        Some(cq)
     }
 
     /// Waits for a queue's event. `None` without waiting: there is none.
@@ -45,19 +99,19 @@ impl ChannelObj {
             let mut room = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
             let (got, _) = epoll::wait(&self.set, &mut room, limit).map_err(|e| e.raw_os_error())?;
             let Some(event) = got.first() else { return Err(libc::EAGAIN) };
-            let cq = event.data.u64() as *mut CqObj;
-            if claim(cq) {
+            let Some(cq) = self.pinned(event.data.u64()) else { continue };
+            // SAFETY: it stays until this event is acknowledged.
+            let obj = unsafe { CqObj::of(cq) };
+            if claim(obj) {
                 return Ok(cq);
             }
+            obj.events.acknowledge(1);
         }
     }
 }
 
 /// Takes a queue's event, unless another thread was faster.
-fn claim(cq: *mut CqObj) -> bool {
-    // SAFETY: the set holds only queues that are alive: a queue takes itself out before it goes, and the rules of
-    // verbs forbid destroying one whose event is being waited for.
-    let obj = unsafe { CqObj::of(cq) };
+fn claim(obj: &CqObj) -> bool {
     let state = obj.context().lock();
     let Some(row) = state.cqs.get(obj.id) else { return false };
     let Some(fd) = row.cq.event_fd() else { return false };
@@ -73,7 +127,7 @@ fn claim(cq: *mut CqObj) -> bool {
 extern "C" fn ibv_create_comp_channel(ctx: *mut IbvContext) -> *mut IbvCompChannel {
     let made = epoll::create(CreateFlags::CLOEXEC).map(|set| {
         let abi = IbvCompChannel { context: ctx, fd: set.as_raw_fd(), refcnt: 0 };
-        Box::into_raw(Box::new(ChannelObj { abi, set, queues: AtomicI32::new(0) })).cast()
+        Box::into_raw(Box::new(ChannelObj { abi, set, queues: Mutex::default() })).cast()
     });
     pointer(made.map_err(|e| e.raw_os_error()))
 }
@@ -84,7 +138,7 @@ extern "C" fn ibv_create_comp_channel(ctx: *mut IbvContext) -> *mut IbvCompChann
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c_int {
     // SAFETY: by this function's contract.
     let obj = unsafe { &*channel.cast::<ChannelObj>() };
-    if obj.queues.load(Ordering::Relaxed) > 0 {
+    if !locked(&obj.queues).all.is_empty() {
         return number(Err(libc::EBUSY));
     }
     // SAFETY: made by Box::into_raw in `ibv_create_comp_channel`, given back once.
@@ -120,6 +174,10 @@ unsafe extern "C" fn ibv_get_cq_event(
     0
 }
 
-/// Nothing waits for events to be acknowledged here.
+/// # Safety
+/// `cq` is one of ours, of which the program has taken `n` events.
 #[unsafe(no_mangle)]
-extern "C" fn ibv_ack_cq_events(_cq: *mut IbvCq, _n: c_uint) {}
+unsafe extern "C" fn ibv_ack_cq_events(cq: *mut IbvCq, n: c_uint) {
+    // SAFETY: by this function's contract; a queue stays until its events are acknowledged.
+    unsafe { CqObj::of(cq) }.events.acknowledge(n);
+}

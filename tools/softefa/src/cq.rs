@@ -4,7 +4,7 @@
 use crate::abi::{
     EfadvCq, IbvCompChannel, IbvContext, IbvCq, IbvCqEx, IbvCqInitAttrEx, IbvPollCqAttr, IbvWc,
 };
-use crate::channel::ChannelObj;
+use crate::channel::{ChannelObj, Events};
 use crate::held::Held;
 use crate::poll;
 use crate::query::COMP_VECTORS;
@@ -77,6 +77,8 @@ pub struct CqObj {
     pub id: SlotId,
     /// Held from start to end of an extended poll: the entry it is at.
     pub at: Held<Done>,
+    /// Who holds an event of it.
+    pub events: Events,
 }
 
 impl CqObj {
@@ -138,12 +140,13 @@ unsafe fn create(ctx: *mut IbvContext, wanted: &Wanted) -> Result<*mut CqObj, Er
         efadv: poll::efadv_table(),
         id,
         at: Held::new(Done::default()),
+        events: Events::default(),
     };
     let obj = Box::into_raw(Box::new(obj));
     if let Some(channel) = channel
         && let Some(row) = state.cqs.get(id)
         && let Some(fd) = row.cq.event_fd()
-        && let Err(e) = channel.add(fd, obj.cast())
+        && let Err(e) = channel.add(fd, obj)
     {
         state.cqs.remove(id);
         // SAFETY: made just above, shown to nobody.
@@ -208,6 +211,8 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     if let Err(e) = remove(obj, channel) {
         return number(Err(e));
     }
+    // Not found by anybody from now on; who has it still acknowledges that.
+    obj.events.wait();
     // SAFETY: made by Box::into_raw in `create`, given back once.
     drop(unsafe { Box::from_raw(cq.cast::<CqObj>()) });
     0
@@ -221,7 +226,7 @@ fn remove(obj: &CqObj, channel: Option<&ChannelObj>) -> Result<(), Errno> {
         Some(row) if row.users > 0 => return Err(libc::EBUSY),
         Some(row) => {
             if let (Some(channel), Some(fd)) = (channel, row.cq.event_fd()) {
-                channel.remove(fd);
+                channel.remove(fd, obj);
             }
         }
     }

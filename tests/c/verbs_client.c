@@ -430,6 +430,40 @@ static void scene_acknowledged(void) {
     close_side(a);
 }
 
+static void begin_send(struct ibv_qp_ex *qp, int id, struct side to, int addressed) {
+    qp->wr_id = id;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send(qp);
+    ibv_wr_set_inline_data(qp, bytes, 4);
+    if (addressed)
+        ibv_wr_set_ud_addr(qp, ah, to.qp->qp_num, QKEY);
+}
+
+/* What is wrong with one request of a session keeps the others back too. */
+static void scene_sessions(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a.qp);
+    receive_one(b, 1, 1000, 100), receive_one(b, 2, 1000, 100);
+    ibv_wr_start(qp);
+    begin_send(qp, 5, b, 1), begin_send(qp, 6, b, 0);
+    CHECK(ibv_wr_complete(qp) == EINVAL);
+    CHECK(nothing(a) && nothing(b));
+    ibv_wr_start(qp);
+    begin_send(qp, 7, b, 1);
+    qp->wr_id = 8;
+    ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)bytes);
+    struct ibv_sge two[2] = {{(uintptr_t)bytes, 1, mr->lkey}, {(uintptr_t)bytes, 1, mr->lkey}};
+    ibv_wr_set_sge_list(qp, 2, two);
+    ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, QKEY);
+    CHECK(ibv_wr_complete(qp) == EINVAL);
+    CHECK(nothing(a) && nothing(b));
+    ibv_wr_start(qp);
+    begin_send(qp, 9, b, 1), begin_send(qp, 10, b, 1);
+    CHECK(ibv_wr_complete(qp) == 0);
+    CHECK(polled(a).wr_id == 9 && polled(a).wr_id == 10 && polled(b).wr_id == 1 && polled(b).wr_id == 2);
+    close_side(a), close_side(b);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -518,6 +552,8 @@ int main(int argc, char **argv) {
         scene_memory();
     else if (!strcmp(scene, "acknowledged"))
         scene_acknowledged();
+    else if (!strcmp(scene, "sessions"))
+        scene_sessions();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

@@ -82,6 +82,11 @@ fn a_queue_lives_until_its_events_are_acknowledged() {
     scenes(&[], &["acknowledged"]);
 }
 
+#[test]
+fn a_session_is_posted_whole_or_not_at_all() {
+    scenes(&[], &["sessions"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

@@ -7,7 +7,7 @@ use crate::qp::QpObj;
 use crate::state::{Errno, QpRow};
 use std::ffi::{c_int, c_uint};
 use uct::efa::dev::soft::{Ah, MAX_RECV_PIECES};
-use uct::efa::dev::{Dest, DevQp, PostError, Sge};
+use uct::efa::dev::{Dest, DevAttr, DevQp, PostError, Sge};
 
 /// Ask for a completion: every request has one, and must say so.
 pub const SIGNALED: c_uint = 2;
@@ -107,7 +107,18 @@ impl Request {
         Ok(())
     }
 
-    /// Gives it to the device. // HOT
+    /// Whether the driver would take it: a session is posted whole or not at all. // HOT
+    #[inline]
+    pub fn check(&self, row: &QpRow, dev: &DevAttr) -> Result<(), Errno> {
+        let fits = match (self.what, self.inline) {
+            (What::Send, Some(len)) => len <= dev.max_inline as usize,
+            (What::Send, None) => self.pieces <= dev.max_send_sge as usize,
+            (What::Read | What::Write, inline) => !row.datagram && inline.is_none() && self.pieces <= 1,
+        };
+        if fits && self.to.is_some() { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// Gives it to the device. RDMA has been [checked](Self::check). // HOT
     #[inline]
     pub fn post(&self, row: &QpRow) -> Result<(), Errno> {
         let to = self.to.as_ref().ok_or(libc::EINVAL)?;
@@ -115,7 +126,6 @@ impl Request {
         let done = match (self.what, self.inline) {
             (What::Send, Some(len)) => qp.send_inline(to, self.wr_id, &self.bytes[..len], self.imm),
             (What::Send, None) => qp.send(to, self.wr_id, &self.sge[..self.pieces], self.imm),
-            _ if row.datagram || self.inline.is_some() || self.pieces > 1 => return Err(libc::EINVAL),
             (What::Read, _) => qp.read(to, self.wr_id, self.sge[0], self.raddr, self.rkey),
             (What::Write, _) => qp.write(to, self.wr_id, self.sge[0], self.raddr, self.rkey, self.imm),
         };

@@ -138,17 +138,15 @@ fn post_all(obj: &QpObj, s: &Session) -> Result<(), Errno> {
     if let Some(e) = s.failed {
         return Err(e);
     }
-    let widest = obj.context().attr.max_inline as usize;
-    if s.list.iter().any(|r| r.inline.is_some_and(|len| len > widest)) {
-        return Err(libc::EINVAL);
-    }
-    let state = &mut *obj.context().lock();
+    let context = obj.context();
+    let state = &mut *context.lock();
     let row = state.qps.get(obj.id).ok_or(libc::EINVAL)?;
+    s.list.iter().try_for_each(|request| request.check(row, &context.attr))?;
     if ((row.qp.send_depth() - row.qp.in_flight()) as usize) < s.list.len() {
         return Err(libc::ENOMEM);
     }
     let done = s.list.iter().try_for_each(|request| request.post(row));
-    obj.context().posted(state, obj.id);
+    context.posted(state, obj.id);
     done
 }
 

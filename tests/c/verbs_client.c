@@ -464,6 +464,39 @@ static void scene_sessions(void) {
     close_side(a), close_side(b);
 }
 
+/* The C part of a queue as libefa of rdma-core 65 has it. */
+struct later_cq {
+    uint64_t comp_mask;
+    int (*read_sgid)(struct efadv_cq *, union ibv_gid *);
+    _Bool (*is_unsolicited)(struct efadv_cq *);
+};
+
+/* A word that came with a write has used a receive up, also one whose number is 0. */
+static void scene_words(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7), b = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_mr *open = ibv_reg_mr(pd, bytes, LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a.qp);
+    CHECK(open);
+    receive_one(b, 0, 1000, 100);
+    ibv_wr_start(qp);
+    qp->wr_id = 1;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write_imm(qp, open->rkey, (uintptr_t)bytes + 2000, 77);
+    ibv_wr_set_sge(qp, open->lkey, (uintptr_t)bytes, 8);
+    ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, QKEY);
+    CHECK(ibv_wr_complete(qp) == 0);
+    CHECK(polled(a).status == IBV_WC_SUCCESS);
+    struct ibv_cq_ex *cq = (struct ibv_cq_ex *)b.cq;
+    struct efadv_cq *efa = efadv_cq_from_ibv_cq_ex(cq);
+    struct ibv_poll_cq_attr none = {0};
+    CHECK(ibv_start_poll(cq, &none) == 0);
+    CHECK(cq->wr_id == 0 && ibv_wc_read_opcode(cq) == IBV_WC_RECV_RDMA_WITH_IMM);
+    CHECK(!((struct later_cq *)efa)->is_unsolicited(efa));
+    ibv_end_poll(cq);
+    CHECK(ibv_dereg_mr(open) == 0);
+    close_side(a), close_side(b);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -554,6 +587,8 @@ int main(int argc, char **argv) {
         scene_acknowledged();
     else if (!strcmp(scene, "sessions"))
         scene_sessions();
+    else if (!strcmp(scene, "words"))
+        scene_words();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

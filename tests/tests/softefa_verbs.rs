@@ -87,6 +87,11 @@ fn a_session_is_posted_whole_or_not_at_all() {
     scenes(&[], &["sessions"]);
 }
 
+#[test]
+fn a_word_says_whether_it_used_a_receive_up() {
+    scenes(&[], &["words"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

@@ -178,7 +178,14 @@ pub unsafe fn create_plain(
     cap.max_send_wr = qp.send_depth();
     cap.max_recv_wr = qp.recv_depth();
     cap.max_inline_data = context.attr.max_inline;
-    let row = QpRow { qp, pd: pd_obj.pd, datagram: kind == Kind::Datagram, send_cq, recv_cq };
+    let row = QpRow {
+        qp,
+        pd: pd_obj.pd,
+        datagram: kind == Kind::Datagram,
+        unsolicited: init.unsolicited_write_recv,
+        send_cq,
+        recv_cq,
+    };
     let id = state.insert_qp(row)?;
     for cq in [send_cq, recv_cq] {
         if let Some(row) = state.cqs.get_mut(cq) {

@@ -23,6 +23,8 @@ pub struct QpRow {
     pub pd: Pd,
     /// Datagrams without promises.
     pub datagram: bool,
+    /// Writes with immediate use up no receive.
+    pub unsolicited: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,
 }

@@ -63,7 +63,7 @@ pub fn done(state: &State, row: &QpRow, cqe: &Cqe) -> Done {
         wc.src_qp = cqe.src_qpn.into();
         wc.slid = state.ahs.number(row.pd, cqe.src_gid).unwrap_or(NO_AH);
         out.sgid = cqe.src_gid.0;
-        out.unsolicited = cqe.op == CqeOp::RecvWriteImm && cqe.wr_id == 0;
+        out.unsolicited = cqe.op == CqeOp::RecvWriteImm && row.unsolicited;
     }
     if let Some(imm) = cqe.imm {
         wc.imm_data = imm;

@@ -497,6 +497,23 @@ static void scene_words(void) {
     close_side(a), close_side(b);
 }
 
+/* A queue pair in the error state gives its receives back, takes nothing, and may be told again to be there. */
+static void scene_failed(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 7);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    receive_one(a, 1, 1000, 100);
+    CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == 0);
+    CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == 0 && a.qp->state == IBV_QPS_ERR);
+    struct ibv_wc wc = polled(a);
+    CHECK(wc.wr_id == 1 && wc.status == IBV_WC_WR_FLUSH_ERR && wc.vendor_err == 1);
+    struct ibv_sge sge = {(uintptr_t)bytes, 4, mr->lkey};
+    struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad = NULL;
+    CHECK(ibv_post_recv(a.qp, &wr, &bad) == EINVAL && bad == &wr && nothing(a));
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == EINVAL);
+    close_side(a);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -589,6 +606,8 @@ int main(int argc, char **argv) {
         scene_sessions();
     else if (!strcmp(scene, "words"))
         scene_words();
+    else if (!strcmp(scene, "failed"))
+        scene_failed();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

@@ -92,6 +92,11 @@ fn a_word_says_whether_it_used_a_receive_up() {
     scenes(&[], &["words"]);
 }
 
+#[test]
+fn a_failed_queue_pair_may_fail_again() {
+    scenes(&[], &["failed"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

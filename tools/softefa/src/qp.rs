@@ -39,6 +39,8 @@ const ERR: c_int = 6;
 
 const ATTR_STATE: c_uint = 1;
 const ATTR_CUR_STATE: c_uint = 2;
+/// An event when the queue is drained: permitted, and as nothing is ever queued there is none.
+const ATTR_SQD_EVENT: c_uint = 1 << 2;
 const ATTR_PKEY: c_uint = 1 << 4;
 const ATTR_PORT: c_uint = 1 << 5;
 const ATTR_QKEY: c_uint = 1 << 6;
@@ -292,9 +294,9 @@ fn step(from: c_int, to: c_int) -> Option<(c_uint, c_uint)> {
         (INIT, RTR) => Some((0, ATTR_PKEY | ATTR_QKEY)),
         (RTR, RTS) => Some((ATTR_SQ_PSN, ATTR_CUR_STATE | ATTR_QKEY | ATTR_RNR)),
         (RTS, RTS) | (SQD, RTS) => Some((0, ATTR_CUR_STATE | ATTR_QKEY)),
-        (RTS, SQD) => Some((0, 0)),
+        (RTS, SQD) => Some((0, ATTR_SQD_EVENT)),
         (SQD, SQD) => Some((0, ATTR_PKEY | ATTR_QKEY)),
-        (INIT | RTR | RTS | SQD, ERR) => Some((0, 0)),
+        (INIT | RTR | RTS | SQD | ERR, ERR) => Some((0, 0)),
         _ => None,
     }
 }
@@ -417,6 +419,8 @@ mod tests {
         assert!(step(RESET, RTS).is_none());
         assert!(step(RTS, INIT).is_none());
         assert!(step(RESET, ERR).is_none());
+        assert!(step(ERR, ERR).is_some() && step(ERR, RTS).is_none());
+        assert_eq!(step(RTS, SQD), Some((0, 1 << 2)));
         assert_eq!(step(RTR, RTS).map(|s| s.0), Some(ATTR_SQ_PSN));
     }
 }

@@ -150,6 +150,29 @@ fn a_receive_in_pieces_is_filled_one_piece_after_the_other() {
     assert!(matches!(b.qp.recv_pieces(7, &[lost; 4]), Err(PostError::Invalid(_))));
 }
 
+/// A word that comes with a write uses a receive up and puts nothing in it.
+#[test]
+fn a_write_with_immediate_leaves_the_pieces_of_its_receive_alone() {
+    let (_f, a, b) = plain();
+    let (to, _back) = (a.to(&b), b.to(&a));
+    let pieces = [b.sge(100, 4), b.sge(300, 8)];
+    a.fill(0, b"abcdefghij");
+    b.qp.recv_pieces(7, &pieces).unwrap();
+    a.qp.send(&to, 1, &[a.sge(0, 10)], None).unwrap();
+    assert_eq!((a.status(), b.status()), (DevStatus::Ok, DevStatus::Ok));
+    b.fill(100, &[0xEE; 300]);
+    b.qp.recv_pieces(8, &pieces).unwrap();
+    a.qp.write(&to, 2, a.sge(0, 10), b.mr.addr() as u64, b.mr.rkey(), Some(42)).unwrap();
+    assert_eq!(a.status(), DevStatus::Ok);
+    let got = b.one();
+    assert_eq!((got.wr_id, got.op, got.len, got.imm), (8, CqeOp::RecvWriteImm, 10, Some(42)));
+    assert_eq!(b.bytes(100, 300), [0xEE; 300]);
+    // The buffer behind the pieces is used again.
+    b.qp.recv_pieces(9, &pieces).unwrap();
+    a.qp.send(&to, 3, &[a.sge(0, 10)], None).unwrap();
+    assert_eq!((a.status(), b.status(), b.bytes(300, 6)), (DevStatus::Ok, DevStatus::Ok, b"efghij".to_vec()));
+}
+
 #[test]
 fn an_empty_message_needs_a_receive_but_no_room() {
     let (_f, a, b) = plain();

@@ -6,7 +6,7 @@ use super::super::{Device, Mr, Pd};
 use super::datagram::GRH_LEN;
 use super::{Qp, QpCore, State};
 use crate::api::{Access, Error};
-use crate::efa::dev::{Cqe, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
+use crate::efa::dev::{Cqe, CqeOp, Dev, DevMr, DevQp, DevStatus, PostError, Sge};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
@@ -90,7 +90,11 @@ impl<L: Link> Qp<L> {
         }
         let slot = all.free.pop().ok_or(PostError::Full)?;
         all.pieces[slot] = list;
-        self.recv(wr_id, all.buffer(slot, len))
+        let posted = self.recv(wr_id, all.buffer(slot, len));
+        if posted.is_err() {
+            all.free.push(slot);
+        }
+        posted
     }
 }
 
@@ -111,7 +115,8 @@ impl<L: Link> QpCore<L> {
         let from = all.buffer(slot, cqe.len);
         let pieces = all.pieces[slot];
         all.free.push(slot);
-        if cqe.status != DevStatus::Ok {
+        // A word that came with a write has put nothing into the receive.
+        if cqe.status != DevStatus::Ok || cqe.op != CqeOp::Recv {
             return;
         }
         let mut done = 0;

@@ -206,7 +206,9 @@ impl ShmRx {
         if !ring::is_published(&desc.seq, tail) {
             return None;
         }
-        let cqe = self.cqe(desc, Said::read(desc), 0, DevStatus::Ok);
+        let Said { src, len } = Said::read(desc);
+        // Nothing else comes this way, whatever it says.
+        let cqe = self.cqe(desc, Said { src: src | FLAG_WRITE, len }, 0, DevStatus::Ok);
         self.side_tail.set(tail.wrapping_add(1));
         self.grant_side(tail);
         Some(cqe)
@@ -231,7 +233,11 @@ impl ShmRx {
     fn skip_orphan(&self) {
         let tail = self.tail.get();
         let word = self.seg.hdr().head.word.load(Relaxed);
-        if word as u32 == tail || ring::is_published(&self.seg.desc(tail).seq, tail) {
+        // A claim without a receive is a lie: to pass it would put the tail before what was posted.
+        if self.outstanding() == 0
+            || word as u32 == tail
+            || ring::is_published(&self.seg.desc(tail).seq, tail)
+        {
             return self.stuck.set(None);
         }
         if self.stuck.replace(Some(tail)) != Some(tail) {
@@ -337,7 +343,8 @@ impl Rx for ShmRx {
     fn ready(&self) -> bool {
         let there = |tail: u32, desc: &Desc| ring::is_published(&desc.seq, tail);
         let (tail, side) = (self.tail.get(), self.side_tail.get());
-        there(tail, self.seg.desc(tail))
+        // Who publishes what no receive was posted for lies, and there is nothing to poll.
+        (there(tail, self.seg.desc(tail)) && self.outstanding() != 0)
             || (self.seg.shape().side > 0 && there(side, self.seg.side_desc(side)))
     }
 

@@ -26,6 +26,10 @@ fn side() -> (Side, Dest<Ah>, QpSeg) {
 }
 
 fn side_with(channel: Channel) -> (Side, Dest<Ah>, QpSeg) {
+    side_of(channel, false)
+}
+
+fn side_of(channel: Channel, unsolicited_write_recv: bool) -> (Side, Dest<Ah>, QpSeg) {
     let dev = open_shm(&Source::empty(), "softefa0").unwrap();
     let pd = dev.alloc_pd().unwrap();
     let cq = dev.create_cq(64, channel).unwrap();
@@ -35,7 +39,7 @@ fn side_with(channel: Channel) -> (Side, Dest<Ah>, QpSeg) {
         recv_depth: 8,
         qkey: 1,
         rnr_retry: 7,
-        unsolicited_write_recv: false,
+        unsolicited_write_recv,
     };
     let qp = dev.create_qp(&pd, &cq, &cq, &init).unwrap();
     let mr = dev.alloc_mr(&pd, 1 << 16, Access::ALL).unwrap();
@@ -217,6 +221,41 @@ fn closing_believes_no_impossible_claims() {
         let flushed = [1, 2, 3].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
         assert_eq!(side.received(2), flushed, "{head}");
     }
+}
+
+/// A claim beyond the receives, by somebody who is gone: no receive is skipped that was never posted.
+#[test]
+fn the_dead_have_claimed_no_more_than_was_posted() {
+    let (side, to, seg) = side();
+    let head = seg.hdr().head.word.load(Relaxed);
+    claim(&seg, dead_pid());
+    assert_eq!(side.received(MANY), []);
+    seg.hdr().head.word.store(head, Relaxed);
+    side.recv(1);
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
+}
+
+/// What comes unsolicited has used up no receive, so it is nothing that its owner would take one for.
+#[test]
+fn an_unsolicited_arrival_is_a_write_whatever_it_says() {
+    let (side, _, seg) = side_of(Channel::Without, true);
+    side.recv(0);
+    seg.side_desc(0).len.store(5, Relaxed);
+    seg.side_desc(0).src.store(FLAG_INLINE, Relaxed);
+    seg.side_desc(0).seq.store(1, Release);
+    let mut out = [Cqe::EMPTY; 4];
+    assert_eq!(side.cq.poll(&mut out), 1);
+    assert_eq!((out[0].op, out[0].wr_id, out[0].len), (CqeOp::RecvWriteImm, 0, 5));
+}
+
+/// A message was published that nobody may have sent: there is nothing to poll, so nobody is kept from sleep.
+#[test]
+fn who_lies_about_messages_keeps_nobody_awake() {
+    let (side, _, seg) = side_with(Channel::With);
+    seg.desc(0).seq.store(1, Release);
+    assert_eq!(side.received(1), []);
+    assert!(side.cq.arm());
 }
 
 /// What a sender remembers of the receives is older than the one its message would get.

@@ -166,7 +166,12 @@ impl ShmPeer {
         if !ring::disarm(&self.seg.hdr().armed.flag) {
             return;
         }
-        let waker = self.waker.get_or_init(|| Waker::open(self.who.pid, self.who.wake_fd).ok());
+        let open = || {
+            let waker = Waker::open(self.who.pid, self.who.wake_fd).ok();
+            // Where the peer is dead, it may be the pipe of whoever has its pid.
+            waker.filter(|_| !self.remote.is_dead())
+        };
+        let waker = self.waker.get_or_init(open);
         if let Some(waker) = waker {
             // A sleeper that is gone needs no wake-up.
             let _ = waker.wake();

@@ -10,6 +10,7 @@ use crate::efa::dev::soft::mr::{Region, Rows};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use ucs::mem::SharedMem;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::fence;
@@ -20,6 +21,9 @@ const MAX_MAPS: usize = 128;
 /// Longest piece of an RDMA operation done in one go, bytes.
 const CHUNK: u32 = 1 << 20;
 
+/// A look at the peer's process holds for so long: its pid is not another's before all others were given out.
+const LOOK_LASTS: Duration = Duration::from_millis(1);
+
 /// A mapped region of the peer: `None` if it cannot be mapped and is reached by system calls.
 type Map = Option<Rc<SharedMem>>;
 
@@ -28,6 +32,8 @@ pub(super) struct Remote {
     /// Tells of its death; `None`: it is this process.
     watch: Option<PidFd>,
     dead: Cell<bool>,
+    /// When it was last seen alive, unless it is known to be dead.
+    seen: Cell<Option<Instant>>,
     seg: DevSeg,
     rows: Rows,
     maps: RefCell<FxHashMap<u32, Map>>,
@@ -44,6 +50,7 @@ impl Remote {
             watch,
             dead: Cell::new(false),
             seg,
+            seen: Cell::new(None),
             rows,
             maps: RefCell::default(),
             last: Cell::new((0, std::ptr::null_mut(), 0)),
@@ -57,7 +64,18 @@ impl Remote {
         if !self.dead.get() && self.watch.as_ref().is_some_and(PidFd::is_dead) {
             self.dead.set(true);
         }
-        self.dead.get()
+        let dead = self.dead.get();
+        self.seen.set((!dead).then(Instant::now));
+        dead
+    }
+
+    /// Copies between its memory and ours by a system call, which goes by its pid: not after the pid may be another's.
+    fn copy(&self, raddr: u64, local: *mut u8, len: u32, way: Way) -> Result<(), DevStatus> {
+        let fresh = self.seen.get().is_some_and(|at| at.elapsed() < LOOK_LASTS);
+        if !fresh && self.is_dead() {
+            return Err(DevStatus::BadDestQpn);
+        }
+        vm::copy(self.pid, raddr, local, len, way)
     }
 
     /// Whether the device went down while its process lives.
@@ -108,7 +126,8 @@ impl Remote {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
             // The owner takes the key out before it closes the file: if the key is still there, the file was the one.
             match mem {
-                Ok(mem) if self.rows.find(key) == Some(*region) => Some(Rc::new(mem)),
+                // And if it lives, the pid is its own.
+                Ok(mem) if self.rows.find(key) == Some(*region) && !self.is_dead() => Some(Rc::new(mem)),
                 Ok(_) => None,
                 Err(e) => {
                     tracing::debug!("region {key:#x} of process {}: {e}; using system calls", self.pid);
@@ -183,7 +202,7 @@ impl Remote {
                 unsafe { std::ptr::copy(src, dst, len as usize) };
             }
             None => {
-                if let Err(status) = vm::copy(self.pid, op.raddr, op.local, len, way) {
+                if let Err(status) = self.copy(op.raddr, op.local, len, way) {
                     return Verdict::Done(status);
                 }
             }
@@ -193,6 +212,6 @@ impl Remote {
 
     /// Writes a piece of a message into the peer's memory by a system call.
     pub(super) fn push(&self, addr: u64, piece: &Piece<'_>) -> Result<(), DevStatus> {
-        vm::copy(self.pid, addr, piece.ptr.cast_mut(), piece.len, Way::ToPeer)
+        self.copy(addr, piece.ptr.cast_mut(), piece.len, Way::ToPeer)
     }
 }

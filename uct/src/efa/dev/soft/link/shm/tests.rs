@@ -206,6 +206,10 @@ fn a_landing_at_the_end_of_the_address_space_is_no_overflow() {
     assert_eq!(side.received(2), [(3, 200, DevStatus::InvalidLkey)]);
 }
 
+fn seg_pd_of(side: &Side) -> u32 {
+    seg_pd(&QpSeg::attach(find::find(side.dev.gid().iid(), side.qp.qpn()).ok().unwrap().0).unwrap().0)
+}
+
 fn seg_pd(seg: &QpSeg) -> u32 {
     seg.hdr().pd.load(Relaxed)
 }
@@ -256,6 +260,43 @@ fn who_lies_about_messages_keeps_nobody_awake() {
     seg.desc(0).seq.store(1, Release);
     assert_eq!(side.received(1), []);
     assert!(side.cq.arm());
+}
+
+/// The pid of a peer that died is another's by now: not a byte is copied from or to that process.
+#[test]
+fn memory_of_whoever_has_a_dead_peers_pid_is_left_alone() {
+    let (side, _, _) = side();
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let id = ProcId { pid: child.id(), start: ucs::sys::proc::start_time(child.id()).unwrap().unwrap() };
+    let watch = PidFd::open(id).unwrap();
+    let mem = SharedMem::open_proc(std::process::id(), side.dev.0.link.0.seg.fd(), 1).unwrap();
+    let (seg, rows) = DevSeg::attach(mem).unwrap();
+    // This process plays the other: the watch is the peer's, the pid is ours.
+    let remote = Remote::new(std::process::id(), Some(watch), seg, rows);
+    let mut theirs = vec![7u8; 64];
+    // SAFETY: `theirs` outlives the region.
+    let private = unsafe { side.dev.reg_mr(&side.pd, theirs.as_mut_ptr(), 64, Access::ALL) }.unwrap();
+    let pd = seg_pd_of(&side);
+    let from = super::super::From { iid: side.dev.gid().iid(), qpn: 1, kind: QpKind::Srd };
+    let op = |mr: &Mr<Shm>, local: &mut [u8]| super::super::Rdma {
+        local: local.as_mut_ptr(),
+        len: 64,
+        raddr: mr.addr() as u64,
+        rkey: mr.rkey(),
+        total: 64,
+    };
+    let mut local = [9u8; 64];
+    assert_eq!(remote.write(pd, from, &op(&private, &mut local)), Verdict::Done(DevStatus::Ok));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    local.fill(1);
+    for mr in [&private, &side.mr] {
+        let gone = Verdict::Done(DevStatus::BadDestQpn);
+        assert_eq!(remote.write(pd, from, &op(mr, &mut local)), gone);
+        assert_eq!(remote.read(pd, from, &op(mr, &mut local)), gone);
+    }
+    assert_eq!((local, theirs), ([1; 64], vec![9; 64]));
 }
 
 /// What a sender remembers of the receives is older than the one its message would get.

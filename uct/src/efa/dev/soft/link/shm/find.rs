@@ -7,7 +7,7 @@
 use crate::api::{Error, OpenError};
 use std::os::fd::{AsFd, OwnedFd};
 use ucs::mem::{MemError, SharedMem};
-use ucs::sys::proc;
+use ucs::sys::{PeerCred, proc};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -60,7 +60,12 @@ impl Name {
 
     /// Forgets the peers that have found us since the last time; they do not wait for this.
     pub(super) fn drain(&self) {
-        while rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_ok() {}
+        // No more than can wait: who connects faster than this would keep us here for ever.
+        for _ in 0..BACKLOG {
+            if rustix::net::accept_with(self.socket.as_fd(), SocketFlags::CLOEXEC).is_err() {
+                break;
+            }
+        }
     }
 }
 
@@ -87,9 +92,11 @@ pub(super) fn find(iid: u64, qpn: u16) -> Result<(SharedMem, u32), Lost> {
         Err(Errno::AGAIN | Errno::INTR) => return Err(Lost::Later),
         Err(e) => return Err(barred("connect to a peer's queue pair", e)),
     }
-    let owner = rustix::net::sockopt::socket_peercred(&socket).map_err(|e| barred("SO_PEERCRED", e))?;
-    let pid = owner.pid.as_raw_pid() as u32;
-    if owner.uid != rustix::process::getuid() {
+    let owner = PeerCred::of(&socket).map_err(|errno| Lost::Barred(format!("SO_PEERCRED: {errno}")))?;
+    let Some(pid) = owner.pid else {
+        return Err(Lost::Barred("the queue pair's process is in another pid namespace".into()));
+    };
+    if !owner.is_our_user() {
         return Err(Lost::Barred(format!("process {pid} that owns the queue pair belongs to another user")));
     }
     let Some(fd) = descriptor(pid, &memory_name(iid, qpn))? else { return Err(Lost::Nobody) };

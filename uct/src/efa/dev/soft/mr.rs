@@ -66,7 +66,7 @@ pub struct Rows {
 /// Bits of a key that name the row; the rest is its generation, never 0.
 const INDEX_BITS: u32 = 16;
 /// Generations of a row: 1 to this.
-const LAST_GENERATION: u8 = u8::MAX;
+const LAST_GENERATION: u32 = 0xff;
 /// A row freed is not used again before this many others were freed too.
 const RECYCLE_AFTER: usize = 64;
 
@@ -100,11 +100,18 @@ impl Rows {
     pub(super) fn find(&self, key: u32) -> Option<Region> {
         self.row(key as usize & ((1 << INDEX_BITS) - 1))?.get(key)
     }
+
+    /// A number that `key`, which was [found](Self::find), has for this region alone: keys come back. // HOT
+    #[inline]
+    pub(super) fn stamp(&self, key: u32) -> u64 {
+        let era = self.row(key as usize & ((1 << INDEX_BITS) - 1)).map_or(0, Row::era);
+        u64::from(era) << 32 | u64::from(key)
+    }
 }
 
 struct Free {
-    /// Generation of each row ever used.
-    generation: Vec<u8>,
+    /// How often each row was used.
+    uses: Vec<u32>,
     /// Rows given back, oldest first.
     rows: VecDeque<u32>,
 }
@@ -120,7 +127,7 @@ impl MrTable {
     /// Makes the rows of `view`, which are all zero, a table.
     pub(super) fn new(rows: Rows) -> MrTable {
         let limit = rows.count;
-        MrTable { rows, limit, free: RefCell::new(Free { generation: Vec::new(), rows: VecDeque::new() }) }
+        MrTable { rows, limit, free: RefCell::new(Free { uses: Vec::new(), rows: VecDeque::new() }) }
     }
 
     /// Bytes of memory a table of `count` regions needs.
@@ -131,25 +138,26 @@ impl MrTable {
     /// Regions there are.
     pub(super) fn live(&self) -> usize {
         let free = self.free.borrow();
-        free.generation.len() - free.rows.len()
+        free.uses.len() - free.rows.len()
     }
 
     /// Adds a region; its key is non-zero, of 24 bits, and was not used lately.
     pub(super) fn insert(&self, region: &Region) -> Result<u32, Error> {
         let mut free = self.free.borrow_mut();
-        let fresh = free.generation.len() < self.limit;
+        let fresh = free.uses.len() < self.limit;
         let index = match free.rows.len() {
             n if n > RECYCLE_AFTER || (n > 0 && !fresh) => free.rows.pop_front().unwrap_or(0),
             _ if fresh => {
-                free.generation.push(0);
-                free.generation.len() as u32 - 1
+                free.uses.push(0);
+                free.uses.len() as u32 - 1
             }
             _ => return Err(Error::Exhausted("memory regions")),
         };
-        let generation = &mut free.generation[index as usize];
-        *generation = if *generation == LAST_GENERATION { 1 } else { *generation + 1 };
-        let key = u32::from(*generation) << INDEX_BITS | index;
+        let uses = &mut free.uses[index as usize];
+        let key = (1 + *uses % LAST_GENERATION) << INDEX_BITS | index;
         let row = self.rows.row(index as usize).expect("index below the limit");
+        row.enter(*uses / LAST_GENERATION);
+        *uses = uses.wrapping_add(1);
         row.set(key, region);
         Ok(key)
     }

@@ -18,6 +18,8 @@ pub struct Row {
     len: AtomicU64,
     /// Where in the memory file the region starts.
     off: AtomicU64,
+    /// How often all keys of this row have been used up. Written like the fields above.
+    era: AtomicU32,
 }
 
 #[cfg(not(loom))]
@@ -59,6 +61,19 @@ impl Row {
         self.off.store(off, Ordering::Relaxed);
         // SYNC(row)
         self.key.store(key, Ordering::Release);
+    }
+
+    /// The next key is of this era. By the owner, where no key is.
+    #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
+    pub fn enter(&self, era: u32) {
+        self.era.store(era, Ordering::Relaxed);
+    }
+
+    /// The era of the key it has, asked for after [`get`](Self::get) found that. // HOT
+    #[inline]
+    #[cfg_attr(loom, expect(dead_code, reason = "no model asks"))]
+    pub fn era(&self) -> u32 {
+        self.era.load(Ordering::Relaxed)
     }
 
     /// Takes `key` out: true if it was there. By the owner.

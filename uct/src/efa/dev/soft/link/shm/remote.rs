@@ -36,9 +36,10 @@ pub(super) struct Remote {
     seen: Cell<Option<Instant>>,
     seg: DevSeg,
     rows: Rows,
-    maps: RefCell<FxHashMap<u32, Map>>,
-    /// The key used last and where its region's memory file is mapped.
-    last: Cell<(u32, *mut u8, usize)>,
+    /// By the stamps of their keys.
+    maps: RefCell<FxHashMap<u64, Map>>,
+    /// The stamp of the key used last and where its region's memory file is mapped.
+    last: Cell<(u64, *mut u8, usize)>,
     /// Interface id and epoch for which the peer was found to know us.
     known: Cell<(u64, u64)>,
 }
@@ -49,8 +50,8 @@ impl Remote {
             pid,
             watch,
             dead: Cell::new(false),
-            seg,
             seen: Cell::new(None),
+            seg,
             rows,
             maps: RefCell::default(),
             last: Cell::new((0, std::ptr::null_mut(), 0)),
@@ -106,9 +107,10 @@ impl Remote {
     #[inline]
     fn here(&self, key: u32, region: &Region, addr: u64, len: u32) -> Option<*mut u8> {
         let (fd, file_off) = region.file?;
+        let stamp = self.rows.stamp(key);
         let (base, mapped) = match self.last.get() {
-            (last, base, mapped) if last == key => (base, mapped),
-            _ => self.map(key, region, fd)?,
+            (last, base, mapped) if last == stamp => (base, mapped),
+            _ => self.map(key, stamp, region, fd)?,
         };
         let off = file_off.checked_add(addr.checked_sub(region.addr)?)?;
         let end = off.checked_add(u64::from(len))?;
@@ -116,13 +118,13 @@ impl Remote {
     }
 
     #[cold]
-    fn map(&self, key: u32, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
+    fn map(&self, key: u32, stamp: u64, region: &Region, fd: i32) -> Option<(*mut u8, usize)> {
         let mut maps = self.maps.borrow_mut();
-        if maps.len() >= MAX_MAPS && !maps.contains_key(&key) {
+        if maps.len() >= MAX_MAPS && !maps.contains_key(&stamp) {
             maps.clear();
             self.last.set((0, std::ptr::null_mut(), 0));
         }
-        let map = maps.entry(key).or_insert_with(|| {
+        let map = maps.entry(stamp).or_insert_with(|| {
             let mem = SharedMem::open_proc(self.pid, fd, 1);
             // The owner takes the key out before it closes the file: if the key is still there, the file was the one.
             match mem {
@@ -137,13 +139,14 @@ impl Remote {
         });
         let mem = map.as_ref()?;
         let place = (mem.as_ptr(), mem.len());
-        self.last.set((key, place.0, place.1));
+        self.last.set((stamp, place.0, place.1));
         Some(place)
     }
 
     fn unmap(&self, key: u32) {
-        self.maps.borrow_mut().remove(&key);
-        if self.last.get().0 == key {
+        let stamp = self.rows.stamp(key);
+        self.maps.borrow_mut().remove(&stamp);
+        if self.last.get().0 == stamp {
             self.last.set((0, std::ptr::null_mut(), 0));
         }
     }

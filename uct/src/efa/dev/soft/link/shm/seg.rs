@@ -12,7 +12,7 @@ use ucs::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 const DEV_MAGIC: u64 = u64::from_le_bytes(*b"softefaD");
 const QP_MAGIC: u64 = u64::from_le_bytes(*b"softefaQ");
 /// Changes with any layout in this file.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// Room for a header.
 const HDR: usize = 4096;
 /// Cache lines that must not share a prefetch pair.

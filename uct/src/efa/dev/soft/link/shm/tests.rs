@@ -299,6 +299,29 @@ fn memory_of_whoever_has_a_dead_peers_pid_is_left_alone() {
     assert_eq!((local, theirs), ([1; 64], vec![9; 64]));
 }
 
+/// Keys have 24 bits, so each comes back one day: for other memory, and not for what a peer had mapped under it before.
+#[test]
+fn a_key_that_comes_back_names_the_new_memory() {
+    let (side, to, _) = side();
+    let new = || side.dev.alloc_mr(&side.pd, 4096, Access::ALL).unwrap();
+    let write = |mr: &Mr<Shm>, byte: u8| {
+        // SAFETY: the region is this test's alone, and longer.
+        unsafe { side.mr.addr().write_bytes(byte, 64) };
+        let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
+        side.qp.write(&to, 1, sge, mr.addr() as u64, mr.rkey(), None).unwrap();
+        let mut out = [Cqe::EMPTY];
+        assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+        // SAFETY: the same; the write is over.
+        assert_eq!(unsafe { std::slice::from_raw_parts(mr.addr(), 64) }, [byte; 64]);
+    };
+    let first = new();
+    let key = first.rkey();
+    write(&first, 1);
+    drop(first);
+    let again = std::iter::repeat_with(new).take(1 << 20).find(|mr| mr.rkey() == key);
+    write(&again.expect("a million keys"), 2);
+}
+
 /// What a sender remembers of the receives is older than the one its message would get.
 #[test]
 fn a_receive_shorter_than_all_before_is_not_given_a_longer_message() {

@@ -376,7 +376,9 @@ impl<L: Link> DevMr for Mr<L> {
 
 impl<L: Link> Drop for Mr<L> {
     fn drop(&mut self) {
-        self.dev.link.regions().remove(self.key);
+        if self.dev.link.is_ours() {
+            self.dev.link.regions().remove(self.key);
+        }
         if self.memory.is_some() {
             self.dev.files.borrow_mut().retain(|(addr, ..)| *addr != self.addr as u64);
         }

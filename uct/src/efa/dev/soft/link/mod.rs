@@ -229,6 +229,10 @@ pub trait Link: Clone + 'static {
     fn wake(&self, channel: Channel) -> Result<Option<Self::Wake>, OpenError>;
     /// The device knows this peer from now on (or no longer): it may do RDMA here.
     fn know(&self, iid: u64, known: bool) -> Result<(), Error>;
+    /// False in a child after a fork: what peers see is its parent's, and stays as it is.
+    fn is_ours(&self) -> bool {
+        true
+    }
     /// Called at every poll of a completion queue, before anything else. // HOT
     fn on_poll(&self);
     /// The clock that requests are held back by.

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use ucs::mem::{MapOpts, MemError, SharedMem};
 use ucs::sync::Ordering::{Relaxed, Release};
-use ucs::sys::proc::WatchError;
+use ucs::sys::proc::{self, WatchError};
 use ucs::sys::{PidFd, ProcId};
 use wake::ShmWake;
 
@@ -64,6 +64,13 @@ struct DevShare {
     remotes: RefCell<FxHashMap<(u32, u64, i32), Weak<Remote>>>,
     ticks: Cell<u64>,
     born: Instant,
+}
+
+impl DevShare {
+    /// Whether the segments are this process's, and not its parent's.
+    fn is_ours(&self) -> bool {
+        self.me.pid == proc::pid()
+    }
 }
 
 /// A segment that cannot be had, as one line for people.
@@ -238,7 +245,14 @@ impl Link for Shm {
         })
     }
 
+    fn is_ours(&self) -> bool {
+        self.0.is_ours()
+    }
+
     fn know(&self, iid: u64, known: bool) -> Result<(), Error> {
+        if !self.is_ours() {
+            return Ok(());
+        }
         let mut all = self.0.known.borrow_mut();
         let mut free = self.0.free_known.borrow_mut();
         let (h, places) = (self.0.seg.hdr(), self.0.seg.known());

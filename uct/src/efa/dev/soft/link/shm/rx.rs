@@ -359,6 +359,9 @@ impl Rx for ShmRx {
     }
 
     fn close(&self, each: &mut dyn FnMut(Posted)) {
+        if !self.dev.is_ours() {
+            return;
+        }
         let h = self.seg.hdr();
         let word = ring::close(&h.head.word);
         ring::close(&h.side_head.word);

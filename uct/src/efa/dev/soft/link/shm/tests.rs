@@ -322,6 +322,35 @@ fn a_key_that_comes_back_names_the_new_memory() {
     write(&again.expect("a million keys"), 2);
 }
 
+/// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
+#[test]
+fn a_child_lets_go_of_its_parents_device() {
+    let (side, to, _seg) = side();
+    side.recv(1);
+    // SAFETY: the child drops what it has and ends; nothing of that takes a lock that another thread may hold.
+    match unsafe { libc::fork() } {
+        0 => {
+            side.dev.destroy_ah(&side.pd, to.ah);
+            side.qp.fail();
+            drop(side);
+            // SAFETY: ends the child without what the test's process does at its end.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for the child.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    }
+    side.qp.send_inline(&to, 0, b"after", None).unwrap();
+    assert_eq!(side.received(MANY), [(1, 5, DevStatus::Ok)]);
+    let sge = Sge { addr: side.mr.addr(), len: 64, lkey: side.mr.lkey() };
+    side.qp.write(&to, 1, sge, side.mr.addr() as u64 + 64, side.mr.rkey(), None).unwrap();
+    let mut out = [Cqe::EMPTY];
+    assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
+}
+
 /// What a sender remembers of the receives is older than the one its message would get.
 #[test]
 fn a_receive_shorter_than_all_before_is_not_given_a_longer_message() {

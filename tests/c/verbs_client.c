@@ -514,6 +514,22 @@ static void scene_failed(void) {
     close_side(a);
 }
 
+/* A queue pair tells what it was given. */
+static void scene_queried(void) {
+    struct side a = open_side(IBV_QPT_DRIVER, 3);
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    int mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN | IBV_QP_CAP | IBV_QP_RNR_RETRY;
+    CHECK(ibv_query_qp(a.qp, &attr, mask, &init) == 0);
+    CHECK(attr.qp_state == IBV_QPS_RTS && attr.port_num == 1 && attr.cap.max_send_wr == 16);
+    CHECK(attr.qkey == QKEY && attr.rnr_retry == 3);
+    CHECK(init.send_cq == a.cq && init.recv_cq == a.cq && init.qp_type == IBV_QPT_DRIVER);
+    attr.qp_state = IBV_QPS_RTS, attr.qkey = 0x99;
+    CHECK(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_QKEY) == 0);
+    CHECK(ibv_query_qp(a.qp, &attr, mask, &init) == 0 && attr.qkey == 0x99 && attr.rnr_retry == 3);
+    close_side(a);
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -608,6 +624,8 @@ int main(int argc, char **argv) {
         scene_words();
     else if (!strcmp(scene, "failed"))
         scene_failed();
+    else if (!strcmp(scene, "queried"))
+        scene_queried();
     else if (!strcmp(scene, "fork"))
         scene_fork();
     else if (!strcmp(scene, "stranger") && argc == 4)

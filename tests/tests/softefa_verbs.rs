@@ -97,6 +97,11 @@ fn a_failed_queue_pair_may_fail_again() {
     scenes(&[], &["failed"]);
 }
 
+#[test]
+fn a_queue_pair_tells_what_it_was_given() {
+    scenes(&[], &["queried"]);
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

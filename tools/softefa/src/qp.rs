@@ -9,7 +9,7 @@ use crate::held::Held;
 use crate::pd::PdObj;
 use crate::query::{RQ_SGE, max_rq_wr};
 use crate::session::{self, Session};
-use crate::state::{Context, Errno, QpRow, errno_of_open, number, pointer};
+use crate::state::{Context, Errno, QpRow, Told, errno_of_open, number, pointer};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -187,6 +187,7 @@ pub unsafe fn create_plain(
         unsolicited: init.unsolicited_write_recv,
         send_cq,
         recv_cq,
+        told: Told { rnr_retry: init.rnr_retry, ..Told::default() },
     };
     let id = state.insert_qp(row)?;
     for cq in [send_cq, recv_cq] {
@@ -333,9 +334,14 @@ fn modify(obj: &QpObj, attr: &IbvQpAttr, mask: c_uint) -> Result<(), Errno> {
     let row = state.qps.get_mut(obj.id).ok_or(libc::EINVAL)?;
     if given & ATTR_QKEY != 0 {
         row.qp.set_qkey(attr.qkey);
+        row.told.qkey = attr.qkey;
     }
     if given & ATTR_RNR != 0 {
         row.qp.set_rnr_retry(attr.rnr_retry);
+        row.told.rnr_retry = attr.rnr_retry;
+    }
+    if given & ATTR_SQ_PSN != 0 {
+        row.told.sq_psn = attr.sq_psn;
     }
     if to == ERR {
         row.qp.fail();
@@ -356,8 +362,17 @@ unsafe extern "C" fn ibv_query_qp(
     // SAFETY: by this function's contract.
     let obj = unsafe { QpObj::of(qp) };
     let state = obj.state.load(Ordering::Relaxed).into();
-    let value =
-        IbvQpAttr { qp_state: state, cur_qp_state: state, cap: obj.cap, port_num: 1, ..Default::default() };
+    let told = obj.context().lock().qps.get(obj.id).map(|row| row.told).unwrap_or_default();
+    let value = IbvQpAttr {
+        qp_state: state,
+        cur_qp_state: state,
+        qkey: told.qkey,
+        sq_psn: told.sq_psn,
+        cap: obj.cap,
+        port_num: 1,
+        rnr_retry: told.rnr_retry,
+        ..Default::default()
+    };
     // SAFETY: by this function's contract.
     unsafe { attr.write(value) };
     // SAFETY: the C part of a live queue pair; nobody writes these fields.

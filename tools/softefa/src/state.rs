@@ -27,6 +27,15 @@ pub struct QpRow {
     pub unsolicited: bool,
     pub send_cq: SlotId,
     pub recv_cq: SlotId,
+    pub told: Told,
+}
+
+/// What a program has set of a queue pair's attributes, for it to ask.
+#[derive(Clone, Copy, Default)]
+pub struct Told {
+    pub qkey: u32,
+    pub sq_psn: u32,
+    pub rnr_retry: u8,
 }
 
 /// A device and its objects.

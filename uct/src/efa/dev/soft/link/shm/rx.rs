@@ -52,6 +52,8 @@ pub struct ShmRx {
     side_tail: Cell<u32>,
     /// The tail at the last upkeep, if it was claimed and not published then.
     stuck: Cell<Option<u32>>,
+    /// No message is taken any more.
+    closed: Cell<bool>,
     /// Rounds of upkeep.
     rounds: Cell<u32>,
     /// It was said that a message was too long.
@@ -75,6 +77,7 @@ impl ShmRx {
             direct: Cell::new(false),
             side_tail: Cell::new(0),
             stuck: Cell::new(None),
+            closed: Cell::new(false),
             rounds: Cell::new(0),
             told_long: Cell::new(false),
             seg,
@@ -98,7 +101,7 @@ impl ShmRx {
             return DevStatus::BadStatus;
         }
         if flags & FLAG_ABORT != 0 {
-            return DevStatus::InvalidLkey;
+            return if self.closed.get() { DevStatus::Flushed } else { DevStatus::InvalidLkey };
         }
         if len == 0 || flags & (FLAG_INLINE | FLAG_HOT | FLAG_COLD) == 0 {
             // The sender has written it.
@@ -246,6 +249,12 @@ impl ShmRx {
         let (desc, after) = (self.seg.desc(tail), self.seg.desc(tail.wrapping_add(1)));
         if self.is_orphan(&self.seg.hdr().head, tail, self.seg.shape().ring, desc, after) {
             tracing::debug!("queue pair {}: a sender died in the middle of a message", self.qpn);
+            if self.closed.get() {
+                // Nobody is to have the receive any more: it ends like those that no message was on its way to.
+                desc.len.store(0, Relaxed);
+                desc.src.store(FLAG_ABORT, Relaxed);
+                return ring::publish(&desc.seq, tail);
+            }
             let taken = self.posts.borrow_mut()[self.place(tail)].take();
             self.pass(tail);
             if let Some(posted) = taken {
@@ -362,6 +371,7 @@ impl Rx for ShmRx {
         if !self.dev.is_ours() {
             return;
         }
+        self.closed.set(true);
         let h = self.seg.hdr();
         let word = ring::close(&h.head.word);
         ring::close(&h.side_head.word);

@@ -39,7 +39,8 @@ pub(super) struct DevHdr {
     pub(super) down: AtomicU32,
 }
 
-/// One descriptor of a receive ring: a cache line. Only senders write it; the owner, who watches it, never does.
+/// One descriptor of a receive ring: a cache line. Only senders write it; the owner, who watches it, never does
+/// (but for a claim that a dead sender has left).
 #[repr(C, align(64))]
 pub(super) struct Desc {
     /// Index of the claim plus one, once the message is there. SYNC(publish): release by the sender, acquire by the owner.

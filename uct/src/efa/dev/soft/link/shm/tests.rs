@@ -351,6 +351,18 @@ fn a_child_lets_go_of_its_parents_device() {
     assert_eq!((side.cq.poll(&mut out), out[0].status), (1, DevStatus::Ok));
 }
 
+/// The receive that a message was on its way to when the queue pair failed: it ends, though its sender died.
+#[test]
+fn whoever_dies_in_a_claim_of_a_failed_queue_pair_keeps_no_receive() {
+    let (side, _, seg) = side();
+    side.recv(1);
+    side.recv(2);
+    claim(&seg, dead_pid());
+    side.qp.fail();
+    let flushed = [2, 1].map(|wr_id| (wr_id, 0, DevStatus::Flushed));
+    assert_eq!(side.received(MANY), flushed);
+}
+
 /// What a sender remembers of the receives is older than the one its message would get.
 #[test]
 fn a_receive_shorter_than_all_before_is_not_given_a_longer_message() {

@@ -1,9 +1,12 @@
 //! `posix` and a process that is stopped before anything was sent to it: whoever wants it goes on with others meanwhile, and
-//! with it when it is continued; one that stays stopped is out of reach after a while, which is said of it and no device.
+//! with it when it is continued; one that stays stopped is out of reach after a while, which is said of it and no device. The same
+//! of a process that has no descriptor left to let anybody in.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, socket};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use suites::partner::Partner;
@@ -29,18 +32,20 @@ fn main() {
         Some("echo") => return echo(),
         Some("worker") => return worker_echo(),
         Some("shy") => return shy(),
+        Some("short") => return short(),
         _ => {}
     }
     // A test runner asks what there is: nothing that it could run one by one.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("an_interface_goes_on_with_others", an_interface_goes_on_with_others),
         ("a_worker_goes_on_with_others", a_worker_goes_on_with_others),
         ("who_has_sent_and_stopped_is_answered_later", who_has_sent_and_stopped_is_answered_later),
         ("who_stays_stopped_is_out_of_reach", who_stays_stopped_is_out_of_reach),
         ("who_is_killed_is_dead", who_is_killed_is_dead),
+        ("who_has_no_descriptor_left_answers_all_the_same", who_has_no_descriptor_left_answers_all_the_same),
     ];
     for (name, test) in tests {
         let start = Instant::now();
@@ -335,4 +340,65 @@ fn who_is_killed_is_dead() {
         }
     };
     assert_eq!(refused, Err(Refused::Failed(Error::PeerDead)));
+}
+
+/// Has no descriptor left until it is told to let go of some. Its porter is on its own.
+fn short() {
+    let (mut line, iface) = (Partner::parent(), open());
+    let limit = Rlimit { current: Some(64), maximum: Some(64) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    line.say(&place(&iface)).unwrap();
+    line.hear::<()>(PATIENCE).unwrap();
+    drop(all);
+    // Until the line ends.
+    let _ = line.hear::<()>(PATIENCE);
+}
+
+/// What the porter of a process has had of the processors, in hundredths of a second.
+fn ticks_of_porter(of: &Partner) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", of.pid().unwrap())).unwrap();
+    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap();
+    let porter = tasks.map(|task| stat(task.unwrap())).find(|stat| stat.contains("(uct-porter)")).unwrap();
+    let fields: Vec<_> = porter.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// A connection to the porter of the process that has this interface, and nothing said. So it is with who stays, since its
+/// system cannot say otherwise when the other dies.
+fn silent(iface: &[u8]) -> OwnedFd {
+    let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 24;
+    let name = SocketAddrUnix::new_abstract_name(format!("uct-posix.{key:010x}").as_bytes()).unwrap();
+    let door = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    rustix::net::connect(&door, &name).unwrap();
+    door
+}
+
+fn who_has_no_descriptor_left_answers_all_the_same() {
+    let clock = Clock::start();
+    let mut it = Partner::start(&["short".into()]).unwrap();
+    let its: Where = it.hear(PATIENCE).unwrap();
+    // One after the other, by the one that it keeps for them.
+    for n in 0..5 {
+        let iface = open();
+        let ep = connect(&iface, &its);
+        assert_eq!((ep.ensure_connected(), ep.am_short(1, n, &[])), (Ok(()), Ok(Sent::Done)));
+    }
+    // Who stays has that one. The others wait, and so does the porter.
+    let _stays = silent(&its.1);
+    std::thread::sleep(Duration::from_millis(100));
+    let iface = open();
+    let ep = connect(&iface, &its);
+    let before = ticks_of_porter(&it);
+    let start = clock.now();
+    while clock.since(start) < Duration::from_secs(1) {
+        assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
+    }
+    let took = ticks_of_porter(&it) - before;
+    assert!(took < 20, "the porter does not rest: {took} ticks");
+    let start = clock.now();
+    it.say(&()).unwrap();
+    while ep.am_short(1, 0, &[]).is_err() {
+        assert!(clock.since(start) < GOES_ON, "the door stays shut");
+    }
 }

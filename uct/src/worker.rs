@@ -224,6 +224,7 @@ mod tests {
         let sender = std::thread::spawn(move || {
             let from = posix();
             let ep = from.connect(&device, &addr).unwrap();
+            ep.ensure_connected().unwrap();
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(ep.am_short(1, 2, &[]), Ok(Sent::Done));
         });
@@ -278,6 +279,7 @@ mod tests {
             let (worker, from, to) = (Worker::new(), Rc::new(open()), open());
             worker.add(from.clone()).unwrap();
             let ep = Rc::new(from.connect(&to.device_addr(), &to.iface_addr()).unwrap());
+            ep.ensure_connected().unwrap();
             while ep.am_short(1, 2, &[]).is_ok() {}
             let again = ep.clone();
             let op = Box::new(move || match again.am_short(1, 2, &[]) {

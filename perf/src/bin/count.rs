@@ -195,6 +195,7 @@ impl Visit for Low {
     fn visit<I: Iface>(self, iface: I) -> Result<(), Failure> {
         let connect = || iface.connect(&iface.device_addr(), &iface.iface_addr());
         let (ep, md) = (connect()?, iface.md());
+        ep.ensure_connected()?;
         let mem = md.alloc(&AllocReq::new(self.size.max(64), "count"))?;
         let (to, rkey) = (mem.addr().addr() as u64, md.unpack_rkey(&md.pack_rkey(&mem)?)?);
         let (out, mut back, mut count) = (vec![7u8; self.size.max(8)], vec![0u8; self.size], Count(0));

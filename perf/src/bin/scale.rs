@@ -16,7 +16,7 @@ use perf::other::{Failure, Other, pin, which};
 use tools_common::out::line;
 use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
 use ucs::config::{Source, Table as _};
-use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Sink};
+use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Refused, Sink};
 use uct::posix;
 
 const MSG: u64 = 0x6d73_6700;
@@ -311,7 +311,14 @@ fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
     let (create, eps) = connect_all()?;
     let start = Instant::now();
     for ep in &eps {
-        ep.am_short(0, MSG, &[]).map(drop).map_err(|refused| format!("first message: {refused:?}"))?;
+        let sent = loop {
+            match ep.am_short(0, MSG, &[]) {
+                // It has not answered yet.
+                Err(Refused::NoResource) => {}
+                sent => break sent,
+            }
+        };
+        sent.map(drop).map_err(|refused| format!("first message: {refused:?}"))?;
     }
     let first = create + start.elapsed().as_secs_f64() / count as f64;
     let each = (rss()? - before) / count as f64;

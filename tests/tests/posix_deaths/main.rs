@@ -132,6 +132,7 @@ fn leaver() {
     let posix = open("posix", "");
     line.say(&place(&posix)).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
+    ep.ensure_connected().unwrap();
     line.hear::<()>(PATIENCE).unwrap();
     let sent = (0..64u64).filter(|n| {
         ep.am_bcopy(*n as u8, |room| {
@@ -250,6 +251,7 @@ fn containers_that_share_a_directory() {
     let (device, iface): (Vec<u8>, Vec<u8>) = partner.hear(PATIENCE).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.set_tag(EpTag(3));
+    ep.ensure_connected().unwrap();
     ep.am_bcopy(9, |room| {
         room[..10].fill(9);
         10

@@ -184,7 +184,7 @@ impl Worker {
             for _ in 0..POSTED {
                 let place = Rc::new(Place { worker: self.downgrade(), room: Cell::new(None) });
                 self.ams().posted.borrow_mut().push(place.clone());
-                self.post(&place);
+                self.post(place);
             }
         }
     }
@@ -194,21 +194,39 @@ impl Worker {
         self.ams().set_handler(id, None);
     }
 
-    /// Posts the buffer of a place; what waits already is handled at once.
-    fn post(&self, place: &Rc<Place>) {
+    /// Posts the buffer of a place; what waits already is handled at once. False: too many operations are running, so it is posted
+    /// later, by [`Worker::post_idle`].
+    fn post(&self, place: Rc<Place>) -> bool {
         loop {
             let mut room = self.ams().room();
             let at = room.as_mut_ptr();
             place.room.set(Some(room));
-            let done = Callback { fun: on_packed, arg: Rc::as_ptr(place).cast_mut().cast() };
+            let done = Callback { fun: on_packed, arg: Rc::as_ptr(&place).cast_mut().cast() };
             // SAFETY: the room lies in the place until the receive has ended; the worker keeps the place, and drops
             // it after the engine. `done` is called with the place, from progress, while the worker lives.
             match unsafe { self.recv_raw(at, POSTED_LEN, packed(0), Some(done)) } {
-                Ok(Started::Done(status)) => self.take_packed(place, Ok(status)),
-                Ok(Started::Running(_)) => return,
+                Ok(Started::Done(status)) => self.take_packed(&place, Ok(status)),
+                Ok(Started::Running(_)) => return true,
                 // Cut, or of a failed peer; the next one may be well.
                 Err(Error::Truncated { .. }) => {}
-                Err(_) => return,
+                Err(Error::Exhausted) => {
+                    place.room.take();
+                    self.ams().idle.borrow_mut().push(place);
+                    return false;
+                }
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Posts the places that could not be, until one cannot still.
+    #[cold]
+    fn post_idle(&self) {
+        // One by one: what is handled meanwhile may come here too.
+        loop {
+            let place = self.ams().idle.borrow_mut().pop();
+            if !place.is_some_and(|place| self.post(place)) {
+                return;
             }
         }
     }
@@ -271,6 +289,9 @@ impl Worker {
     }
 
     fn look_for_large_ams(&self) -> usize {
+        if !self.ams().idle.borrow().is_empty() {
+            self.post_idle();
+        }
         let mut found = 0;
         while let Some(message) = self.mprobe(packed(Label::LARGE)) {
             found += 1;
@@ -309,5 +330,5 @@ unsafe fn on_packed(arg: *mut (), request: RequestId, ended: Ended) {
     let Some(worker) = place.worker.upgrade() else { return };
     worker.free(request);
     worker.take_packed(&place, ended);
-    worker.post(&place);
+    worker.post(place);
 }

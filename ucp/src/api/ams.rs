@@ -51,6 +51,8 @@ pub(crate) struct Ams {
     handlers: RefCell<Handlers>,
     /// Buffers posted, by place; `arg` of their callbacks points to the place.
     pub(super) posted: RefCell<Vec<Rc<Place>>>,
+    /// Those among them that could not be posted, for too many operations were running: to be posted when that has passed.
+    pub(super) idle: RefCell<Vec<Rc<Place>>>,
     pool: RefCell<AmPool>,
     /// Messages that came whole and in their turn, to be handled: how many, the first, and those after it.
     waiting: Cell<usize>,

@@ -415,7 +415,8 @@ impl Core {
         let lane = &self.lanes[usize::from(route.lane.0)];
         let ep = lane.iface.connect(&route.entry.device, &route.entry.iface)?;
         if ask == Ask::Now {
-            ep.ensure_connected()?;
+            // Who has not answered yet is there.
+            ep.begin_connecting()?;
         }
         let addr = RawAddr::from_bytes(&route.raw);
         let peer = self.engine.add_peer(lane.wire, addr, source(&route.raw));

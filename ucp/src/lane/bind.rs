@@ -232,9 +232,10 @@ impl Wire for Bound<'_> {
         let raw = addr.to_bytes();
         let lane = &self.lanes[usize::from(self.receiving.0)];
         let (device, iface) = lane.form.addrs(&raw, &lane.device);
-        // An answer is owed at once: who cannot have it is to be known now. For want of a descriptor it may have it later.
-        let connected = |ep: Ep| match ep.ensure_connected() {
-            Ok(()) => Ok(ep),
+        // An answer is owed at once: who cannot have it is to be known now. Who does not answer, for it may be stopped, has it
+        // later, and so it is for want of a descriptor.
+        let connected = |ep: Ep| match ep.begin_connecting() {
+            Ok(_) => Ok(ep),
             Err(ConnectError::Op(e)) if is_shortage(&e) => Ok(ep),
             Err(e) => Err(e),
         };

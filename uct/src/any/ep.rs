@@ -265,6 +265,10 @@ impl api::Ep for Ep {
         each!(self, Ep(ep) => ep.ensure_connected())
     }
 
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        each!(self, Ep(ep) => ep.begin_connecting())
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         each!(self, Ep(ep) => ep.check(comp))
     }

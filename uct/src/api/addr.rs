@@ -36,6 +36,9 @@ pub enum ConnectError {
     /// Nobody lives at that address any more.
     #[error("nobody is at that address")]
     Gone,
+    /// Somebody lives at that address, but does not answer: stopped, perhaps.
+    #[error("peer does not answer (is its process stopped?)")]
+    Silent,
     /// The peer speaks another version of this transport's layout.
     #[error("peer speaks layout version {theirs}, we speak {ours}")]
     Version {

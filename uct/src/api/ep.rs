@@ -330,9 +330,16 @@ pub trait Ep {
     fn pending_purge(&self, _each: &mut dyn FnMut(Pending)) {}
 
     /// Does now what [`connect`](super::Iface::connect) may have put off until the first message. For who wants to know
-    /// before it sends whether the peer can be reached, or wants no slow first message.
+    /// before it sends whether the peer can be reached, or wants no slow first message, and has nothing else to do: it waits
+    /// for the peer's answer, and after ten seconds no more ([`ConnectError::Silent`]).
     fn ensure_connected(&self) -> Result<(), ConnectError> {
         Ok(())
+    }
+
+    /// The same for who has other peers too: waits a few milliseconds at most. False: the peer has not answered yet. Then
+    /// messages to it find no resource until it has, and each looks whether it has, as this does.
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        self.ensure_connected().map(|()| true)
     }
 
     /// Asks whether the peer is alive; completes with [`Error::PeerDead`] if not.

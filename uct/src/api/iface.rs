@@ -98,7 +98,9 @@ pub trait Iface: Sized {
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError>;
     /// A new endpoint to a remote interface. One side is enough. A transport may put off asking for the peer until the first
     /// message, which then takes longer, once, and answers what connecting would have: [`Error::PeerDead`] for a peer
-    /// that is gone, [`Error::Unreachable`] for one that refuses. [`Ep::ensure_connected`] asks at once.
+    /// that is gone, [`Error::Unreachable`] for one that refuses. A peer that does not answer in time (stopped, perhaps) is
+    /// not waited for: messages to it find no resource until it has answered, and are refused as to one that is unreachable
+    /// while it has not for longer than ten seconds. [`Ep::ensure_connected`] asks at once.
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError>;
     /// A new endpoint to be connected by [`Ep::connect_to_ep`].
     fn create_ep(&self) -> Result<Self::Ep, Error> {

@@ -329,6 +329,12 @@ impl Ep {
         self.ep.ensure_connected()
     }
 
+    /// See [`crate::api::Ep::begin_connecting`].
+    pub fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        let _inside = self.shared.enter()?;
+        self.ep.begin_connecting()
+    }
+
     /// See [`crate::api::Ep::is_connected`].
     pub fn is_connected(&self, device: &[u8], iface: &[u8]) -> Result<bool, Error> {
         let _inside = self.shared.enter()?;

@@ -53,6 +53,7 @@ fn serialized_moves_between_threads_and_tells_two_at_a_time() {
     let there = iface.clone();
     assert_eq!(std::thread::spawn(move || there.progress(1)).join().unwrap(), Ok(0));
     let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+    assert_eq!(ep.ensure_connected(), Ok(()));
     let (inside, outside) = (mpsc::channel(), mpsc::channel::<()>());
     let hold = std::thread::spawn(move || {
         ep.am_bcopy(1, |_| {
@@ -236,6 +237,7 @@ fn an_endpoint_is_given_up_and_what_waited_comes_back() {
     let ep = from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
     assert_eq!(ep.is_connected(&to.device_addr(), &to.iface_addr()), Ok(true));
     assert_eq!(ep.is_connected(&from.device_addr(), &from.iface_addr()), Ok(false));
+    assert_eq!((ep.begin_connecting().is_ok(), ep.ensure_connected()), (true, Ok(())));
     while ep.am_bcopy(1, |_| 4).is_ok() {}
     for _ in 0..3 {
         assert_eq!(ep.pending_add(Box::new(|| panic!("tried after all"))), Ok(PendingQueued::Queued));

@@ -4,11 +4,12 @@
 use super::addr;
 use super::iface::Inner;
 use super::peer::{Link, Peer};
+use super::porter::PATIENCE;
 use super::seg::INLINE;
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, RemoteIov,
-    Sent, Word,
+    self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused,
+    RemoteIov, Sent, Word,
 };
 use crate::base::eps::EpIdx;
 use crate::base::pending::QueueId;
@@ -35,10 +36,10 @@ impl Ep {
 
     /// The peer's segment; the first call attaches it. // HOT
     #[inline(always)]
-    pub(super) fn link(&self) -> Result<&Link, Error> {
+    pub(super) fn link(&self) -> Result<&Link, Refused> {
         match self.peer.link() {
             Some(link) => Ok(link),
-            None => self.attach().map_err(as_error),
+            None => self.attach(),
         }
     }
 
@@ -49,8 +50,17 @@ impl Ep {
     }
 
     #[cold]
-    fn attach(&self) -> Result<&Link, ConnectError> {
-        self.own.attach(&self.peer)
+    fn attach(&self) -> Result<&Link, Refused> {
+        match self.own.attach_soon(&self.peer) {
+            Ok(link) => link.ok_or(Refused::NoResource),
+            Err(why) => Err(as_error(why).into()),
+        }
+    }
+
+    /// The same for who has nothing else to do.
+    #[cold]
+    fn attach_now(&self) -> Result<&Link, ConnectError> {
+        self.own.attach(&self.peer, PATIENCE)?.ok_or(ConnectError::Silent)
     }
 }
 
@@ -140,11 +150,18 @@ impl api::Ep for Ep {
     fn max_bcopy(&self) -> usize {
         let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.usual_packet());
         // Only the segment itself says it if the name does not. If there is none, sending says why.
-        known.or_else(|| self.link().ok().map(Link::max_packet)).unwrap_or(self.own.attr.am.max_bcopy + 1) - 1
+        known
+            .or_else(|| self.attach_now().ok().map(Link::max_packet))
+            .unwrap_or(self.own.attr.am.max_bcopy + 1)
+            - 1
     }
 
     fn ensure_connected(&self) -> Result<(), ConnectError> {
-        self.attach().map(drop)
+        self.attach_now().map(drop)
+    }
+
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        self.own.attach_soon(&self.peer).map(|link| link.is_some())
     }
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], _comp: Comp) -> Outcome {
@@ -285,8 +302,12 @@ impl api::Ep for Ep {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        // A peer that cannot be attached has room for the call that says so.
-        if self.own.pending.is_empty(self.queue) && self.link().map_or(true, Link::has_room) {
+        // A peer that cannot be attached has room for the call that says so; one that has not answered yet has none.
+        let has_room = || match self.link() {
+            Ok(link) => link.has_room(),
+            Err(why) => why != Refused::NoResource,
+        };
+        if self.own.pending.is_empty(self.queue) && has_room() {
             return Ok(PendingQueued::Busy);
         }
         self.own.pending.add(self.queue, op);

@@ -2,7 +2,9 @@
 //! have no life of their own. Used by the memory domains of `posix` and `cma`. Touches no byte of it. Whose memory was mapped
 //! here is watched from then on, until it dies: who puts and gets sends nothing by which its death could be noticed.
 
-use super::porter::{Alarm, Asked, Death, Fetched, Name, Porter, ProcKey, What, Whereabouts, as_error};
+use super::porter::{
+    Alarm, Asked, Death, Fetched, Heard, Name, Porter, ProcKey, What, Whereabouts, as_error,
+};
 use crate::api::{Access, ConnectError, Error};
 use crate::base::direct::Window;
 use hashbrown::HashMap;
@@ -11,6 +13,7 @@ use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use ucs::mem::{MemError, SharedMap, SharedMem};
 
 /// Most mappings kept for words: what makes room for another is what was used longest ago.
@@ -45,7 +48,7 @@ pub struct Foreign {
     kept: RefCell<HashMap<Name, Kept, FxBuildHasher>>,
     uses: Cell<u64>,
     /// Names that words have said and that are asked for.
-    asked: RefCell<HashMap<Name, Asked, FxBuildHasher>>,
+    asked: RefCell<HashMap<Name, Box<Asked>, FxBuildHasher>>,
 }
 
 impl Mapped {
@@ -151,21 +154,23 @@ impl Foreign {
             e => as_error(e),
         };
         let mut asked = self.asked.borrow_mut();
-        let Some(question) = asked.get_mut(&name) else {
+        let Some(question) = asked.remove(&name) else {
             if asked.len() == MOST_ASKED {
                 // Answers that nobody came for.
                 asked.clear();
             }
-            asked.insert(name, self.porter.ask(name).map_err(refused)?);
+            asked.insert(name, self.porter.ask([name]).map_err(refused)?);
             return Err(Error::NotReady);
         };
-        let fetched = match self.porter.hear(question) {
-            Ok(None) => return Err(Error::NotReady),
-            answer => {
-                asked.remove(&name);
-                answer.map_err(refused)?.ok_or(Error::NotReady)?
+        let fetched = match self.porter.hear(question, Duration::ZERO).map_err(refused)? {
+            Heard::Nothing(question) => {
+                asked.insert(name, question);
+                return Err(Error::NotReady);
             }
+            Heard::All(mut all) => all.pop().map_or(Err(ConnectError::Malformed), |(_, given)| given),
         };
+        drop(asked);
+        let fetched = fetched.map_err(refused)?;
         self.enter(name, fetched)
     }
 

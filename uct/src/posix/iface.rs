@@ -3,7 +3,7 @@
 
 use super::addr;
 use super::peer::{Link, Peer};
-use super::porter::{Each, Fetched, MOST, Name, Place, Porter};
+use super::porter::{Fetched, Heard, MOST, Name, Place, Porter};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
@@ -17,11 +17,11 @@ use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::iter;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 ucs::config_table! {
     /// Transport `posix`: shared memory between processes of one host.
@@ -60,7 +60,13 @@ pub(super) struct Inner {
     pub(super) attr: IfaceAttr,
     md: Md,
     nap: Nap,
+    /// When a peer's answer was last waited for in vain.
+    in_vain: Cell<Option<Instant>>,
 }
+
+/// For a peer's porter to answer: mostly it takes microseconds. Whoever has not by then is looked at again by those who send
+/// to it, which does not wait.
+const USUAL_ANSWER: Duration = Duration::from_millis(3);
 
 impl Iface {
     /// Makes the segment and opens the interface.
@@ -82,6 +88,7 @@ impl Iface {
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             nap: Nap::default(),
+            in_vain: Cell::new(None),
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
@@ -212,12 +219,17 @@ impl Inner {
         self.rx.expect();
     }
 
-    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter unless that was asked
-    /// already.
-    pub(super) fn attach<'a>(&self, peer: &'a Peer) -> Result<&'a Link, ConnectError> {
-        let link = peer.attach(self.rx.export(), || match self.fetch(peer, &self.neighbours(peer)) {
+    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter, at most `wait`, unless
+    /// that has said already what is wanted. `None`: it has not answered; asked again later. If it has not for
+    /// [`PATIENCE`], that is an error, until it does.
+    pub(super) fn attach<'a>(
+        &self,
+        peer: &'a Peer,
+        wait: Duration,
+    ) -> Result<Option<&'a Link>, ConnectError> {
+        let link = peer.attach(self.rx.export(), || match self.fetch(peer, || self.neighbours(peer), wait) {
             // What is kept for others may be the descriptors wanted.
-            Err(ConnectError::Op(Error::NoDescriptor)) if self.let_go() => self.fetch(peer, &[]),
+            Err(ConnectError::Op(Error::NoDescriptor)) if self.let_go() => self.fetch(peer, Vec::new, wait),
             fetched => fetched,
         });
         if peer.is_lost() {
@@ -226,32 +238,71 @@ impl Inner {
         link
     }
 
+    /// The same for who sends: it has other things to do than to wait for one that does not answer.
+    pub(super) fn attach_soon<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
+        let start = Instant::now();
+        // Of many that are stopped one is waited for, not each.
+        let lately = self.in_vain.get().is_some_and(|then| start - then < USUAL_ANSWER * 16);
+        let wait = match peer.is_asked_for() || lately {
+            true => Duration::ZERO,
+            false => USUAL_ANSWER,
+        };
+        let link = self.attach(peer, wait)?;
+        if link.is_none() && !wait.is_zero() {
+            self.in_vain.set(Some(Instant::now()));
+        }
+        Ok(link)
+    }
+
     /// Other peers of its process that endpoints lead to and whose porter was not asked yet, as many as one question more than
     /// `peer` can be about.
-    fn neighbours(&self, peer: &Peer) -> Vec<Rc<Peer>> {
+    fn neighbours(&self, peer: &Peer) -> Vec<Name> {
         let owner = peer.name().owner();
         let peers = self.peers.borrow();
         let there = peers.iter().filter(|(name, _)| name.owner() == owner && **name != peer.name());
         let unasked = there.filter_map(|(_, peer)| peer.upgrade()).filter(|peer| peer.is_unasked());
-        unasked.take(MOST - 1).collect()
+        unasked.take(MOST - 1).map(|peer| peer.name()).collect()
     }
 
-    /// Asks a peer's porter for it, and by the way for others of its process: waking that porter takes most of the time.
-    fn fetch(&self, peer: &Peer, others: &[Rc<Peer>]) -> Result<Fetched, ConnectError> {
-        let names: Each<Name> =
-            iter::once(peer.name()).chain(others.iter().map(|peer| peer.name())).collect();
-        let mut all = self.rx.export().porter().fetch_all(&names)?.into_iter();
-        let fetched = all.next().unwrap_or(Err(ConnectError::Malformed));
-        for (peer, given) in others.iter().zip(all) {
-            // Why not, it is told when it asks itself.
-            if let Ok(given) = given {
-                peer.give(given, self.rx.alarm());
+    /// What a peer's porter gives for it, which is asked, if it was not yet, and by the way for others of its process: waking that
+    /// porter takes most of the time.
+    fn fetch(
+        &self,
+        peer: &Peer,
+        others: impl FnOnce() -> Vec<Name>,
+        wait: Duration,
+    ) -> Result<Option<Fetched>, ConnectError> {
+        let porter = self.rx.export().porter();
+        let asked = match peer.take_asked() {
+            Some(asked) => asked,
+            None => porter.ask(iter::once(peer.name()).chain(others()))?,
+        };
+        let all = match porter.hear(asked, wait)? {
+            Heard::All(all) => all,
+            Heard::Nothing(asked) => {
+                let overdue = asked.is_overdue();
+                peer.ask(asked);
+                return if overdue { Err(ConnectError::Silent) } else { Ok(None) };
+            }
+        };
+        let mut ours = Err(ConnectError::Malformed);
+        for (name, given) in all {
+            if name == peer.name() {
+                ours = given;
+            } else if let (Ok(given), Some(other)) = (given, self.known(name)) {
+                // Why not, it is told when it asks itself.
+                other.give(given, self.rx.alarm());
             }
         }
-        if let Ok(fetched) = &fetched {
+        if let Ok(fetched) = &ours {
             fetched.death.tell(self.rx.alarm());
         }
-        fetched
+        ours.map(Some)
+    }
+
+    /// A peer that some endpoint leads to.
+    fn known(&self, name: Name) -> Option<Rc<Peer>> {
+        self.peers.borrow().get(&name).and_then(Weak::upgrade)
     }
 
     /// Lets go of what porters gave for peers that are not attached: true if there was something.

@@ -1,9 +1,9 @@
 //! The writing side: a peer as this interface knows it, shared by all endpoints to that peer. Its segment is attached at
 //! the first packet, and written from then on. Called by `ep.rs`. A full FIFO is an answer, and whether the peer still lives
-//! is only asked then; but for attaching, nothing blocks.
+//! is only asked then. Nothing blocks.
 
 use super::fifo;
-use super::porter::{Alarm, Death, Export, Fetched, Name, Porter, ProcKey, What};
+use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::eps::Eps;
@@ -23,6 +23,8 @@ pub struct Peer {
     link: OnceCell<Link>,
     /// What its porter gave when it was asked for another peer of the process: taken when this one is attached.
     given: Cell<Option<Fetched>>,
+    /// The question to its porter, until the answer comes.
+    asked: Cell<Option<Box<Asked>>>,
     /// It was gone when it was to be attached, or its process has died.
     gone: Cell<bool>,
     /// Its process has died, and its endpoints know.
@@ -88,8 +90,9 @@ struct Claim<'a> {
 impl Peer {
     /// The peer of an address. Asks nobody.
     pub fn new(name: Name) -> Peer {
-        let (link, gone, mourned) = (OnceCell::new(), Cell::new(false), Cell::new(false));
-        Peer { name, link, given: Cell::new(None), gone, mourned, eps: Eps::default() }
+        let (given, asked) = (Cell::new(None), Cell::new(None));
+        let (gone, mourned) = (Cell::new(false), Cell::new(false));
+        Peer { name, link: OnceCell::new(), given, asked, gone, mourned, eps: Eps::default() }
     }
 
     /// What it is called.
@@ -99,16 +102,41 @@ impl Peer {
 
     /// Whether its porter is still to be asked for it.
     pub fn is_unasked(&self) -> bool {
-        let given = self.given.take();
-        let unasked = given.is_none() && self.link.get().is_none() && !self.gone.get();
-        self.given.set(given);
-        unasked
+        self.is_wanting() && !self.is_asked_for()
     }
 
-    /// Keeps what its porter gave until it is attached. `alarm` is raised when the peer dies from now on.
+    /// Whether its porter has been asked for it and has not answered.
+    pub fn is_asked_for(&self) -> bool {
+        let asked = self.asked.take();
+        let is = asked.is_some();
+        self.asked.set(asked);
+        is
+    }
+
+    /// Whether there is nothing yet to attach it by.
+    fn is_wanting(&self) -> bool {
+        let given = self.given.take();
+        let wanting = given.is_none() && self.link.get().is_none() && !self.gone.get();
+        self.given.set(given);
+        wanting
+    }
+
+    /// Keeps what its porter gave until it is attached, if it is not. `alarm` is raised when the peer dies from now on.
     pub fn give(&self, given: Fetched, alarm: &Arc<Alarm>) {
-        given.death.tell(alarm);
-        self.given.set(Some(given));
+        if self.is_wanting() {
+            given.death.tell(alarm);
+            self.given.set(Some(given));
+        }
+    }
+
+    /// Takes the question out that its porter was asked, to hear what is said.
+    pub fn take_asked(&self) -> Option<Box<Asked>> {
+        self.asked.take()
+    }
+
+    /// Its porter has been asked.
+    pub fn ask(&self, asked: Box<Asked>) {
+        self.asked.set(Some(asked));
     }
 
     /// Lets go of what its porter gave: true if there was something.
@@ -123,6 +151,7 @@ impl Peer {
         if let Some(link) = self.link.get() {
             link.bury();
         }
+        self.asked.take();
         self.let_go();
     }
 
@@ -142,23 +171,29 @@ impl Peer {
         self.link.get()
     }
 
-    /// Its segment, attached if it is not yet, from what was given or else what `fetch` gives. What may pass (no descriptor
-    /// left) is tried again by the next call.
+    /// Its segment, attached if it is not yet, from what was given or else what `fetch` gives; `None` if that is nothing yet. What
+    /// may pass (no descriptor left) is tried again by the next call.
     #[cold]
     pub fn attach(
         &self,
         own: &Export,
-        fetch: impl FnOnce() -> Result<Fetched, ConnectError>,
-    ) -> Result<&Link, ConnectError> {
+        fetch: impl FnOnce() -> Result<Option<Fetched>, ConnectError>,
+    ) -> Result<Option<&Link>, ConnectError> {
         if self.gone.get() {
             return Err(ConnectError::Gone);
         }
         if let Some(link) = self.link.get() {
-            return Ok(link);
+            return Ok(Some(link));
         }
-        let fetched = self.given.take().map_or_else(fetch, Ok);
-        match fetched.and_then(|fetched| Link::attach(own, self.name, fetched)) {
-            Ok(link) => Ok(self.link.get_or_init(|| link)),
+        let fetched = self.given.take().map_or_else(fetch, |given| Ok(Some(given)));
+        let attach = |fetched: Option<_>| fetched.map(|it| Link::attach(own, self.name, it)).transpose();
+        match fetched.and_then(attach) {
+            Ok(None) => Ok(None),
+            Ok(Some(link)) => {
+                // Others may have got it for this peer, while its own question was under way.
+                self.asked.take();
+                Ok(Some(self.link.get_or_init(|| link)))
+            }
             Err(why) => {
                 self.gone.set(why == ConnectError::Gone);
                 Err(why)

@@ -191,6 +191,10 @@ impl<E: Ep> Ep for GatedEp<E> {
         self.inside()?.ensure_connected()
     }
 
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        self.inside()?.begin_connecting()
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         self.inside()?.check(comp)
     }

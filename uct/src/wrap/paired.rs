@@ -207,6 +207,10 @@ impl<I: Iface> Ep for PairedEp<I> {
         self.joined()?.ensure_connected()
     }
 
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        self.joined()?.begin_connecting()
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         self.joined()?.check(comp)
     }

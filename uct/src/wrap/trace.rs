@@ -236,6 +236,10 @@ impl<E: Ep> Ep for TracedEp<E> {
         self.inner.ensure_connected()
     }
 
+    fn begin_connecting(&self) -> Result<bool, ConnectError> {
+        self.inner.begin_connecting()
+    }
+
     fn check(&self, comp: Comp) -> Outcome {
         self.inner.check(comp)
     }

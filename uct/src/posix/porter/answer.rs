@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use ucs::sys::PeerCred;
+use ucs::sys::{EventFd, PeerCred};
 use zerocopy::IntoBytes;
 
 /// Tokens of the epoll set above those of processes (40 bits): the socket, the end, and from there on callers.
@@ -21,7 +21,7 @@ const DOOR: u64 = 1 << 60;
 const STOP: u64 = DOOR + 1;
 const CALLERS: u64 = 1 << 61;
 
-/// How long to leave the door alone when the system is at its limits.
+/// How long to leave the door alone when the process or the system is at its limits.
 const REST: Duration = Duration::from_millis(20);
 
 /// The thread's own.
@@ -31,8 +31,9 @@ pub struct Body {
     shared: Arc<Shared>,
     callers: HashMap<u64, Caller>,
     next: u64,
-    /// A descriptor kept for a caller who comes when the process has none left. While one has it, the door is shut.
-    spare: Option<OwnedFd>,
+    /// A descriptor, of a file of its own, kept for a caller who comes when the process has none left. While there is none to keep, the door is shut:
+    /// whoever knocks waits, and has its answer when there is one again.
+    spare: Option<EventFd>,
 }
 
 struct Caller {
@@ -54,7 +55,7 @@ impl Body {
     pub fn new(listener: OwnedFd, place: Place, shared: Arc<Shared>) -> Result<Body, ucs::Errno> {
         shared.watches.epoll().add(&listener, DOOR)?;
         shared.watches.epoll().add(&shared.stop, STOP)?;
-        let spare = Some(spare(&listener)?);
+        let spare = Some(EventFd::new()?);
         Ok(Body { listener, place, shared, callers: HashMap::new(), next: CALLERS, spare })
     }
 
@@ -63,7 +64,9 @@ impl Body {
         let mut tokens = Vec::new();
         loop {
             tokens.clear();
-            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, None) {
+            // Nobody tells of descriptors that are free again.
+            let most = self.spare.is_none().then_some(REST);
+            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, most) {
                 tracing::warn!(%errno, "the porter cannot wait");
                 std::thread::sleep(REST);
             }
@@ -79,6 +82,7 @@ impl Body {
                     }
                 }
             }
+            self.open_door();
         }
     }
 
@@ -86,8 +90,8 @@ impl Body {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let mut came = rustix::net::accept_with(&self.listener, flags);
         if matches!(came, Err(Errno::MFILE | Errno::NFILE)) && self.spare.take().is_some() {
-            came = rustix::net::accept_with(&self.listener, flags);
             let _ = self.shared.watches.epoll().remove(&self.listener);
+            came = rustix::net::accept_with(&self.listener, flags);
         }
         match came {
             Ok(fd) => {
@@ -97,13 +101,12 @@ impl Body {
                 if self.hear(&caller) != Heard::Bye {
                     self.seat(caller);
                 }
-                self.open_door();
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            // Also if it is the system that has none left, and another process was faster.
             Err(errno) => {
                 tracing::warn!(%errno, "the porter cannot receive a caller");
                 std::thread::sleep(REST);
-                self.open_door();
             }
         }
     }
@@ -118,15 +121,13 @@ impl Body {
         }
     }
 
-    /// Opens a door that was shut for want of descriptors, if there is one again, or nobody is left who could give one
-    /// back by leaving.
+    /// Opens a door that was shut for want of descriptors, if there is one again.
     fn open_door(&mut self) {
-        if self.spare.is_some() {
-            return;
-        }
-        self.spare = spare(&self.listener).ok();
-        if self.spare.is_some() || self.callers.is_empty() {
-            let _ = self.shared.watches.epoll().add(&self.listener, DOOR);
+        if self.spare.is_none()
+            && let Ok(spare) = EventFd::new()
+            && self.shared.watches.epoll().add(&self.listener, DOOR).is_ok()
+        {
+            self.spare = Some(spare);
         }
     }
 
@@ -136,7 +137,6 @@ impl Body {
             // Closing takes it off the set, unless a forked child holds a copy.
             let _ = self.shared.watches.epoll().remove(&caller.fd);
             self.callers.remove(&token);
-            self.open_door();
         }
     }
 
@@ -167,11 +167,6 @@ impl Body {
 
 /// What there is of a name, or why not.
 type Found = Result<Exported, Verdict>;
-
-/// Any descriptor will do.
-fn spare(of: &OwnedFd) -> Result<OwnedFd, ucs::Errno> {
-    Ok(rustix::io::fcntl_dupfd_cloexec(of, 0)?)
-}
 
 fn answer(to: &OwnedFd, found: &[Found]) -> Result<usize, Errno> {
     let mut passed = found.len();

@@ -1,5 +1,5 @@
-//! A peer at the door of another process: fetches descriptors by name, and asks whether anybody is there.
-//! Called when endpoints connect, keys are unpacked, and a writer is suspected dead; blocks for the porter's answer.
+//! A peer at the door of another process: asks for descriptors by name, and whether anybody is there.
+//! Called when endpoints connect, keys are unpacked, and a writer is suspected dead. Nothing here waits but what says so.
 //! Never believes an answer before it is checked.
 
 use super::Name;
@@ -16,17 +16,15 @@ use rustix::net::{
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use ucs::sys::{PeerCred, PidFd};
 use zerocopy::IntoBytes;
 
-/// A porter answers in microseconds, a starved one in milliseconds; a stopped process not at all.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer is looked for before it is slept for: a porter that has a core to itself is quicker, and going to sleep
 /// and being woken takes as long as all the rest.
-const SPIN: Duration = Duration::from_micros(50);
+pub const SPIN: Duration = Duration::from_micros(50);
 /// Between two tries of a door at which too many wait.
-const REST: Duration = Duration::from_millis(1);
+pub const REST: Duration = Duration::from_millis(1);
 
 /// What the porter gave.
 pub struct Given {
@@ -40,7 +38,7 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> ConnectError {
         Errno::ACCESS | Errno::PERM => ConnectError::Permission,
         Errno::MFILE | Errno::NFILE => ConnectError::Op(Error::NoDescriptor),
         Errno::NOMEM | Errno::NOBUFS => ConnectError::Op(Error::NoMemory),
-        Errno::AGAIN => ConnectError::Op(Error::Sys { call, errno: Errno::TIMEDOUT.into() }),
+        Errno::AGAIN => ConnectError::Silent,
         e => ConnectError::Op(Error::Sys { call, errno: e.into() }),
     }
 }
@@ -53,22 +51,12 @@ fn knock(place: &Place, key: ProcKey) -> Result<OwnedFd, Errno> {
     Ok(door)
 }
 
-/// A connection to the porter of a process of our user, if it takes one at once.
-pub fn connect_now(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
-    of_our_user(knock(place, key).map_err(failed("connect to a peer's porter"))?)
-}
-
-/// The same, waiting where many others do.
-pub fn connect(place: &Place, key: ProcKey) -> Result<OwnedFd, ConnectError> {
-    let start = Instant::now();
-    let door = loop {
-        match knock(place, key) {
-            // More wait there than may.
-            Err(Errno::AGAIN) if start.elapsed() < PATIENCE => std::thread::sleep(REST),
-            door => break door.map_err(failed("connect to a peer's porter"))?,
-        }
-    };
-    of_our_user(door)
+/// A connection to the porter of a process of our user; `None` if more wait there than may.
+pub fn connect(place: &Place, key: ProcKey) -> Result<Option<OwnedFd>, ConnectError> {
+    match knock(place, key) {
+        Err(Errno::AGAIN) => Ok(None),
+        door => of_our_user(door.map_err(failed("connect to a peer's porter"))?).map(Some),
+    }
 }
 
 fn of_our_user(door: OwnedFd) -> Result<OwnedFd, ConnectError> {
@@ -76,27 +64,12 @@ fn of_our_user(door: OwnedFd) -> Result<OwnedFd, ConnectError> {
     if cred.is_our_user() { Ok(door) } else { Err(ConnectError::Permission) }
 }
 
-/// Does `call`, which does not wait, until there is something for it at `door`.
-fn await_answer<T>(door: &OwnedFd, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    let start = Instant::now();
-    loop {
-        match call() {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            answer => return answer,
-        }
-        let left = match start.elapsed() {
-            waited if waited < SPIN => {
-                // Our own porter may have to answer theirs, on this core.
-                std::thread::yield_now();
-                continue;
-            }
-            waited => PATIENCE.checked_sub(waited).ok_or(Errno::AGAIN)?,
-        };
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(door, PollFlags::IN)], Some(&left)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
+/// Waits until something has come to `door`, or `most` is over.
+pub fn await_news(door: &OwnedFd, most: Duration) -> Result<(), ConnectError> {
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+    match poll(&mut [PollFd::new(door, PollFlags::IN)], Some(&most)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(failed("wait for a peer's porter")(e)),
     }
 }
 
@@ -108,21 +81,11 @@ pub fn ask(door: &OwnedFd, names: &[Name], stay: Stay) -> Result<(), ConnectErro
     Ok(())
 }
 
-/// Whether to wait for an answer that has not come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
-    /// No: there is none.
-    No,
-    /// Yes.
-    Yes,
-}
+/// What is said of each of some names, in their order.
+pub type Answers = Each<Result<Given, ConnectError>>;
 
 /// What is said at `door` of each of `names`, which it has been asked for; `None` if nothing is yet.
-pub fn hear(
-    door: &OwnedFd,
-    names: &[Name],
-    wait: Wait,
-) -> Result<Option<Each<Result<Given, ConnectError>>>, ConnectError> {
+pub fn hear(door: &OwnedFd, names: &[Name]) -> Result<Option<Answers>, ConnectError> {
     let mut bytes = [0; ROOM];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -136,12 +99,8 @@ pub fn hear(
         end if end.bytes == 0 => receive(),
         answer => Ok(answer),
     };
-    let got = match wait {
-        Wait::Yes => await_answer(door, look),
-        Wait::No => rustix::io::retry_on_intr(look),
-    };
-    let got = match got {
-        Err(Errno::AGAIN) if wait == Wait::No => return Ok(None),
+    let got = match rustix::io::retry_on_intr(look) {
+        Err(Errno::AGAIN) => return Ok(None),
         got => got.map_err(failed("hear a peer's porter"))?,
     };
     let mut fds = beside.drain().flat_map(|message| match message {

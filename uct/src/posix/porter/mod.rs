@@ -8,6 +8,7 @@
 //! | `wire.rs` | question and answer |
 //! | `answer.rs` | the thread |
 //! | `ask.rs` | a peer at the door |
+//! | `asked.rs` | a question, until its answer comes |
 //! | `watch.rs` | deaths, and who wants to know |
 //! | `toll.rs` | the synchronisation of that alone, with its loom model |
 //!
@@ -16,6 +17,7 @@
 
 mod answer;
 mod ask;
+mod asked;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -23,13 +25,12 @@ mod toll;
 mod watch;
 mod wire;
 
+pub use asked::{Asked, Heard, PATIENCE};
 pub use place::{Place, ProcKey};
-use watch::Sight;
 pub use watch::{Alarm, Death};
 pub use wire::{Each, MOST, Place as Whereabouts};
 
 use crate::api::{ConnectError, Error, OpenError};
-use ask::{Given, Wait};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,13 +110,6 @@ pub struct Export {
     name: Name,
 }
 
-/// A question to a peer's porter that nobody waits for.
-pub struct Asked {
-    name: Name,
-    /// Where the answer comes, and how the peer can be watched; gone with the answer.
-    open: Option<(OwnedFd, Sight)>,
-}
-
 /// What a peer handed out.
 pub struct Fetched {
     /// Its memory, not yet looked at.
@@ -193,44 +187,6 @@ impl Porter {
     pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, what: What<Arc<EventFd>>) -> Export {
         lock(&self.shared.exports).insert(name.0, Exported { mem, what });
         Export { porter: self.clone(), name }
-    }
-
-    /// Asks the owner of `name` for what it names. Waits for its porter, but not for its progress.
-    pub fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
-        self.fetch_all(&[name])?.pop().unwrap_or(Err(ConnectError::Malformed))
-    }
-
-    /// The same of up to [`MOST`] names of one owner by one question, answered in their order. What is said of one does not
-    /// depend on the others, but for descriptors: if they do not suffice, the first names get them.
-    pub fn fetch_all(&self, names: &[Name]) -> Result<Each<Result<Fetched, ConnectError>>, ConnectError> {
-        let Some(owner) = names.first().map(|name| name.owner()) else { return Ok(Each::new()) };
-        let door = ask::connect(&self.place, owner)?;
-        let sight = self.shared.watches.look(owner, &door)?;
-        ask::ask(&door, names, sight.needs_door())?;
-        let given = ask::hear(&door, names, Wait::Yes)?.ok_or(ConnectError::Malformed)?;
-        let death = self.shared.watches.watch(owner, sight, door)?;
-        let fetched = |Given { mem, what }| Fetched { mem, what, death: death.clone() };
-        Ok(given.into_iter().map(|given| given.map(fetched)).collect())
-    }
-
-    /// The answer to a question, if it has come. It comes once.
-    pub fn hear(&self, asked: &mut Asked) -> Result<Option<Fetched>, ConnectError> {
-        let (door, sight) = asked.open.take().ok_or(ConnectError::Malformed)?;
-        let Some(mut given) = ask::hear(&door, &[asked.name], Wait::No)? else {
-            asked.open = Some((door, sight));
-            return Ok(None);
-        };
-        let Given { mem, what } = given.pop().unwrap_or(Err(ConnectError::Malformed))?;
-        let death = self.shared.watches.watch(asked.name.owner(), sight, door)?;
-        Ok(Some(Fetched { mem, what, death }))
-    }
-
-    /// Asks the owner of `name` for what it names, and does not wait: the answer is [heard](Porter::hear) later.
-    pub fn ask(&self, name: Name) -> Result<Asked, ConnectError> {
-        let door = ask::connect_now(&self.place, name.owner())?;
-        let sight = self.shared.watches.look(name.owner(), &door)?;
-        ask::ask(&door, &[name], sight.needs_door())?;
-        Ok(Asked { name, open: Some((door, sight)) })
     }
 
     /// Watches a process that has no porter that we know of.

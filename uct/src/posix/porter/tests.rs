@@ -2,7 +2,7 @@
 
 use super::wire::{Answer, MOST, Place as At, Question, ROOM, Stay, Verdict};
 use super::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ucs::mem::MapOpts;
 use zerocopy::IntoBytes;
 
@@ -74,9 +74,11 @@ fn many_names_are_answered_one_by_one() {
     // One that is gone, and one of another process, in between.
     names[5] = porter.new_name();
     names[9] = Name::new(ProcKey(porter.key().0 ^ 1), 0);
-    let got = porter.fetch_all(&names).unwrap();
+    let asked = porter.ask(names.iter().copied()).unwrap();
+    let Heard::All(got) = porter.hear(asked, PATIENCE).unwrap() else { panic!("no answer") };
     assert_eq!(got.len(), MOST);
-    for (n, got) in got.into_iter().enumerate() {
+    for (n, (name, got)) in got.into_iter().enumerate() {
+        assert_eq!(name, names[n]);
         if n == 5 || n == 9 {
             assert_eq!(got.err(), Some(ConnectError::Gone), "{n}");
             continue;
@@ -90,7 +92,7 @@ fn many_names_are_answered_one_by_one() {
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
     }
-    assert!(porter.fetch_all(&[]).unwrap().is_empty());
+    assert!(porter.ask([]).is_err());
 }
 
 /// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
@@ -108,6 +110,45 @@ fn each_of_many_questions_is_answered() {
             });
         }
     });
+}
+
+/// A process that does not answer is asked once, whoever wants to know how often; also if it does not even open.
+#[test]
+fn who_does_not_answer_is_not_waited_for() {
+    let porter = Porter::at(Place::new("").unwrap()).unwrap();
+    let (key, listener) = porter.place().bind().unwrap();
+    let name = Name::new(key, 0);
+    let start = Instant::now();
+    let mut asked = porter.ask([name]).unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(1)].repeat(20) {
+        let Heard::Nothing(again) = porter.hear(asked, wait).unwrap() else { panic!("nobody is there") };
+        asked = again;
+    }
+    assert!(!asked.is_overdue() && start.elapsed() < PATIENCE);
+    let callers = || rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK).ok();
+    let caller = callers().unwrap();
+    assert!(callers().is_none(), "asked once");
+    // More than may wait there, and the question that is put when one of them is let in.
+    let crowd: Vec<_> = std::iter::from_fn(|| ask::connect(porter.place(), key).unwrap()).collect();
+    let Heard::Nothing(late) = porter.hear(porter.ask([name]).unwrap(), Duration::ZERO).unwrap() else {
+        panic!("nobody is there")
+    };
+    crowd.iter().for_each(|_| drop(callers().unwrap()));
+    let Heard::Nothing(late) = porter.hear(late, Duration::from_millis(1)).unwrap() else {
+        panic!("nobody answers")
+    };
+    let last = callers().expect("who could not get in comes again");
+    for caller in [caller, last] {
+        let mut room = [0; ROOM];
+        let (_, heard) = rustix::net::recv(&caller, &mut room, rustix::net::RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(Question::read(&room[..heard]).unwrap().0.as_slice(), [name]);
+        let answer = Answer::of([Verdict::Nothing]);
+        rustix::net::send(&caller, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+    }
+    for asked in [asked, late] {
+        let Heard::All(all) = porter.hear(asked, PATIENCE).unwrap() else { panic!("it has answered") };
+        assert!(matches!(&all[..], [(of, Err(ConnectError::Gone))] if *of == name));
+    }
 }
 
 #[test]

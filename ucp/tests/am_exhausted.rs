@@ -1,0 +1,73 @@
+//! As many operations as a worker has numbers for, while active messages come: the buffers posted for those are posted again
+//! once there are fewer. One test, since it takes much memory.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use common::Pair;
+use ucp::{AmProto, Context, EXACT, Error, Match, RequestId, Started, Worker};
+use ucs::config::Source;
+
+/// More than there are buffers.
+const MESSAGES: usize = 100;
+/// Two packets, and less than a buffer has room for.
+const LEN: usize = 6000;
+
+/// A receive that nothing comes for.
+fn one_more(worker: &Worker, into: *mut u8) -> Result<RequestId, Error> {
+    // SAFETY: the memory is never freed, nobody looks at it, and receives of one worker may share it.
+    match unsafe { worker.recv_raw(into, 1, Match::tagged(77, EXACT), None) }? {
+        Started::Running(id) => Ok(id),
+        Started::Done(_) => unreachable!("nobody has sent that"),
+    }
+}
+
+#[test]
+fn buffers_for_active_messages_are_posted_again_after_too_many_operations() {
+    let source = Source::empty().with("UCX_TLS", "posix").with("UCX_POSIX_SEG_SIZE", "4096");
+    let worker = || Context::configured(source.clone()).unwrap().worker().unwrap();
+    let pair = Pair::of(worker(), worker());
+    let into: *mut u8 = Box::leak(Box::new(0));
+    let running = Rc::new(RefCell::new(Vec::new()));
+    let (come, greedy) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+    let (count, grasp, ids, b) = (come.clone(), greedy.clone(), running.clone(), pair.b.clone());
+    pair.b.set_am_handler(4, move |message| {
+        assert_eq!(message.data(), Some(&[9; LEN][..]));
+        count.set(count.get() + 1);
+        // The number that this very message has given back.
+        while grasp.get()
+            && let Ok(id) = one_more(&b, into)
+        {
+            ids.borrow_mut().push(id);
+        }
+    });
+    let send = |times: usize| {
+        let mut sends: Vec<_> =
+            (0..times).map(|_| pair.ab.am_send_by(AmProto::Eager, 4, &[], vec![9; LEN])).collect();
+        pair.until(|| sends.iter_mut().all(|send| send.is_done()));
+        pair.settle();
+    };
+    send(3);
+    assert_eq!(come.get(), 3);
+    let fill = || {
+        while let Ok(id) = one_more(&pair.b, into) {
+            running.borrow_mut().push(id);
+        }
+    };
+    greedy.set(true);
+    fill();
+    send(MESSAGES);
+    let held = 3 + MESSAGES - come.get();
+    assert!(held > 0, "there are fewer buffers than messages");
+    // What waits comes, and so does what is sent later.
+    greedy.set(false);
+    for id in running.borrow_mut().drain(..) {
+        pair.b.cancel(id);
+        pair.b.free(id);
+    }
+    pair.until(|| come.get() == 3 + MESSAGES);
+    send(MESSAGES);
+    assert_eq!(come.get(), 3 + 2 * MESSAGES);
+}

@@ -15,7 +15,9 @@ fn ends_quietly(command: &mut Command) {
 #[test]
 fn of_programs_that_measure() {
     ends_quietly(Command::new(env!("CARGO_BIN_EXE_count")).args(["engine", "-n", "1"]));
-    ends_quietly(Command::new(env!("CARGO_BIN_EXE_scale")).args(["self", "1", "64"]).env("UCX_TLS", "self"));
+    let scale = || Command::new(env!("CARGO_BIN_EXE_scale"));
+    ends_quietly(scale().args(["self", "1", "64"]).env("UCX_TLS", "self"));
+    ends_quietly(scale().args(["shared", "3", "1000", "0", "0"]));
 }
 
 #[test]

@@ -5,12 +5,14 @@
  *   scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
  *   scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
  *   scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+ *   scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes of threads that share one interface, to itself
  *   scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
  *
  * Transports of ucp are those of UCX_TLS.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -26,7 +28,7 @@
 #include <ucs/async/async_fwd.h>
 #include <uct/api/uct.h>
 
-enum { WINDOW = 64, SIZE = 8, MOST = 4096, IDLE = 5000000 };
+enum { WINDOW = 64, SIZE = 8, MOST = 4096, IDLE = 5000000, THREADS = 64, BURST = 16 };
 
 #define MSG 0x6d736700u
 #define ACK 0x61636b00u
@@ -299,14 +301,14 @@ static uct_component_h component(const char *name)
 	return NULL;
 }
 
-static void open_uct(size_t count)
+static void open_uct(size_t count, ucs_thread_mode_t mode)
 {
 	ucs_async_context_t *async;
 	uct_md_config_t *md_config;
 	uct_iface_config_t *config;
 	uct_component_h posix = component("posix");
 	must(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async), "ucs_async_context_create");
-	must(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &uct_worker), "uct_worker_create");
+	must(uct_worker_create(async, mode, &uct_worker), "uct_worker_create");
 	must(uct_md_config_read(posix, NULL, NULL, &md_config), "uct_md_config_read");
 	must(uct_md_open(posix, "posix", md_config, &md), "uct_md_open");
 	must(uct_md_iface_config_read(md, "posix", NULL, NULL, &config), "uct_md_iface_config_read");
@@ -343,7 +345,7 @@ static void uct_peers(int first, size_t count)
 {
 	uct_iface_attr_t attr;
 	char mine[256];
-	open_uct(first ? 1 : count);
+	open_uct(first ? 1 : count, UCS_THREAD_MODE_SINGLE);
 	must(uct_iface_query(ifaces[0], &attr), "uct_iface_query");
 	size_t dev_len = attr.device_addr_len, len = dev_len + attr.iface_addr_len;
 	if (len > sizeof mine)
@@ -376,11 +378,107 @@ static void uct_peers(int first, size_t count)
 	       "\"idle_ns\":%.3f}\n", create * 1e6, message * 1e6, more * 1e6, each, len, uct_idle(IDLE));
 }
 
+/* Threads that share one interface: each sends to it, and takes in what has come. UCX's shared memory refuses a worker of
+ * UCS_THREAD_MODE_MULTI, so there is a lock here, which is taken as uct::mt takes its own: tried before progress, waited for
+ * before a message. */
+static pthread_spinlock_t gate;
+static pthread_barrier_t barrier;
+static volatile uint64_t arrived; /* one thread at a time is inside */
+static uint64_t thread_count, shared_iters;
+static char **shared_cores;
+static double starts[THREADS], ends[THREADS]; /* of each thread: who only waits for them may be woken up late */
+
+static ucs_status_t arrive(void *arg, void *bytes, size_t len, unsigned flags)
+{
+	(void)arg, (void)bytes, (void)len, (void)flags;
+	arrived = arrived + 1;
+	return UCS_OK;
+}
+
+static ucs_status_t shared_send(void)
+{
+	for (unsigned tries = 1; pthread_spin_trylock(&gate); tries++)
+		if (tries % 64 == 0)
+			sched_yield();
+		else
+			__builtin_ia32_pause();
+	ucs_status_t status = uct_ep_am_short(uct_eps[0], 0, MSG, NULL, 0);
+	pthread_spin_unlock(&gate);
+	return status;
+}
+
+static void shared_progress(void)
+{
+	if (pthread_spin_trylock(&gate))
+		return;
+	uct_iface_progress(ifaces[0]);
+	pthread_spin_unlock(&gate);
+}
+
+static void shared_pass(uint64_t share, uint64_t until)
+{
+	for (uint64_t sent = 0; sent < share;) {
+		ucs_status_t status = shared_send();
+		if (status == UCS_OK)
+			sent++;
+		else if (status == UCS_ERR_NO_RESOURCE)
+			shared_progress();
+		else
+			must(status, "uct_ep_am_short");
+		if (sent % BURST == 0)
+			shared_progress();
+	}
+	while (arrived < until)
+		shared_progress();
+}
+
+static void *shared_thread(void *n)
+{
+	uint64_t warm = shared_iters / 10 / thread_count, share = shared_iters / thread_count;
+	pin(shared_cores[(size_t)n % 2]);
+	shared_pass(warm, warm * thread_count);
+	pthread_barrier_wait(&barrier);
+	starts[(size_t)n] = now();
+	shared_pass(share, (warm + share) * thread_count);
+	ends[(size_t)n] = now();
+	return NULL;
+}
+
+static void shared(uint64_t count, uint64_t iters, char **cores)
+{
+	uct_iface_attr_t attr;
+	pthread_t all[THREADS];
+	char mine[256];
+	open_uct(1, UCS_THREAD_MODE_SERIALIZED);
+	must(uct_iface_query(ifaces[0], &attr), "uct_iface_query");
+	if (attr.device_addr_len + attr.iface_addr_len > sizeof mine)
+		die("addresses", "too long");
+	must(uct_iface_get_device_address(ifaces[0], (uct_device_addr_t *)mine), "device address");
+	must(uct_iface_get_address(ifaces[0], (uct_iface_addr_t *)(mine + attr.device_addr_len)), "iface address");
+	uct_eps[0] = uct_connect_to(mine, mine + attr.device_addr_len);
+	must(uct_iface_set_am_handler(ifaces[0], 0, arrive, NULL, 0), "uct_iface_set_am_handler");
+	thread_count = count, shared_iters = iters, shared_cores = cores;
+	pthread_spin_init(&gate, PTHREAD_PROCESS_PRIVATE);
+	pthread_barrier_init(&barrier, NULL, (unsigned)count);
+	for (size_t i = 0; i < count; i++)
+		if (pthread_create(&all[i], NULL, shared_thread, (void *)i))
+			die("pthread_create", "failed");
+	for (size_t i = 0; i < count; i++)
+		pthread_join(all[i], NULL);
+	double first = starts[0], last = ends[0];
+	for (size_t i = 1; i < count; i++) {
+		first = starts[i] < first ? starts[i] : first;
+		last = ends[i] > last ? ends[i] : last;
+	}
+	printf("{\"msg_rate\":%.0f}\n", (double)(iters / count * count) / (last - first));
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	if (argc < 5 && (strcmp(what, "self") || argc != 4)) {
-		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | scale self WINDOW ITERS\n");
+		fprintf(stderr, "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | "
+				"scale shared THREADS ITERS CORE CORE | scale self WINDOW ITERS\n");
 		return 2;
 	}
 	uint64_t count = strtoull(argv[2], NULL, 0);
@@ -391,8 +489,12 @@ int main(int argc, char **argv)
 		self(count, strtoull(argv[3], NULL, 0));
 		return 0;
 	}
-	if (!strcmp(what, "rate") && argc < 6)
-		die("rate", "EPS ITERS CORE CORE");
+	if ((!strcmp(what, "rate") || !strcmp(what, "shared")) && argc < 6)
+		die(what, "COUNT ITERS CORE CORE");
+	if (!strcmp(what, "shared")) {
+		shared(count, strtoull(argv[3], NULL, 0), argv + 4);
+		return 0;
+	}
 	pin(argv[argc - 1]);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
 		return 1;

@@ -1,7 +1,8 @@
-//! The conformance suite, once for every transport and once more through the run-time choice.
+//! The conformance suite, once for every transport and once more through the run-time choice; and what two threads share.
 
 use suites::conform::Pair;
-use suites::conform_suite;
+use suites::conform::shared::{self, Shared};
+use suites::{conform_suite, shared_suite};
 use ucs::config::Source;
 use uct::wrap::{Gated, Paired, ThreadMode};
 use uct::{any, cma, loopback, posix};
@@ -77,6 +78,12 @@ conform_suite!(efa_inproc_rough, || {
     let (a, b) = (open(1), open(2));
     Pair::ticking(a, b, move || fabric.advance(1000))
 });
+
+// `self` is one thread's memory and has no shared form: threads of a process share `posix`.
+shared_suite!(posix_shared, || Shared::new(shared::open("posix", "memory"), shared::open("posix", "memory")));
+shared_suite!(posix_shared_itself, || Shared::with_itself(shared::open("posix", "memory")));
+shared_suite!(cma_shared, || Shared::new(shared::open("cma", "memory"), shared::open("cma", "memory")));
+shared_suite!(efa_shared, || Shared::new(shared::open("efa", "softefa0"), shared::open("efa", "softefa0")));
 
 /// The same on a device of libibverbs, and with a software device of this process's own at one end. They fail where
 /// there is none; `tests/run verbs` runs them under `softefa run`.

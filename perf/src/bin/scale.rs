@@ -4,12 +4,15 @@
 //!     scale rate EPS ITERS CORE CORE   tagged messages of 8 bytes, windows of 64, in turn over EPS endpoints (up to 64)
 //!     scale peers EPS CORE CORE        ucp: endpoints to EPS workers, and again to the same; memory; address; idle progress
 //!     scale uct_peers EPS CORE CORE    uct posix: the same of interfaces
+//!     scale shared THREADS ITERS CORE CORE   uct posix: messages of 8 bytes of threads that share one interface, to itself
 //!     scale self WINDOW ITERS          tagged messages of 8 bytes of this process to itself, for instruction counts
 //!
 //! Transports of ucp are those of `UCX_TLS`.
 
 use std::hint::black_box;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use perf::other::{Failure, Other, pin, which};
@@ -17,6 +20,7 @@ use tools_common::out::line;
 use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
 use ucs::config::{Source, Table as _};
 use uct::api::{Am, Ep as _, EpTag, Error, Iface as _, Refused, Sink};
+use uct::mt::{self, HandlerThread, ThreadMode};
 use uct::posix;
 
 const MSG: u64 = 0x6d73_6700;
@@ -24,6 +28,10 @@ const ACK: u64 = 0x6163_6b00;
 const SIZE: usize = 8;
 /// Messages until the receiver is waited for.
 const WINDOW: usize = 64;
+/// Most threads that share an interface.
+const THREADS: usize = 64;
+/// Messages that a thread sends between two looks at what has come.
+const BURST: u64 = 16;
 /// Calls without anything to do.
 const IDLE: u32 = 5_000_000;
 
@@ -39,12 +47,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
-    let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | scale self WINDOW ITERS";
+    let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | \
+                 scale shared THREADS ITERS CORE CORE | scale self WINDOW ITERS";
     let (args, second) = which(args);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let words = words.as_slice();
     if let ["self", window, iters] = words {
         return to_self(count(window, WINDOW)?, iters.parse()?);
+    }
+    if let ["shared", threads, iters, one, other] = words {
+        return shared(count(threads, THREADS)?, iters.parse()?, [one, other]);
     }
     let (server, client) = match words {
         [.., server, client] => (*server, *client),
@@ -73,7 +85,7 @@ fn count(text: &str, most: usize) -> Result<usize, Failure> {
     text.parse()
         .ok()
         .filter(|n| (1..=most).contains(n))
-        .ok_or_else(|| format!("from 1 to {most} endpoints").into())
+        .ok_or_else(|| format!("'{text}': from 1 to {most}").into())
 }
 
 /// Memory in use, bytes.
@@ -327,4 +339,60 @@ fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
     let address = addresses[0].0.len() + addresses[0].1.len();
     print([create, first, again], each, address, idle(|| iface.poll(16, &mut sink)));
     other.done()
+}
+
+/// Threads that share one interface: each sends to it, and takes in what has come.
+fn shared(threads: usize, iters: u64, cores: [&str; 2]) -> Result<(), Failure> {
+    let iface = mt::Iface::open("posix", "memory", &Source::from_env()?, ThreadMode::Multi)?;
+    let ep = iface.connect(&iface.device_addr(), &iface.iface_addr())?;
+    let arrived = Arc::new(AtomicU64::new(0));
+    let count = arrived.clone();
+    // One thread at a time is inside.
+    let counts = move |_: Am<'_>| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    iface.set_am_handler(0, HandlerThread::Any, Some(Box::new(counts)))?;
+    let pass = |share: u64, until: u64| -> Result<(), Refused> {
+        let mut sent = 0;
+        while sent < share {
+            match ep.am_short(0, MSG, &[]) {
+                Ok(_) => sent += 1,
+                Err(Refused::NoResource) => drop(iface.progress(WINDOW)?),
+                Err(failed) => return Err(failed),
+            }
+            if sent % BURST == 0 {
+                iface.progress(WINDOW)?;
+            }
+        }
+        while arrived.load(Ordering::Relaxed) < until {
+            iface.progress(WINDOW)?;
+        }
+        Ok(())
+    };
+    let (warm, share) = (iters / 10 / threads as u64, iters / threads as u64);
+    let (warmed, all) = (warm * threads as u64, share * threads as u64);
+    let barrier = Barrier::new(threads);
+    let run = &|n: usize| {
+        let pinned = pin(cores[n % cores.len()]).map_err(|e| e.to_string());
+        let ready = pass(warm, warmed);
+        // Whatever went wrong: the others wait here.
+        barrier.wait();
+        pinned?;
+        let start = Instant::now();
+        let passed = ready.and_then(|()| pass(share, warmed + all));
+        passed.map_err(|refused| format!("message: {refused:?}"))?;
+        Ok::<_, String>((start, Instant::now()))
+    };
+    let times = std::thread::scope(|scope| -> Result<Vec<_>, Failure> {
+        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || run(n))).collect();
+        let ended =
+            running.into_iter().map(|thread| Ok(thread.join().map_err(|_| "a thread panicked")??));
+        ended.collect()
+    })?;
+    // The threads' own clocks: who only waits for them may be woken up late.
+    let (starts, ends): (Vec<_>, Vec<_>) = times.into_iter().unzip();
+    let took = match (starts.iter().min(), ends.iter().max()) {
+        (Some(&first), Some(&last)) => (last - first).as_secs_f64(),
+        _ => return Err("no threads".into()),
+    };
+    line(format!("{{\"msg_rate\":{:.0}}}", all as f64 / took));
+    Ok(())
 }

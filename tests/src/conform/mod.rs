@@ -9,6 +9,7 @@ pub mod eps;
 pub mod mem;
 pub mod rma;
 pub mod room;
+pub mod shared;
 
 use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 

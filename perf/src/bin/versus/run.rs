@@ -6,6 +6,7 @@
 use super::rows::{By, Metric, Row};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::cell::OnceCell;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -68,6 +69,8 @@ pub struct Ucx {
     cores: (u32, u32),
     tls: String,
     version: String,
+    /// Of `self`, whose name changes with releases.
+    own_device: OnceCell<String>,
 }
 
 /// A program beside this one.
@@ -99,8 +102,15 @@ impl Ours {
     /// One run.
     pub fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
         let mut cmd = Command::new(&self.program);
-        cmd.args(["--local", "--json", "-f", "-c", &format!("{},{}", self.cores.0, self.cores.1)]);
-        test_args(&mut cmd, row, scale);
+        cmd.args(["--json", "-f", "-c"]);
+        match row.is_alone() {
+            true => cmd.args([&self.cores.1.to_string(), "-l"]),
+            false => cmd.args([&format!("{},{}", self.cores.0, self.cores.1), "--local"]),
+        };
+        cmd.args(test_args(row, scale, "memory"));
+        if row.own {
+            cmd.arg("--own");
+        }
         if row.by == By::Ucp {
             cmd.env("UCX_TLS", row.tls);
         }
@@ -196,7 +206,34 @@ impl Ucx {
             .find_map(|l| l.split_once("ersion").map(|(_, v)| v.trim_matches([':', ' ', '"']).to_owned()))
             .unwrap_or_else(|| "of unknown version".into());
         let version = version.split(' ').next().unwrap_or_default().to_owned();
-        Ok(Ucx { program, cores, tls, version })
+        Ok(Ucx { program, cores, tls, version, own_device: OnceCell::new() })
+    }
+
+    /// The device of a uct test.
+    fn device(&self, row: &Row) -> Result<&str, Error> {
+        if !row.is_alone() {
+            return Ok("memory");
+        }
+        if let Some(known) = self.own_device.get() {
+            return Ok(known);
+        }
+        let info = self.program.with_file_name("ucx_info");
+        let (out, _) = text(Command::new(info).arg("-d"), "Debian package ucx-utils")?;
+        Ok(self.own_device.get_or_init(|| device_of(&out, row.tls).unwrap_or("memory").to_owned()))
+    }
+
+    /// Starts it on a core.
+    fn start(&self, row: &Row, scale: u64, core: u32, extra: &[&str], out: Stdio) -> Result<Child, Error> {
+        let mut cmd = Command::new(&self.program);
+        cmd.args(["-v", "-f", "-c", &core.to_string()]);
+        cmd.args(test_args(row, scale, self.device(row)?)).args(extra);
+        if row.by == By::Ucp {
+            cmd.env("UCX_TLS", &self.tls);
+        }
+        cmd.env(NO_EVENTS.0, NO_EVENTS.1);
+        cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
+        let program = self.program.display().to_string();
+        cmd.spawn().map_err(|source| Error::Start { program, source, hint: "Debian package ucx-utils" })
     }
 
     /// Where it is installed, if not in the system's own place.
@@ -216,67 +253,78 @@ impl Theirs for Ucx {
 
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
         let program = self.program.display().to_string();
-        let port = free_port()?;
-        let start = |core: u32, host: Option<&str>, out: Stdio| {
-            let mut cmd = Command::new(&self.program);
-            cmd.args(["-v", "-f", "-p", &port.to_string(), "-c", &core.to_string()]);
-            test_args(&mut cmd, row, scale);
-            if row.by == By::Ucp {
-                cmd.env("UCX_TLS", &self.tls);
-            }
-            cmd.env(NO_EVENTS.0, NO_EVENTS.1);
-            cmd.args(host);
-            cmd.stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
-            cmd.spawn().map_err(|source| Error::Start {
-                program: program.clone(),
-                source,
-                hint: "Debian package ucx-utils",
-            })
+        let out = if row.is_alone() {
+            output(self.start(row, scale, self.cores.1, &["-l"], Stdio::piped())?, &program)?
+        } else {
+            let port = free_port()?;
+            let line = ["-p", &port.to_string(), "127.0.0.1"];
+            let server = self.start(row, scale, self.cores.0, &line[..2], Stdio::null())?;
+            let mut server = Reaped { child: server, grace: Duration::from_secs(2) };
+            wait_listening(port, &mut server.child, &program)?;
+            output(self.start(row, scale, self.cores.1, &line, Stdio::piped())?, &program)?
         };
-        let grace = Duration::from_secs(2);
-        let mut server = Reaped { child: start(self.cores.0, None, Stdio::null())?, grace };
-        wait_listening(port, &mut server.child, &program)?;
-        let out = output(start(self.cores.1, Some("127.0.0.1"), Stdio::piped())?, &program)?;
         let text = String::from_utf8_lossy(&out.stdout);
         if !out.status.success() {
             return Err(Error::Failed { program, status: out.status.to_string(), stderr: text.into_owned() });
         }
-        // iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr; with several threads
-        // iterations,overall_lat,overall_bw,overall_mr.
-        let digit = |c: char| c.is_ascii_digit();
-        let line = text.lines().map(str::trim_start).rfind(|l| l.starts_with(digit)).unwrap_or_default();
-        let columns: Vec<&str> = line.split(',').collect();
-        let column = match (row.metric, columns.len()) {
-            (Metric::Latency, 4) => 1,
-            (Metric::Bandwidth, 4) => 2,
-            (Metric::Rate, 4) => 3,
-            (Metric::Latency, _) => 3,
-            (Metric::Bandwidth, _) => 5,
-            _ => 7,
-        };
-        let figure = columns
-            .get(column)
-            .and_then(|f| f.trim().parse::<f64>().ok())
-            .ok_or(Error::Output { program, line: line.to_owned() })?;
+        let line = last_figures(&text);
+        let figure =
+            of_columns(row.metric, line).ok_or_else(|| Error::Output { program, line: line.to_owned() })?;
         Ok(row.metric.in_unit(figure))
     }
 }
 
-fn test_args(cmd: &mut Command, row: &Row, scale: u64) {
-    cmd.args(["-t", row.test, "-s", &row.size.to_string(), "-n", &iters(row, scale).to_string()]);
+/// What both programs understand.
+fn test_args(row: &Row, scale: u64, device: &str) -> Vec<String> {
+    let mut args: Vec<String> =
+        ["-t", row.test, "-s", &row.size.to_string(), "-n", &iters(row, scale).to_string()]
+            .map(str::to_owned)
+            .into();
+    let mut add = |option: &str, value: &str| args.extend([option.to_owned(), value.to_owned()]);
     if row.by == By::Uct {
-        cmd.args(["-x", "posix", "-d", "memory"]);
+        add("-x", row.tls);
+        add("-d", device);
     }
     if let Some(path) = row.path {
-        cmd.args(["-D", path]);
+        add("-D", path);
     }
-    // Elsewhere both have the same default; here old releases of theirs and ours had 32, and figures are to stay comparable.
-    if row.test == "am_bw" {
-        cmd.args(["-O", "32"]);
+    if let Some(window) = row.window {
+        add("-O", &window.to_string());
     }
     if row.threads > 1 {
-        cmd.args(["-T", &row.threads.to_string()]);
+        add("-T", &row.threads.to_string());
     }
+    args
+}
+
+/// The device of a transport in what `ucx_info -d` prints.
+fn device_of<'a>(info: &'a str, tl: &str) -> Option<&'a str> {
+    let value = |line: &'a str, name| line.trim_start_matches(['#', ' ']).strip_prefix(name).map(str::trim);
+    let mut lines = info.lines();
+    lines.find(|line| value(line, "Transport:") == Some(tl))?;
+    value(lines.next()?, "Device:")
+}
+
+/// The last line of figures that UCX's program prints, behind which there may be words.
+fn last_figures(text: &str) -> &str {
+    let digit = |c: char| c.is_ascii_digit();
+    text.lines().map(str::trim_start).rfind(|l| l.starts_with(digit)).unwrap_or_default()
+}
+
+/// A figure of such a line: `iterations,<p>_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr`; with
+/// several threads `iterations,overall_lat,overall_bw,overall_mr`.
+fn of_columns(metric: Metric, line: &str) -> Option<f64> {
+    let columns: Vec<&str> = line.split(',').collect();
+    let column = match (metric, columns.len()) {
+        (Metric::Latency, 4) => 1,
+        (Metric::Bandwidth, 4) => 2,
+        (Metric::Rate, 4) => 3,
+        (Metric::Latency, 8) => 3,
+        (Metric::Bandwidth, 8) => 5,
+        (Metric::Rate, 8) => 7,
+        _ => return None,
+    };
+    columns.get(column)?.trim().parse().ok()
 }
 
 fn free_port() -> Result<u16, Error> {
@@ -319,4 +367,68 @@ pub fn counted(row: &Row, under: impl Fn() -> Command, program: &Path, args: &[&
         counted.ok_or_else(|| Error::Output { program, line: said.clone() })
     };
     Ok((run(2 * row.iters)? - run(row.iters)?) / row.iters as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{LIBFABRIC_ROWS, SCALE_ROWS, UCX_ROWS};
+    use super::*;
+
+    fn args(name: &str) -> (&'static Row, String) {
+        let row = UCX_ROWS.iter().find(|row| row.name == name).unwrap();
+        (row, test_args(row, 1, "memory0").join(" "))
+    }
+
+    #[test]
+    fn a_row_says_which_transport_how_many_and_whose_memory() {
+        let (row, line) = args("uct am_bw bcopy 8 KiB");
+        assert_eq!(line, "-t am_bw -s 8192 -n 150000 -x posix -d memory0 -D bcopy -O 32");
+        assert!(!row.own && !row.is_alone());
+        let (row, line) = args("uct cma get_bw zcopy 64 KiB");
+        assert_eq!(line, "-t get -s 65536 -n 5000 -x cma -d memory0 -D zcopy -O 32");
+        assert!(row.own && !row.is_alone());
+        let (row, line) = args("uct self am_lat short 8 B");
+        assert_eq!(line, "-t am_lat -s 8 -n 3000000 -x self -d memory0 -D short");
+        assert!(!row.own && row.is_alone());
+        let (row, line) = args("ucp tag_lat 8 B");
+        assert_eq!(line, "-t tag_lat -s 8 -n 100000");
+        assert!(!row.is_alone());
+    }
+
+    #[test]
+    fn no_two_rows_of_a_table_have_a_name() {
+        for rows in [UCX_ROWS, SCALE_ROWS, LIBFABRIC_ROWS] {
+            let mut names: Vec<_> = rows.iter().map(|row| row.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), rows.len());
+        }
+    }
+
+    #[test]
+    fn figures_of_ucx_with_and_without_a_server_and_of_threads() {
+        let titles =
+            "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n";
+        let text =
+            format!("{titles}100000,0.171,0.291,0.290,26829.55,26829.50,3434182,3434181\nnot a figure\n");
+        let line = last_figures(&text);
+        assert_eq!(of_columns(Metric::Latency, line), Some(0.290));
+        assert_eq!(of_columns(Metric::Bandwidth, line), Some(26829.50));
+        assert_eq!(of_columns(Metric::Rate, line), Some(3434181.0));
+        let line = last_figures("  2000,0.5,15.25,2000000\n");
+        let all = [Metric::Latency, Metric::Bandwidth, Metric::Rate].map(|metric| of_columns(metric, line));
+        assert_eq!(all, [Some(0.5), Some(15.25), Some(2e6)]);
+        assert_eq!(of_columns(Metric::Idle, line), None);
+        assert_eq!(of_columns(Metric::Latency, last_figures(titles)), None);
+    }
+
+    #[test]
+    fn a_transport_s_device_is_found_by_its_name() {
+        let info = "#      Transport: posix\n#         Device: memory\n#           Type: intra-node\n\
+                    #      Transport: self\n#         Device: memory0\n#           Type: loopback\n";
+        assert_eq!(device_of(info, "self"), Some("memory0"));
+        assert_eq!(device_of(info, "posix"), Some("memory"));
+        assert_eq!(device_of(info, "se"), None);
+        assert_eq!(device_of("#      Transport: self\n", "self"), None);
+    }
 }

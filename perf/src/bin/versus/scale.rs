@@ -26,7 +26,7 @@ impl Scale {
             flags.push(format!("-L{prefix}/lib"));
             flags.push(format!("-Wl,-rpath,{prefix}/lib"));
         }
-        flags.extend(["-lucp", "-luct", "-lucs"].map(str::to_owned));
+        flags.extend(["-lucp", "-luct", "-lucs", "-pthread"].map(str::to_owned));
         compile(source, &program, &flags, "Debian package libucx-dev")?;
         Ok(Scale { ucx, program, cores, tls })
     }

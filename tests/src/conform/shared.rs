@@ -1,0 +1,396 @@
+//! What threads may expect of the form of a transport that they can share ([`uct::mt`]): two of them, on one interface and one
+//! endpoint of it, each with messages and memory of its own, and with words and a completion in common. Both make progress.
+//! Instantiated per transport in `tests/tests/conform.rs` by one line. Sees `uct::mt` only, never a transport's type.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use ucs::config::Source;
+use uct::api::{AllocReq, AtomicOp, AtomicOps, Caps, Iov, OrderKind, Outcome, Refused, Sent};
+use uct::mt::{Completion, Ep, HandlerThread, Iface, Mem, Rkey, ThreadMode};
+
+use super::bytes;
+
+/// Threads that share.
+const THREADS: u64 = 2;
+/// Operations of a kind, of each thread.
+const MANY: u64 = 1000;
+/// Longest transfer tried.
+const ROOM: usize = 20_000;
+/// Without anything new before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Two shared interfaces that know each other; they may be the same one.
+pub struct Shared {
+    a: Iface,
+    b: Iface,
+    ab: Ep,
+    // What RDMA wants of its target.
+    _ba: Ep,
+}
+
+/// An operation that is over: how often its completion was called, and how often it is to be.
+struct Ended(Arc<AtomicU32>, u32);
+
+/// An interface for any thread at any time.
+pub fn open(tl: &str, dev: &str) -> Iface {
+    Iface::open(tl, dev, &Source::empty(), ThreadMode::Multi).unwrap()
+}
+
+impl Shared {
+    /// Connects two interfaces with each other.
+    pub fn new(a: Iface, b: Iface) -> Self {
+        let ab = a.connect(&b.device_addr(), &b.iface_addr()).expect("a reaches b");
+        let ba = b.connect(&a.device_addr(), &a.iface_addr()).expect("b reaches a");
+        Shared { a, b, ab, _ba: ba }
+    }
+
+    /// An interface connected to itself.
+    pub fn with_itself(a: Iface) -> Self {
+        Shared::new(a.clone(), a)
+    }
+
+    fn has(&self, caps: Caps) -> bool {
+        self.a.attr().has(caps)
+    }
+
+    fn turn(&self) {
+        let came = self.a.progress(16).unwrap() + self.b.progress(16).unwrap();
+        if came == 0 {
+            // The other thread may be inside, and its core this one.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes progress until something is so.
+    fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
+        let late = Instant::now() + PATIENCE;
+        while !so() {
+            self.turn();
+            assert!(Instant::now() < late, "{what} for ever");
+        }
+    }
+
+    /// Repeats a call until it finds room.
+    fn post<T>(&self, mut call: impl FnMut() -> Outcome<T>) -> T {
+        let mut done = None;
+        self.until("no resource", || match call() {
+            Ok(sent) => {
+                done = Some(sent);
+                true
+            }
+            Err(Refused::NoResource) => false,
+            Err(Refused::Failed(e)) => panic!("{e}"),
+        });
+        done.unwrap()
+    }
+
+    /// Runs an operation to its end. Whether its completion is called again later, [`Shared::both`] looks.
+    fn finish(&self, mut call: impl FnMut(Option<&Arc<Completion>>) -> Outcome) -> Ended {
+        let fired = Arc::new(AtomicU32::new(0));
+        let count = fired.clone();
+        let comp = Completion::new(1, move |result| {
+            assert_eq!(result, Ok(()));
+            // What the operation wrote is seen by who sees this.
+            count.fetch_add(1, Ordering::Release);
+        });
+        let expected = u32::from(self.post(|| call(Some(&comp))) == Sent::InProgress);
+        self.until("no completion", || fired.load(Ordering::Acquire) >= expected);
+        Ended(fired, expected)
+    }
+
+    /// Two threads, by number, from the same moment on; then whether all completions were called as often as they had to be.
+    fn both(&self, each: impl Fn(u64) -> Vec<Ended> + Sync) {
+        let start = Barrier::new(THREADS as usize);
+        let run = &|n| {
+            start.wait();
+            each(n)
+        };
+        let all: Vec<Ended> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || run(n))).collect();
+            running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        (0..1000).for_each(|_| self.turn());
+        for Ended(fired, expected) in &all {
+            assert_eq!(fired.load(Ordering::Relaxed), *expected, "completions");
+        }
+    }
+
+    /// Memory of `b`, its key at `a`, and where it is.
+    fn target(&self, len: usize) -> (Mem, Rkey, u64) {
+        let mem = self.b.alloc(&AllocReq::new(len, "target")).unwrap();
+        let rkey = self.a.unpack_rkey(&self.b.pack_rkey(&mem).unwrap()).unwrap();
+        let at = mem.addr().addr() as u64;
+        (mem, rkey, at)
+    }
+}
+
+fn read(mem: &Mem, from: usize, len: usize) -> Vec<u8> {
+    assert!(from + len <= mem.len());
+    let mut out = vec![0; len];
+    // SAFETY: inside the memory; operations that write this part of it are over.
+    unsafe { std::ptr::copy_nonoverlapping(mem.addr().wrapping_add(from), out.as_mut_ptr(), len) };
+    out
+}
+
+fn write(mem: &Mem, at: usize, data: &[u8]) {
+    assert!(at + data.len() <= mem.len());
+    // SAFETY: inside the memory; no operation and no other thread uses this part of it.
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), mem.addr().wrapping_add(at), data.len()) };
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+/// Short, bcopy and zcopy messages of both threads arrive once each, whole, and in each thread's order if there is order.
+pub fn messages_of_two_threads(s: &Shared) {
+    let limits = s.a.attr().am;
+    let ways = [
+        (Caps::AM_SHORT, limits.max_short),
+        (Caps::AM_BCOPY, limits.max_bcopy),
+        (Caps::AM_ZCOPY, limits.max_zcopy),
+    ];
+    let ways: Vec<_> = ways.into_iter().filter(|(way, _)| s.has(*way)).collect();
+    if ways.is_empty() {
+        return;
+    }
+    let way = |number: u64| ways[number as usize % ways.len()];
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let log = came.clone();
+    let keep = move |am: uct::api::Am<'_>| log.lock().unwrap().push(am.data().to_vec());
+    s.b.set_am_handler(7, HandlerThread::Any, Some(Box::new(keep))).unwrap();
+    // The number of the message, then bytes that nobody else sends.
+    let whole = |number: u64| {
+        let len = [0, 8, 100, 3000, ROOM][number as usize % 5].min(way(number).1 - 8);
+        [&number.to_le_bytes()[..], &bytes(number, len)].concat()
+    };
+    s.both(|thread| {
+        let local = s.a.alloc(&AllocReq::new(ROOM, "message")).unwrap();
+        let mut ended = Vec::new();
+        for n in 0..MANY {
+            let number = thread << 32 | n;
+            let message = whole(number);
+            let (head, body) = message.split_at(8);
+            match way(number).0 {
+                Caps::AM_SHORT => assert_eq!(s.post(|| s.ab.am_short(7, number, body)), Sent::Done),
+                Caps::AM_BCOPY => {
+                    let pack = |slot: &mut [u8]| {
+                        slot[..message.len()].copy_from_slice(&message);
+                        message.len()
+                    };
+                    assert_eq!(s.post(|| s.ab.am_bcopy(7, pack)), message.len());
+                }
+                _ => {
+                    write(&local, 0, body);
+                    let iov = [Iov::new(local.addr(), body.len(), Some(&local))];
+                    // SAFETY: `local` is not written before the operation is over, which `finish` waits for.
+                    ended.push(s.finish(|comp| unsafe { s.ab.am_zcopy(7, head, &iov, comp) }));
+                }
+            }
+        }
+        // Nothing reads `local` any more.
+        ended.push(s.finish(|comp| s.ab.flush(comp)));
+        ended
+    });
+    s.until("fewer messages", || came.lock().unwrap().len() as u64 >= THREADS * MANY);
+    (0..1000).for_each(|_| s.turn());
+    let came = std::mem::take(&mut *came.lock().unwrap());
+    assert_eq!(came.len() as u64, THREADS * MANY, "messages arrived");
+    for thread in 0..THREADS {
+        let mut of_it: Vec<_> = came.iter().filter(|message| number(message) >> 32 == thread).collect();
+        if s.a.attr().order != OrderKind::Ordered {
+            of_it.sort_by_key(|message| number(message));
+        }
+        assert!(of_it.into_iter().map(|message| number(message)).eq((0..MANY).map(|n| thread << 32 | n)));
+    }
+    assert!(came.iter().all(|message| *message == whole(number(message))), "not what was sent");
+    s.b.set_am_handler(7, HandlerThread::Any, None).unwrap();
+}
+
+/// Every way to put and to get that there is, of each thread in a half of its own.
+pub fn puts_and_gets_of_two_threads(s: &Shared) {
+    let (put, get) = (s.a.attr().put, s.a.attr().get);
+    let (mem, rkey, start) = s.target(ROOM * THREADS as usize);
+    s.both(|thread| {
+        let half = thread as usize * ROOM;
+        let at = start + half as u64;
+        let local = s.a.alloc(&AllocReq::new(ROOM, "local")).unwrap();
+        let mut ended = Vec::new();
+        for len in [1, 8, 100, 4096, ROOM] {
+            for way in [Caps::PUT_SHORT, Caps::PUT_BCOPY, Caps::PUT_ZCOPY] {
+                let data = bytes(thread << 32 | way.bits(), len);
+                let iov = [Iov::new(local.addr(), len, Some(&local))];
+                match way {
+                    _ if !s.has(way) => continue,
+                    Caps::PUT_SHORT if len <= put.max_short => {
+                        assert_eq!(s.post(|| s.ab.put_short(&data, at, &rkey)), Sent::Done);
+                    }
+                    Caps::PUT_BCOPY if len <= put.max_bcopy => {
+                        let pack = |slot: &mut [u8]| {
+                            slot[..len].copy_from_slice(&data);
+                            len
+                        };
+                        s.post(|| s.ab.put_bcopy(len, pack, at, &rkey));
+                    }
+                    Caps::PUT_ZCOPY if (put.min_zcopy..=put.max_zcopy).contains(&len) => {
+                        write(&local, 0, &data);
+                        // SAFETY: `local` is this thread's, and is not written before the flush below is over.
+                        ended.push(s.finish(|comp| unsafe { s.ab.put_zcopy(&iov, at, &rkey, comp) }));
+                    }
+                    _ => continue,
+                }
+                ended.push(s.finish(|comp| s.ab.flush(comp)));
+                assert!(read(&mem, half, len) == data, "{len} bytes put by {way:?}");
+            }
+            for way in [Caps::GET_SHORT, Caps::GET_BCOPY, Caps::GET_ZCOPY] {
+                let data = bytes(thread << 32 | way.bits(), len);
+                write(&mem, half, &data);
+                let got = match way {
+                    _ if !s.has(way) => continue,
+                    Caps::GET_SHORT if len <= get.max_short => {
+                        let mut out = vec![0; len];
+                        assert_eq!(s.post(|| s.ab.get_short(&mut out, at, &rkey)), Sent::Done);
+                        out
+                    }
+                    Caps::GET_BCOPY if len <= get.max_bcopy => {
+                        let out = Arc::new(Mutex::new(Vec::new()));
+                        ended.push(s.finish(|comp| {
+                            let out = out.clone();
+                            let unpack = move |bytes: &[u8]| out.lock().unwrap().extend_from_slice(bytes);
+                            s.ab.get_bcopy(len, unpack, at, &rkey, comp)
+                        }));
+                        std::mem::take(&mut *out.lock().unwrap())
+                    }
+                    Caps::GET_ZCOPY if (get.min_zcopy..=get.max_zcopy).contains(&len) => {
+                        write(&local, 0, &vec![0; len]);
+                        let iov = [Iov::new(local.addr(), len, Some(&local))];
+                        // SAFETY: `local` is this thread's, and is not read before the operation is over.
+                        ended.push(s.finish(|comp| unsafe { s.ab.get_zcopy(&iov, at, &rkey, comp) }));
+                        read(&local, 0, len)
+                    }
+                    _ => continue,
+                };
+                assert!(got == data, "{len} bytes got by {way:?}");
+            }
+        }
+        ended
+    });
+}
+
+/// Both threads count in the same words: by fetch-and-add, whose results are all different, by add, and by compare-and-swap.
+pub fn atomics_of_two_threads(s: &Shared) {
+    if !s.has(Caps::ATOMIC) {
+        return;
+    }
+    let (fetch, post) = (s.a.attr().atomics.fetch(8), s.a.attr().atomics.post(8));
+    let (mem, rkey, at) = s.target(64);
+    let seen = Mutex::new(Vec::new());
+    s.both(|_| {
+        let (mut ended, mut mine) = (Vec::new(), Vec::new());
+        for _ in 0..MANY {
+            let mut old = 0u64;
+            let result = NonNull::from(&mut old);
+            if fetch.contains(AtomicOps::ADD) {
+                // SAFETY: `old` outlives the operation, which `finish` waits for.
+                let add = |comp: Option<&_>| unsafe {
+                    s.ab.atomic_fetch(AtomicOp::Add, 1u64, result, at, &rkey, comp)
+                };
+                ended.push(s.finish(add));
+                // SAFETY: `old` is alive; read through the pointer that the operation wrote by.
+                mine.push(unsafe { result.read() });
+            }
+            if post.contains(AtomicOps::ADD) {
+                assert_eq!(s.post(|| s.ab.atomic_post(AtomicOp::Add, 1u64, at + 8, &rkey)), Sent::Done);
+            }
+            let mut expected = 0;
+            while fetch.contains(AtomicOps::CSWAP) {
+                // SAFETY: as above.
+                let swap = |comp: Option<&_>| unsafe {
+                    s.ab.atomic_cswap(expected, expected + 1, result, at + 16, &rkey, comp)
+                };
+                ended.push(s.finish(swap));
+                // SAFETY: as above.
+                match unsafe { result.read() } {
+                    found if found == expected => break,
+                    found => expected = found,
+                }
+            }
+        }
+        ended.push(s.finish(|comp| s.ab.flush(comp)));
+        seen.lock().unwrap().append(&mut mine);
+        ended
+    });
+    let count = |has: bool| if has { THREADS * MANY } else { 0 };
+    let mut seen = seen.into_inner().unwrap();
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..count(fetch.contains(AtomicOps::ADD))));
+    let words =
+        [fetch.contains(AtomicOps::ADD), post.contains(AtomicOps::ADD), fetch.contains(AtomicOps::CSWAP)];
+    let found = [0, 8, 16].map(|at| number(&read(&mem, at, 8)));
+    assert_eq!(found, words.map(count));
+}
+
+/// One completion for the operations of both threads is called once, by whichever is last; flushes of endpoint and interface,
+/// each with a completion of its own, from within the other thread's.
+pub fn completions_of_two_threads(s: &Shared) {
+    let (_mem, rkey, at) = s.target(64 * THREADS as usize);
+    let fired = Arc::new(AtomicU32::new(0));
+    let (count, puts) = (fired.clone(), s.has(Caps::PUT_ZCOPY));
+    let comp = Completion::new((2 * THREADS * MANY) as u32, move |result| {
+        assert_eq!(result, Ok(()));
+        count.fetch_add(1, Ordering::Release);
+    });
+    let locals: Vec<_> = (0..THREADS).map(|_| s.a.alloc(&AllocReq::new(64, "local")).unwrap()).collect();
+    s.both(|thread| {
+        let local = &locals[thread as usize];
+        let iov = [Iov::new(local.addr(), 64, Some(local))];
+        let counted = |sent: Sent| {
+            if sent == Sent::Done {
+                comp.update(Ok(()));
+            }
+        };
+        let mut ended = Vec::new();
+        for n in 0..MANY {
+            assert_eq!(
+                fired.load(Ordering::Acquire),
+                0,
+                "called though operations of this thread are to come"
+            );
+            if puts {
+                let to = at + 64 * thread;
+                // SAFETY: `locals` live until the completion is called, and nobody writes them.
+                counted(s.post(|| unsafe { s.ab.put_zcopy(&iov, to, &rkey, Some(&comp)) }));
+            } else {
+                comp.update(Ok(()));
+            }
+            counted(s.post(|| if n % 2 == 0 { s.ab.flush(Some(&comp)) } else { s.a.flush(Some(&comp)) }));
+            if n % 10 == 0 {
+                ended.push(s.finish(|comp| if n % 20 == 0 { s.ab.flush(comp) } else { s.a.flush(comp) }));
+            }
+        }
+        ended
+    });
+    s.until("no completion", || fired.load(Ordering::Acquire) > 0);
+    (0..1000).for_each(|_| s.turn());
+    assert_eq!((fired.load(Ordering::Relaxed), comp.outstanding()), (1, 0), "called, left");
+}
+
+/// All cases for the shared form of one transport: `shared_suite!(name, || shared);`.
+#[macro_export]
+macro_rules! shared_suite {
+    ($tl:ident, $make:expr) => {
+        mod $tl {
+            #[allow(unused_imports, reason = "what the expression needs")]
+            use super::*;
+            $crate::shared_suite!(@cases $make;
+                messages_of_two_threads puts_and_gets_of_two_threads atomics_of_two_threads completions_of_two_threads
+            );
+        }
+    };
+    (@cases $make:expr; $($case:ident)+) => {
+        $(#[test] fn $case() { $crate::conform::shared::$case(&($make)()); })+
+    };
+}

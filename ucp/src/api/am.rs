@@ -219,9 +219,11 @@ impl Worker {
         }
     }
 
-    /// Posts the places that could not be, until one cannot still.
+    /// Posts the places that could not be, until one cannot still. A worker of its own: as long as no reference to one escapes from
+    /// what progress calls, compilers hand progress the worker's state itself, and it has a register more.
     #[cold]
-    fn post_idle(&self) {
+    #[inline(never)]
+    fn post_idle(self) {
         // One by one: what is handled meanwhile may come here too.
         loop {
             let place = self.ams().idle.borrow_mut().pop();
@@ -290,7 +292,7 @@ impl Worker {
 
     fn look_for_large_ams(&self) -> usize {
         if !self.ams().idle.borrow().is_empty() {
-            self.post_idle();
+            self.clone().post_idle();
         }
         let mut found = 0;
         while let Some(message) = self.mprobe(packed(Label::LARGE)) {

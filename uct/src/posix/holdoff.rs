@@ -5,14 +5,15 @@
 //! message can be seen: a way to the reader's processor and back, in front of the way of the message. Who has just received
 //! a message that it will answer asks for the line of the answer [at once](HoldOff::came), while the program works on it; and
 //! the reader, which would take the line away again, does not look until the answer is nearly there. It takes both: one that
-//! asks early and is robbed of the line gains nothing, nor does one that waits for a writer who asks late.
+//! asks early and is robbed of the line gains nothing, nor does one that waits for a writer who asks late. Then the reader looks
+//! again and again, without going back to the program between two looks: that is as long as half of the line's way.
 //!
 //! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
 //! turn of many. Whoever does not take turns with one peer, one message to and one fro, looks at once, always.
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
-use ucs::sync::prefetch_write;
+use ucs::sync::{prefetch_write, settle_loads};
 use ucs::time::ticks;
 
 use super::porter::Name;
@@ -28,6 +29,9 @@ const OUR_TURN: u64 = 0;
 /// would be answered as if it took none.
 const SENT: u64 = u64::MAX;
 const CAME: u64 = u64::MAX - 1;
+
+/// Looks in a row for an answer that is due: some 100 ns.
+const LOOKS: u32 = 32;
 
 /// The turns that an interface takes with a peer. Times are in [ticks].
 #[derive(Debug)]
@@ -91,24 +95,31 @@ impl HoldOff {
         }
     }
 
-    /// Whether the next message is to be left alone yet. // HOT
+    /// Whether the next message is an answer that was not looked for yet: [`HoldOff::wait`] before that is done. // HOT
     #[inline(always)]
-    pub fn holds(&self, now: impl Fn() -> u64) -> bool {
-        self.since.get() != 0 && self.holds_yet(now)
+    pub fn is_on_hold(&self) -> bool {
+        self.since.get() != 0
     }
 
-    /// Out of line: who is held has time. The second half is waited out here: by way of the program, it would end too late
-    /// by half a turn of its loop.
+    /// Waits for an answer until it may be there, and then for some time until it `is_there`. False: it is too early for either,
+    /// the program may do something else. Out of line: who is held has time. The second half of it is waited out here: by way of
+    /// the program, it would end too late by half a turn of its loop, and so would each look.
     #[inline(never)]
-    fn holds_yet(&self, now: impl Fn() -> u64) -> bool {
+    pub fn wait(&self, now: impl Fn() -> u64, is_there: impl Fn() -> bool) -> bool {
         let (since, span) = (self.since.get(), self.span.get());
         // If the processor was changed, and with it the clock, these are huge: over.
         if now().wrapping_sub(since) < span / 2 {
-            return true;
+            return false;
         }
         while now().wrapping_sub(since) < span {}
         self.since.set(0);
-        false
+        for _ in 0..LOOKS {
+            if is_there() {
+                break;
+            }
+            settle_loads();
+        }
+        true
     }
 
     /// A message has been sent to `to`; the next one will be written to the line at `ours`. // HOT
@@ -267,10 +278,11 @@ mod tests {
         }
 
         fn is_held(&self) -> bool {
-            self.hold.holds(|| {
+            let later = || {
                 self.pass(1);
                 self.now.get()
-            })
+            };
+            self.hold.is_on_hold() && !self.hold.wait(later, || true)
         }
 
         fn pass(&self, ticks: u64) {
@@ -305,6 +317,24 @@ mod tests {
         let held: Vec<u64> = (0..TIMED).map(|_| talk.turn(500)).collect();
         assert_eq!(held.iter().filter(|held| **held == 250).count(), TIMED as usize - 1, "{held:?}");
         assert_eq!(held.iter().filter(|held| **held == 0).count(), 1, "one is timed: {held:?}");
+    }
+
+    #[test]
+    fn an_answer_that_is_due_is_looked_for_often_but_not_for_ever() {
+        for comes_at in [3, u32::MAX] {
+            let talk = Talk::new(ANY);
+            talk.turns(KNOWN, 800);
+            talk.send(PEER);
+            let looks = Cell::new(0);
+            let look = || {
+                looks.set(looks.get() + 1);
+                looks.get() == comes_at
+            };
+            assert!(!talk.hold.wait(|| talk.now.get(), look), "it is too early");
+            talk.pass(500);
+            assert!(talk.hold.is_on_hold() && talk.hold.wait(|| talk.now.get(), look));
+            assert_eq!((looks.get(), talk.hold.is_on_hold()), (comes_at.min(LOOKS), false));
+        }
     }
 
     #[test]

@@ -262,14 +262,16 @@ impl Rx {
     /// What there is to know of the next message. Not if it is not there, which is counted, nor if it is time to look around.
     #[inline(always)]
     fn peek(&self) -> Result<u32, Glance> {
-        if self.hold_off.holds(ticks) {
+        let ticket = self.next.get();
+        let word = self.seg().cell(ticket).word();
+        if self.hold_off.is_on_hold() && !self.hold_off.wait(ticks, || fifo::peek(word, ticket).is_some()) {
             return Err(Glance::Quiet);
         }
-        let (ticket, patience) = (self.next.get(), self.patience.get());
+        let patience = self.patience.get();
         if patience == 1 {
             return Err(Glance::Busy);
         }
-        fifo::peek(self.seg().cell(ticket).word(), ticket).ok_or_else(|| {
+        fifo::peek(word, ticket).ok_or_else(|| {
             // Not [settled](Self::settle): between two glances their caller looks at more than this.
             self.patience.set(patience - 1);
             Glance::Quiet

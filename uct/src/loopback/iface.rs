@@ -1,26 +1,21 @@
 //! The interface of `self`: a bounded queue of filled slots.
 //! Endpoints push into it, the owner's poll pops. Never delivers from within a send, never grows.
 
+use super::queue::{Arrived, Queue};
+use super::slots::Slots;
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events,
-    IfaceAttr, Imm, ImmHandler, Keep, Kept, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent,
-    Sink, Source,
+    IfaceAttr, Imm, ImmHandler, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
-use crate::base::lent::Lent;
 use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use ucs::coll::ring::Ring;
-use ucs::mem::page::CACHE_LINE;
-use ucs::mem::pool::FreeList;
-use ucs::mem::{Fill, MapOpts, Mapping, MemError};
 use ucs::sys::fd::EventFd;
 
 ucs::config_table! {
@@ -28,6 +23,9 @@ ucs::config_table! {
     pub struct Config, prefix "UCX_SELF_" {
         /// Messages that may be queued before a send finds no resource.
         pub fifo_size: usize = "256", key "FIFO_SIZE", unit "messages", range 1..=65536;
+        /// Bytes that may be queued before a send finds no resource; a longer message may still be the only one. What is
+        /// queued is best still in a near cache when it is delivered.
+        pub fifo_bytes: usize = "128k", key "FIFO_BYTES", unit "bytes", range 1..=1073741824;
         /// Longest message, id byte included.
         pub seg_size: usize = "8448", key "SEG_SIZE", unit "bytes", range 64..=1048576;
     }
@@ -48,28 +46,12 @@ pub(super) struct Inner {
     pub(super) id: u64,
     pub(super) attr: IfaceAttr,
     md: Md,
-    queue: RefCell<Ring<Arrived>>,
+    queue: Queue,
     slots: Slots,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
     nap: Nap,
-}
-
-enum Arrived {
-    Message { slot: u32, len: u32, from: u64 },
-    Imm(Imm),
-}
-
-/// Receive slots.
-struct Slots {
-    /// As many as the queue holds, and as many again that may be kept.
-    memory: Arc<Mapping>,
-    slot_len: usize,
-    free: RefCell<FreeList>,
-    kept: Cell<u32>,
-    most_kept: u32,
-    lent: Arc<Lent>,
 }
 
 #[derive(Default)]
@@ -88,7 +70,7 @@ impl Iface {
             id,
             attr: attr(config.seg_size - 1, config.fifo_size),
             md: Md::new(),
-            queue: RefCell::new(Ring::new(config.fifo_size)),
+            queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
             handlers: AmTable::default(),
             pending: Arbiter::default(),
@@ -150,33 +132,33 @@ impl Inner {
 
     /// Whether [`Inner::push`] would find a place now.
     pub(super) fn has_room(&self) -> bool {
-        !self.queue.borrow().is_full()
+        self.queue.has_room()
     }
 
     /// Takes a message in: `fill` gets a slot and answers the packet's length, at least 1. // HOT
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&self, from: u64, fill: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
-        if self.queue.borrow().is_full() {
+        if !self.queue.has_room() {
             return Err(api::Refused::NoResource);
         }
-        let Some(slot) = self.slots.free.borrow_mut().take() else { return Err(api::Refused::NoResource) };
-        let mut filled = Filled { slots: &self.slots, slot: Some(slot) };
-        // SAFETY: the slot was just taken and is in nobody else's hands until it is queued or dropped below.
-        let len = fill(unsafe { self.slots.bytes_mut(slot) });
+        let mut slot = self.slots.take().ok_or(api::Refused::NoResource)?;
+        let len = fill(slot.bytes());
         assert!((1..=self.attr.am.max_bcopy + 1).contains(&len), "pack wrote more than it was given");
-        // The closure may have sent too: ask again.
-        let arrived = Arrived::Message { slot, len: len as u32, from };
-        if self.queue.borrow_mut().push(arrived).is_err() {
+        // The closure may have sent too: this asks again.
+        let arrived = Arrived::Message { slot: slot.number(), len: len as u32, from };
+        if !self.queue.push(arrived) {
             return Err(api::Refused::NoResource);
         }
-        filled.slot = None;
+        slot.into_queue();
         self.wake();
         Ok(len)
     }
 
     /// Takes a word in that came along with a write.
     pub(super) fn push_imm(&self, imm: Imm) -> Outcome<()> {
-        self.queue.borrow_mut().push(Arrived::Imm(imm)).map_err(|_| api::Refused::NoResource)?;
+        if !self.queue.push(Arrived::Imm(imm)) {
+            return Err(api::Refused::NoResource);
+        }
         self.wake();
         Ok(())
     }
@@ -204,11 +186,11 @@ impl Inner {
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         let mut events = 0;
         while events < max {
-            let Some(arrived) = self.queue.borrow_mut().pop() else { break };
+            let Some(arrived) = self.queue.pop() else { break };
             match arrived {
                 Arrived::Message { slot, len, from } => {
-                    let delivery = Delivery { slots: &self.slots, slot, kept: Cell::new(false) };
-                    let packet = self.slots.bytes(slot, len as usize);
+                    let delivery = self.slots.deliver(slot);
+                    let packet = delivery.bytes(len as usize);
                     sink.on_am(Am::new(packet, Source { node: from, port: 0 }, &delivery));
                 }
                 Arrived::Imm(imm) => sink.on_imm(imm),
@@ -229,97 +211,6 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let _ = IFACES.try_with(|all| all.borrow_mut().remove(&self.id));
-    }
-}
-
-/// A slot being filled; given back if the closure panics or the message is refused.
-struct Filled<'a> {
-    slots: &'a Slots,
-    slot: Option<u32>,
-}
-
-impl Drop for Filled<'_> {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.slots.free.borrow_mut().give(slot);
-        }
-    }
-}
-
-/// A message in its handler: gives the slot back at the end, unless it was kept.
-struct Delivery<'a> {
-    slots: &'a Slots,
-    slot: u32,
-    kept: Cell<bool>,
-}
-
-impl Keep for Delivery<'_> {
-    fn keep(&self, packet: &[u8]) -> Kept {
-        let slots = self.slots;
-        if slots.kept.get() == slots.most_kept {
-            slots.reclaim();
-        }
-        if slots.kept.get() == slots.most_kept || self.kept.replace(true) {
-            return Kept::copied(packet);
-        }
-        slots.kept.set(slots.kept.get() + 1);
-        // SAFETY: the packet lies in the slot, which is not written again before it is taken back by `reclaim`.
-        unsafe { slots.lent.lend(self.slot, packet.as_ptr(), packet.len()) }
-    }
-}
-
-impl Drop for Delivery<'_> {
-    fn drop(&mut self) {
-        if !self.kept.get() {
-            self.slots.free.borrow_mut().give(self.slot);
-        }
-    }
-}
-
-impl Slots {
-    fn new(seg_size: usize, depth: u32) -> Result<Self, MemError> {
-        let slot_len = seg_size.next_multiple_of(CACHE_LINE);
-        let count = 2 * depth;
-        let memory = Arc::new(Mapping::new(
-            slot_len * count as usize,
-            MapOpts { fill: Fill::Lazy, ..MapOpts::default() },
-        )?);
-        Ok(Slots {
-            lent: Lent::new(count, memory.clone()),
-            memory,
-            slot_len,
-            free: RefCell::new(FreeList::new(count)),
-            kept: Cell::new(0),
-            most_kept: depth,
-        })
-    }
-
-    /// First byte of a slot. // HOT
-    #[inline(always)]
-    fn at(&self, slot: u32) -> *mut u8 {
-        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len)
-    }
-
-    /// # Safety
-    /// The slot must be taken, and no other reference to its bytes may exist.
-    #[allow(clippy::mut_from_ref, reason = "the slots are disjoint, and each has one holder")]
-    unsafe fn bytes_mut(&self, slot: u32) -> &mut [u8] {
-        // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; the caller is alone.
-        unsafe { std::slice::from_raw_parts_mut(self.at(slot), self.slot_len) }
-    }
-
-    /// The first bytes of a slot that is queued or being delivered. // HOT
-    fn bytes(&self, slot: u32, len: usize) -> &[u8] {
-        assert!(len <= self.slot_len);
-        // SAFETY: as in `bytes_mut`; a slot that is queued, delivered or kept is not written until it is freed.
-        unsafe { std::slice::from_raw_parts(self.at(slot), len) }
-    }
-
-    /// Takes back what keepers have dropped.
-    #[cold]
-    fn reclaim(&self) {
-        let back = self.lent.reclaim(|slot| self.free.borrow_mut().give(slot));
-        self.kept.set(self.kept.get() - back);
     }
 }
 
@@ -369,7 +260,7 @@ impl api::Iface for Iface {
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        self.inner.queue.borrow().is_empty() && self.inner.pending.waiting() == 0
+        self.inner.queue.is_empty() && self.inner.pending.waiting() == 0
     }
 
     fn progress(&self, max: usize) -> usize {
@@ -399,7 +290,7 @@ impl api::Iface for Iface {
     fn arm_for(&self, _events: Events) -> Result<Armed, Error> {
         let (wake, waits) = (&self.inner.wake, self.inner.pending.waiting() > 0);
         wake.event()?.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        let idle = self.inner.queue.borrow().is_empty();
+        let idle = self.inner.queue.is_empty();
         wake.armed.set(idle);
         Ok(match (idle, waits) {
             (false, _) => Armed::Busy,

@@ -4,13 +4,17 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | `iface.rs` | the bounded queue, poll, keep, wake-up |
+//! | `iface.rs` | taking messages in, poll, wake-up |
+//! | `queue.rs` | what has come, bounded in number and bytes |
+//! | `slots.rs` | where messages lie until they are delivered, or dropped by who kept them |
 //! | `ep.rs` | sending, and remote memory |
 //! | `md.rs` | memory, and keys that die with their registration |
 
 mod ep;
 mod iface;
 mod md;
+mod queue;
+mod slots;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -1,0 +1,139 @@
+//! What an interface of `self` has been sent and has not polled yet, in order.
+//! Endpoints push, the owner's poll pops; one thread, any of them in the midst of another. Never grows.
+
+use std::cell::Cell;
+
+use crate::api::Imm;
+
+/// Something that waits for a poll.
+#[derive(Clone, Copy)]
+pub(super) enum Arrived {
+    /// A message of `len` bytes in a slot.
+    Message { slot: u32, len: u32, from: u64 },
+    /// A word that came along with a write.
+    Imm(Imm),
+}
+
+impl Arrived {
+    fn bytes(&self) -> usize {
+        match self {
+            Arrived::Message { len, .. } => *len as usize,
+            Arrived::Imm(_) => 0,
+        }
+    }
+}
+
+/// A queue of so many, and so many bytes.
+pub(super) struct Queue {
+    /// A power of two.
+    cells: Box<[Cell<Option<Arrived>>]>,
+    /// Most that may wait.
+    depth: u32,
+    /// Bytes from which on nothing more is taken.
+    most_bytes: usize,
+    /// Free-running counts.
+    head: Cell<u32>,
+    tail: Cell<u32>,
+    bytes: Cell<usize>,
+}
+
+impl Queue {
+    pub(super) fn new(depth: usize, most_bytes: usize) -> Self {
+        Queue {
+            cells: vec![Cell::new(None); depth.next_power_of_two()].into(),
+            depth: depth as u32,
+            most_bytes,
+            head: Cell::new(0),
+            tail: Cell::new(0),
+            bytes: Cell::new(0),
+        }
+    }
+
+    // HOT
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.get() == self.tail.get()
+    }
+
+    /// Whether one more is taken, however long it is. // HOT
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.tail.get().wrapping_sub(self.head.get()) < self.depth && self.bytes.get() < self.most_bytes
+    }
+
+    #[inline(always)]
+    fn cell(&self, at: u32) -> &Cell<Option<Arrived>> {
+        &self.cells[at as usize & (self.cells.len() - 1)]
+    }
+
+    /// Appends. False: there is no room. // HOT
+    #[inline(always)]
+    pub(super) fn push(&self, arrived: Arrived) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let tail = self.tail.get();
+        self.cell(tail).set(Some(arrived));
+        self.tail.set(tail.wrapping_add(1));
+        self.bytes.set(self.bytes.get() + arrived.bytes());
+        true
+    }
+
+    /// Takes the oldest. // HOT
+    #[inline(always)]
+    pub(super) fn pop(&self) -> Option<Arrived> {
+        if self.is_empty() {
+            return None;
+        }
+        let head = self.head.get();
+        let arrived = self.cell(head).get()?;
+        self.head.set(head.wrapping_add(1));
+        self.bytes.set(self.bytes.get() - arrived.bytes());
+        Some(arrived)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(slot: u32, len: u32) -> Arrived {
+        Arrived::Message { slot, len, from: 0 }
+    }
+
+    fn slot(arrived: Option<Arrived>) -> Option<u32> {
+        match arrived {
+            Some(Arrived::Message { slot, .. }) => Some(slot),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn as_many_as_its_depth_in_order() {
+        let queue = Queue::new(3, 1000);
+        for round in 0..10 {
+            for n in 0..3 {
+                assert!(queue.push(message(3 * round + n, 1)));
+            }
+            assert!(!queue.has_room() && !queue.push(message(99, 1)));
+            for n in 0..3 {
+                assert_eq!(slot(queue.pop()), Some(3 * round + n));
+            }
+            assert!(queue.is_empty() && queue.pop().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_longer_than_the_bound_is_taken_alone() {
+        let queue = Queue::new(8, 100);
+        assert!(queue.push(message(1, 5000)));
+        assert!(!queue.push(message(2, 1)));
+        assert_eq!(slot(queue.pop()), Some(1));
+        for n in 0..4 {
+            assert!(queue.push(message(n, 30)), "{n}");
+        }
+        assert!(!queue.has_room() && !queue.push(message(9, 1)));
+        assert_eq!(slot(queue.pop()), Some(0));
+        assert!(queue.push(message(4, 1)), "90 bytes are below it");
+    }
+}

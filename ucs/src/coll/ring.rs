@@ -1,129 +1,77 @@
-//! First-in first-out queue of fixed capacity for one thread: a completion queue, a list of ready work.
-//! Used by devices and workers. Never grows, never allocates after `new`.
+//! First-in first-out queue of fixed capacity for one thread: what waits for a poll.
+//! Used by interfaces. Pushed and popped by shared reference, by any of its users in the midst of another. Never grows, never
+//! allocates after `new`, never blocks.
 
-use std::fmt;
-use std::mem::MaybeUninit;
+use std::cell::Cell;
 
-/// Fixed FIFO. Capacity is what was asked for, rounded up to a power of two.
+/// Fixed FIFO.
 pub struct Ring<T> {
-    cells: Box<[MaybeUninit<T>]>,
-    /// Free-running count of pops. Cells `head..tail` (modulo capacity) are initialised: the invariant of this type.
-    head: u32,
+    /// A power of two of them; `head..tail` (modulo their number) are `Some`.
+    cells: Box<[Cell<Option<T>>]>,
+    capacity: u32,
+    /// Free-running count of pops.
+    head: Cell<u32>,
     /// Free-running count of pushes.
-    tail: u32,
+    tail: Cell<u32>,
 }
 
 impl<T> Ring<T> {
-    /// A ring for at least `capacity` elements (1 to 2^31).
+    /// A ring for `capacity` elements (1 to 2^31).
     pub fn new(capacity: usize) -> Ring<T> {
-        assert!(capacity <= 1 << 31, "ring of {capacity} elements");
-        let capacity = capacity.max(1).next_power_of_two();
-        Ring { cells: (0..capacity).map(|_| MaybeUninit::uninit()).collect(), head: 0, tail: 0 }
+        assert!((1..=1 << 31).contains(&capacity), "ring of {capacity} elements");
+        let cells = (0..capacity.next_power_of_two()).map(|_| Cell::new(None)).collect();
+        Ring { cells, capacity: capacity as u32, head: Cell::new(0), tail: Cell::new(0) }
     }
 
     /// Most elements it holds.
-    #[inline]
     pub fn capacity(&self) -> usize {
-        self.cells.len()
+        self.capacity as usize
     }
 
-    /// Elements in it now.
-    #[inline]
+    /// Elements in it now. // HOT
+    #[inline(always)]
     pub fn len(&self) -> usize {
-        self.tail.wrapping_sub(self.head) as usize
+        self.tail.get().wrapping_sub(self.head.get()) as usize
     }
 
-    /// True when there is nothing to pop.
-    #[inline]
+    /// True when there is nothing to pop. // HOT
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.tail == self.head
+        self.tail.get() == self.head.get()
     }
 
-    /// True when a push would be refused.
-    #[inline]
+    /// True when a push would be refused. // HOT
+    #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.len() == self.capacity()
+        self.len() >= self.capacity()
     }
 
-    #[inline]
-    fn cell(&self, at: u32) -> usize {
-        at as usize & (self.cells.len() - 1)
+    #[inline(always)]
+    fn cell(&self, at: u32) -> &Cell<Option<T>> {
+        &self.cells[at as usize & (self.cells.len() - 1)]
     }
 
-    /// Appends, or gives the value back when full.
-    #[inline]
-    // HOT
-    pub fn push(&mut self, value: T) -> Result<(), T> {
+    /// Appends, or gives the value back when full. // HOT
+    #[inline(always)]
+    pub fn push(&self, value: T) -> Result<(), T> {
         if self.is_full() {
             return Err(value);
         }
-        let cell = self.cell(self.tail);
-        self.cells[cell].write(value);
-        self.tail = self.tail.wrapping_add(1);
+        let tail = self.tail.get();
+        self.cell(tail).set(Some(value));
+        self.tail.set(tail.wrapping_add(1));
         Ok(())
     }
 
-    /// Takes the oldest.
-    #[inline]
-    // HOT
-    pub fn pop(&mut self) -> Option<T> {
+    /// Takes the oldest. // HOT
+    #[inline(always)]
+    pub fn pop(&self) -> Option<T> {
         if self.is_empty() {
             return None;
         }
-        let cell = self.cell(self.head);
-        self.head = self.head.wrapping_add(1);
-        // SAFETY: the cell was inside head..tail, hence initialised; head has moved past it, so it is read once.
-        Some(unsafe { self.cells[cell].assume_init_read() })
-    }
-
-    /// The oldest, left where it is.
-    #[inline]
-    pub fn front(&self) -> Option<&T> {
-        self.get(0)
-    }
-
-    /// The element `n` places behind the oldest.
-    #[inline]
-    pub fn get(&self, n: usize) -> Option<&T> {
-        if n >= self.len() {
-            return None;
-        }
-        let cell = self.cell(self.head.wrapping_add(n as u32));
-        // SAFETY: n < len, so the cell is inside head..tail, hence initialised.
-        Some(unsafe { self.cells[cell].assume_init_ref() })
-    }
-
-    /// The oldest, to change in place.
-    #[inline]
-    pub fn front_mut(&mut self) -> Option<&mut T> {
-        if self.is_empty() {
-            return None;
-        }
-        let cell = self.cell(self.head);
-        // SAFETY: not empty, so the head cell is inside head..tail, hence initialised.
-        Some(unsafe { self.cells[cell].assume_init_mut() })
-    }
-
-    /// From oldest to newest.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        (0..self.len()).filter_map(|n| self.get(n))
-    }
-
-    /// Drops everything.
-    pub fn clear(&mut self) {
-        while self.pop().is_some() {}
-    }
-}
-
-impl<T> Drop for Ring<T> {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Ring<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        let head = self.head.get();
+        self.head.set(head.wrapping_add(1));
+        self.cell(head).take()
     }
 }
 
@@ -139,40 +87,41 @@ mod tests {
     #[test]
     fn refuses_when_full_and_drops_what_is_left() {
         let token = Rc::new(());
-        let mut ring = Ring::new(3);
-        assert_eq!(ring.capacity(), 4);
-        for _ in 0..4 {
+        let ring = Ring::new(3);
+        assert_eq!(ring.capacity(), 3);
+        for _ in 0..3 {
             ring.push(token.clone()).unwrap();
         }
-        assert!(ring.push(token.clone()).is_err());
+        assert!(ring.is_full() && ring.push(token.clone()).is_err());
         assert!(ring.pop().is_some());
-        assert_eq!(Rc::strong_count(&token), 4);
+        assert_eq!(Rc::strong_count(&token), 3);
         drop(ring);
         assert_eq!(Rc::strong_count(&token), 1);
     }
 
     #[test]
     fn counters_wrap() {
-        let mut ring = Ring::new(4);
-        ring.head = u32::MAX - 1;
-        ring.tail = u32::MAX - 1;
+        let ring = Ring::new(4);
+        ring.head.set(u32::MAX - 1);
+        ring.tail.set(u32::MAX - 1);
         for n in 0..4 {
             ring.push(n).unwrap();
         }
         assert!(ring.is_full());
-        assert_eq!(ring.iter().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
-        *ring.front_mut().unwrap() = 9;
-        assert_eq!((ring.pop(), ring.front()), (Some(9), Some(&1)));
+        assert_eq!(std::array::from_fn(|_| ring.pop()), [Some(0), Some(1), Some(2), Some(3), None]);
     }
 
     proptest! {
         #[test]
-        fn behaves_like_a_bounded_deque(steps in prop::collection::vec(any::<Option<Box<u16>>>(), 0..300)) {
-            let mut ring = Ring::new(8);
+        fn behaves_like_a_bounded_deque(
+            capacity in 1usize..9,
+            steps in prop::collection::vec(any::<Option<Box<u16>>>(), 0..300),
+        ) {
+            let ring = Ring::new(capacity);
             let mut model = VecDeque::new();
             for step in steps {
                 match step {
-                    Some(v) if model.len() == 8 => prop_assert_eq!(ring.push(v.clone()), Err(v)),
+                    Some(v) if model.len() == capacity => prop_assert_eq!(ring.push(v.clone()), Err(v)),
                     Some(v) => {
                         model.push_back(v.clone());
                         prop_assert_eq!(ring.push(v), Ok(()));
@@ -180,7 +129,7 @@ mod tests {
                     None => prop_assert_eq!(ring.pop(), model.pop_front()),
                 }
                 prop_assert_eq!(ring.len(), model.len());
-                prop_assert!(ring.iter().eq(model.iter()));
+                prop_assert_eq!((ring.is_empty(), ring.is_full()), (model.is_empty(), model.len() == capacity));
             }
         }
     }

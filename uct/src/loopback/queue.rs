@@ -3,10 +3,12 @@
 
 use std::cell::Cell;
 
+use ucs::coll::ring::Ring;
+
 use crate::api::Imm;
 
 /// Something that waits for a poll.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Arrived {
     /// A message of `len` bytes in a slot.
     Message { slot: u32, len: u32, from: u64 },
@@ -25,69 +27,43 @@ impl Arrived {
 
 /// A queue of so many, and so many bytes.
 pub(super) struct Queue {
-    /// A power of two.
-    cells: Box<[Cell<Option<Arrived>>]>,
-    /// Most that may wait.
-    depth: u32,
+    ring: Ring<Arrived>,
     /// Bytes from which on nothing more is taken.
     most_bytes: usize,
-    /// Free-running counts.
-    head: Cell<u32>,
-    tail: Cell<u32>,
     bytes: Cell<usize>,
 }
 
 impl Queue {
     pub(super) fn new(depth: usize, most_bytes: usize) -> Self {
-        Queue {
-            cells: vec![Cell::new(None); depth.next_power_of_two()].into(),
-            depth: depth as u32,
-            most_bytes,
-            head: Cell::new(0),
-            tail: Cell::new(0),
-            bytes: Cell::new(0),
-        }
+        Queue { ring: Ring::new(depth), most_bytes, bytes: Cell::new(0) }
     }
 
     // HOT
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.head.get() == self.tail.get()
+        self.ring.is_empty()
     }
 
     /// Whether one more is taken, however long it is. // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        self.tail.get().wrapping_sub(self.head.get()) < self.depth && self.bytes.get() < self.most_bytes
-    }
-
-    #[inline(always)]
-    fn cell(&self, at: u32) -> &Cell<Option<Arrived>> {
-        &self.cells[at as usize & (self.cells.len() - 1)]
+        !self.ring.is_full() && self.bytes.get() < self.most_bytes
     }
 
     /// Appends. False: there is no room. // HOT
     #[inline(always)]
     pub(super) fn push(&self, arrived: Arrived) -> bool {
-        if !self.has_room() {
-            return false;
+        let taken = self.bytes.get() < self.most_bytes && self.ring.push(arrived).is_ok();
+        if taken {
+            self.bytes.set(self.bytes.get() + arrived.bytes());
         }
-        let tail = self.tail.get();
-        self.cell(tail).set(Some(arrived));
-        self.tail.set(tail.wrapping_add(1));
-        self.bytes.set(self.bytes.get() + arrived.bytes());
-        true
+        taken
     }
 
     /// Takes the oldest. // HOT
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Arrived> {
-        if self.is_empty() {
-            return None;
-        }
-        let head = self.head.get();
-        let arrived = self.cell(head).get()?;
-        self.head.set(head.wrapping_add(1));
+        let arrived = self.ring.pop()?;
         self.bytes.set(self.bytes.get() - arrived.bytes());
         Some(arrived)
     }

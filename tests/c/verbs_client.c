@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -530,6 +531,30 @@ static void scene_queried(void) {
     close_side(a);
 }
 
+/* Without descriptors a verb says so, and the device goes on once there are some again. */
+static void scene_descriptors(void) {
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+    CHECK(channel);
+    struct rlimit was, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &was) == 0);
+    int next = dup(0);
+    CHECK(next >= 0 && close(next) == 0);
+    none = was, none.rlim_cur = next;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(!ibv_create_comp_channel(ctx) && errno == EMFILE);
+    CHECK(!ibv_create_cq(ctx, 64, bytes, channel, 0) && errno == EMFILE);
+    struct ibv_cq *cq = ibv_create_cq(ctx, 64, bytes, NULL, 0);
+    if (cq) {
+        struct ibv_qp_init_attr init = {
+            .send_cq = cq, .recv_cq = cq, .cap = {16, 16, 2, 3, 8}, .qp_type = IBV_QPT_UD, .sq_sig_all = 1};
+        CHECK(!ibv_create_qp(pd, &init) && errno == EMFILE);
+        CHECK(ibv_destroy_cq(cq) == 0);
+    } else
+        CHECK(errno == EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &was) == 0 && ibv_destroy_comp_channel(channel) == 0);
+    close_side(open_side(IBV_QPT_DRIVER, 7));
+}
+
 /* What UCX asks before it opens a device. */
 static void scene_files(void) {
     struct stat st;
@@ -610,6 +635,8 @@ int main(int argc, char **argv) {
         scene_reliable();
     else if (!strcmp(scene, "datagrams"))
         scene_datagrams();
+    else if (!strcmp(scene, "descriptors"))
+        scene_descriptors();
     else if (!strcmp(scene, "files"))
         scene_files();
     else if (!strcmp(scene, "threads"))

@@ -102,6 +102,20 @@ fn a_queue_pair_tells_what_it_was_given() {
     scenes(&[], &["queried"]);
 }
 
+#[test]
+fn without_descriptors_a_verb_says_so() {
+    let Some(client) = client() else { return };
+    let out = finish(start(&[], &[client, "descriptors"]), "descriptors");
+    let said = text(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    // Nothing but what the numbers cannot say.
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(
+        said.lines().all(|line| line.starts_with("softefa: no ") && line.contains("ulimit -n")),
+        "{said}"
+    );
+}
+
 /// A child that leaves the parent's device alone may end as it likes, and may open one of its own.
 #[test]
 fn a_child_does_no_harm() {

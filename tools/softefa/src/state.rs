@@ -173,6 +173,7 @@ pub fn errno_of(e: Error) -> Errno {
     match e {
         Error::Sys { errno, .. } => errno.0,
         Error::NoMemory | Error::Exhausted(_) => libc::ENOMEM,
+        Error::NoDescriptor => libc::EMFILE,
         Error::Unsupported(_) => libc::EOPNOTSUPP,
         _ => libc::EINVAL,
     }
@@ -185,6 +186,10 @@ pub fn errno_of_open(e: &OpenError) -> Errno {
         OpenError::Environment(_) => {
             eprintln!("softefa: {e}");
             libc::EIO
+        }
+        OpenError::Exhausted { errno, .. } => {
+            eprintln!("softefa: {e}");
+            errno.0
         }
         _ => libc::EINVAL,
     }

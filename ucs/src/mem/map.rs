@@ -104,6 +104,21 @@ impl MemError {
         }
     }
 
+    /// What the system said, or would have said if it had been asked.
+    pub const fn errno(&self) -> Option<Errno> {
+        match self {
+            MemError::Exhausted { errno, .. }
+            | MemError::Descriptors { errno, .. }
+            | MemError::LockLimit { errno, .. }
+            | MemError::Os { errno, .. } => Some(*errno),
+            MemError::FileLimit { .. } => Some(Errno(libc::EFBIG)),
+            MemError::BadLength { .. }
+            | MemError::Gone { .. }
+            | MemError::Denied { .. }
+            | MemError::Refused { .. } => None,
+        }
+    }
+
     /// The nearest plain status.
     pub const fn status(&self) -> Status {
         match self {

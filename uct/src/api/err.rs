@@ -1,6 +1,7 @@
 //! Errors of the data path, sorted by who is to blame, and errors of opening things, with text for people.
 
 use super::Op;
+use ucs::mem::MemError;
 use ucs::{Blame, Errno, Status};
 
 /// An error of a communication call or completion. Small and `Copy`: it travels on the hot path.
@@ -132,18 +133,36 @@ pub enum OpenError {
     /// The machine lacks what this needs; the text says what and how to get it.
     #[error("{0}")]
     Environment(String),
+    /// The machine has no more of something; the text says of what and how to get more.
+    #[error("{why}")]
+    Exhausted {
+        /// One line for people.
+        why: String,
+        /// What the system said.
+        errno: Errno,
+    },
     /// A data-path style error while opening.
     #[error(transparent)]
     Op(#[from] Error),
 }
 
 impl OpenError {
+    /// Memory that cannot be had for what begins the line.
+    pub(crate) fn memory(what: impl std::fmt::Display, e: &MemError) -> OpenError {
+        let why = format!("{what}: {e}");
+        match e.errno() {
+            Some(errno) if e.blame() == Blame::Resource => OpenError::Exhausted { why, errno },
+            _ => OpenError::Environment(why),
+        }
+    }
+
     /// The status code of the C API.
     pub fn status(&self) -> Status {
         match self {
             OpenError::UnknownTransport { .. } | OpenError::UnknownDevice { .. } => Status::NoDevice,
             OpenError::Config(_) => Status::InvalidParam,
             OpenError::Environment(_) => Status::IoError,
+            OpenError::Exhausted { .. } => Status::NoMemory,
             OpenError::Op(e) => e.status(),
         }
     }

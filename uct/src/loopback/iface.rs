@@ -64,8 +64,8 @@ impl Iface {
     /// Opens an interface of the calling thread.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let id = super::new_number();
-        let slots = Slots::new(config.seg_size, config.fifo_size as u32)
-            .map_err(|e| OpenError::Environment(format!("{TL}: {e}")))?;
+        let slots =
+            Slots::new(config.seg_size, config.fifo_size as u32).map_err(|e| OpenError::memory(TL, &e))?;
         let inner = Rc::new(Inner {
             id,
             attr: attr(config.seg_size - 1, config.fifo_size),

@@ -79,7 +79,7 @@ impl Iface {
         };
         let porter = Porter::at(Place::new(&config.socket_dir)?)?;
         let rx = Rx::create(shape, config.hold_off, &porter)
-            .map_err(|e| OpenError::Environment(format!("transport '{TL}': {e}")))?;
+            .map_err(|e| OpenError::memory(format_args!("transport '{TL}'"), &e))?;
         let inner = Inner {
             attr: attr(config),
             md: Md::new(porter, Some(rx.alarm().clone())),

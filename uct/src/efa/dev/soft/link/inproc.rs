@@ -89,7 +89,7 @@ impl Fabric {
         let rows = profile.attr.max_mr as usize;
         let opts = MapOpts { pages: Pages::Small, fill: Fill::Lazy };
         let table = Mapping::new(MrTable::bytes(rows), opts)
-            .map_err(|e| OpenError::Environment(format!("softefa{nth}: {e}")))?;
+            .map_err(|e| OpenError::memory(format_args!("softefa{nth}"), &e))?;
         let node = Rc::new(Node {
             iid,
             table: MrTable::new(Rows::new(Keep::Private(Arc::new(table)), 0, rows)),

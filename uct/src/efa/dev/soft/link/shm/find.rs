@@ -40,10 +40,11 @@ impl Name {
     pub(super) fn take(iid: u64, qpn: u16) -> Result<Option<Name>, OpenError> {
         let sys = |call| move |e: Errno| OpenError::Op(Error::Sys { call, errno: e.into() });
         let socket = socket().map_err(|e| {
-            OpenError::Environment(format!(
-                "no descriptor for a queue pair's socket: {} (raise the limit, see `ulimit -n`)",
-                ucs::Errno::from(e)
-            ))
+            let errno = ucs::Errno::from(e);
+            let why = format!(
+                "no descriptor for a queue pair's socket: {errno} (raise the limit, see `ulimit -n`)"
+            );
+            OpenError::Exhausted { why, errno }
         })?;
         match rustix::net::bind(&socket, &address(iid, qpn).map_err(sys("abstract name"))?) {
             Ok(()) => Ok(Some(Name { socket })),

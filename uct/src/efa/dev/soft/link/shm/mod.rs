@@ -75,7 +75,7 @@ impl DevShare {
 
 /// A segment that cannot be had, as one line for people.
 fn no_segment(what: &str, e: &MemError) -> OpenError {
-    OpenError::Environment(format!("no shared memory for {what} of the software EFA device: {e}"))
+    OpenError::memory(format_args!("no shared memory for {what} of the software EFA device"), e)
 }
 
 impl Shm {
@@ -239,9 +239,8 @@ impl Link for Shm {
         let wake = ShmWake::new();
         wake.map(Some).map_err(|errno| {
             let hint = "it takes four descriptors: raise the limit, see `ulimit -n`";
-            OpenError::Environment(format!(
-                "no completion channel for the software EFA device: {errno} ({hint})"
-            ))
+            let why = format!("no completion channel for the software EFA device: {errno} ({hint})");
+            OpenError::Exhausted { why, errno }
         })
     }
 

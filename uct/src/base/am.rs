@@ -1,9 +1,9 @@
 //! The table behind `set_am_handler`: one optional handler for each active message id.
 //! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
-//! without a handler is counted and dropped.
+//! without a handler is counted and dropped. Nor does it call a handler from within one: interfaces refuse to poll then.
 
 use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Sink};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 
 /// What an interface calls for failures that have no completion.
 pub type ErrorHandler = Box<dyn FnMut(EpTag, Error)>;
@@ -13,12 +13,16 @@ const IDLE: u16 = u16::MAX;
 
 /// Handlers by active message id.
 pub struct AmTable {
-    rows: Box<[Cell<Option<AmHandler>>; 256]>,
+    /// Whoever changes a row has seen that its handler is not running; `dispatch` alone runs one, in its row, and never a
+    /// second one meanwhile.
+    rows: Box<[UnsafeCell<Option<AmHandler>>; 256]>,
     on_error: Cell<Option<ErrorHandler>>,
     on_imm: Cell<Option<ImmHandler>>,
     /// Id whose handler is running, or [`IDLE`].
     running: Cell<u16>,
-    /// Whether that handler was replaced or removed while it ran.
+    /// What the running handler was replaced by, once it has run.
+    instead: Cell<Option<Option<AmHandler>>>,
+    /// Whether there is such a thing.
     replaced: Cell<bool>,
     dropped: Cell<u64>,
 }
@@ -26,10 +30,11 @@ pub struct AmTable {
 impl Default for AmTable {
     fn default() -> Self {
         AmTable {
-            rows: Box::new([const { Cell::new(None) }; 256]),
+            rows: Box::new([const { UnsafeCell::new(None) }; 256]),
             on_error: Cell::new(None),
             on_imm: Cell::new(None),
             running: Cell::new(IDLE),
+            instead: Cell::new(None),
             replaced: Cell::new(false),
             dropped: Cell::new(0),
         }
@@ -41,8 +46,12 @@ impl AmTable {
     pub fn set(&self, id: u8, handler: Option<AmHandler>) {
         if self.running.get() == u16::from(id) {
             self.replaced.set(true);
+            return self.instead.set(Some(handler));
         }
-        self.rows[usize::from(id)].set(handler);
+        // SAFETY: this handler is not running, so nobody has a reference to its row; none is kept beyond the exchange.
+        let old = unsafe { std::mem::replace(&mut *self.rows[usize::from(id)].get(), handler) };
+        // What it has captured is user code's, and may come here too.
+        drop(old);
     }
 
     /// Registers or removes what is told of failures without a completion.
@@ -60,18 +69,21 @@ impl AmTable {
         self.dropped.get()
     }
 
-    /// Hands a message to its handler. // HOT
+    /// Hands a message to its handler. Not to be called while one is running: the message is dropped then. // HOT
     #[inline]
     pub fn dispatch(&self, am: Am<'_>) {
         let id = am.id();
-        let row = &self.rows[usize::from(id)];
-        // Taken out while it runs, so that a handler may replace handlers without a borrow in the way.
-        let Some(handler) = row.take() else { return self.drop_one(id) };
+        if self.is_running() {
+            return self.drop_one(id);
+        }
         self.running.set(u16::from(id));
         // Also if it panics: the next message is not to be lost with this one.
-        let mut running = Running { table: self, row, handler: Some(handler) };
-        if let Some(handler) = &mut running.handler {
-            handler(am);
+        let _running = Running(self);
+        // SAFETY: no handler was running, so nobody has a reference to a row; while this one runs, `set` leaves its row
+        // alone and `dispatch` does not get here.
+        match unsafe { &mut *self.rows[usize::from(id)].get() } {
+            Some(handler) => handler(am),
+            None => self.drop_one(id),
         }
     }
 
@@ -108,19 +120,26 @@ impl AmTable {
     }
 }
 
-/// A handler that is running. Goes back to its row when it has run, unless that has another one now.
-struct Running<'a> {
-    table: &'a AmTable,
-    row: &'a Cell<Option<AmHandler>>,
-    handler: Option<AmHandler>,
+/// A handler that is running, until this is dropped.
+struct Running<'a>(&'a AmTable);
+
+impl Running<'_> {
+    /// It has had its last message.
+    #[cold]
+    fn replace(&self, id: u16) {
+        self.0.replaced.set(false);
+        if let (Some(handler), Ok(id)) = (self.0.instead.take(), u8::try_from(id)) {
+            self.0.set(id, handler);
+        }
+    }
 }
 
 impl Drop for Running<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.table.running.set(IDLE);
-        if !self.table.replaced.replace(false) {
-            self.row.set(self.handler.take());
+        let id = self.0.running.replace(IDLE);
+        if self.0.replaced.get() {
+            self.replace(id);
         }
     }
 }
@@ -207,6 +226,34 @@ mod tests {
         table.dispatch(am(&[8]));
         table.dispatch(am(&[8]));
         assert_eq!(table.dropped(), 1);
+    }
+
+    #[test]
+    fn a_handler_that_has_gone_may_set_handlers_as_it_goes() {
+        struct Leaving(Rc<AmTable>, Rc<Cell<u32>>);
+        impl Drop for Leaving {
+            fn drop(&mut self) {
+                let seen = self.1.clone();
+                self.0.set(9, Some(Box::new(move |_| seen.set(seen.get() + 1))));
+            }
+        }
+        let (table, seen) = (Rc::new(AmTable::default()), Rc::new(Cell::new(0)));
+        // Removed while it runs, and then while it does not.
+        for running in [true, false] {
+            let (t, leaving) = (table.clone(), Leaving(table.clone(), seen.clone()));
+            let handler = move |_: Am<'_>| {
+                let _kept = &leaving;
+                t.set(9, None);
+            };
+            table.set(9, Some(Box::new(handler)));
+            if running {
+                table.dispatch(am(&[9]))
+            } else {
+                table.set(9, None)
+            }
+            table.dispatch(am(&[9]));
+        }
+        assert_eq!((seen.get(), table.dropped()), (2, 0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The lock of `mt`, with the thread as its key so that a handler may send on the interface that is calling it.
 //! Never blocks by itself: it answers, and the caller decides.
 
-use ucs::sync::{AtomicU32, AtomicUsize, Ordering};
+use ucs::sync::{AtomicBool, AtomicU32, AtomicUsize, CachePadded, Ordering};
 
 /// Which threads use an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,6 +26,9 @@ pub fn this_thread() -> ThreadKey {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+/// How often in a row who can do without lets others in first, as they may not be running.
+const PATIENCE: u32 = 4;
+
 /// Nobody is inside.
 const NOBODY: ThreadKey = 0;
 
@@ -47,13 +50,29 @@ pub struct Gate {
     holder: AtomicUsize,
     /// How often the holder has entered beyond the first time. Only the holder touches it.
     again: AtomicU32,
+    /// On lines of its own: it is written while others are inside.
+    outside: CachePadded<Outside>,
+}
+
+/// What those that are not inside tell each other.
+#[derive(Debug)]
+struct Outside {
+    /// A thread that waits has looked and found the gate closed.
+    wanted: AtomicBool,
+    /// How often in a row way was given to those that wait: about, as several may at a time.
+    given: AtomicU32,
 }
 
 impl Gate {
     /// An open gate; in mode [`ThreadMode::Single`] it is `me`'s for ever.
     pub fn new(mode: ThreadMode, me: ThreadKey) -> Self {
         let holder = if mode == ThreadMode::Single { me } else { NOBODY };
-        Gate { mode, holder: AtomicUsize::new(holder), again: AtomicU32::new(0) }
+        Gate {
+            mode,
+            holder: AtomicUsize::new(holder),
+            again: AtomicU32::new(0),
+            outside: Outside { wanted: AtomicBool::new(false), given: AtomicU32::new(0) }.into(),
+        }
     }
 
     /// The mode.
@@ -73,11 +92,47 @@ impl Gate {
         if self.mode == ThreadMode::Single {
             return Entry::Foreign;
         }
+        if holder != NOBODY {
+            // Without an exchange, which would take the line from who is inside.
+            return Entry::Busy;
+        }
         // SYNC(gate): what the last holder did is ours to see.
         match self.holder.compare_exchange(NOBODY, me, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Entry::In,
             Err(_) => Entry::Busy,
         }
+    }
+
+    /// [`enter`](Self::enter) for who comes back until it is inside: those that can do without let it in first.
+    pub fn enter_waiting(&self, me: ThreadKey) -> Entry {
+        let entry = self.enter(me);
+        match entry {
+            Entry::In => self.outside.wanted.store(false, Ordering::Relaxed),
+            _ if !self.outside.wanted.load(Ordering::Relaxed) => {
+                self.outside.wanted.store(true, Ordering::Relaxed)
+            }
+            _ => {}
+        }
+        entry
+    }
+
+    /// [`enter`](Self::enter) for who can do without. `None`: somebody waits, who is let in first. // HOT
+    #[inline]
+    pub fn try_enter(&self, me: ThreadKey) -> Option<Entry> {
+        if self.outside.wanted.load(Ordering::Relaxed) && self.gives_way(me) {
+            None
+        } else {
+            Some(self.enter(me))
+        }
+    }
+
+    /// Whether those that wait are let in first, by who is not inside itself.
+    #[cold]
+    fn gives_way(&self, me: ThreadKey) -> bool {
+        let given = self.outside.given.load(Ordering::Relaxed);
+        let gives = given < PATIENCE && self.holder.load(Ordering::Relaxed) != me;
+        self.outside.given.store(if gives { given + 1 } else { 0 }, Ordering::Relaxed);
+        gives
     }
 
     /// The thread that is inside goes out, as often as it came in. // HOT
@@ -107,8 +162,8 @@ mod tests {
             // SAFETY: nothing in it is bound to a thread.
             unsafe impl Send for Room {}
             let room = Arc::new(Room(Gate::new(ThreadMode::Multi, 0), UnsafeCell::new(0)));
-            let visit = |room: &Room, me: ThreadKey| {
-                if room.0.enter(me) != Entry::In {
+            let visit = |room: &Room, me: ThreadKey, enter: fn(&Gate, ThreadKey) -> Entry| {
+                if enter(&room.0, me) != Entry::In {
                     return 0;
                 }
                 assert_eq!(room.0.enter(me), Entry::In, "again");
@@ -122,14 +177,37 @@ mod tests {
             };
             let other = {
                 let room = room.clone();
-                thread::spawn(move || visit(&room, 1))
+                thread::spawn(move || visit(&room, 1, Gate::enter_waiting))
             };
-            let mine = visit(&room, 2) + visit(&room, 2);
+            let mine = visit(&room, 2, Gate::enter)
+                + visit(&room, 2, |gate, me| gate.try_enter(me).unwrap_or(Entry::Busy));
             let all = mine + other.join().unwrap();
             // SAFETY: the other thread is gone.
             assert_eq!(room.1.with(|n| unsafe { *n }), all);
             assert!(all >= 2, "one of them got in");
         });
+    }
+
+    #[test]
+    fn who_can_do_without_lets_in_who_waits() {
+        let gate = Gate::new(ThreadMode::Multi, 0);
+        assert_eq!((gate.enter(1), gate.try_enter(2)), (Entry::In, Some(Entry::Busy)));
+        assert_eq!(
+            (gate.enter_waiting(2), gate.try_enter(1)),
+            (Entry::Busy, Some(Entry::In)),
+            "who is inside is"
+        );
+        gate.leave();
+        gate.leave();
+        let tries: Vec<_> = (0..=PATIENCE).map(|_| gate.try_enter(1)).collect();
+        let (last, first) = tries.split_last().unwrap();
+        assert!(first.iter().all(Option::is_none), "{first:?}");
+        assert_eq!(*last, Some(Entry::In), "not for ever: it may not be running");
+        gate.leave();
+        assert_eq!(gate.try_enter(1), None, "again");
+        assert_eq!(gate.enter_waiting(2), Entry::In);
+        gate.leave();
+        assert_eq!(gate.try_enter(1), Some(Entry::In), "nobody waits any more");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::api::{
     IfaceAttr, Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, TableSink};
-use crate::base::gate::{Entry, Gate, this_thread};
+use crate::base::gate::{Entry, Gate, ThreadKey, this_thread};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -75,6 +75,18 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// Looks of who waits between two times it gives the core away.
+const LOOKS: u32 = 64;
+/// Most pauses between two of them.
+const MAX_PAUSES: u32 = 8;
+/// Pauses of who lets others in.
+const WAY: u32 = 32;
+
+#[inline]
+fn pause(times: u32) {
+    (0..times).for_each(|_| std::hint::spin_loop());
+}
+
 const FOREIGN: Error = Error::InvalidParam("this interface belongs to another thread (thread mode single)");
 const TWO: Error = Error::InvalidParam("two threads at a time (thread mode serialized)");
 
@@ -83,27 +95,43 @@ impl Shared {
     #[inline]
     pub(super) fn enter(&self) -> Result<Inside<'_>, Error> {
         let me = this_thread();
-        let mut tries = 0u32;
-        loop {
-            match self.gate.enter(me) {
-                Entry::In => return Ok(Inside(&self.gate)),
-                Entry::Foreign => return Err(FOREIGN),
-                Entry::Busy if self.gate.mode() == ThreadMode::Serialized => return Err(TWO),
-                Entry::Busy => {
-                    tries += 1;
-                    if tries.is_multiple_of(64) { std::thread::yield_now() } else { std::hint::spin_loop() }
-                }
+        match self.gate.enter(me) {
+            Entry::In => Ok(Inside(&self.gate)),
+            Entry::Foreign => Err(FOREIGN),
+            Entry::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+            Entry::Busy => Ok(self.wait_to_enter(me)),
+        }
+    }
+
+    /// Goes in, having been refused once. Looks again less and less often: each look takes the gate's line from who is
+    /// at work inside, and each entry the lines behind it, so few of them with many operations each cost least.
+    #[cold]
+    fn wait_to_enter(&self, me: ThreadKey) -> Inside<'_> {
+        let mut looks = 0u32;
+        while self.gate.enter_waiting(me) != Entry::In {
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                // Who is inside may be waiting for a core.
+                std::thread::yield_now();
+            } else {
+                pause(1 << looks.min(MAX_PAUSES.ilog2()));
             }
         }
+        Inside(&self.gate)
     }
 
     /// Goes in if nobody else is there.
     fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
-        match self.gate.enter(this_thread()) {
-            Entry::In => Ok(Some(Inside(&self.gate))),
-            Entry::Foreign => Err(FOREIGN),
-            Entry::Busy if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
-            Entry::Busy => Ok(None),
+        match self.gate.try_enter(this_thread()) {
+            Some(Entry::In) => Ok(Some(Inside(&self.gate))),
+            Some(Entry::Foreign) => Err(FOREIGN),
+            Some(Entry::Busy) if self.gate.mode() == ThreadMode::Serialized => Err(TWO),
+            Some(Entry::Busy) => Ok(None),
+            None => {
+                // The way is free for as long as it takes to see that.
+                pause(WAY);
+                Ok(None)
+            }
         }
     }
 
@@ -111,16 +139,14 @@ impl Shared {
     /// another thread's, so what is dropped here is lost until the process ends.
     pub(super) fn enter_to_drop(&self) -> Option<Inside<'_>> {
         let me = this_thread();
-        loop {
-            match self.gate.enter(me) {
-                Entry::In => return Some(Inside(&self.gate)),
-                Entry::Busy => std::thread::yield_now(),
-                Entry::Foreign => {
-                    tracing::warn!(
-                        "an object of a single-threaded interface is dropped by another thread: leaked"
-                    );
-                    return None;
-                }
+        match self.gate.enter(me) {
+            Entry::In => Some(Inside(&self.gate)),
+            Entry::Busy => Some(self.wait_to_enter(me)),
+            Entry::Foreign => {
+                tracing::warn!(
+                    "an object of a single-threaded interface is dropped by another thread: leaked"
+                );
+                None
             }
         }
     }
@@ -272,7 +298,8 @@ impl Iface {
     }
 
     /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While another thread
-    /// is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once.
+    /// is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once; the same, up to four times in a row, for
+    /// one that waits to send, and to who calls from within a handler. So 0 does not say that nothing has come.
     #[inline]
     pub fn progress(&self, max: usize) -> Result<usize, Error> {
         self.progress_from(max, Origin::Caller)
@@ -282,6 +309,10 @@ impl Iface {
     pub(super) fn progress_from(&self, max: usize, origin: Origin) -> Result<usize, Error> {
         let shared = &*self.shared;
         let Some(_inside) = shared.try_enter()? else { return Ok(0) };
+        if shared.handlers.is_running() {
+            // Called by a handler: messages come one after another.
+            return Ok(0);
+        }
         let mut events = 0;
         while origin == Origin::Caller && shared.kept_len.get() > 0 && events < max {
             let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };

@@ -180,6 +180,37 @@ fn a_progress_thread_serves_while_the_owner_computes() {
 }
 
 #[test]
+fn a_handler_that_progresses_loses_no_message() {
+    const COUNT: usize = 20;
+    for tl in ["posix", "efa"] {
+        let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let seen = Arc::new(AtomicUsize::new(0));
+        let (count, again) = (seen.clone(), b.clone());
+        let handler = move |_: crate::api::Am<'_>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(again.progress(16), Ok(0), "one after another");
+        };
+        b.set_am_handler(1, HandlerThread::Caller, Some(Box::new(handler))).unwrap();
+        let thread = b.spawn_progress().unwrap();
+        for _ in 0..COUNT {
+            retry(&a, || ep.am_bcopy(1, |_| 4));
+        }
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while seen.load(Ordering::Relaxed) < COUNT && std::time::Instant::now() < until {
+            a.progress(16).unwrap();
+            // What the thread took in meanwhile is kept, several at a time.
+            std::thread::sleep(Duration::from_millis(1));
+            b.progress(16).unwrap();
+        }
+        drop(thread);
+        assert_eq!(seen.load(Ordering::Relaxed), COUNT, "{tl}");
+        // The handler owns a handle of its own interface.
+        b.set_am_handler(1, HandlerThread::Caller, None).unwrap();
+    }
+}
+
+#[test]
 fn completions_fire_once_in_whatever_thread() {
     const COUNT: u32 = 200;
     for tl in ["posix", "efa"] {

@@ -158,6 +158,9 @@ impl<I: Iface> Iface for Traced<I> {
     }
 
     fn progress(&self, max: usize) -> usize {
+        if self.handlers.is_running() {
+            return 0;
+        }
         self.poll(max, &mut TableSink(&self.handlers))
     }
 

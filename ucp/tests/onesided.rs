@@ -437,6 +437,8 @@ fn a_key_outlives_its_memory_harmlessly() {
         drop(mem);
         let by_packets = pair.ab.put(vec![1; 8], at, &Rkey::of_key(rkey_of(&rkey)));
         by_packets.detach();
+        // The first packet between the two: on `posix` it waits for a thread that hands out descriptors.
+        pair.until(|| pair.b.stats().rare.bad_access > 0);
         pair.settle();
         assert_eq!(pair.b.stats().rare.bad_access, 1, "{tls}");
     }

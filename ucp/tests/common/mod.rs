@@ -52,11 +52,17 @@ impl Pair {
         spin(&[&self.a, &self.b], &mut done);
     }
 
-    /// Progress on both until nothing happens for a while.
+    /// Progress on both until nothing happens for a while. For two who have met: who meets waits for a thread of the
+    /// other, which may take any time to get a core.
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 1000 {
-            quiet = if self.a.progress() + self.b.progress() == 0 { quiet + 1 } else { 0 };
+            if self.a.progress() + self.b.progress() == 0 {
+                quiet += 1;
+                std::thread::yield_now();
+            } else {
+                quiet = 0;
+            }
         }
     }
 }

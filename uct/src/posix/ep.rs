@@ -190,7 +190,6 @@ impl api::Ep for Ep {
     #[inline]
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
         self.reach()?;
-        self.own.expect();
         direct::put_short(rkey.window(), bytes, remote)
     }
 
@@ -202,13 +201,11 @@ impl api::Ep for Ep {
         rkey: &Rkey,
     ) -> Outcome<usize> {
         self.reach()?;
-        self.own.expect();
         direct::put_bcopy(rkey.window(), max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
         self.reach()?;
-        self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_zcopy(rkey.window(), iov, remote) }
     }
@@ -240,7 +237,6 @@ impl api::Ep for Ep {
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
         self.reach()?;
-        self.own.expect();
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
@@ -255,7 +251,6 @@ impl api::Ep for Ep {
     #[inline]
     fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
         self.reach()?;
-        self.own.expect();
         direct::atomic_post(rkey.window(), op, value, remote)
     }
 

@@ -213,12 +213,6 @@ impl Inner {
         self.rx.sent(to, link.next_line());
     }
 
-    /// See [`Rx::expect`]. // HOT
-    #[inline(always)]
-    pub(super) fn expect(&self) {
-        self.rx.expect();
-    }
-
     /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter, at most `wait`, unless
     /// that has said already what is wanted. `None`: it has not answered; asked again later. If it has not for
     /// [`PATIENCE`], that is an error, until it does.

@@ -43,7 +43,7 @@ pub struct Rx {
     taking: Cell<bool>,
     /// Polls until the next look around.
     patience: Cell<u32>,
-    /// Something has come since the look around before the last one, or the program has put something somewhere since the last.
+    /// Something has come since the look around before the last one.
     expects: Cell<bool>,
     /// A peer has died, or was found dead: some endpoint fails.
     bereaved: Cell<bool>,
@@ -284,15 +284,9 @@ impl Rx {
         self.hold_off.sent(to, ours, ticks);
     }
 
-    /// The program has changed a peer's memory: it may wait until the peer has changed its own. // HOT
-    #[inline(always)]
-    pub fn expect(&self) {
-        self.expects.set(true);
-    }
-
-    /// After a look in vain. A line that is about to come, of this FIFO or one that a peer puts to, is looked at again when it
-    /// may have come, not before: see [`settle_loads`]. Who has had nothing for a thousand polls and more, and has put nothing,
-    /// does not wait, but passes by. // HOT
+    /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see
+    /// [`settle_loads`]. Who has had nothing for a thousand polls and more does not wait, but passes by: it may look at memory
+    /// that a peer puts to, between two polls, and that it would see sooner or later for the fence, as the processor is. // HOT
     #[inline(always)]
     fn settle(&self) {
         if self.expects.get() {

@@ -57,12 +57,7 @@ impl Pair {
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 1000 {
-            if self.a.progress() + self.b.progress() == 0 {
-                quiet += 1;
-                std::thread::yield_now();
-            } else {
-                quiet = 0;
-            }
+            quiet = if self.a.progress() + self.b.progress() == 0 { quiet + 1 } else { 0 };
         }
     }
 }

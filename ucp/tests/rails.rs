@@ -113,3 +113,25 @@ fn what_two_workers_have_in_common() {
     assert_eq!(devices(&pair), ["softefa0", "softefa1"]);
     assert_eq!(pieces(&pair.b), 2);
 }
+
+/// One side's second NIC goes down with granted data on their way by it, whose ends are seen a few at a time: the bytes go by the
+/// first, the message arrives, and nobody is told of a failure.
+#[test]
+fn granted_data_that_a_lost_nic_carried_go_by_another() {
+    let slow = source("2").with("SOFTEFA_DELAY", "20").with("UCX_PROGRESS_BATCH", "1");
+    let granted = slow.with("UCX_MIN_READ", "1g").with("UCX_MIN_RNDV_CHUNK_SIZE", "16k");
+    let mut elsewhere = 0;
+    for after in (20..200).step_by(15) {
+        let down = granted.clone().with("SOFTEFA_DOWN", &format!("1:{after}"));
+        let open = |source: &Source| Context::configured(source.clone()).unwrap().worker().unwrap();
+        let pair = Pair::of(open(&down), open(&granted));
+        for seed in 0..3 {
+            message(&pair, seed);
+            pair.settle();
+        }
+        let lost: Vec<bool> = pair.ab.rails().iter().map(|rail| rail.fault.is_some()).collect();
+        assert_eq!((lost, pair.ba.rails()[0].fault), (vec![false, true], None), "after {after}");
+        elsewhere += pair.a.stats().rare.sent_elsewhere;
+    }
+    assert!(elsewhere > 20, "{elsewhere} packets came back");
+}

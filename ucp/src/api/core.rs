@@ -395,7 +395,10 @@ impl Core {
             .filter_map(Weak::upgrade)
             .filter(|ep| ep.peer == peer && ep.fail(error))
             .collect();
-        self.paths.forget(peer);
+        // What a further lane was to carry comes back by its path, and goes another way.
+        if !self.engine.is_further(peer) {
+            self.paths.forget(peer);
+        }
         if self.streams.is_waited_for() {
             self.serve_streams();
         }

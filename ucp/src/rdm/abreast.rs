@@ -115,6 +115,11 @@ impl Engine {
         self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.rails)
     }
 
+    /// Whether this peer is a further lane of another.
+    pub fn is_further(&self, lane: PeerId) -> bool {
+        self.peers.get(lane).is_some() && self.main_of(lane).is_some()
+    }
+
     /// The lanes that this operation goes over: the peer's own, and those further ones over which the peer takes us for who
     /// we are, as far as there are bytes for each.
     // [M11.11]

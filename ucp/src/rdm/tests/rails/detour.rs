@@ -447,3 +447,90 @@ fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
     }
     assert!(well > 500 && ill > 1000, "{well} well, {ill} ill");
 }
+
+/// A further NIC goes early, while the two workers are still making each other's acquaintance, or later: what they have met on is
+/// there, so every message arrives, once and in order, and nobody is told of a failure.
+// [M11.6] [M11.12]
+#[test]
+fn a_further_nic_lost_early_costs_nothing() {
+    const MESSAGES: usize = 12;
+    let mut lost_on_way = 0;
+    for seed in 0..800 {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 2;
+        let (mut rig, peer) = Rig::new([nics, nics], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let messages: Vec<(Row, Vec<u8>)> = (0..MESSAGES)
+            .map(|n| {
+                let (row, len) = ROWS[rig.dice.below(ROWS.len())];
+                (row, letter(seed * 100 + n as u64, len))
+            })
+            .collect();
+        let mut rooms = vec![vec![vec![0; 70_000]; MESSAGES]; 2];
+        let fatal = rig.dice.below(if seed % 4 == 0 { 600 } else { 150 });
+        let lost = (rig.dice.below(2), 1);
+        let (mut sent, mut asked) = ([0; 2], [0; 2]);
+        let mut outs = [Vec::new(), Vec::new()];
+        for turn in 0..4000 {
+            if turn == fatal {
+                rig.dead.push(lost);
+            }
+            let me = rig.dice.below(2);
+            let known = rig.engines[me].peer_info(peers[me]).is_some();
+            if known && sent[me] < MESSAGES && rig.dice.one_in(4) {
+                let (row, bytes) = &messages[sent[me]];
+                let user = sent[me] as u64;
+                let args = SendArgs {
+                    buf: lend(bytes),
+                    tag: Some(1),
+                    sync: Sync::No,
+                    cq_data: None,
+                    row: *row,
+                    user,
+                };
+                if let Started::Done(()) = rig.at(me, 0, |e, w| e.send(w, peers[me], args)) {
+                    outs[me].push(Out::SendDone { user, result: Ok(()) });
+                }
+                sent[me] += 1;
+            }
+            if asked[me] < MESSAGES && rig.dice.one_in(4) {
+                let buf = lend_mut(&mut rooms[me][asked[me]]);
+                let user = 100 + asked[me] as u64;
+                let args = RecvArgs { buf, kind: ANY, from: None, user };
+                if let Started::Done(got) = rig.at(me, 0, |e, w| e.recv(w, args)) {
+                    outs[me].push(Out::RecvDone { user, result: Ok(got) });
+                }
+                asked[me] += 1;
+            }
+            rig.turn();
+        }
+        assert_eq!((sent, asked), ([MESSAGES; 2], [MESSAGES; 2]));
+        rig.settle();
+        for me in 0..2 {
+            outs[me].extend(rig.outs(me));
+            let (mut sends, mut recvs) = (0, 0);
+            for out in &outs[me] {
+                match out {
+                    Out::SendDone { result: Ok(()), .. } => sends += 1,
+                    Out::RecvDone { user, result: Ok(got) } => {
+                        let n = *user as usize - 100;
+                        let (row, bytes) = &messages[n];
+                        let room = &rooms[me][n][..bytes.len()];
+                        assert!(room == &bytes[..], "{me}: message {n} ({row:?}) differs: {got:?}");
+                        recvs += 1;
+                    }
+                    Out::PeerFailed { peer, .. } if *peer != peers[me] => {}
+                    out => panic!("{me}: {out:?}"),
+                }
+            }
+            assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].census());
+            assert!(rig.engines[me].peer_info(peers[me]).unwrap().fault.is_none());
+            let rare = &rig.engines[me].stats().rare;
+            lost_on_way += rare.rails_lost + rare.sent_elsewhere;
+        }
+        assert_eq!(rig.regs(), 0);
+    }
+    assert!(lost_on_way > 100, "{lost_on_way}");
+}

@@ -187,8 +187,8 @@ impl Worker {
         params: EpParams,
     ) -> Ep {
         let tables = core.tables(peer, self.limits());
-        let plain = &tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)];
-        let short_below = if plain.pick(0) == Row::Eager { plain.eager_max().saturating_add(1) } else { 0 };
+        let plain = table_index(Kind::Tagged, Sync::No, CqData::No);
+        let short_below = tables.short_max(plain).map_or(0, |max| max.saturating_add(1));
         let state = Rc::new(EpState {
             peer,
             lanes,
@@ -353,6 +353,23 @@ impl Ep {
         unsafe { self.begin(buf, at, Class::Message, params) }
     }
 
+    /// Sends a plain tagged message that fits one packet in one, wherever it lies.
+    ///
+    /// # Safety
+    /// As for [`Ep::begin`].
+    unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<Started<()>, Error> {
+        // SAFETY: the caller vouches for the bytes until the operation's end.
+        let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
+        if let Some(whole) = buf.whole()
+            && self.send_short(Class::Message, tag, whole)
+        {
+            return Ok(Started::Done(()));
+        }
+        self.usable()?;
+        // SAFETY: the same contract.
+        unsafe { self.begin_by(Row::Eager, buf, Class::Message, params) }
+    }
+
     /// # Safety
     /// `buf` stays valid, as [`SendBuf::new`] has it, until the operation's end, and `params.done` may be called with its
     /// argument.
@@ -363,8 +380,21 @@ impl Ep {
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
+        let row = self.state.tables.row(at, buf.len(), || self.worker.core().is_own(self.lane(), &buf));
+        // SAFETY: the same contract.
+        unsafe { self.begin_by(row, buf, class, params) }
+    }
+
+    /// # Safety
+    /// As for [`Ep::begin`].
+    unsafe fn begin_by(
+        &self,
+        row: Row,
+        buf: SendBuf,
+        class: Class,
+        params: &SendParams,
+    ) -> Result<Started<()>, Error> {
         let mut core = self.worker.core();
-        let row = self.state.tables.row(at, buf.len(), || core.is_own(self.lane(), &buf));
         let (engine, mut wire, reqs) = core.split();
         let user = reqs.next_id()?;
         let args = SendArgs {
@@ -469,7 +499,7 @@ impl Ep {
         if bytes.len() <= self.table(Kind::Tagged, Sync::No).eager_max() {
             // SAFETY: if the send does not end in this call, it is cancelled below before `bytes` goes out of
             // scope; one packet is either sent whole or still wholly waiting, so cancelling succeeds.
-            match unsafe { self.send_raw(bytes.as_ptr(), bytes.len(), &params) } {
+            match unsafe { self.send_packet(tag, bytes, &params) } {
                 Ok(Started::Done(())) => return Ok(()),
                 Ok(Started::Running(id)) => {
                     let cancelled = self.worker.cancel(id);

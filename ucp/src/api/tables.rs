@@ -126,15 +126,21 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
 }
 
 impl Tables {
-    /// How a message goes. Of one that does not go in one packet it is asked, at most, whether it lies in memory of the
-    /// lane's transport. // HOT
+    /// How a message goes. Of one that is longer than what goes in one packet from anywhere it is asked, at most, whether it
+    /// lies in memory of the lane's transport. // HOT
     #[inline]
     pub(crate) fn row(&self, at: usize, len: usize, is_own: impl FnOnce() -> bool) -> Row {
-        let row = self.send[at].pick(len);
         match &self.own {
-            Some(own) if row.plain() != Row::Eager && is_own() => own[at].pick(len),
-            _ => row,
+            Some(own) if len > own[at].eager_max() && is_own() => own[at].pick(len),
+            _ => self.send[at].pick(len),
         }
+    }
+
+    /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
+    pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
+        let send = &self.send[at];
+        let all = send.eager_max().min(self.own.as_ref().map_or(usize::MAX, |own| own[at].eager_max()));
+        (send.pick(0) == Row::Eager).then_some(all)
     }
 
     /// Protocol by size of messages out of such memory.

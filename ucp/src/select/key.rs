@@ -117,6 +117,12 @@ impl Key {
         }
     }
 
+    /// Whether the receiver's processor reads the message where it lies: the wire reads only what its transport has allocated,
+    /// which it maps. That costs no turn of a device, and pays below the length of a packet too.
+    pub(super) fn is_read_in_place(&self) -> bool {
+        self.mem == MemKind::Own && self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes
+    }
+
     /// What the wire costs with such memory.
     pub(super) fn costs(&self) -> Costs {
         match self.mem {

@@ -12,7 +12,7 @@ pub struct Thresholds {
     /// Largest message sent as MEDIUM, bytes (`UCX_MAX_MEDIUM`).
     pub medium_max: Option<usize>,
     /// Size from which messages ask before they send: takes the place of `medium_max` when set (`UCX_RNDV_THRESH`). A
-    /// message that fits one packet is always sent in one.
+    /// message that fits one packet is sent in one, unless its receiver reads it in place.
     pub rndv_thresh: Option<usize>,
     /// Size from which the receiver reads a message, where both ends can (`UCX_MIN_READ`).
     pub min_read: Option<usize>,
@@ -84,16 +84,22 @@ pub(super) fn rows(sync: Sync) -> [Row; 5] {
 fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
     let eager = capacity(key, Row::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
+    // What fits one packet is read only in place.
+    let in_place = key.is_read_in_place() && both_read(key);
+    let least = if in_place { 1 } else { first };
     // What a user has said of reading counts more than what he has said of pushing.
-    let read_from = limits.min_read.filter(|_| both_read(key)).map(|from| from.max(first));
+    let read_from = limits.min_read.filter(|_| both_read(key)).map(|from| from.max(least));
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
     let pushed = limits.pushed().unwrap_or(0);
     match row.plain() {
-        Row::Eager => Some((0, eager)),
+        Row::Eager => {
+            let unasked = limits.rndv_thresh.filter(|_| in_place).map(|from| from.saturating_sub(1));
+            Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
+        }
         Row::Medium => Some((first, limits.medium_limit().min(unread))),
         Row::LongCts => Some((first.max(pushed.saturating_add(1)), unread)),
         row if !both_read(key) || row != limits.read_row().with(key.sync) => None,
-        _ => Some((read_from.unwrap_or(first.max(pushed.saturating_add(1))), usize::MAX)),
+        _ => Some((read_from.unwrap_or(least.max(pushed.saturating_add(1))), usize::MAX)),
     }
     .filter(|(from, to)| from <= to)
 }

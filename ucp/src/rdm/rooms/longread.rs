@@ -35,7 +35,9 @@ const fn row(ty: PktType, order: Option<Share>) -> PktRow {
 pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, buf, state, sync) = (op.peer, op.row, op.buf, op.state, op.sync);
-    let instead = Push::Switch(Row::LongCts.with(sync));
+    let eager = Row::Eager.with(sync);
+    let one = eager.header_len(op.kind(), e.peers[to].hdr, op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+    let instead = Push::Switch(if one { eager } else { Row::LongCts.with(sync) });
     if state == TxState::Queued {
         if !e.may_be_read(to, Row::LongRead) || buf.is_empty() {
             return instead;

@@ -54,6 +54,19 @@ fn child() {
         }
         "lends" => lends(&worker, &ep, Busy::Asleep),
         "serves" => lends(&worker, &ep, Busy::Polling),
+        "exile" => {
+            let mut room = vec![0; KEPT_LEN];
+            worker.tag_recv_blocking(1, EXACT, &mut room).unwrap();
+            // From here on this thread is nobody, whom the kernel lets into no memory of root's.
+            let nobody = rustix::process::Uid::from_raw(65534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            for n in 0..KEPT {
+                let status = worker.tag_recv_blocking(n, EXACT, &mut room).unwrap();
+                assert!(room[..status.len] == bytes(n, KEPT_LEN), "message {n} differs");
+            }
+            ep.tag_send_blocking(2, &worker.stats().rare.nacks_sent.to_le_bytes()).unwrap();
+            ep.flush().wait().unwrap();
+        }
         // Until it is killed.
         "victim" => loop {
             worker.progress();
@@ -193,6 +206,50 @@ fn memory_of_the_program_is_reached_without_its_help() {
     assert!(ep.get_blocking(&mut got, addr, &rkey).is_err());
 }
 
+/// Long messages out of memory that no transport has allocated: their receiver has the kernel read them.
+#[test]
+fn messages_of_the_program_are_read_by_the_kernel() {
+    if let Some(why) = uct::cma::why_off() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    exchange_between("kernel", "kernel", |worker, _| {
+        let rare = worker.stats().rare;
+        assert!(rare.reads > MESSAGES / 4, "{rare:?}");
+        assert_eq!((rare.nacks_sent, rare.nacks_received, rare.read_errors), (0, 0, 0), "{rare:?}");
+    });
+}
+
+/// Messages to one that is kept out, and their length.
+const KEPT: u64 = 20;
+const KEPT_LEN: usize = 50_000;
+
+/// A receiver that the kernel does not let in says so once: that message and all behind it come in packets.
+#[test]
+fn who_is_kept_out_gets_messages_in_packets() {
+    if uct::cma::why_off().is_some() || !rustix::process::geteuid().is_root() {
+        eprintln!("not tried: needs cma, and root to keep others out");
+        return;
+    }
+    let worker = context("kernel").worker().unwrap();
+    let mut child = start("exile", "kernel", &worker);
+    let ep = meet(&worker, ErrorMode::None);
+    let reads = || ep.table(ucp::select::Kind::Tagged, ucp::select::Sync::No).pick(KEPT_LEN);
+    assert_eq!(reads(), ucp::select::Row::LongRead);
+    ep.tag_send_blocking(1, b"go").unwrap();
+    for n in 0..KEPT {
+        ep.tag_send_blocking(n, &bytes(n, KEPT_LEN)).unwrap();
+    }
+    let mut told = [0; 8];
+    worker.tag_recv_blocking(2, EXACT, &mut told).unwrap();
+    assert_eq!((u64::from_le_bytes(told), worker.stats().rare.nacks_received), (1, 1));
+    assert_eq!(reads(), ucp::select::Row::Medium);
+    while child.try_wait().unwrap().is_none() {
+        worker.progress();
+    }
+    assert!(child.wait().unwrap().success());
+}
+
 /// Where the lender's memory is, and its key.
 fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
     let (status, told) = worker.tag_recv(1, EXACT, Vec::with_capacity(4096)).wait();
@@ -221,12 +278,8 @@ fn costs_decide_who_copies_memory_of_the_program() {
         let cma = DeviceCosts { tl, dev, made, overhead: None, register: None, put, get };
         Calibration { copy: 0.02, copy_far: 0.02, across: None, devices: vec![cma] }
     };
-    // By the kernel: none of the lengths, all, and the longest only.
-    let cases = [
-        (&measured, Some(1e9), 0..0),
-        (&measured, Some(1.0), 0..LENS.len()),
-        (&source, None, LENS.len() - 1..LENS.len()),
-    ];
+    // By the kernel: none of the lengths, all, and whichever it is worth it for here.
+    let cases = [(&measured, Some(1e9), 0..0), (&measured, Some(1.0), 0..LENS.len()), (&source, None, 0..0)];
     for (source, call, sure) in cases {
         if let Some(call) = call {
             of_call(call).save(&Config::load(source).unwrap()).unwrap();

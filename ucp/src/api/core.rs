@@ -145,6 +145,7 @@ impl Core {
             lanes: &self.lanes,
             paths: &mut self.paths,
             regs: &mut self.regs,
+            beside: self.beside.as_ref(),
             inlet: None,
             receiving: LaneIdx(0),
         };
@@ -274,6 +275,7 @@ impl Core {
             lanes: &self.lanes,
             paths: &mut self.paths,
             regs: &mut self.regs,
+            beside: self.beside.as_ref(),
             inlet: Some(Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams }),
             receiving: LaneIdx(at as u8),
         };
@@ -398,6 +400,9 @@ impl Core {
         // What a further lane was to carry comes back by its path, and goes another way.
         if !self.engine.is_further(peer) {
             self.paths.forget(peer);
+        }
+        if let Some(beside) = &self.beside {
+            beside.forget(peer);
         }
         if self.streams.is_waited_for() {
             self.serve_streams();

@@ -14,7 +14,8 @@ use crate::rdm::io::PeerId;
 use crate::rdm::quirks::wants_headerless;
 use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{
-    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
+    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, WireCaps,
+    explain,
 };
 
 use super::buf::Held;
@@ -223,6 +224,26 @@ impl Ep {
         self.state.reach.get(core.beside.as_ref())
     }
 
+    /// Whether the peer may have the kernel read messages out of our memory: it lets us into its own, so that we expect the same
+    /// of ours, and it has not said that it is kept out.
+    fn lets_kernel_read(&self, core: &Core) -> bool {
+        self.state.tables.asks_kernel()
+            && core.engine.lets_itself_in(self.state.peer)
+            && self.reach(core).is_some()
+    }
+
+    /// In which memory a message lies that its receiver may read there.
+    #[inline(never)]
+    fn lies(&self, buf: &SendBuf) -> Option<MemKind> {
+        let core = self.worker.core_as_it_is();
+        match core.is_own(self.lane(), buf) {
+            true => Some(MemKind::Own),
+            // What lies in several pieces is not read.
+            false if buf.piece().is_some() && self.lets_kernel_read(&core) => Some(MemKind::Host),
+            false => None,
+        }
+    }
+
     /// The peer's further lanes.
     pub(crate) fn further_lanes(&self) -> &Rails {
         &self.state.rails
@@ -268,7 +289,11 @@ impl Ep {
 
     /// The same of those that lie in such memory.
     pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
-        *self.state.tables.table(table_index(kind, sync, CqData::No), mem)
+        let lies = match mem {
+            MemKind::Host => self.lets_kernel_read(&self.worker.core()).then_some(mem),
+            MemKind::Own => Some(mem),
+        };
+        *self.state.tables.table(table_index(kind, sync, CqData::No), lies)
     }
 
     /// Protocol by size for puts and gets. // HOT
@@ -291,7 +316,9 @@ impl Ep {
             _ => Takes::Packets,
         };
         let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
-        keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
+        let caps = core.wire_caps(self.state.peer);
+        let kernel = caps.kernel.filter(|_| self.lets_kernel_read(&core));
+        keys(WireCaps { kernel, ..caps }, peer)[table_index(kind, sync, CqData::No)]
     }
 
     /// Sends `len` bytes at `buf`. // HOT
@@ -321,9 +348,12 @@ impl Ep {
     /// Sends a short tagged message at once, if that is simple. False, and nothing has happened: it is not. // HOT
     #[inline(always)]
     pub(super) fn send_short<B: Body>(&self, class: Class, tag: u64, body: B) -> bool {
-        if body.size() >= self.state.short_below.get() {
-            return false;
-        }
+        body.size() < self.state.short_below.get() && self.send_at_once(class, tag, body)
+    }
+
+    /// The same of one that is to go in one packet, wherever it lies. // HOT
+    #[inline(always)]
+    fn send_at_once<B: Body>(&self, class: Class, tag: u64, body: B) -> bool {
         let mut core = self.worker.core_as_it_is();
         let (engine, mut wire, _) = core.split();
         engine.send_short(&mut wire, self.state.peer, (class, tag), body)
@@ -360,12 +390,12 @@ impl Ep {
     unsafe fn send_packet(&self, tag: u64, bytes: &[u8], params: &SendParams) -> Result<Started<()>, Error> {
         // SAFETY: the caller vouches for the bytes until the operation's end.
         let buf = unsafe { SendBuf::new(bytes.as_ptr(), bytes.len()) };
+        self.usable()?;
         if let Some(whole) = buf.whole()
-            && self.send_short(Class::Message, tag, whole)
+            && self.send_at_once(Class::Message, tag, whole)
         {
             return Ok(Started::Done(()));
         }
-        self.usable()?;
         // SAFETY: the same contract.
         unsafe { self.begin_by(Row::Eager, buf, Class::Message, params) }
     }
@@ -380,7 +410,14 @@ impl Ep {
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
-        let row = self.state.tables.row(at, buf.len(), || self.worker.core().is_own(self.lane(), &buf));
+        let row = self.state.tables.row(at, buf.len(), || self.lies(&buf));
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
+            && row == Row::Eager
+            && let Some(whole) = buf.whole()
+            && self.send_at_once(class, tag, whole)
+        {
+            return Ok(Started::Done(()));
+        }
         // SAFETY: the same contract.
         unsafe { self.begin_by(row, buf, class, params) }
     }

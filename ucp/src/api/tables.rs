@@ -25,6 +25,8 @@ pub(crate) struct Tables {
     pub send: [Table; 8],
     /// The same out of memory that the lane's transport has allocated, where that makes a difference.
     own: Option<Box<[Table; 8]>>,
+    /// The same out of other memory, where the kernel may be asked to read it.
+    kernel: Option<Box<[Table; 8]>>,
     /// Puts and gets.
     pub rma: RmaTables,
 }
@@ -126,29 +128,42 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
 }
 
 impl Tables {
-    /// How a message goes. Of one that is longer than what goes in one packet from anywhere it is asked, at most, whether it
-    /// lies in memory of the lane's transport. // HOT
+    /// How a message goes. Of one that is longer than what goes in one packet from anywhere it is asked, at most, where it
+    /// lies; `None`: where nobody reads it. // HOT
     #[inline]
-    pub(crate) fn row(&self, at: usize, len: usize, is_own: impl FnOnce() -> bool) -> Row {
-        match &self.own {
-            Some(own) if len > own[at].eager_max() && is_own() => own[at].pick(len),
-            _ => self.send[at].pick(len),
-        }
+    pub(crate) fn row(&self, at: usize, len: usize, lies: impl FnOnce() -> Option<MemKind>) -> Row {
+        let table = match self.read_in_place().any(|tables| len > tables[at].eager_max()) {
+            true => self.table(at, lies()),
+            false => &self.send[at],
+        };
+        table.pick(len)
+    }
+
+    fn read_in_place(&self) -> impl Iterator<Item = &[Table; 8]> {
+        self.own.as_deref().into_iter().chain(self.kernel.as_deref())
     }
 
     /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
     pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
         let send = &self.send[at];
-        let all = send.eager_max().min(self.own.as_ref().map_or(usize::MAX, |own| own[at].eager_max()));
+        let all =
+            self.read_in_place().map(|tables| tables[at].eager_max()).fold(send.eager_max(), usize::min);
         (send.pick(0) == Row::Eager).then_some(all)
     }
 
-    /// Protocol by size of messages out of such memory.
-    pub(crate) fn table(&self, at: usize, mem: MemKind) -> &Table {
-        match &self.own {
-            Some(own) if mem == MemKind::Own => &own[at],
-            _ => &self.send[at],
-        }
+    /// Protocol by size of messages out of memory that may be read there.
+    pub(crate) fn table(&self, at: usize, lies: Option<MemKind>) -> &Table {
+        let special = match lies {
+            None => &None,
+            Some(MemKind::Own) => &self.own,
+            Some(MemKind::Host) => &self.kernel,
+        };
+        special.as_ref().map_or(&self.send[at], |tables| &tables[at])
+    }
+
+    /// Whether messages may go by the kernel at all.
+    pub(crate) fn asks_kernel(&self) -> bool {
+        self.kernel.is_some()
     }
 }
 
@@ -165,9 +180,15 @@ impl Core {
 
     /// What selection wants to know of the wire to a peer, for messages.
     pub(crate) fn wire_caps(&self, peer: PeerId) -> WireCaps {
-        let RmaWire { mtu, rdma, costs, .. } = self.rma_wire(peer);
+        let RmaWire { mtu, rdma, costs, kernel, .. } = self.rma_wire(peer);
         let reads = |rdma: Rdma| if rdma.read > 0 { Reads::Yes } else { Reads::No };
-        WireCaps { mtu, reads: reads(rdma), reads_own: reads(self.engine.rdma(peer)), costs }
+        WireCaps {
+            mtu,
+            reads: reads(rdma),
+            reads_own: reads(self.engine.rdma(peer)),
+            kernel: kernel.map(|[_, get]| get),
+            costs,
+        }
     }
 
     /// The same for puts and gets.
@@ -200,12 +221,13 @@ impl Core {
             return tables.clone();
         }
         // The header before the handshake is the longest: sizes chosen for it always fit.
-        let keys = keys(made.messages, PeerCaps::default());
-        let send = keys.map(|key| Table::new(&key, limits));
-        let differs = made.messages.reads != made.messages.reads_own;
+        let wire = made.messages;
+        let tables = |wire| keys(wire, PeerCaps::default()).map(|key| Table::new(&key, limits));
+        let send = tables(WireCaps { kernel: None, ..wire });
+        let kernel = wire.kernel.map(|_| Box::new(tables(wire)));
         let own = |key| Table::new(&Key { mem: MemKind::Own, ..key }, limits);
-        let own = differs.then(|| Box::new(keys.map(own)));
-        let tables = Rc::new(Tables { send, own, rma: RmaTables::new(&made.rma, limits) });
+        let own = (wire.reads != wire.reads_own).then(|| Box::new(keys(wire, PeerCaps::default()).map(own)));
+        let tables = Rc::new(Tables { send, own, kernel, rma: RmaTables::new(&made.rma, limits) });
         self.selection.made.push((made, tables.clone()));
         tables
     }

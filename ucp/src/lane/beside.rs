@@ -1,14 +1,22 @@
-//! The transport that carries no messages and serves beside one of this host that does: puts and gets in memory of the
-//! peer's process that is not mapped here, copied by the kernel, so that the peer need not make progress. Opened by
-//! `api::context`, used within `put` and `get`. Never polled: nothing it does is under way when a call returns.
+//! The transport that carries no messages and serves beside one of this host that does: memory of the peer's process that is
+//! not mapped here is copied by the kernel. Puts and gets, so that the peer need not make progress; and long messages, out of
+//! their sender's memory. Opened by `api::context`, used within `put`, `get` and what comes in by `bind`. Never polled: nothing
+//! it does is under way when a call returns.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
-use uct::api::{DevKind, Iface as _, IfaceAttr, Md as _, TlResource};
+use uct::api::{
+    AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
+};
 
 use crate::api::{Address, Entry, process};
+use crate::rdm::Piece;
+use crate::rdm::io::{PeerId, Remote, WayIn};
+use crate::wire::RmaIov;
 
 use super::{Ep, Iface, Mem, Rkey};
 
@@ -17,6 +25,17 @@ pub(crate) struct Beside {
     iface: Iface,
     /// Names its keys among those of the worker's lanes.
     connid: u32,
+    /// What peers that read our memory have to know of us.
+    here: WayIn,
+    /// Peers that have said where their memory is.
+    met: RefCell<HashMap<PeerId, Met, FxBuildHasher>>,
+}
+
+/// A peer, where it says it is.
+struct Met {
+    at: WayIn,
+    /// `None`: it does not let us in.
+    ep: Option<Ep>,
 }
 
 /// The way to one peer's memory, made when it is first wanted.
@@ -51,7 +70,10 @@ impl Beside {
             let iface = uct::any::open(r.tl, &r.dev, source);
             iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
         };
-        found.iter().find_map(open).map(|iface| Beside { iface, connid })
+        found.iter().find_map(open).map(|iface| {
+            let here = named(&iface.iface_addr());
+            Beside { iface, connid, here, met: RefCell::default() }
+        })
     }
 
     /// What it says of itself.
@@ -85,6 +107,65 @@ impl Beside {
         ep.inspect_err(|why| tracing::debug!("memory of a peer goes by packets: {why}")).ok()
     }
 
+    /// What the requests say of memory of ours that peers are to read: its key, and where we are. `None`: too much for a request.
+    pub(crate) fn offer(&self, piece: Piece) -> Option<u64> {
+        if self.here.is_empty() {
+            return None;
+        }
+        // SAFETY: the memory is the sender's to give until its message has been read, as its maker promised; nothing keeps
+        // the registration, of which only the name is used.
+        let mem = unsafe { self.register(piece.ptr(), piece.len(), uct::api::Access::REMOTE_READ) }?;
+        self.iface.md().word_key(&mem).ok()
+    }
+
+    /// Where we are, for readers of what was offered.
+    pub(crate) fn here(&self) -> &WayIn {
+        &self.here
+    }
+
+    /// Reads memory that a peer has offered.
+    ///
+    /// # Safety
+    /// The piece is valid for writes, and nobody else's until the call returns.
+    pub(crate) unsafe fn read(
+        &self,
+        peer: PeerId,
+        to: Piece,
+        from: Remote,
+        way: &WayIn,
+    ) -> Result<(), Refused> {
+        let mut met = self.met.borrow_mut();
+        let known = match met.entry(peer).or_insert_with(|| self.meet(way)) {
+            known if known.at == *way => known,
+            other => {
+                *other = self.meet(way);
+                other
+            }
+        };
+        let ep = known.ep.as_ref().ok_or(Error::Unreachable)?;
+        let rkey = self.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64)?;
+        let iov = Iov::new(to.ptr(), to.len(), None);
+        // SAFETY: the caller's promise; the transport needs no registration of ours.
+        match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::None) }? {
+            Sent::Done => Ok(()),
+            Sent::InProgress => Err(Error::Unreachable.into()),
+        }
+    }
+
+    #[cold]
+    fn meet(&self, way: &WayIn) -> Met {
+        let mut iface = told(way);
+        iface.truncate(self.attr().iface_addr_len);
+        let ep = self.iface.connect(&self.iface.device_addr(), &iface);
+        let ep = ep.inspect_err(|why| tracing::debug!("messages of a peer come in packets: {why}")).ok();
+        Met { at: way.clone(), ep }
+    }
+
+    /// The peer is gone, or its number will be another's.
+    pub(crate) fn forget(&self, peer: PeerId) {
+        self.met.borrow_mut().remove(&peer);
+    }
+
     /// Lets peers reach memory.
     ///
     /// # Safety
@@ -102,5 +183,71 @@ impl Beside {
     /// Reads a peer's key.
     pub(crate) fn unpack(&self, key: &[u8]) -> Option<Rkey> {
         self.iface.md().unpack_rkey(key).ok()
+    }
+}
+
+/// An address as pieces of no length, 16 bytes in each; none if it is longer than they can be.
+fn named(address: &[u8]) -> WayIn {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let mut way = WayIn::new();
+    for part in address.chunks(16) {
+        let (addr, key) = part.split_at(part.len().min(8));
+        if way.try_push(RmaIov { addr: word(addr), len: 0, key: word(key) }).is_err() {
+            return WayIn::new();
+        }
+    }
+    way
+}
+
+/// The address that was named, with zeros behind it.
+fn told(way: &WayIn) -> AddrBuf {
+    way.iter().flat_map(|part| [part.addr, part.key]).flat_map(u64::to_le_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_as_it_was_named() {
+        for len in 0..=48u8 {
+            let address: Vec<u8> = (1..=len).collect();
+            let way = named(&address);
+            assert_eq!(way.len(), usize::from(len).div_ceil(16));
+            assert!(way.iter().all(|part| part.len == 0));
+            let told = told(&way);
+            assert_eq!(told[..address.len()], address);
+            assert!(told[address.len()..].iter().all(|byte| *byte == 0));
+        }
+        assert!(named(&[1; 49]).is_empty(), "too long for a request");
+    }
+
+    /// What a peer says of where its memory is, is a claim.
+    #[test]
+    fn a_place_that_is_none_is_not_read() {
+        let found = uct::any::resources(&Source::empty()).unwrap();
+        let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
+        let Some(beside) = Beside::open(&cma, &Source::empty(), 1) else { return };
+        let word = 0x0102_0304_0506_0708u64;
+        let mut room = [0u8; 8];
+        let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
+        let mut read = |way: &WayIn, from: Remote| {
+            // SAFETY: `room` is ours, and looked at after the call.
+            unsafe { beside.read(PeerId(1), Piece::new(room.as_mut_ptr(), 8).unwrap(), from, way) }
+        };
+        let none = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<WayIn>();
+        for way in [none(0, 0), none(u64::MAX, u64::MAX), none(1, 1), none(std::process::id().into(), 7)] {
+            assert!(read(&way, from).is_err(), "{way:?}");
+        }
+        // The right process with a key that is another's, and with its own.
+        assert!(read(beside.here(), from).is_err());
+        let key = beside
+            .iface
+            .md()
+            .word_key(&beside.iface.md().alloc(&uct::api::AllocReq::new(8, "test")).unwrap());
+        read(beside.here(), Remote { key: key.unwrap(), ..from }).unwrap();
+        assert_eq!(u64::from_ne_bytes(room), word);
+        beside.forget(PeerId(1));
+        assert!(beside.met.borrow().is_empty());
     }
 }

@@ -11,14 +11,15 @@ use uct::api::{
 
 use crate::api::Inlet;
 use crate::rdm::io::{
-    Fault, Fill, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Fill, Inward, NoReg, PeerId, Posted, Refused, Reg, Remote, Settled, Source, TxToken, Use, WayIn,
+    Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
 use crate::wire::{Class, RawAddr, UserRecvQp};
 
-use super::regs::Regs;
+use super::regs::{Regs, needs_alloc};
 use super::rx::comp_of_settle;
-use super::{Ep, Lane, LaneIdx};
+use super::{Beside, Ep, Lane, LaneIdx};
 
 /// The way to one peer.
 pub(crate) struct Path {
@@ -118,6 +119,8 @@ pub(crate) struct Bound<'a> {
     pub lanes: &'a [Lane],
     pub paths: &'a mut Paths,
     pub regs: &'a mut Regs,
+    /// The way to memory that no lane reaches.
+    pub beside: Option<&'a Beside>,
     /// Where what comes is noted at once, while packets are taken in.
     pub inlet: Option<Inlet<'a>>,
     /// The lane whose packet the engine is looking at.
@@ -270,9 +273,42 @@ impl Wire for Bound<'_> {
 
     fn register(&mut self, wire: WireId, piece: Piece, for_what: Use) -> Result<Reg, NoReg> {
         let lane = self.lanes.iter().position(|lane| lane.wire == wire).ok_or(NoReg::Refused)?;
+        let at = LaneIdx(lane as u8);
         // SAFETY: a piece stays valid until its registration is released, as its maker promised; the user of a buffer
         // holds no reference to it while its operation lasts.
-        unsafe { self.regs.register(self.lanes, LaneIdx(lane as u8), piece, for_what) }
+        match unsafe { self.regs.register(self.lanes, at, piece, for_what) } {
+            Err(NoReg::Refused) if for_what == Use::REMOTE_READ && needs_alloc(&self.lanes[lane].iface) => {
+                let key = self.beside.and_then(|beside| beside.offer(piece)).ok_or(NoReg::Refused)?;
+                self.regs.offer(at, key)
+            }
+            registered => registered,
+        }
+    }
+
+    fn way_in(&self, reg: &Reg) -> Option<WayIn> {
+        self.beside.filter(|_| self.regs.is_beside(reg.id)).map(|beside| beside.here().clone())
+    }
+
+    fn read_beside(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        from: Remote,
+        way: &WayIn,
+    ) -> Option<Result<(), Refused>> {
+        let path = self.paths.get(peer)?;
+        if !needs_alloc(&self.lanes[usize::from(path.lane.0)].iface) {
+            return None;
+        }
+        let Some(beside) = self.beside else { return Some(Err(Refused::Fault(Fault::NO_RDMA))) };
+        // SAFETY: the engine reads to the buffer of a receive, which nobody else writes before that has ended.
+        let read = unsafe { beside.read(peer, to, from, way) };
+        Some(read.map_err(|why| match why {
+            WireRefused::NoResource => Refused::Full,
+            // Whether the peer has died the lane says.
+            WireRefused::Failed(Error::Unreachable | Error::PeerDead) => Refused::Fault(Fault::NO_RDMA),
+            WireRefused::Failed(e) => refused(e),
+        }))
     }
 
     fn release(&mut self, reg: Reg) {

@@ -60,6 +60,8 @@ enum Held {
     Own(Mem),
     /// The cache has it too, perhaps, and other operations.
     Kept(Rc<Mem>),
+    /// Nothing of the lane's: peers read the memory by another way.
+    Beside,
 }
 
 /// The cache of a lane.
@@ -115,12 +117,25 @@ impl Regs {
             None => Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?),
         };
         // Memory that only we touch needs no name.
-        let key = match for_what.intersects(Use::REMOTE_READ | Use::REMOTE_WRITE) {
-            true => md.word_key(held.mem()).map_err(no_reg)?,
-            false => 0,
+        let key = match held.mem() {
+            Some(mem) if for_what.intersects(Use::REMOTE_READ | Use::REMOTE_WRITE) => {
+                md.word_key(mem).map_err(no_reg)?
+            }
+            _ => 0,
         };
         let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
         Ok(Reg { id, key })
+    }
+
+    /// Notes memory that peers of a lane are to read by another way, by this key.
+    pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, NoReg> {
+        let id = self.all.insert((lane, Held::Beside)).map_err(|_| NoReg::Full)?.raw();
+        Ok(Reg { id, key })
+    }
+
+    /// Whether it is such memory.
+    pub(super) fn is_beside(&self, id: u32) -> bool {
+        matches!(self.all.get(SlotId::from_raw(id)), Some((_, Held::Beside)))
     }
 
     fn cache(&mut self, lanes: &[Lane], lane: LaneIdx) -> Option<&RegCache<Md>> {
@@ -158,7 +173,7 @@ impl Regs {
 
     /// The memory, and the lane that it is registered on.
     pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, &Mem)> {
-        self.all.get(SlotId::from_raw(id)).map(|(lane, held)| (*lane, held.mem()))
+        self.all.get(SlotId::from_raw(id)).and_then(|(lane, held)| Some((*lane, held.mem()?)))
     }
 
     /// How many are in use.
@@ -199,10 +214,11 @@ impl Regs {
 }
 
 impl Held {
-    fn mem(&self) -> &Mem {
+    fn mem(&self) -> Option<&Mem> {
         match self {
-            Held::Own(mem) => mem,
-            Held::Kept(mem) => mem,
+            Held::Own(mem) => Some(mem),
+            Held::Kept(mem) => Some(mem),
+            Held::Beside => None,
         }
     }
 }

@@ -3,11 +3,12 @@
 //! Implemented by `lane::bind` over real transports and by the test pair over queues. Nothing here names a
 //! transport.
 
+use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
 use super::ask::{RecvStatus, WireId};
 use super::op::Piece;
-use crate::wire::{Class, RawAddr, UserRecvQp};
+use crate::wire::{Class, MAX_IOV, RawAddr, RmaIov, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -214,6 +215,9 @@ pub struct Remote {
     pub key: u64,
 }
 
+/// What [`Wire::way_in`] says.
+pub type WayIn = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
+
 /// Where the engine notes at once what packets bring, instead of telling it in turn.
 pub trait Inward {
     /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
@@ -329,6 +333,24 @@ pub trait Wire: Inward {
         _token: TxToken,
     ) -> Result<Posted, Refused> {
         Err(Refused::Fault(Fault::NO_RDMA))
+    }
+
+    /// Where peers find memory that they are to read by another way than packets to them take: pieces of no length, which
+    /// requests carry behind the memory's own. `None` of memory that the wire itself reads.
+    fn way_in(&self, _reg: &Reg) -> Option<WayIn> {
+        None
+    }
+
+    /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has happened: this wire
+    /// knows of no such ways, or they are none.
+    fn read_beside(
+        &mut self,
+        _peer: PeerId,
+        _to: Piece,
+        _from: Remote,
+        _way: &WayIn,
+    ) -> Option<Result<(), Refused>> {
+        None
     }
 
     /// Writes bytes of ours, which lie in `reg`, to a peer's memory, without the peer's code; with `imm`, the peer gets

@@ -59,6 +59,8 @@ bitflags! {
         const UNACKED = 1 << 14;
         /// Something of ours was sent to it that is not known to be delivered.
         const SENT = 1 << 16;
+        /// It could not read our memory by the way beside its wire.
+        const KEPT_OUT = 1 << 17;
     }
 }
 

@@ -76,6 +76,10 @@ impl Engine {
         if reading.stripes.is_some() {
             return self.push_striped(w, id);
         }
+        if let Some(push) = self.push_beside(w, to, id) {
+            return push;
+        }
+        let Some(reading) = self.readings.get(id) else { return Push::Out };
         if reading.in_flight == IN_FLIGHT {
             // The end of one of them queues it again.
             return Push::Out;
@@ -139,6 +143,37 @@ impl Engine {
                 self.settle_reading(w, id)
             }
         }
+    }
+
+    /// Reads the next stretch by the way beside the wire that its owner has named, if it has.
+    // [M11.13]
+    fn push_beside<W: Wire>(&mut self, w: &mut W, to: PeerId, id: SlotId) -> Option<Push> {
+        let reading = self.readings.get(id)?;
+        let way = reading.way_in()?;
+        let (Some((_, piece, into)), Some((remote, contiguous))) = (self.read_to(reading), reading.next())
+        else {
+            return Some(self.settle_reading(w, id));
+        };
+        let here = (piece.len() - into) as u64;
+        let most = contiguous.min(self.cfg.read_segment.max(1));
+        let len = most.min(reading.end - reading.at).min(here);
+        let read = w.read_beside(to, piece.part(into, len as usize), remote, &way)?;
+        let stop = match read {
+            Ok(()) => None,
+            Err(Refused::Full) => {
+                self.stats.rare.full += 1;
+                return Some(Push::Full);
+            }
+            Err(Refused::Fault(fault)) => Some(self.stop_for(to, fault)),
+        };
+        let reading = self.readings.get_mut(id)?;
+        match stop {
+            None => reading.at += len,
+            stop => reading.stop = stop,
+        }
+        let over = reading.stop.is_some() || reading.at == reading.end;
+        self.stats.rare.reads += u64::from(stop.is_none());
+        Some(if over { self.settle_reading(w, id) } else { Push::Sent })
     }
 
     /// The memory that the next byte of a reading goes to: which piece to register, its number, and how far into it. Of a list
@@ -404,6 +439,11 @@ impl Engine {
         } else {
             reading.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
         }
+    }
+
+    /// Whether a peer has never been kept out of our memory by the way beside its wire.
+    pub fn lets_itself_in(&self, to: PeerId) -> bool {
+        self.peers.get(to).is_some_and(|peer| !peer.was.contains(Was::KEPT_OUT))
     }
 
     /// Whether messages of this row, or writes to be read, may be announced to `to`: both ends read (RDM v4 3.4), and it can

@@ -5,12 +5,13 @@ use ucs::time::Nanos;
 
 use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
 use super::io::{
-    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, Wire,
+    Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, WayIn,
+    Wire,
 };
 use super::op::{Piece, RecvBuf, SendBuf};
 use super::room::{Row, Sync};
 use super::{Engine, RecvStatus};
-use crate::wire::{RawAddr, UserRecvQp};
+use crate::wire::{RawAddr, RmaIov, UserRecvQp};
 
 /// Small, seeded, good enough to shuffle (splitmix64).
 #[derive(Clone)]
@@ -97,6 +98,12 @@ pub struct Device {
     pub revoke: bool,
     /// Ends reads with this.
     pub fault: Option<Fault>,
+    /// What its memory is registered for is read by another way than its wire.
+    pub way_in: bool,
+    /// It is not let in by such ways.
+    pub kept_out: bool,
+    /// Reads by such ways.
+    pub besides: usize,
     /// Longest read by its own buffers; 0: none.
     pub copies: usize,
     /// Headerless messages it has sent: where to, bytes, word.
@@ -261,6 +268,37 @@ impl Wire for Port<'_> {
         }
         self.fetches.push(Fetch { me: self.me, from, to, reg: reg.id, remote, token });
         Ok(Posted::Pending)
+    }
+
+    fn way_in(&self, reg: &Reg) -> Option<WayIn> {
+        let named = RmaIov { addr: self.me as u64, len: 0, key: reg.key };
+        (self.device.way_in && self.device.regs[reg.id as usize].is_some())
+            .then(|| [named; 2].into_iter().collect())
+    }
+
+    fn read_beside(
+        &mut self,
+        peer: PeerId,
+        to: Piece,
+        from: Remote,
+        way: &WayIn,
+    ) -> Option<Result<(), Refused>> {
+        let named = RmaIov { addr: self.paths[peer.0 as usize] as u64, len: 0, key: from.key };
+        if **way != [named; 2] {
+            return None;
+        }
+        assert!(!to.is_empty());
+        if self.device.kept_out {
+            return Some(Err(Refused::Fault(Fault::NO_RDMA)));
+        }
+        if self.jammed || self.dice.one_in(self.manner.full) {
+            return Some(Err(Refused::Full));
+        }
+        let source = std::ptr::with_exposed_provenance::<u8>(from.addr as usize);
+        // SAFETY: the test keeps what its nodes send until the send is over, and room until the receive is.
+        unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
+        self.device.besides += 1;
+        Some(Ok(()))
     }
 
     fn read_copy_max(&self, _peer: PeerId) -> usize {

@@ -1,7 +1,7 @@
 //! What a choice of protocol depends on, as plain data: one [`Key`] gives one [`Table`](super::Table).
 //! Filled in by `api` from its lanes and from the engine's view of the peer.
 
-use super::cost::Costs;
+use super::cost::{Costs, Line};
 use crate::rdm::quirks::ReqHdr;
 use crate::rdm::room::{Kind, Sync};
 use crate::wire::Features;
@@ -36,6 +36,8 @@ pub struct WireCaps {
     pub reads: Reads,
     /// Whether it reads what the transport has allocated there ([`MemKind::Own`]).
     pub reads_own: Reads,
+    /// What the kernel takes to read memory of the peer's process, if it may be asked to: then any memory can be read.
+    pub kernel: Option<Line>,
     /// What it costs.
     pub costs: Costs,
 }
@@ -112,21 +114,29 @@ impl Key {
     /// Whether the wire reads such memory.
     pub(super) fn wire_reads(&self) -> Reads {
         match self.mem {
+            MemKind::Host if self.wire.kernel.is_some() => Reads::Yes,
             MemKind::Host => self.wire.reads,
             MemKind::Own => self.wire.reads_own,
         }
     }
 
-    /// Whether the receiver's processor reads the message where it lies: the wire reads only what its transport has allocated,
-    /// which it maps. That costs no turn of a device, and pays below the length of a packet too.
+    /// Whether the receiver's processor reads the message where it lies: the kernel does it, or the wire reads only what its
+    /// transport has allocated, which it maps. That costs no turn of a device, and pays below the length of a packet too.
     pub(super) fn is_read_in_place(&self) -> bool {
-        self.mem == MemKind::Own && self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes
+        match self.mem {
+            MemKind::Host => self.wire.kernel.is_some(),
+            MemKind::Own => self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes,
+        }
     }
 
     /// What the wire costs with such memory.
     pub(super) fn costs(&self) -> Costs {
         match self.mem {
-            MemKind::Host => self.wire.costs.sane(),
+            MemKind::Host => match self.wire.kernel {
+                None => self.wire.costs.sane(),
+                // It needs no registration.
+                Some(read) => Costs { register: Line::default(), get: [read; 2], ..self.wire.costs }.sane(),
+            },
             MemKind::Own => self.wire.costs.sane().own(),
         }
     }

@@ -93,7 +93,10 @@ fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
     let pushed = limits.pushed().unwrap_or(0);
     match row.plain() {
         Row::Eager => {
-            let unasked = limits.rndv_thresh.filter(|_| in_place).map(|from| from.saturating_sub(1));
+            let unasked = limits
+                .rndv_thresh
+                .filter(|_| in_place && read_from.is_none())
+                .map(|from| from.saturating_sub(1));
             Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
         }
         Row::Medium => Some((first, limits.medium_limit().min(unread))),

@@ -14,7 +14,7 @@ use crate::wire::Features;
 const MTU: usize = 8900;
 
 fn wire(reads: Reads) -> WireCaps {
-    WireCaps { mtu: 1000, reads, reads_own: reads, costs: Costs::default() }
+    WireCaps { mtu: 1000, reads, reads_own: reads, kernel: None, costs: Costs::default() }
 }
 
 fn key(sync: Sync, reads: Reads, peer: Reads) -> Key {
@@ -97,6 +97,45 @@ fn reading_begins_where_its_line_crosses_the_other() {
     // A peer that does not read is sent everything.
     key.peer.reads = Reads::No;
     assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Row::LongRead));
+}
+
+/// What a processor reads where it lies is read below the length of a packet too: worked out by hand.
+#[test]
+fn in_place_reading_begins_where_it_is_faster() {
+    let costs = Costs {
+        overhead: 0.0,
+        latency: 0.0,
+        wire: 1.0,
+        copy: 0.0,
+        get: [Line::new(500.0, 0.0); 2],
+        ..Costs::default()
+    };
+    let wire = WireCaps { reads: Reads::No, costs, ..wire(Reads::Yes) };
+    let host = Key::new(Kind::Tagged, Sync::No, wire, PeerCaps { reads: Reads::Yes, ..PeerCaps::default() });
+    let own = Key { mem: MemKind::Own, ..host };
+    let auto = Thresholds::default();
+    assert_eq!(rows(&own, &auto), [(0, Row::Eager), (501, Row::LongRead)]);
+    assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
+    assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
+    // Other memory needs the kernel, which has a price of its own; what a device reads does not fit a packet.
+    assert_eq!(rows(&host, &auto)[1], (945, Row::Medium));
+    let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed, 0.0)), ..wire };
+    assert_eq!(rows(&Key { wire: asks(700.0), ..host }, &auto), [(0, Row::Eager), (701, Row::LongRead)]);
+    let device = WireCaps { reads: Reads::Yes, ..wire };
+    assert_eq!(rows(&Key { wire: device, ..own }, &auto)[1], (945, Row::LongRead));
+    // A peer that does not read, and what a user says.
+    let deaf = Key { peer: PeerCaps { reads: Reads::No, ..own.peer }, ..own };
+    assert_eq!(rows(&deaf, &auto)[1], (945, Row::Medium));
+    let read = |from| rows(&own, &Thresholds { min_read: Some(from), ..auto });
+    assert_eq!(read(0), [(0, Row::Eager), (1, Row::LongRead)]);
+    assert_eq!(read(2000), [(0, Row::Eager), (945, Row::Medium), (2000, Row::LongRead)]);
+    let asked = Thresholds { rndv_thresh: Some(600), ..auto };
+    assert_eq!(rows(&own, &asked), [(0, Row::Eager), (600, Row::LongRead)]);
+    assert_eq!(explain(&own, &asked, 600)[0].verdict, Verdict::Setting("UCX_RNDV_THRESH"));
+    assert_eq!(
+        rows(&own, &Thresholds { medium_max: Some(5000), ..auto })[..2],
+        [(0, Row::Eager), (945, Row::Medium)]
+    );
 }
 
 #[test]
@@ -443,6 +482,7 @@ proptest! {
         (ours, of_others, theirs) in (0..2usize, 0..2usize, 0..3usize),
         sync: bool,
         own: bool,
+        kernel in proptest::option::of(any_line()),
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
         let reads = [Reads::No, Reads::Yes, Reads::Unknown];
@@ -453,11 +493,14 @@ proptest! {
             true => (MemKind::Own, of_others, ours),
             false => (MemKind::Host, ours, of_others),
         };
-        let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], costs };
+        let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], kernel, costs };
         let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Row::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
-        prop_assert_eq!(table.eager_max(), eager);
+        let in_place = key.is_read_in_place() && reads[theirs] != Reads::No;
+        let one = table.eager_max();
+        prop_assert!(one == eager || in_place && one < eager);
+        let readable = reads[ours] == Reads::Yes || !own && kernel.is_some();
         let mut from = 0;
         let ranges: Vec<Range> = table.ranges().collect();
         for range in &ranges {
@@ -469,10 +512,13 @@ proptest! {
         let borders = ranges.iter().flat_map(|r| [r.from, r.to]);
         for len in borders.chain(lens.into_iter().flatten()) {
             let row = table.pick(len);
-            prop_assert_eq!(len <= eager, row.plain() == Row::Eager, "{} bytes", len);
+            prop_assert!(len <= eager || row.plain() != Row::Eager, "{} bytes", len);
+            if len <= eager && row.plain() != Row::Eager {
+                prop_assert!(in_place && len > 0 && matches!(row, Row::LongRead | Row::RuntRead));
+            }
             prop_assert_eq!(row, row.with(sync));
             if matches!(row, Row::LongRead | Row::RuntRead) {
-                prop_assert!(reads[ours] == Reads::Yes && reads[theirs] != Reads::No);
+                prop_assert!(readable && reads[theirs] != Reads::No);
                 prop_assert!(limits.min_read.is_none_or(|min| len >= min));
                 prop_assert_eq!(row == Row::RuntRead, limits.runt_size > 0 && sync == Sync::No);
             }

@@ -312,6 +312,16 @@ impl Iovs {
         Iovs { list: [iov, none, none, none], count: 1 }
     }
 
+    /// One with others behind it, of which no more than fit are taken.
+    pub fn with(first: RmaIov, others: &[RmaIov]) -> Self {
+        let mut all = Iovs::one(first);
+        for (at, iov) in all.list.iter_mut().skip(1).zip(others) {
+            *at = *iov;
+            all.count += 1;
+        }
+        all
+    }
+
     /// The pieces.
     #[inline]
     pub fn as_slice(&self) -> &[RmaIov] {

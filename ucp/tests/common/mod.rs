@@ -72,6 +72,8 @@ pub fn ends(tls: &str) -> (&str, &str) {
 pub fn context(tls: &str) -> Context {
     let source = match tls {
         "verbs" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", &verbs_device()),
+        // Whatever it costs, the kernel reads what does not fit 4 KiB.
+        "kernel" => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_MIN_READ", "4k"),
         "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
         tls => match tls.strip_prefix("efa*") {
             Some(nics) => several_nics(nics),

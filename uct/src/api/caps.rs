@@ -200,6 +200,13 @@ impl Linear {
         Linear { fixed, per_byte: 1e9 / bandwidth }
     }
 
+    /// The line through two measurements, each of a length in bytes and a time in ns; the second is the longer one. It grows,
+    /// and begins at no less than 0, whatever was measured.
+    pub fn through(a: (usize, f64), b: (usize, f64)) -> Linear {
+        let per_byte = ((b.1 - a.1) / b.0.saturating_sub(a.0).max(1) as f64).max(0.0);
+        Linear { fixed: (a.1 - per_byte * a.0 as f64).max(0.0), per_byte }
+    }
+
     /// The time for `len` bytes, ns.
     pub fn at(self, len: usize) -> f64 {
         self.fixed + self.per_byte * len as f64

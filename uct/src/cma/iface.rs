@@ -5,7 +5,7 @@ use super::vm::{self, Way};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
     self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Iov, Latency,
-    Linear, OpenError, OrderKind, Outcome, RmaLimits, RmaPerf, Sent, Sink,
+    OpenError, OrderKind, Outcome, RmaLimits, Sent, Sink,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -134,6 +134,7 @@ fn attr() -> IfaceAttr {
             | Caps::PEER_FAILURE
             | Caps::EP_CHECK
             | Caps::DIRECT_PTR
+            | Caps::WORD_KEY
             | Caps::FLUSH_REMOTE
             // Nothing arrives and nothing is ever on its way: what it wakes for is the death of a peer.
             | Caps::EVENT_RECV
@@ -153,7 +154,7 @@ fn attr() -> IfaceAttr {
         overhead: 400.0,
         bandwidth: 12e9,
         reg_cost: (20.0, 0.0),
-        rma: RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(1600.0, 18e9)),
+        rma: probe::costs(),
     }
 }
 

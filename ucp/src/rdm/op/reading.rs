@@ -4,7 +4,7 @@
 use ucs::coll::slots::SlotId;
 
 use crate::rdm::ask::OpError;
-use crate::rdm::io::{Fault, PeerId, Reg, Remote};
+use crate::rdm::io::{Fault, PeerId, Reg, Remote, WayIn};
 use crate::wire::{Iovs, MAX_IOV};
 
 use super::stripes::Stripes;
@@ -71,6 +71,15 @@ impl Reading {
             Some(stripes) => stripes.0.all_posted(),
             None => self.at == self.end,
         }
+    }
+
+    /// The way beside the wire that its owner has named, if any piece says of one.
+    pub fn way_in(&self) -> Option<WayIn> {
+        if self.iov.count() < 2 {
+            return None;
+        }
+        let way: WayIn = self.iov.as_slice().iter().skip(1).copied().filter(|iov| iov.len == 0).collect();
+        (!way.is_empty()).then_some(way)
     }
 
     /// The sender's memory at `self.at`, and how many bytes there are in one piece.

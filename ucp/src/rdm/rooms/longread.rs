@@ -69,8 +69,14 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             Err(_) => return instead,
         },
     };
+    let way = e.tx.get(id).and_then(|op| w.way_in(op.reg.as_ref()?));
     let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
-    let iov = if room < MAX_IOV { Iovs::one(iov) } else { e.offer_rails(w, id, iov) };
+    let iov = match way {
+        Some(_) if room < MAX_IOV => return instead,
+        Some(way) => Iovs::with(iov, &way),
+        None if room < MAX_IOV => Iovs::one(iov),
+        None => e.offer_rails(w, id, iov),
+    };
     let header = header + iov.wire_len();
     match row {
         Row::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),

@@ -8,7 +8,7 @@ use crate::rdm::event::Reason;
 use crate::rdm::io::{PeerId, Refused, Wire};
 use crate::rdm::op::one::is_one;
 use crate::rdm::op::tx::TxState;
-use crate::rdm::peer::{Ctl, Part};
+use crate::rdm::peer::{Ctl, Part, Was};
 use crate::rdm::room::{Arrival, PktRow, Room, Row};
 use crate::wire::ctl::ReadNack;
 use crate::wire::rtm::{LongCts, Rtm};
@@ -45,6 +45,11 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     };
     op.state = TxState::Nacked;
     op.row = Row::LongCts.with(op.sync);
+    // A device may be able to the next time, which has to be asked about each memory; the system will not change its mind.
+    // [M11.13]
+    if op.reg.as_ref().is_some_and(|reg| w.way_in(reg).is_some()) {
+        e.peers[a.peer].was.insert(Was::KEPT_OUT);
+    }
     e.stats.rare.nacks_received += 1;
     e.conceal(w, id, W::release);
     e.control(w, a.peer, Ctl::Again(id));

@@ -1,6 +1,7 @@
 //! The engine as a whole: stages of each protocol one by one, whole conversations from seeds, hostile packets.
 
 mod backoff;
+mod beside;
 mod classes;
 mod direct;
 mod errors;

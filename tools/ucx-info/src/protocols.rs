@@ -81,11 +81,11 @@ struct Rejected {
 }
 
 /// Names out of any memory and out of the transport's own.
-const OPERATIONS: [([&str; 2], Kind, Sync); 4] = [
-    (["tag_send", "tag_send, alloc"], Kind::Tagged, Sync::No),
-    (["tag_send_sync", "tag_send_sync, alloc"], Kind::Tagged, Sync::Yes),
-    (["msg_send", "msg_send, alloc"], Kind::Untagged, Sync::No),
-    (["msg_send_sync", "msg_send_sync, alloc"], Kind::Untagged, Sync::Yes),
+const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
+    (["tag_send", "tag_send, alloc", "tag_send, kernel"], Kind::Tagged, Sync::No),
+    (["tag_send_sync", "tag_send_sync, alloc", "tag_send_sync, kernel"], Kind::Tagged, Sync::Yes),
+    (["msg_send", "msg_send, alloc", "msg_send, kernel"], Kind::Untagged, Sync::No),
+    (["msg_send_sync", "msg_send_sync, alloc", "msg_send_sync, kernel"], Kind::Untagged, Sync::Yes),
 ];
 
 /// One endpoint for each transport between processes that the configuration leaves.
@@ -125,8 +125,11 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     };
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
     // Where it makes a difference whose memory the message is in.
-    if ep.table_from(MemKind::Own, Kind::Tagged, Sync::No) != ep.table(Kind::Tagged, Sync::No) {
-        operations.extend(of(MemKind::Own, 1));
+    for (mem, names) in [(MemKind::Own, 1), (MemKind::Process, 2)] {
+        if ep.table_from(mem, Kind::Tagged, Sync::No) != ep.table_from(MemKind::Host, Kind::Tagged, Sync::No)
+        {
+            operations.extend(of(mem, names));
+        }
     }
     meet(&mine, &peer, &ep)?;
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;

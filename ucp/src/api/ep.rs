@@ -14,8 +14,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::quirks::wants_headerless;
 use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
 use crate::select::{
-    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, WireCaps,
-    explain,
+    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
 };
 
 use super::buf::Held;
@@ -232,16 +231,19 @@ impl Ep {
             && self.reach(core).is_some()
     }
 
-    /// In which memory a message lies that its receiver may read there.
-    #[inline(never)]
-    fn lies(&self, buf: &SendBuf) -> Option<MemKind> {
-        let core = self.worker.core_as_it_is();
-        match core.is_own(self.lane(), buf) {
-            true => Some(MemKind::Own),
-            // What lies in several pieces is not read.
-            false if buf.piece().is_some() && self.lets_kernel_read(&core) => Some(MemKind::Host),
-            false => None,
-        }
+    /// Whether a message lies in memory of the lane's transport.
+    fn is_own(&self, buf: &SendBuf) -> bool {
+        self.worker.core_as_it_is().is_own(self.lane(), buf)
+    }
+
+    /// Whether the kernel may read it where it lies, in one piece.
+    fn is_of_process(&self, buf: &SendBuf) -> bool {
+        buf.piece().is_some() && self.lets_kernel_read(&self.worker.core_as_it_is())
+    }
+
+    /// What memory of the program's is towards this peer.
+    fn of_program(&self, core: &Core) -> MemKind {
+        if self.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
     }
 
     /// The peer's further lanes.
@@ -274,7 +276,8 @@ impl Ep {
 
     /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
     pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        self.explain_from(MemKind::Host, kind, sync, len)
+        let mem = self.of_program(&self.worker.core());
+        self.explain_from(mem, kind, sync, len)
     }
 
     /// The same of one that lies in such memory.
@@ -284,16 +287,13 @@ impl Ep {
 
     /// Protocol by size for messages of this kind.
     pub fn table(&self, kind: Kind, sync: Sync) -> Table {
-        self.table_from(MemKind::Host, kind, sync)
+        let mem = self.of_program(&self.worker.core());
+        self.table_from(mem, kind, sync)
     }
 
     /// The same of those that lie in such memory.
     pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
-        let lies = match mem {
-            MemKind::Host => self.lets_kernel_read(&self.worker.core()).then_some(mem),
-            MemKind::Own => Some(mem),
-        };
-        *self.state.tables.table(table_index(kind, sync, CqData::No), lies)
+        *self.state.tables.table(table_index(kind, sync, CqData::No), mem)
     }
 
     /// Protocol by size for puts and gets. // HOT
@@ -316,9 +316,7 @@ impl Ep {
             _ => Takes::Packets,
         };
         let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
-        let caps = core.wire_caps(self.state.peer);
-        let kernel = caps.kernel.filter(|_| self.lets_kernel_read(&core));
-        keys(WireCaps { kernel, ..caps }, peer)[table_index(kind, sync, CqData::No)]
+        keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
     }
 
     /// Sends `len` bytes at `buf`. // HOT
@@ -410,7 +408,7 @@ impl Ep {
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
-        let row = self.state.tables.row(at, buf.len(), || self.lies(&buf));
+        let row = self.state.tables.row(at, buf.len(), || self.is_own(&buf), || self.is_of_process(&buf));
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             && row == Row::Eager
             && let Some(whole) = buf.whole()

@@ -25,8 +25,8 @@ pub(crate) struct Tables {
     pub send: [Table; 8],
     /// The same out of memory that the lane's transport has allocated, where that makes a difference.
     own: Option<Box<[Table; 8]>>,
-    /// The same out of other memory, where the kernel may be asked to read it.
-    kernel: Option<Box<[Table; 8]>>,
+    /// The same out of other memory, where the kernel may be asked to read that.
+    process: Option<Box<[Table; 8]>>,
     /// Puts and gets.
     pub rma: RmaTables,
 }
@@ -97,6 +97,7 @@ fn costs(attr: &IfaceAttr, machine: Machine) -> Costs {
         overhead: attr.overhead,
         latency: attr.latency.fixed,
         wire: 1e9 / attr.bandwidth.max(1.0),
+        shared: attr.kind != DevKind::Net,
         cache: machine.cache,
         register: Line::new(attr.reg_cost.0, attr.reg_cost.1),
         put: [line(attr.rma.put_own), line(attr.rma.put_other)],
@@ -128,42 +129,43 @@ pub(crate) fn keys(wire: WireCaps, peer: PeerCaps) -> [Key; 8] {
 }
 
 impl Tables {
-    /// How a message goes. Of one that is longer than what goes in one packet from anywhere it is asked, at most, where it
-    /// lies; `None`: where nobody reads it. // HOT
+    /// How a message goes. Where it lies is asked only if that makes a difference. // HOT
     #[inline]
-    pub(crate) fn row(&self, at: usize, len: usize, lies: impl FnOnce() -> Option<MemKind>) -> Row {
-        let table = match self.read_in_place().any(|tables| len > tables[at].eager_max()) {
-            true => self.table(at, lies()),
-            false => &self.send[at],
-        };
-        table.pick(len)
-    }
-
-    fn read_in_place(&self) -> impl Iterator<Item = &[Table; 8]> {
-        self.own.as_deref().into_iter().chain(self.kernel.as_deref())
+    pub(crate) fn row(
+        &self,
+        at: usize,
+        len: usize,
+        is_own: impl FnOnce() -> bool,
+        is_process: impl FnOnce() -> bool,
+    ) -> Row {
+        match (&self.own, &self.process) {
+            (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
+            (_, Some(process)) if len > process[at].eager_max() && is_process() => process[at].pick(len),
+            _ => self.send[at].pick(len),
+        }
     }
 
     /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
     pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
         let send = &self.send[at];
-        let all =
-            self.read_in_place().map(|tables| tables[at].eager_max()).fold(send.eager_max(), usize::min);
+        let special = [&self.own, &self.process].into_iter().flatten();
+        let all = special.map(|tables| tables[at].eager_max()).fold(send.eager_max(), usize::min);
         (send.pick(0) == Row::Eager).then_some(all)
     }
 
-    /// Protocol by size of messages out of memory that may be read there.
-    pub(crate) fn table(&self, at: usize, lies: Option<MemKind>) -> &Table {
+    /// Protocol by size of messages out of such memory.
+    pub(crate) fn table(&self, at: usize, lies: MemKind) -> &Table {
         let special = match lies {
-            None => &None,
-            Some(MemKind::Own) => &self.own,
-            Some(MemKind::Host) => &self.kernel,
+            MemKind::Host => &None,
+            MemKind::Process => &self.process,
+            MemKind::Own => &self.own,
         };
         special.as_ref().map_or(&self.send[at], |tables| &tables[at])
     }
 
     /// Whether messages may go by the kernel at all.
     pub(crate) fn asks_kernel(&self) -> bool {
-        self.kernel.is_some()
+        self.process.is_some()
     }
 }
 
@@ -222,12 +224,14 @@ impl Core {
         }
         // The header before the handshake is the longest: sizes chosen for it always fit.
         let wire = made.messages;
-        let tables = |wire| keys(wire, PeerCaps::default()).map(|key| Table::new(&key, limits));
-        let send = tables(WireCaps { kernel: None, ..wire });
-        let kernel = wire.kernel.map(|_| Box::new(tables(wire)));
-        let own = |key| Table::new(&Key { mem: MemKind::Own, ..key }, limits);
-        let own = (wire.reads != wire.reads_own).then(|| Box::new(keys(wire, PeerCaps::default()).map(own)));
-        let tables = Rc::new(Tables { send, own, kernel, rma: RmaTables::new(&made.rma, limits) });
+        let keys = keys(wire, PeerCaps::default());
+        let of = |mem| keys.map(|key| Table::new(&Key { mem, ..key }, limits));
+        let tables = Rc::new(Tables {
+            send: of(MemKind::Host),
+            own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
+            process: wire.kernel.map(|_| Box::new(of(MemKind::Process))),
+            rma: RmaTables::new(&made.rma, limits),
+        });
         self.selection.made.push((made, tables.clone()));
         tables
     }

@@ -231,9 +231,11 @@ mod tests {
         let word = 0x0102_0304_0506_0708u64;
         let mut room = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
-        let mut read = |way: &WayIn, from: Remote| {
+        // SAFETY: `room` lives as long as the piece is used.
+        let piece = unsafe { Piece::new(room.as_mut_ptr(), 8) }.unwrap();
+        let read = |way: &WayIn, from: Remote| {
             // SAFETY: `room` is ours, and looked at after the call.
-            unsafe { beside.read(PeerId(1), Piece::new(room.as_mut_ptr(), 8).unwrap(), from, way) }
+            unsafe { beside.read(PeerId(1), piece, from, way) }
         };
         let none = |addr, key| [RmaIov { addr, len: 0, key }].into_iter().collect::<WayIn>();
         for way in [none(0, 0), none(u64::MAX, u64::MAX), none(1, 1), none(std::process::id().into(), 7)] {

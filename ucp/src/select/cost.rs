@@ -67,6 +67,9 @@ pub struct Costs {
     pub latency: f64,
     /// The wire itself, ns per byte: between processors that share memory, fetching what the other has written.
     pub wire: f64,
+    /// The wire is memory in both processors' caches: a packet's room has to come back from who has read it before it is
+    /// written again.
+    pub shared: bool,
     /// A copy within the cache, ns per byte.
     pub copy: f64,
     /// A copy of what no cache holds, ns per byte.
@@ -91,6 +94,7 @@ impl Default for Costs {
             overhead: 20.0,
             latency: 60.0,
             wire: 0.04,
+            shared: true,
             copy: 0.015,
             copy_far: 0.07,
             cache: 1 << 19,
@@ -101,6 +105,9 @@ impl Default for Costs {
         }
     }
 }
+
+/// What both ends do for a read besides packets and copies, ns: places in tables, a queue, two ends.
+const READ_WORK: f64 = 150.0;
 
 /// Nothing here takes longer, ns: some thirty years.
 const MOST: f64 = 1e18;
@@ -122,6 +129,7 @@ impl Costs {
             overhead: sane(self.overhead),
             latency: sane(self.latency),
             wire: sane_byte(self.wire),
+            shared: self.shared,
             copy: sane_byte(self.copy),
             copy_far: sane_byte(self.copy_far),
             cache: self.cache,
@@ -145,7 +153,8 @@ impl Costs {
 
     /// One packet with data: copied into it, carried, copied out of it.
     fn packet(&self) -> Line {
-        Line::new(self.control(), self.wire + 2.0 * self.copy)
+        let back = if self.shared { self.wire } else { 0.0 };
+        Line::new(self.control(), back + self.wire + 2.0 * self.copy)
     }
 
     /// Packets of `room` bytes one behind the other: the two ends work at the same time, so that the last packet alone is
@@ -169,7 +178,7 @@ impl Costs {
     /// A read of registered memory, asked for by one packet and answered by another.
     fn read(&self) -> Line {
         let registered = self.register.plus(self.register);
-        registered.plus(self.get[Place::Other as usize]).later(2.0 * self.control())
+        registered.plus(self.get[Place::Other as usize]).later(2.0 * self.control() + READ_WORK)
     }
 }
 

@@ -13,6 +13,8 @@ pub enum MemKind {
     /// Memory of the processor.
     #[default]
     Host,
+    /// Such memory, of a process whose memory the kernel lets the peer's process read.
+    Process,
     /// Such memory, allocated by the wire's transport, for peers to read: those of this host map it.
     Own,
 }
@@ -36,7 +38,7 @@ pub struct WireCaps {
     pub reads: Reads,
     /// Whether it reads what the transport has allocated there ([`MemKind::Own`]).
     pub reads_own: Reads,
-    /// What the kernel takes to read memory of the peer's process, if it may be asked to: then any memory can be read.
+    /// What the kernel takes to read memory of another process, if it may be asked to ([`MemKind::Process`]).
     pub kernel: Option<Line>,
     /// What it costs.
     pub costs: Costs,
@@ -114,25 +116,23 @@ impl Key {
     /// Whether the wire reads such memory.
     pub(super) fn wire_reads(&self) -> Reads {
         match self.mem {
-            MemKind::Host if self.wire.kernel.is_some() => Reads::Yes,
-            MemKind::Host => self.wire.reads,
+            MemKind::Process if self.wire.kernel.is_some() => Reads::Yes,
+            MemKind::Host | MemKind::Process => self.wire.reads,
             MemKind::Own => self.wire.reads_own,
         }
     }
 
-    /// Whether the receiver's processor reads the message where it lies: the kernel does it, or the wire reads only what its
-    /// transport has allocated, which it maps. That costs no turn of a device, and pays below the length of a packet too.
+    /// Whether the receiver's processor reads the message where it lies: the wire reads only what its transport has allocated,
+    /// which it maps. That costs neither a turn of a device nor a call, and pays below the length of a packet too.
     pub(super) fn is_read_in_place(&self) -> bool {
-        match self.mem {
-            MemKind::Host => self.wire.kernel.is_some(),
-            MemKind::Own => self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes,
-        }
+        self.mem == MemKind::Own && self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes
     }
 
     /// What the wire costs with such memory.
     pub(super) fn costs(&self) -> Costs {
         match self.mem {
-            MemKind::Host => match self.wire.kernel {
+            MemKind::Host => self.wire.costs.sane(),
+            MemKind::Process => match self.wire.kernel {
                 None => self.wire.costs.sane(),
                 // It needs no registration.
                 Some(read) => Costs { register: Line::default(), get: [read; 2], ..self.wire.costs }.sane(),

@@ -2,7 +2,7 @@
 //! Read by `table.rs`'s callers and `explain.rs` only.
 
 use super::cost::{self, Curve, copied};
-use super::key::{CqData, Key, Reads};
+use super::key::{CqData, Key, MemKind, Reads};
 use super::table::{Asks, Offer, Table};
 use crate::rdm::room::{Row, Sync};
 
@@ -112,8 +112,9 @@ pub(super) fn curve(key: &Key, limits: &Thresholds, row: Row, (from, to): (usize
     let costs = key.costs();
     let room = capacity(key, Row::Medium.with(key.sync));
     let line = cost::message(&costs, row, room, limits.runt_size);
+    let by_device = key.mem != MemKind::Process && !key.is_read_in_place();
     match row {
-        Row::LongRead | Row::RuntRead => cost::straight(line, from, to),
+        Row::LongRead | Row::RuntRead if by_device => cost::straight(line, from, to),
         _ => copied(&costs, line, from, to),
     }
 }

@@ -68,11 +68,13 @@ fn cq_data_takes_eight_bytes() {
 /// A wire on which reading costs 10 000 ns and then nothing a byte, and packets 1 ns a byte: worked out by hand.
 #[test]
 fn reading_begins_where_its_line_crosses_the_other() {
-    let read = Line::new(10_000.0, 0.0);
+    // 150 ns are what both ends do besides.
+    let read = Line::new(9850.0, 0.0);
     let costs = Costs {
         overhead: 0.0,
         latency: 0.0,
         wire: 1.0,
+        shared: false,
         copy: 0.0,
         copy_far: 0.0,
         register: Line::default(),
@@ -106,8 +108,10 @@ fn in_place_reading_begins_where_it_is_faster() {
         overhead: 0.0,
         latency: 0.0,
         wire: 1.0,
+        shared: false,
         copy: 0.0,
-        get: [Line::new(500.0, 0.0); 2],
+        // 150 ns are what both ends do besides.
+        get: [Line::new(350.0, 0.0); 2],
         ..Costs::default()
     };
     let wire = WireCaps { reads: Reads::No, costs, ..wire(Reads::Yes) };
@@ -117,10 +121,18 @@ fn in_place_reading_begins_where_it_is_faster() {
     assert_eq!(rows(&own, &auto), [(0, Row::Eager), (501, Row::LongRead)]);
     assert_eq!(explain(&own, &auto, 400)[3].verdict, Verdict::Slower { ns: 500, best: 400 });
     assert_eq!(explain(&own, &auto, 600)[0].verdict, Verdict::Slower { ns: 600, best: 500 });
-    // Other memory needs the kernel, which has a price of its own; what a device reads does not fit a packet.
+    // Where a packet's room has to come back before it is written, packets cost as much more.
+    let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
+    assert_eq!(rows(&Key { wire: shared, ..own }, &auto)[1], (251, Row::LongRead));
+    // Of other memory, which needs the kernel, and of what a device reads, a packet takes what it can.
     assert_eq!(rows(&host, &auto)[1], (945, Row::Medium));
-    let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed, 0.0)), ..wire };
-    assert_eq!(rows(&Key { wire: asks(700.0), ..host }, &auto), [(0, Row::Eager), (701, Row::LongRead)]);
+    let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
+    let process = Key { mem: MemKind::Process, wire: asks(700.0), ..host };
+    assert_eq!(rows(&process, &auto), [(0, Row::Eager), (945, Row::LongRead)]);
+    let dear = Key { wire: asks(2000.0), ..process };
+    assert_eq!(rows(&dear, &auto), [(0, Row::Eager), (945, Row::Medium), (2001, Row::LongRead)]);
+    assert_eq!(rows(&Key { mem: MemKind::Host, ..process }, &auto)[1], (945, Row::Medium));
+    assert_eq!(rows(&Key { wire, ..process }, &auto)[1], (945, Row::Medium), "no kernel");
     let device = WireCaps { reads: Reads::Yes, ..wire };
     assert_eq!(rows(&Key { wire: device, ..own }, &auto)[1], (945, Row::LongRead));
     // A peer that does not read, and what a user says.
@@ -206,7 +218,7 @@ fn bytes_alone_for_who_takes_no_packets() {
 }
 
 fn device(put: Line, get: Line) -> RmaWire {
-    let mut costs = Costs { window: Some(32), ..Costs::default() };
+    let mut costs = Costs { window: Some(32), shared: false, ..Costs::default() };
     (costs.put, costs.get) = ([Line::new(50.0, 0.02), put], [Line::new(50.0, 0.02), get]);
     RmaWire {
         mtu: MTU,
@@ -447,10 +459,10 @@ fn any_costs() -> impl Strategy<Value = Costs> {
     let line = any_line;
     let four = (any_ns(), any_ns(), any_ns(), any_ns(), any_ns());
     let cache = prop_oneof![0..1usize << 24, any::<usize>()];
-    let ways = (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32));
+    let ways = (line(), [line(), line()], [line(), line()], proptest::option::of(0..100u32), any::<bool>());
     (four, cache, ways).prop_map(|((overhead, latency, wire, copy, copy_far), cache, ways)| {
-        let (register, put, get, window) = ways;
-        Costs { overhead, latency, wire, copy, copy_far, cache, register, put, get, window }
+        let (register, put, get, window, shared) = ways;
+        Costs { overhead, latency, wire, shared, copy, copy_far, cache, register, put, get, window }
     })
 }
 
@@ -481,7 +493,7 @@ proptest! {
         mtu in 64..20_000usize,
         (ours, of_others, theirs) in (0..2usize, 0..2usize, 0..3usize),
         sync: bool,
-        own: bool,
+        lies in 0..3usize,
         kernel in proptest::option::of(any_line()),
         lens in proptest::collection::vec(any_size(), 1..20),
     ) {
@@ -489,9 +501,10 @@ proptest! {
         let peer = PeerCaps { reads: reads[theirs], ..PeerCaps::default() };
         let sync = if sync { Sync::Yes } else { Sync::No };
         // What is read of the message's kind of memory counts, not of the other.
-        let (mem, host, of_own) = match own {
-            true => (MemKind::Own, of_others, ours),
-            false => (MemKind::Host, ours, of_others),
+        let (mem, host, of_own) = match lies {
+            0 => (MemKind::Host, ours, of_others),
+            1 => (MemKind::Process, ours, of_others),
+            _ => (MemKind::Own, of_others, ours),
         };
         let wire = WireCaps { mtu, reads: reads[host], reads_own: reads[of_own], kernel, costs };
         let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
@@ -500,7 +513,7 @@ proptest! {
         let in_place = key.is_read_in_place() && reads[theirs] != Reads::No;
         let one = table.eager_max();
         prop_assert!(one == eager || in_place && one < eager);
-        let readable = reads[ours] == Reads::Yes || !own && kernel.is_some();
+        let readable = reads[ours] == Reads::Yes || mem == MemKind::Process && kernel.is_some();
         let mut from = 0;
         let ranges: Vec<Range> = table.ranges().collect();
         for range in &ranges {

@@ -135,7 +135,7 @@ impl Row {
 use By::*;
 use Metric::*;
 
-const SHM: &str = "posix,self";
+const SHM: &str = "posix,cma,self";
 const SELF: &str = "self";
 
 const fn row(by: By, name: &'static str, test: &'static str, size: u64, iters: u64, metric: Metric) -> Row {
@@ -163,9 +163,14 @@ const fn window(window: u32, row: Row) -> Row {
     Row { window: Some(window), ..row }
 }
 
+/// Out of memory that no transport has allocated.
+const fn of_program(row: Row) -> Row {
+    Row { own: true, ..row }
+}
+
 /// Between two processes by the kernel, which copies where memory is the program's own.
 const fn cma(row: Row) -> Row {
-    Row { tls: "cma", own: true, ..row }
+    Row { tls: "cma", ..of_program(row) }
 }
 
 const fn to_itself(row: Row) -> Row {
@@ -210,10 +215,14 @@ pub const UCX_ROWS: &[Row] = &[
     to_itself(row(Uct, "uct self fadd 8 B", "fadd", 8, 2_000_000, Latency)),
     row(Ucp, "ucp tag_lat 8 B", "tag_lat", 8, 100_000, Latency),
     row(Ucp, "ucp tag_lat 1 KiB", "tag_lat", KB, 50_000, Latency),
+    row(Ucp, "ucp tag_lat 16 KiB", "tag_lat", 16 * KB, 10_000, Latency),
     row(Ucp, "ucp tag_lat 64 KiB", "tag_lat", 64 * KB, 3_000, Latency),
+    of_program(row(Ucp, "ucp tag_lat 64 KiB, any memory", "tag_lat", 64 * KB, 3_000, Latency)),
     row(Ucp, "ucp tag_bw 8 B", "tag_bw", 8, 500_000, Rate),
     row(Ucp, "ucp tag_bw 64 KiB", "tag_bw", 64 * KB, 6_000, Bandwidth),
     row(Ucp, "ucp tag_bw 1 MiB", "tag_bw", MB, 500, Bandwidth),
+    of_program(row(Ucp, "ucp tag_bw 64 KiB, any memory", "tag_bw", 64 * KB, 6_000, Bandwidth)),
+    of_program(row(Ucp, "ucp tag_bw 1 MiB, any memory", "tag_bw", MB, 500, Bandwidth)),
     row(Ucp, "ucp put_lat 8 B", "ucp_put_lat", 8, 150_000, Latency),
     row(Ucp, "ucp put_bw 8 B", "ucp_put_bw", 8, 1_000_000, Rate),
     row(Ucp, "ucp put_bw 1 MiB", "ucp_put_bw", MB, 800, Bandwidth),

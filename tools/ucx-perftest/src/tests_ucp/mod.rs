@@ -146,12 +146,14 @@ fn mail_path(spec: &Spec) -> &'static str {
 
 /// The lane that messages take, and the protocol that this size takes on it.
 fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
-    let mem = match (spec.memory, spec.layout) {
+    let from = |mem| ep.table_from(mem, Kind::Tagged, sync(spec));
+    let table = match (spec.memory, spec.layout) {
         // What lies in several pieces is gathered, wherever they are.
-        (Memory::Plain, _) | (_, Some(Layout::Iov)) => MemKind::Host,
-        _ => MemKind::Own,
+        (_, Some(Layout::Iov)) => from(MemKind::Host),
+        (Memory::Plain, _) => ep.table(Kind::Tagged, sync(spec)),
+        _ => from(MemKind::Own),
     };
-    path(worker, ep, ep.table_from(mem, Kind::Tagged, sync(spec)).pick(spec.size()).name())
+    path(worker, ep, table.pick(spec.size()).name())
 }
 
 /// The lane that operations take, and how they go on it.

@@ -11,11 +11,8 @@ use uct::api::Iface as _;
 
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
-use crate::rdm::quirks::wants_headerless;
 use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
-use crate::select::{
-    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, RmaTables, Row, Sync, Table, Takes, explain,
-};
+use crate::select::{CqData, Kind, RmaTables, Row, Sync};
 
 use super::buf::Held;
 use super::core::{Ask, Core};
@@ -23,7 +20,7 @@ use super::flush::Late;
 use super::op::{FlushRequest, SendRequest};
 use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
-use super::tables::{Tables, keys, table_index};
+use super::tables::{Tables, table_index};
 use super::{Address, ConnectError, Error, IoBuf, Worker};
 use crate::wire::Class;
 
@@ -223,29 +220,6 @@ impl Ep {
         self.state.reach.get(core.beside.as_ref())
     }
 
-    /// Whether the peer may have the kernel read messages out of our memory: it lets us into its own, so that we expect the same
-    /// of ours, and it has not said that it is kept out.
-    fn lets_kernel_read(&self, core: &Core) -> bool {
-        self.state.tables.asks_kernel()
-            && core.engine.lets_itself_in(self.state.peer)
-            && self.reach(core).is_some()
-    }
-
-    /// Whether a message lies in memory of the lane's transport.
-    fn is_own(&self, buf: &SendBuf) -> bool {
-        self.worker.core_as_it_is().is_own(self.lane(), buf)
-    }
-
-    /// Whether the kernel may read it where it lies, in one piece.
-    fn is_of_process(&self, buf: &SendBuf) -> bool {
-        buf.piece().is_some() && self.lets_kernel_read(&self.worker.core_as_it_is())
-    }
-
-    /// What memory of the program's is towards this peer.
-    fn of_program(&self, core: &Core) -> MemKind {
-        if self.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
-    }
-
     /// The peer's further lanes.
     pub(crate) fn further_lanes(&self) -> &Rails {
         &self.state.rails
@@ -274,26 +248,10 @@ impl Ep {
         self.worker.core().engine.peer_info(self.state.peer)
     }
 
-    /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
-    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        let mem = self.of_program(&self.worker.core());
-        self.explain_from(mem, kind, sync, len)
-    }
-
-    /// The same of one that lies in such memory.
-    pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        explain(&Key { mem, ..self.key(kind, sync) }, self.worker.limits(), len)
-    }
-
-    /// Protocol by size for messages of this kind.
-    pub fn table(&self, kind: Kind, sync: Sync) -> Table {
-        let mem = self.of_program(&self.worker.core());
-        self.table_from(mem, kind, sync)
-    }
-
-    /// The same of those that lie in such memory.
-    pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
-        *self.state.tables.table(table_index(kind, sync, CqData::No), mem)
+    /// Protocols by size. // HOT
+    #[inline]
+    pub(super) fn tables(&self) -> &Tables {
+        &self.state.tables
     }
 
     /// Protocol by size for puts and gets. // HOT
@@ -306,17 +264,6 @@ impl Ep {
     #[inline]
     pub(crate) fn eager_max(&self) -> usize {
         self.state.tables.send[table_index(Kind::Tagged, Sync::No, CqData::No)].eager_max()
-    }
-
-    fn key(&self, kind: Kind, sync: Sync) -> Key {
-        let core = self.worker.core();
-        let features = core.engine.peer_info(self.state.peer).and_then(|view| view.features);
-        let takes = match features {
-            Some(features) if wants_headerless(features) => Takes::BytesAlone,
-            _ => Takes::Packets,
-        };
-        let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
-        keys(core.wire_caps(self.state.peer), peer)[table_index(kind, sync, CqData::No)]
     }
 
     /// Sends `len` bytes at `buf`. // HOT
@@ -411,6 +358,8 @@ impl Ep {
         let row = self.state.tables.row(at, buf.len(), || self.is_own(&buf), || self.is_of_process(&buf));
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             && row == Row::Eager
+            // Else it was tried a moment ago.
+            && buf.len() >= self.state.short_below.get()
             && let Some(whole) = buf.whole()
             && self.send_at_once(class, tag, whole)
         {

@@ -11,6 +11,7 @@ mod amo_iov;
 mod ams;
 mod buf;
 mod calibrate;
+mod choice;
 mod config;
 mod context;
 mod core;

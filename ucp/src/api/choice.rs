@@ -1,0 +1,66 @@
+//! How messages to an endpoint go, by where they lie: what is taken, and why nothing else is. Asked by `ep` for messages that do
+//! not simply go in one packet, and by programs and tools.
+
+use crate::rdm::SendBuf;
+use crate::rdm::quirks::wants_headerless;
+use crate::select::{Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, Sync, Table, Takes, explain};
+
+use super::Ep;
+use super::core::Core;
+use super::tables::{keys, table_index};
+
+impl Ep {
+    /// Whether the peer may have the kernel read messages out of our memory: it lets us into its own, so that we expect the same
+    /// of ours, and it has not said that it is kept out.
+    fn lets_kernel_read(&self, core: &Core) -> bool {
+        self.tables().asks_kernel() && core.engine.lets_itself_in(self.peer()) && self.reach(core).is_some()
+    }
+
+    /// Whether a message lies in memory of the lane's transport.
+    pub(super) fn is_own(&self, buf: &SendBuf) -> bool {
+        self.worker().core_as_it_is().is_own(self.lane(), buf)
+    }
+
+    /// Whether the kernel may read it where it lies, in one piece.
+    pub(super) fn is_of_process(&self, buf: &SendBuf) -> bool {
+        buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_as_it_is())
+    }
+
+    /// What memory of the program's is towards this peer.
+    fn of_program(&self, core: &Core) -> MemKind {
+        if self.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
+    }
+
+    /// How a message of `len` bytes of this kind would go, and why each other way was not taken.
+    pub fn explain(&self, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
+        let mem = self.of_program(&self.worker().core());
+        self.explain_from(mem, kind, sync, len)
+    }
+
+    /// The same of one that lies in such memory.
+    pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
+        explain(&Key { mem, ..self.key(kind, sync) }, self.worker().limits(), len)
+    }
+
+    /// Protocol by size for messages of this kind.
+    pub fn table(&self, kind: Kind, sync: Sync) -> Table {
+        let mem = self.of_program(&self.worker().core());
+        self.table_from(mem, kind, sync)
+    }
+
+    /// The same of those that lie in such memory.
+    pub fn table_from(&self, mem: MemKind, kind: Kind, sync: Sync) -> Table {
+        *self.tables().table(table_index(kind, sync, CqData::No), mem)
+    }
+
+    fn key(&self, kind: Kind, sync: Sync) -> Key {
+        let core = self.worker().core();
+        let features = core.engine.peer_info(self.peer()).and_then(|view| view.features);
+        let takes = match features {
+            Some(features) if wants_headerless(features) => Takes::BytesAlone,
+            _ => Takes::Packets,
+        };
+        let peer = PeerCaps { reads: Reads::of(features), takes, ..PeerCaps::default() };
+        keys(core.wire_caps(self.peer()), peer)[table_index(kind, sync, CqData::No)]
+    }
+}

@@ -1,0 +1,224 @@
+//! Puts and gets: which way is taken, by what each costs and by what a user says, and what is said of the others.
+
+use super::*;
+
+fn device(put: Line, get: Line) -> RmaWire {
+    let mut costs = Costs { window: Some(32), shared: false, ..Costs::default() };
+    (costs.put, costs.get) = ([Line::new(50.0, 0.02), put], [Line::new(50.0, 0.02), get]);
+    RmaWire {
+        mtu: MTU,
+        rdma: Rdma { read: 1 << 30, write: 1 << 30, write_imm: true },
+        order: Order::None,
+        emulation: Emulation::Allowed,
+        costs,
+        kernel: None,
+    }
+}
+
+/// A device that asks the kernel for memory it has not got mapped, as the software device does.
+fn by_kernel() -> RmaWire {
+    device(Line::new(2000.0, 0.06), Line::new(2000.0, 0.06))
+}
+
+const ALSO: ByDevice = ByDevice::Also(Place::Other);
+
+#[test]
+fn short_puts_go_by_packets_where_the_device_is_slow_to_begin() {
+    let (wire, auto) = (by_kernel(), Thresholds::default());
+    let tables = RmaTables::new(&wire, &auto);
+    for sync in [Sync::No, Sync::Yes] {
+        assert_eq!(tables.put(ALSO, sync, 8), RmaRow::EagerWrite);
+        assert_eq!(tables.put(ALSO, sync, 1 << 20), RmaRow::DirectWrite);
+        let border = (1..1 << 20).find(|len| tables.put(ALSO, sync, *len) == RmaRow::DirectWrite).unwrap();
+        assert!((1..border).all(|len| tables.put(ALSO, sync, len) == RmaRow::EagerWrite), "{border}");
+        // The border is where packets stop being faster by a quarter.
+        let key = |len| explain_rma(&rma_key(&wire, RmaOp::Put, sync), &tables, len);
+        let at = |len| key(len).into_iter().filter_map(|c| Some((c.way.name(), c.ns?))).collect::<Vec<_>>();
+        let cost = |len, name| at(len).into_iter().find(|(way, _)| *way == name).unwrap().1 as f64;
+        let ratio = cost(border, "direct_write") / cost(border, "longcts_write");
+        assert!((1.32..=1.34).contains(&ratio), "{ratio} at {border}");
+    }
+    assert_eq!((tables.get(ALSO, 8), tables.get(ALSO, 1 << 20)), (RmaRow::ShortRead, RmaRow::DirectRead));
+    // Memory that the device has mapped, a device that asks nobody, a peer that has said nothing.
+    assert_eq!(tables.put(ByDevice::Also(Place::Own), Sync::No, 8), RmaRow::DirectWrite);
+    assert_eq!(tables.put(ByDevice::Only, Sync::No, 8), RmaRow::DirectWrite);
+    let quick = RmaTables::new(&device(Line::new(60.0, 0.02), Line::new(60.0, 0.02)), &auto);
+    assert_eq!((quick.put(ALSO, Sync::No, 8), quick.get(ALSO, 8)), (RmaRow::DirectWrite, RmaRow::DirectRead));
+    // Strict mode asks no processor.
+    let strict = RmaTables::new(&RmaWire { emulation: Emulation::Refused, ..wire }, &auto);
+    assert_eq!(
+        (strict.put(ALSO, Sync::Yes, 8), strict.get(ALSO, 8)),
+        (RmaRow::DirectWrite, RmaRow::DirectRead)
+    );
+}
+
+/// Registration that costs more than a round of packets keeps short acknowledged puts off a device: one that is not
+/// waited for goes through the device's own buffers.
+#[test]
+fn registration_counts() {
+    let mut wire = device(Line::new(300.0, 0.02), Line::new(300.0, 0.02));
+    wire.costs.register = Line::new(20_000.0, 0.0);
+    let tables = RmaTables::new(&wire, &Thresholds::default());
+    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaRow::EagerWrite);
+    wire.costs.overhead = 500.0;
+    let tables = RmaTables::new(&wire, &Thresholds::default());
+    assert_eq!(tables.put(ALSO, Sync::No, 8), RmaRow::DirectWrite);
+    assert_eq!(tables.put(ALSO, Sync::Yes, 8), RmaRow::EagerWrite);
+}
+
+#[test]
+fn settings_move_the_borders_of_the_device() {
+    let wire = by_kernel();
+    let limits = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(5000), ..Thresholds::default() };
+    let tables = RmaTables::new(&wire, &limits);
+    assert_eq!(tables.put(ALSO, Sync::Yes, 0), RmaRow::DirectWrite);
+    let get = |len| tables.get(ALSO, len);
+    assert_eq!((get(4999), get(5000)), (RmaRow::ShortRead, RmaRow::DirectRead));
+    let key = RmaKey { limits, ..rma_key(&wire, RmaOp::Get, Sync::No) };
+    assert_eq!(explain_rma(&key, &tables, 4999)[1].verdict, RmaVerdict::Setting("UCX_MIN_RDMA_GET"));
+    let never = Thresholds { min_rdma_put: Some(usize::MAX), ..limits };
+    assert_eq!(RmaTables::new(&wire, &never).put(ALSO, Sync::No, 1 << 40), RmaRow::EagerWrite);
+    let from = |from| {
+        let limits = Thresholds { min_read_write: Some(from), ..Thresholds::default() };
+        let tables = RmaTables::new(&wire, &limits);
+        move |len| tables.put(ByDevice::No, Sync::No, len)
+    };
+    assert_eq!((from(65_536)(65_535), from(65_536)(65_536)), (RmaRow::EagerWrite, RmaRow::LongReadWrite));
+    assert_eq!((from(0)(8800), from(0)(8900)), (RmaRow::EagerWrite, RmaRow::LongReadWrite));
+}
+
+pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
+    RmaKey {
+        op,
+        sync,
+        known: Known::Device(Place::Other),
+        cq_data: None,
+        wire: *wire,
+        limits: Thresholds::default(),
+        hdr: ReqHdr::FIRST,
+        features: Some(quirks::ours(wire.rdma)),
+    }
+}
+
+pub(super) fn taken(key: &RmaKey, len: usize) -> Option<RmaWay> {
+    let ways = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
+    let taken: Vec<RmaWay> = ways.iter().filter(|c| c.verdict == RmaVerdict::Taken).map(|c| c.way).collect();
+    assert!(taken.len() <= 1, "{ways:?}");
+    taken.first().copied()
+}
+
+fn verdict(key: &RmaKey, len: usize, row: RmaRow) -> RmaVerdict {
+    let ways = explain_rma(key, &RmaTables::new(&key.wire, &key.limits), len);
+    ways.iter().find(|c| c.way == RmaWay::Row(row)).unwrap().verdict
+}
+
+/// With libfabric's borders: everything that does not depend on costs.
+#[test]
+fn the_first_way_that_can_is_taken() {
+    use RmaRow::*;
+    let row = |row| Some(RmaWay::Row(row));
+    let limits = Thresholds::LIBFABRIC;
+    let key = RmaKey { known: Known::Packets, limits, ..rma_key(&by_kernel(), RmaOp::Put, Sync::No) };
+    let one = one_packet(RmaOp::Put, MTU, Order::None, ReqHdr::FIRST, false);
+    assert_eq!((taken(&key, one), taken(&key, one + 1)), (row(EagerWrite), row(LongCtsWrite)));
+    assert_eq!((taken(&key, 65_535), taken(&key, 65_536)), (row(LongCtsWrite), row(LongReadWrite)));
+    assert_eq!(verdict(&key, 65_535, LongReadWrite), RmaVerdict::BelowRead { min: 65_536 });
+    assert_eq!(verdict(&key, one + 1, EagerWrite), RmaVerdict::TooLong { max: one });
+    let deaf = RmaKey { features: Some(Features::empty()), ..key };
+    assert_eq!(taken(&deaf, 65_536), row(LongCtsWrite));
+    assert_eq!(verdict(&deaf, 65_536, LongReadWrite), RmaVerdict::NoReadThere);
+    let none = RmaKey { wire: RmaWire { rdma: Rdma::NONE, ..key.wire }, ..key };
+    assert_eq!(verdict(&none, 65_536, LongReadWrite), RmaVerdict::NoReadHere);
+    let get = RmaKey { op: RmaOp::Get, ..key };
+    assert_eq!((taken(&get, 8875), taken(&get, 8876)), (row(ShortRead), row(LongCtsRead)));
+    let device = RmaKey { known: Known::Device(Place::Other), ..key };
+    assert_eq!(taken(&device, 1), row(DirectWrite));
+    assert_eq!(verdict(&device, 1, EagerWrite), RmaVerdict::Setting("UCX_MIN_RDMA_PUT"));
+    assert_eq!(taken(&RmaKey { wire: none.wire, ..device }, 1), row(EagerWrite));
+    // One that does not acknowledge packets, though they would be faster.
+    let auto = RmaKey { limits: Thresholds::default(), ..device };
+    assert_eq!(taken(&auto, 1), row(EagerWrite));
+    let old = RmaKey { features: Some(Features::RDMA_WRITE.union(Features::RDMA_READ)), ..auto };
+    assert_eq!((taken(&old, 1), verdict(&old, 1, EagerWrite)), (row(DirectWrite), RmaVerdict::NoAck));
+    // A word travels with a write that is longer than a packet, 64 bits do not.
+    let word = RmaKey { cq_data: Some(u32::MAX.into()), ..device };
+    assert_eq!((taken(&word, one - 8), taken(&word, one - 7)), (row(EagerWrite), row(DirectWrite)));
+    let long = RmaKey { cq_data: Some(1 << 32), ..device };
+    assert_eq!(taken(&long, one), row(LongCtsWrite));
+    assert_eq!(verdict(&long, one, DirectWrite), RmaVerdict::CqData);
+    let deaf = RmaKey { features: Some(Features::RDMA_READ), ..device };
+    assert_eq!(
+        (taken(&deaf, 70_000), verdict(&deaf, 1, DirectWrite)),
+        (row(LongReadWrite), RmaVerdict::NoRdmaThere)
+    );
+    let mapped = RmaKey { known: Known::Mapped, ..get };
+    assert_eq!(taken(&mapped, 1 << 40), Some(RmaWay::Mapped));
+    let copied = RmaKey { known: Known::Copied, ..key };
+    assert_eq!(taken(&copied, 1), Some(RmaWay::Copied));
+    assert_eq!(taken(&RmaKey { cq_data: Some(1), ..copied }, 1), row(EagerWrite));
+    let wire = RmaWire { emulation: Emulation::Refused, ..key.wire };
+    let strict = RmaKey { wire, ..key };
+    assert_eq!((taken(&strict, 1), verdict(&strict, 1, EagerWrite)), (None, RmaVerdict::Refused));
+    assert_eq!(taken(&RmaKey { wire, ..device }, 1), row(DirectWrite));
+}
+
+/// A wire of two processes of a host, and what the kernel takes to copy between them.
+fn processes(copy: f64, kernel: Line) -> RmaWire {
+    let costs = Costs { copy, copy_far: copy, window: None, ..Costs::default() };
+    let kernel = Some([kernel; 2]);
+    RmaWire { rdma: Rdma::NONE, order: Order::Kept, costs, kernel, ..by_kernel() }
+}
+
+/// The kernel copies once and asks nobody, but a call of it takes its time: which of the two counts for more is a matter of what
+/// it costs here.
+#[test]
+fn the_kernel_copies_where_it_is_faster() {
+    let slow_call = processes(0.02, Line::new(1600.0, 0.06));
+    let slow_copies = processes(0.5, Line::new(1600.0, 0.06));
+    let quick_call = processes(0.02, Line::new(30.0, 0.02));
+    for op in [RmaOp::Put, RmaOp::Get] {
+        let border = |wire: &RmaWire| {
+            let tables = RmaTables::new(wire, &Thresholds::default());
+            let by_kernel = |len: &usize| tables.mover(op, Sync::No, *len) == Mover::Kernel;
+            let first = (0..1 << 24).step_by(64).find(by_kernel);
+            assert!(
+                (first.unwrap_or(0)..1 << 24).step_by(4096).all(|len| by_kernel(&len) || first.is_none())
+            );
+            first
+        };
+        let (late, early) = (border(&slow_call).unwrap(), border(&slow_copies).unwrap());
+        assert!(8 < early && early < 4096 && 16_384 < late, "{op:?}: {early} {late}");
+        assert_eq!(border(&quick_call), Some(0), "{op:?}");
+        // By what the wire costs alone, and saying so.
+        let key = RmaKey { known: Known::Copied, ..rma_key(&slow_call, op, Sync::No) };
+        let (short, long) = match op {
+            RmaOp::Put => (RmaRow::EagerWrite, RmaRow::LongCtsWrite),
+            RmaOp::Get => (RmaRow::ShortRead, RmaRow::LongCtsRead),
+        };
+        let tables = RmaTables::new(&key.wire, &key.limits);
+        let [small, large] = [8, 1 << 20].map(|len| explain_rma(&key, &tables, len));
+        assert_eq!((taken(&key, 8), taken(&key, 1 << 20)), (Some(RmaWay::Row(short)), Some(RmaWay::Copied)));
+        let RmaVerdict::Slower { ns: 1600, best } = small[1].verdict else { panic!("{:?}", small[1]) };
+        assert!(small[1].way == RmaWay::Copied && best < 400, "{best}");
+        assert_eq!((large[1].ns, large[1].verdict), (Some(1600 + 62_914), RmaVerdict::Taken));
+        let RmaVerdict::AsksPeer { ns, best } = verdict(&key, late, long) else { panic!("{op:?} {late}") };
+        assert!(ns < best && best * 3 < ns * 4 + 4, "{ns} {best}");
+        // What the user says counts for more; what asks the peer may be refused.
+        let all = Thresholds { min_rdma_put: Some(0), min_rdma_get: Some(0), ..Thresholds::default() };
+        let set = RmaKey { limits: all, ..key };
+        assert_eq!(taken(&set, 8), Some(RmaWay::Copied));
+        assert!(
+            matches!(verdict(&set, 8, short), RmaVerdict::Setting(name) if name.starts_with("UCX_MIN_RDMA_"))
+        );
+        let never = Thresholds { min_rdma_put: Some(usize::MAX), min_rdma_get: Some(usize::MAX), ..all };
+        assert_eq!(taken(&RmaKey { limits: never, ..key }, 1 << 30), Some(RmaWay::Row(long)));
+        let strict = RmaKey { wire: RmaWire { emulation: Emulation::Refused, ..key.wire }, ..key };
+        assert_eq!(
+            (taken(&strict, 8), verdict(&strict, 8, short)),
+            (Some(RmaWay::Copied), RmaVerdict::Refused)
+        );
+        // Memory that is mapped needs no kernel; of what no key lets in there is nothing to choose.
+        let of = |known| explain_rma(&RmaKey { known, ..key }, &tables, 1 << 20)[1].verdict;
+        assert_eq!((of(Known::Mapped), of(Known::Packets)), (RmaVerdict::NotNeeded, RmaVerdict::NotLetIn));
+    }
+}

@@ -15,7 +15,7 @@ ucs::config_table! {
         /// Network devices to use: a comma list, with a leading ^ the ones not to use, or all. Software devices that stand in
         /// for hardware are used beside it only by name.
         pub net_devices: String = "all", key "NET_DEVICES";
-        /// Length from which a message is announced and then pulled in windows (long-CTS) instead of pushed.
+        /// Length from which a message is announced and then pulled, in windows (long-CTS) or by reading it, instead of pushed.
         pub rndv_thresh: ucs::config::Auto<usize> = "auto", key "RNDV_THRESH", unit "bytes";
         /// Longest message sent in several packets without asking the receiver, unless UCX_RNDV_THRESH is set
         /// (libfabric: FI_EFA_INTER_MAX_MEDIUM_MESSAGE_SIZE). auto: at most 64k, and no longer than that is the cheapest.

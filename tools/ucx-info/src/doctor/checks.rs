@@ -222,7 +222,7 @@ fn ptrace(m: &Machine) -> Option<Finding> {
         n => Finding::slow(
             "ptrace scope",
             format!("{n}: a process may not read or write another's memory by system call"),
-            "puts and gets in memory that is not allocated by this library go by packets: sysctl kernel.yama.ptrace_scope=1",
+            "puts, gets and long messages in memory that is not allocated by this library go by packets: sysctl kernel.yama.ptrace_scope=1",
         ),
     })
 }

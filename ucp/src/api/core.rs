@@ -27,6 +27,7 @@ use super::request::{Act, Ended, Requests, Role};
 use super::stream::{OF_STREAM, Streams};
 use super::tables::Selection;
 use super::time::Time;
+use super::worker::process;
 
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     pub streams: Streams,
     now: Nanos,
     pub batch: usize,
+    /// This process, as addresses have it.
+    pub process: u64,
     /// For memory of processes of this host that is not mapped here.
     pub beside: Option<Beside>,
     /// After the lanes: memory is registered as long as a device may touch it.
@@ -117,6 +120,7 @@ impl Core {
             engine,
             paths: Paths::default(),
             lanes,
+            process: process(),
             beside: None,
             regs,
             reqs: Requests::new(),

@@ -136,7 +136,7 @@ impl Worker {
     /// from its first packet.
     pub fn connect(&self, address: &Address, params: EpParams) -> Result<Ep, ConnectError> {
         let mut core = self.core();
-        let mut routes = routes(&core.lanes, address)?;
+        let mut routes = routes(&core.lanes, core.process, address)?;
         routes.sort_by_key(|route| core.rank(route));
         let mut tried = Vec::new();
         let (mut peer, mut rails) = (None, Rails::new());
@@ -161,7 +161,7 @@ impl Worker {
         }
         let Some(peer) = peer else { return Err(ConnectError::Unreachable { tried }) };
         let reach = lanes.first().zip(core.beside.as_ref()).map_or_else(Reach::none, |(at, beside)| {
-            beside.reach(&core.lanes[usize::from(at.0)].iface, address)
+            beside.reach(&core.lanes[usize::from(at.0)].iface, core.process, address)
         });
         Ok(self.make_ep(&mut core, peer, (lanes, rails, reach), params))
     }

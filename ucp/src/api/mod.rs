@@ -63,5 +63,4 @@ pub use rma::{Means, Piece, RemotePiece, RmaParams};
 pub use scope::{Borrowed, Scope};
 pub use stream::{StreamData, Until};
 pub use thread::{NotRun, SpawnError, WorkerThread};
-pub(crate) use worker::process;
 pub use worker::{Woken, Worker};

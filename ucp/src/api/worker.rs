@@ -303,7 +303,7 @@ impl Worker {
             iface: lane.iface.iface_addr(),
         });
         let beside = core.beside.iter().map(Beside::entry);
-        Address { process: process(), entries: entries.chain(beside).collect() }
+        Address { process: core.process, entries: entries.chain(beside).collect() }
     }
 
     /// The attributes of every lane, in the order in which they have their turns.

@@ -13,7 +13,7 @@ use uct::api::{
     AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
 };
 
-use crate::api::{Address, Entry, process};
+use crate::api::{Address, Entry};
 use crate::rdm::Piece;
 use crate::rdm::io::{PeerId, Remote, WayIn};
 use crate::wire::RmaIov;
@@ -92,9 +92,9 @@ impl Beside {
     }
 
     /// A way to the memory of the worker at `address`, if it is in another process that lets us in. `lane` is the lane to
-    /// it: only beside one of this host is this any better.
-    pub(crate) fn reach(&self, lane: &Iface, address: &Address) -> Reach {
-        if lane.attr().kind != DevKind::Shm || address.process == process() {
+    /// it: only beside one of this host is this any better; `here` is our own process.
+    pub(crate) fn reach(&self, lane: &Iface, here: u64, address: &Address) -> Reach {
+        if lane.attr().kind != DevKind::Shm || address.process == here {
             return Reach::none();
         }
         let to = address.entries.iter().find(|entry| entry.tl() == self.iface.attr().tl);

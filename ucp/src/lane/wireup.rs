@@ -4,7 +4,7 @@
 
 use uct::api::{ConnectError as WireRefusal, DevKind, Iface as _, IfaceAttr};
 
-use crate::api::{Address, ConnectError, Entry, process};
+use crate::api::{Address, ConnectError, Entry};
 
 use super::{Lane, LaneIdx, RawBytes, rdma};
 
@@ -19,11 +19,14 @@ pub(crate) struct Route<'a> {
     cost: f64,
 }
 
-/// All routes to `address`, cheapest first; ties go to the lane opened first.
-pub(crate) fn routes<'a>(lanes: &[Lane], address: &'a Address) -> Result<Vec<Route<'a>>, ConnectError> {
+/// All routes to `address` from the process `here`, cheapest first; ties go to the lane opened first.
+pub(crate) fn routes<'a>(
+    lanes: &[Lane],
+    here: u64,
+    address: &'a Address,
+) -> Result<Vec<Route<'a>>, ConnectError> {
     let mut found = Vec::new();
     let mut tried: Vec<(&'static str, WireRefusal)> = Vec::new();
-    let here = process();
     for (at, lane) in lanes.iter().enumerate() {
         let attr = lane.iface.attr();
         for entry in address.entries.iter().filter(|e| e.tl() == attr.tl) {

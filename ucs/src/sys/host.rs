@@ -3,6 +3,9 @@
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
+use std::sync::OnceLock;
+
+use super::proc::pid;
 
 /// Same value exactly when two processes run in one boot of one kernel and in one pid namespace, so that a pid of one
 /// means the same process to the other.
@@ -10,9 +13,16 @@ use std::os::linux::fs::MetadataExt;
 pub struct HostKey(pub u64);
 
 impl HostKey {
-    /// The caller's.
+    /// The caller's. The kernel's files say it once: every endpoint asks.
     pub fn here() -> HostKey {
-        HostKey::of(&boot_id(), pid_namespace())
+        static HERE: OnceLock<(u32, HostKey)> = OnceLock::new();
+        let pid = pid();
+        let look = || (pid, HostKey::of(&boot_id(), pid_namespace()));
+        // A child may be in another pid namespace, a process never comes into one.
+        match HERE.get_or_init(look) {
+            (of, key) if *of == pid => *key,
+            _ => look().1,
+        }
     }
 
     fn of(boot: &str, pid_namespace: u64) -> HostKey {

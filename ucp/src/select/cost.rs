@@ -151,10 +151,14 @@ impl Costs {
         2.0 * self.overhead + self.latency
     }
 
+    /// The way back of a packet's room to its sender, ns per byte.
+    fn back(&self) -> f64 {
+        if self.shared { self.wire } else { 0.0 }
+    }
+
     /// One packet with data: copied into it, carried, copied out of it.
     fn packet(&self) -> Line {
-        let back = if self.shared { self.wire } else { 0.0 };
-        Line::new(self.control(), back + self.wire + 2.0 * self.copy)
+        Line::new(self.control(), self.back() + self.wire + 2.0 * self.copy)
     }
 
     /// Packets of `room` bytes one behind the other: the two ends work at the same time, so that the last packet alone is
@@ -162,7 +166,7 @@ impl Costs {
     fn packets(&self, room: usize) -> Line {
         let room = room.max(1) as f64;
         let each = self.overhead / room + self.copy + self.wire;
-        Line::new(self.control() + room * self.copy, each)
+        Line::new(self.control() + room * (self.back() + self.copy), each)
     }
 
     /// The same, as the receiver grants them.

@@ -139,7 +139,7 @@ fn in_packets(key: &Key, limits: &Thresholds, len: usize) -> [Candidate; 5] {
 fn never(key: &Key, limits: &Thresholds, row: Row, len: usize) -> Option<Verdict> {
     let eager = capacity(key, Row::Eager.with(key.sync));
     let fits = (len <= eager).then_some(Verdict::OnePacket);
-    let in_place = key.is_read_in_place() && len > 0;
+    let by_host = key.is_read_by_host() && len > 0;
     match row.plain() {
         Row::Eager => (len > eager).then_some(Verdict::TooLong { max: eager }),
         Row::Medium | Row::LongCts => fits,
@@ -150,7 +150,7 @@ fn never(key: &Key, limits: &Thresholds, row: Row, len: usize) -> Option<Verdict
         _ if key.peer.reads == Reads::No => Some(Verdict::NoReadThere),
         Row::RuntRead if limits.runt_size == 0 => Some(Verdict::NoRunt),
         Row::RuntRead if key.sync == Sync::Yes => Some(Verdict::NotSync),
-        _ => fits.filter(|_| !in_place),
+        _ => fits.filter(|_| !by_host),
     }
 }
 

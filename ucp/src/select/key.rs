@@ -123,9 +123,16 @@ impl Key {
     }
 
     /// Whether the receiver's processor reads the message where it lies: the wire reads only what its transport has allocated,
-    /// which it maps. That costs neither a turn of a device nor a call, and pays below the length of a packet too.
+    /// which it maps.
     pub(super) fn is_read_in_place(&self) -> bool {
         self.mem == MemKind::Own && self.wire.reads != Reads::Yes && self.wire.reads_own == Reads::Yes
+    }
+
+    /// Whether the receiver reads the message by itself, or has its kernel read it: that costs no turn of a device, and may pay
+    /// below the length of a packet too.
+    pub(super) fn is_read_by_host(&self) -> bool {
+        let by_kernel = self.mem == MemKind::Process && self.wire.kernel.is_some();
+        by_kernel || self.is_read_in_place()
     }
 
     /// What the wire costs with such memory.

@@ -2,7 +2,7 @@
 //! Read by `table.rs`'s callers and `explain.rs` only.
 
 use super::cost::{self, Curve, copied};
-use super::key::{CqData, Key, MemKind, Reads};
+use super::key::{CqData, Key, Reads};
 use super::table::{Asks, Offer, Table};
 use crate::rdm::room::{Row, Sync};
 
@@ -12,7 +12,7 @@ pub struct Thresholds {
     /// Largest message sent as MEDIUM, bytes (`UCX_MAX_MEDIUM`).
     pub medium_max: Option<usize>,
     /// Size from which messages ask before they send: takes the place of `medium_max` when set (`UCX_RNDV_THRESH`). A
-    /// message that fits one packet is sent in one, unless its receiver reads it in place.
+    /// message that fits one packet is sent in one, unless its receiver reads it in place, or has the kernel read it.
     pub rndv_thresh: Option<usize>,
     /// Size from which the receiver reads a message, where both ends can (`UCX_MIN_READ`).
     pub min_read: Option<usize>,
@@ -84,9 +84,9 @@ pub(super) fn rows(sync: Sync) -> [Row; 5] {
 fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
     let eager = capacity(key, Row::Eager.with(key.sync));
     let first = eager.checked_add(1)?;
-    // What fits one packet is read only in place.
-    let in_place = key.is_read_in_place() && both_read(key);
-    let least = if in_place { 1 } else { first };
+    // What fits one packet is read only without a device.
+    let by_host = key.is_read_by_host() && both_read(key);
+    let least = if by_host { 1 } else { first };
     // What a user has said of reading counts more than what he has said of pushing.
     let read_from = limits.min_read.filter(|_| both_read(key)).map(|from| from.max(least));
     let unread = read_from.map_or(usize::MAX, |from| from.saturating_sub(1));
@@ -95,7 +95,7 @@ fn allowed(key: &Key, limits: &Thresholds, row: Row) -> Option<(usize, usize)> {
         Row::Eager => {
             let unasked = limits
                 .rndv_thresh
-                .filter(|_| in_place && read_from.is_none())
+                .filter(|_| by_host && read_from.is_none())
                 .map(|from| from.saturating_sub(1));
             Some((0, eager.min(unread).min(unasked.unwrap_or(eager))))
         }
@@ -112,7 +112,7 @@ pub(super) fn curve(key: &Key, limits: &Thresholds, row: Row, (from, to): (usize
     let costs = key.costs();
     let room = capacity(key, Row::Medium.with(key.sync));
     let line = cost::message(&costs, row, room, limits.runt_size);
-    let by_device = key.mem != MemKind::Process && !key.is_read_in_place();
+    let by_device = !key.is_read_by_host();
     match row {
         Row::LongRead | Row::RuntRead if by_device => cost::straight(line, from, to),
         _ => copied(&costs, line, from, to),

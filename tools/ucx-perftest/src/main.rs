@@ -14,6 +14,7 @@ mod cli;
 mod cpus;
 mod fail;
 mod group;
+mod heap;
 mod link;
 mod local;
 mod patience;

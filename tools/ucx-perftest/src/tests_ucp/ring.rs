@@ -18,10 +18,11 @@ use ucp::{
 };
 
 use crate::fail::Failure;
+use crate::heap::Heap;
 use crate::link::Link;
 use crate::patience::Patience;
 use crate::pattern;
-use crate::spec::{Layout, Memory, Spec, Waiting};
+use crate::spec::{Layout, Memory, Pages, Spec, Waiting};
 
 /// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +36,8 @@ pub enum Buffers {
 /// A window of buffers.
 pub struct Ring {
     worker: Worker,
-    /// The buffers' memory, if it is registered; else they are a box.
-    mem: Option<Mem>,
+    /// The buffers' memory, `None` once it has been given up: registered, or the program's own.
+    memory: Option<Result<Mem, Heap>>,
     bufs: NonNull<[u8]>,
     size: usize,
     /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
@@ -106,21 +107,18 @@ impl Ring {
                     .map_err(|e| Failure::Cannot(format!("-z: {}: {e}", cannot())))?,
             ),
         };
-        let bufs = match &mem {
-            Some(mem) => {
-                let start = NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot(cannot()))?;
-                NonNull::slice_from_raw_parts(start, all)
-            }
-            None => {
-                let mut bufs = Vec::new();
-                bufs.try_reserve_exact(all).map_err(|_| Failure::Cannot(cannot()))?;
-                bufs.resize(all, 0);
-                NonNull::from(Box::leak(bufs.into_boxed_slice()))
-            }
+        let memory = match mem {
+            Some(mem) => Ok(mem),
+            None => Err(Heap::new(all, Pages::Now).ok_or_else(|| Failure::Cannot(cannot()))?),
         };
+        let start = match &memory {
+            Ok(mem) => NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot(cannot()))?,
+            Err(heap) => heap.start(),
+        };
+        let (bufs, memory) = (NonNull::slice_from_raw_parts(start, all), Some(memory));
         let (slots, statuses) = (vec![Slot::Idle; slots], vec![None; slots]);
         let (worker, pieces, spots, list) = (worker.clone(), ArrayVec::new(), Vec::new(), Vec::new());
-        Ok(Ring { worker, mem, bufs, size, stride, slots, statuses, pieces, spots, list })
+        Ok(Ring { worker, memory, bufs, size, stride, slots, statuses, pieces, spots, list })
     }
 
     /// Buffers for messages that are sent as the test says: in one piece, or in several with bytes between them.
@@ -448,14 +446,8 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // After a failure operations may still run; then the buffers stay.
-        let idle = self.slots.iter().all(|s| !matches!(s, Slot::Running(_)));
-        if let Some(mem) = self.mem.take() {
-            if !idle {
-                std::mem::forget(mem);
-            }
-        } else if idle {
-            // SAFETY: the pointer is the one of the box leaked in `new`; nobody has a part of it any more.
-            drop(unsafe { Box::from_raw(self.bufs.as_ptr()) });
+        if self.slots.iter().any(|s| matches!(s, Slot::Running(_))) {
+            std::mem::forget(self.memory.take());
         }
     }
 }

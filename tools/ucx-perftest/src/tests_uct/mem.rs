@@ -2,14 +2,13 @@
 //! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
 //! read and written by atomic accesses, never through a Rust reference.
 
-use std::alloc::Layout;
 use std::ops::{Deref, DerefMut, Range};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use uct::api::{Access, AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
+use crate::heap::Heap;
 use crate::pattern;
 use crate::spec::{Pages, Target};
 
@@ -46,34 +45,6 @@ impl DerefMut for Own {
     }
 }
 
-/// Pages of the process's heap, by address only: others may write them at any moment.
-struct Heap {
-    at: NonNull<u8>,
-    layout: Layout,
-}
-
-impl Heap {
-    /// `len` zeros, more than none, from the start of a page.
-    fn new(len: usize, pages: Pages) -> Option<Heap> {
-        let layout =
-            Layout::from_size_align(len, rustix::param::page_size()).ok().filter(|l| l.size() > 0)?;
-        // SAFETY: the layout is not of no size.
-        let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        if pages == Pages::Now {
-            // SAFETY: `len` bytes that nobody else knows of yet.
-            unsafe { at.as_ptr().write_bytes(0, len) };
-        }
-        Some(Heap { at, layout })
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and is not registered any more: see `Room`.
-        unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
-    }
-}
-
 /// Registered memory.
 pub struct Room<M: Md> {
     /// Ends before the memory that it is of.
@@ -98,7 +69,7 @@ impl<M: Md> Room<M> {
         let own = Heap::new(len, pages);
         let own = own.ok_or_else(|| Failure::Cannot(format!("--own: cannot get {len} bytes of memory")))?;
         // SAFETY: the memory outlives the registration (it is the later field), and is only accessed by atomics meanwhile.
-        let mem = unsafe { md.register(own.at.as_ptr(), len, Access::ALL) };
+        let mem = unsafe { md.register(own.start().as_ptr(), len, Access::ALL) };
         let mem =
             mem.map_err(|e| Failure::Cannot(format!("--own: cannot register {len} bytes of memory: {e}")))?;
         Ok(Room { mem, own: Some(own) })

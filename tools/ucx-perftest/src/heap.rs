@@ -1,0 +1,56 @@
+//! Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from somewhere
+//! else in a page, by a program or by the kernel, takes up to a third longer. Used by tests of both levels (`--own`).
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use crate::spec::Pages;
+
+/// Pages of the process's heap, by address only: others may write them at any moment.
+pub struct Heap {
+    at: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Heap {
+    /// `len` zeros from the start of a page. `None`: there are not as many.
+    pub fn new(len: usize, pages: Pages) -> Option<Heap> {
+        let layout = Layout::from_size_align(len.max(1), rustix::param::page_size()).ok()?;
+        // SAFETY: the layout is not of no size.
+        let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        if pages == Pages::Now {
+            // SAFETY: `len` bytes that nobody else knows of yet.
+            unsafe { at.as_ptr().write_bytes(0, len) };
+        }
+        Some(Heap { at, layout })
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> NonNull<u8> {
+        self.at
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout; who has handed out its address takes that back before.
+        unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_with_a_page_and_is_zero() {
+        for len in [0, 1, 5000] {
+            let heap = Heap::new(len, Pages::Now).unwrap();
+            assert_eq!(heap.start().addr().get() % rustix::param::page_size(), 0);
+            // SAFETY: nobody else has its address.
+            let bytes = unsafe { std::slice::from_raw_parts(heap.start().as_ptr(), len) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        }
+        assert!(Heap::new(usize::MAX, Pages::Lazy).is_none());
+    }
+}

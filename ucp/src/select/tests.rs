@@ -105,9 +105,9 @@ fn reading_begins_where_its_line_crosses_the_other() {
     assert!(rows(&key, &auto).iter().all(|(_, row)| *row != Row::LongRead));
 }
 
-/// What a processor reads where it lies is read below the length of a packet too: worked out by hand.
+/// What a processor reads where it lies, or its kernel, is read below the length of a packet too: worked out by hand.
 #[test]
-fn in_place_reading_begins_where_it_is_faster() {
+fn reading_without_a_device_begins_where_it_is_faster() {
     let costs = Costs {
         overhead: 0.0,
         latency: 0.0,
@@ -128,11 +128,12 @@ fn in_place_reading_begins_where_it_is_faster() {
     // Where a packet's room has to come back before it is written, packets cost as much more.
     let shared = WireCaps { costs: Costs { shared: true, ..costs }, ..wire };
     assert_eq!(rows(&Key { wire: shared, ..own }, &auto)[1], (251, Row::LongRead));
-    // Of other memory, which needs the kernel, and of what a device reads, a packet takes what it can.
+    // Of other memory, and of what a device reads, a packet takes what it can.
     assert_eq!(rows(&host, &auto)[1], (945, Row::Medium));
     let asks = |fixed| WireCaps { kernel: Some(Line::new(fixed - 150.0, 0.0)), ..wire };
     let process = Key { mem: MemKind::Process, wire: asks(700.0), ..host };
-    assert_eq!(rows(&process, &auto), [(0, Row::Eager), (945, Row::LongRead)]);
+    assert_eq!(rows(&process, &auto), [(0, Row::Eager), (701, Row::LongRead)]);
+    assert_eq!(explain(&process, &auto, 600)[3].verdict, Verdict::Slower { ns: 700, best: 600 });
     let dear = Key { wire: asks(2000.0), ..process };
     assert_eq!(rows(&dear, &auto), [(0, Row::Eager), (945, Row::Medium), (2001, Row::LongRead)]);
     assert_eq!(rows(&Key { mem: MemKind::Host, ..process }, &auto)[1], (945, Row::Medium));
@@ -293,9 +294,9 @@ proptest! {
         let key = Key { mem, ..Key::new(Kind::Tagged, sync, wire, peer) };
         let table = Table::new(&key, &limits);
         let eager = Row::Eager.with(sync).capacity(Kind::Tagged, peer.hdr, false, mtu);
-        let in_place = key.is_read_in_place() && reads[theirs] != Reads::No;
+        let by_host = key.is_read_by_host() && reads[theirs] != Reads::No;
         let one = table.eager_max();
-        prop_assert!(one == eager || in_place && one < eager);
+        prop_assert!(one == eager || by_host && one < eager);
         let readable = reads[ours] == Reads::Yes || mem == MemKind::Process && kernel.is_some();
         let mut from = 0;
         let ranges: Vec<Range> = table.ranges().collect();
@@ -310,7 +311,7 @@ proptest! {
             let row = table.pick(len);
             prop_assert!(len <= eager || row.plain() != Row::Eager, "{} bytes", len);
             if len <= eager && row.plain() != Row::Eager {
-                prop_assert!(in_place && len > 0 && matches!(row, Row::LongRead | Row::RuntRead));
+                prop_assert!(by_host && len > 0 && matches!(row, Row::LongRead | Row::RuntRead));
             }
             prop_assert_eq!(row, row.with(sync));
             if matches!(row, Row::LongRead | Row::RuntRead) {

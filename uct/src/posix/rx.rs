@@ -88,7 +88,8 @@ impl Taking<'_> {
     /// `None`: they are already. // HOT
     #[inline(always)]
     fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
-        (!taking.replace(true)).then_some(Taking(taking))
+        // Made only where it is to be: one that is made and dropped would end the other.
+        if taking.replace(true) { None } else { Some(Taking(taking)) }
     }
 }
 

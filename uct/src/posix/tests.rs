@@ -377,6 +377,29 @@ fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
     assert!(iface.is_quiet());
 }
 
+/// However often it is tried: the first attempt does not end what keeps out the second.
+#[test]
+fn nothing_is_delivered_while_a_message_is_looked_at() {
+    let (iface, ep) = pair();
+    let got = collect(&iface, 5);
+    for n in 0..3u64 {
+        assert_eq!(ep.am_short(5, n, &[]), Ok(Sent::Done));
+    }
+    let nested = |_: &[u8], _: crate::api::Source| {
+        for _ in 0..3 {
+            assert_eq!((iface.progress(9), got.borrow().len()), (0, 0));
+            assert_ne!(iface.glance(|_: &[u8], _: crate::api::Source| true), Glance::Taken { more: true });
+        }
+        true
+    };
+    while iface.polls_until_look() < 100 {
+        assert_eq!(iface.glance(|_: &[u8], _: crate::api::Source| false), Glance::Busy);
+        assert_eq!(iface.progress(0), 0);
+    }
+    assert_eq!(iface.glance(nested), Glance::Taken { more: true });
+    assert_eq!((iface.progress(9), got.borrow().len()), (2, 2));
+}
+
 #[test]
 fn a_glance_takes_one_message_or_leaves_it() {
     let (iface, ep) = pair();

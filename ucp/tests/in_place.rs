@@ -84,6 +84,27 @@ fn other_memory_is_sent() {
 }
 
 #[test]
+fn within_a_thread_all_memory_is_read() {
+    let pair = Pair::on("self");
+    let of = |len: usize, tag| {
+        let (send, recv) =
+            (pair.ab.tag_send(tag, bytes(tag, len)), pair.b.tag_recv(tag, EXACT, vec![0; len]));
+        pair.until(|| send.is_done() && recv.is_done());
+        assert!(recv.wait().1 == bytes(tag, len), "{len}");
+    };
+    // The first one goes before the handshake.
+    of(LEN, 1);
+    let before = sent(&pair, Row::LongRead);
+    let lens = [20_000, 65_536, 65_537, LEN];
+    for (n, len) in lens.into_iter().enumerate() {
+        of(len, 2 + n as u64);
+    }
+    let sent_by = |row| sent(&pair, row);
+    assert_eq!((sent_by(Row::LongRead), sent_by(Row::Medium)), (before + lens.len() as u64, 0));
+    assert_eq!(pair.a.stats().rare.nacks_received, 0);
+}
+
+#[test]
 fn new_memory_takes_the_place_of_freed() {
     let pair = Pair::on("posix");
     let params = SendParams { tag: Some(3), ..SendParams::default() };

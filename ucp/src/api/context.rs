@@ -89,7 +89,7 @@ impl Context {
 
     /// A worker with an interface on each of [`Context::resources`], owned by the calling thread.
     pub fn worker(&self) -> Result<Worker, OpenError> {
-        let source = uct::any::with_returns(&self.source);
+        let source = uct::any::with_deep_queues(&uct::any::with_returns(&self.source));
         let source = if self.config.zcopy_recv { uct::any::with_bare_receives(&source) } else { source };
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;

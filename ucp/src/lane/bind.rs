@@ -218,7 +218,7 @@ impl Wire for Bound<'_> {
         let (Some(lane), Some((_, mem))) = (lane, self.regs.get(reg.id)) else {
             return Err(Refused::Fault(Fault::NO_RDMA));
         };
-        let iov = Iov::new(into.ptr(), into.len(), Some(mem));
+        let iov = Iov::new(into.ptr(), into.len(), mem);
         // SAFETY: the engine keeps the piece and its registration until the end, which it is told; nobody else touches it, as
         // whoever posted the receive promised, until then or until lanes and engine are gone.
         posted(unsafe { lane.iface.recv_bare(iov, u64::from(receive)) }).map(drop)
@@ -329,7 +329,7 @@ impl Wire for Bound<'_> {
     ) -> Result<Posted, Refused> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64).map_err(refused)?;
-        let iov = [Iov::new(to.ptr(), to.len(), Some(mem))];
+        let iov = [Iov::new(to.ptr(), to.len(), mem)];
         // SAFETY: the piece lies in a registration that the engine keeps until the completion; nobody else writes it.
         posted(unsafe { path.ep.get_zcopy(&iov, from.addr, &rkey, Comp::Token(token.raw())) })
     }
@@ -345,7 +345,7 @@ impl Wire for Bound<'_> {
     ) -> Result<Posted, Refused> {
         let (path, lane, mem) = self.in_place(peer, reg)?;
         let rkey = lane.iface.md().rkey_of_word(to.key, to.addr, from.len() as u64).map_err(refused)?;
-        let iov = [Iov::new(from.ptr(), from.len(), Some(mem))];
+        let iov = [Iov::new(from.ptr(), from.len(), mem)];
         let comp = Comp::Token(token.raw());
         posted(match imm {
             // SAFETY: the piece lies in a registration that the engine keeps until the completion, unchanged.
@@ -407,8 +407,8 @@ impl Bound<'_> {
         }
     }
 
-    /// The way to a peer, and the memory of a registration with its lane.
-    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, &super::Mem), Refused> {
+    /// The way to a peer, its lane, and what that knows our memory by, if it has to know it.
+    fn in_place(&self, peer: PeerId, reg: &Reg) -> Result<(&Path, &Lane, Option<&super::Mem>), Refused> {
         let path = self.paths.get(peer).ok_or(Refused::Fault(Fault::Gone))?;
         // A registration of the lane that the peer has left is of no use on the one it takes now.
         let reg = self.regs.get(reg.id).filter(|(lane, _)| *lane == path.lane);

@@ -62,6 +62,8 @@ enum Held {
     Kept(Rc<Mem>),
     /// Nothing of the lane's: peers read the memory by another way.
     Beside,
+    /// Nothing, as the lane takes memory of its own process as it is.
+    Unneeded,
 }
 
 /// The cache of a lane.
@@ -101,6 +103,9 @@ impl Regs {
         for_what: Use,
     ) -> Result<Reg, NoReg> {
         let md = lanes[usize::from(lane.0)].iface.md();
+        if for_what.difference(Use::LOCAL_WRITE).is_empty() && !md.attr().needs_local_key {
+            return self.note(lane, Held::Unneeded, 0);
+        }
         let access = access(for_what);
         let kept = match NonNull::new(piece.ptr()) {
             // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
@@ -123,13 +128,16 @@ impl Regs {
             }
             _ => 0,
         };
-        let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
-        Ok(Reg { id, key })
+        self.note(lane, held, key)
     }
 
     /// Notes memory that peers of a lane are to read by another way, by this key.
     pub(super) fn offer(&mut self, lane: LaneIdx, key: u64) -> Result<Reg, NoReg> {
-        let id = self.all.insert((lane, Held::Beside)).map_err(|_| NoReg::Full)?.raw();
+        self.note(lane, Held::Beside, key)
+    }
+
+    fn note(&mut self, lane: LaneIdx, held: Held, key: u64) -> Result<Reg, NoReg> {
+        let id = self.all.insert((lane, held)).map_err(|_| NoReg::Full)?.raw();
         Ok(Reg { id, key })
     }
 
@@ -171,9 +179,12 @@ impl Regs {
         }
     }
 
-    /// The memory, and the lane that it is registered on.
-    pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, &Mem)> {
-        self.all.get(SlotId::from_raw(id)).and_then(|(lane, held)| Some((*lane, held.mem()?)))
+    /// The lane that memory is for, and its registration there, if it needs one.
+    pub(super) fn get(&self, id: u32) -> Option<(LaneIdx, Option<&Mem>)> {
+        match self.all.get(SlotId::from_raw(id))? {
+            (_, Held::Beside) => None,
+            (lane, held) => Some((*lane, held.mem())),
+        }
     }
 
     /// How many are in use.
@@ -218,7 +229,7 @@ impl Held {
         match self {
             Held::Own(mem) => Some(mem),
             Held::Kept(mem) => Some(mem),
-            Held::Beside => None,
+            Held::Beside | Held::Unneeded => None,
         }
     }
 }

@@ -22,6 +22,10 @@ use super::rooms::{
 };
 use crate::wire::{Class, Features, Opts, PktType, RawAddr};
 
+/// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to
+/// queue.
+const LOOK_EVERY: u32 = 8;
+
 /// What one step for a peer came to.
 pub(super) enum Step {
     /// A packet went out, or a send ended.
@@ -79,7 +83,8 @@ impl Engine {
 
     #[inline(never)]
     fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
-        if self.peers[to].was.contains(Was::QUEUED) {
+        let peer = &self.peers[to];
+        if peer.was.contains(Was::QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
             // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
             // slower way for good.
             self.drive(w, to);

@@ -63,6 +63,15 @@ impl<T> Ring<T> {
         Ok(())
     }
 
+    /// The oldest, which stays. // HOT
+    #[inline(always)]
+    pub fn front(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        if self.is_empty() { None } else { self.cell(self.head.get()).get() }
+    }
+
     /// Takes the oldest. // HOT
     #[inline(always)]
     pub fn pop(&self) -> Option<T> {

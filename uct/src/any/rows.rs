@@ -156,6 +156,16 @@ pub fn with_bare_receives(source: &Source) -> Source {
     }
 }
 
+/// The configuration for a user to whom a send that finds no room is dearer than a cache that is missed, as it queues it:
+/// unless it says otherwise, a thread may send more to itself before it polls.
+pub fn with_deep_queues(source: &Source) -> Source {
+    const BYTES: &str = "UCX_SELF_FIFO_BYTES";
+    match source.is_set(BYTES) {
+        true => source.clone(),
+        false => source.clone().with(BYTES, "128k"),
+    }
+}
+
 /// The configuration tables of all transports, for lists of keys and for finding misspelt ones.
 pub fn tables() -> Vec<&'static TableDesc> {
     ROWS.iter().flat_map(|row| row.tables).copied().collect()

@@ -5,8 +5,9 @@ use super::queue::{Arrived, Queue};
 use super::slots::Slots;
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events,
+    self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
     IfaceAttr, Imm, ImmHandler, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Source,
+    Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -24,8 +25,9 @@ ucs::config_table! {
         /// Messages that may be queued before a send finds no resource.
         pub fifo_size: usize = "256", key "FIFO_SIZE", unit "messages", range 1..=65536;
         /// Bytes that may be queued before a send finds no resource; a longer message may still be the only one. What is
-        /// queued is best still in a near cache when it is delivered.
-        pub fifo_bytes: usize = "128k", key "FIFO_BYTES", unit "bytes", range 1..=1073741824;
+        /// queued, and what it is packed from, is best still in the first cache when it is delivered. A worker of ucp, which
+        /// has to queue what finds no room, takes 128k unless this is set.
+        pub fifo_bytes: usize = "24k", key "FIFO_BYTES", unit "bytes", range 1..=1073741824;
         /// Longest message, id byte included.
         pub seg_size: usize = "8448", key "SEG_SIZE", unit "bytes", range 64..=1048576;
     }
@@ -48,6 +50,8 @@ pub(super) struct Inner {
     md: Md,
     queue: Queue,
     slots: Slots,
+    /// The oldest message is being [looked at](Look).
+    looked_at: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
@@ -72,6 +76,7 @@ impl Iface {
             md: Md::new(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
+            looked_at: Cell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
@@ -97,7 +102,6 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
             - Caps::CONNECT_TO_EP
             - Caps::EVENT_SEND
             - Caps::PEER_FAILURE
-            - Caps::WORD_KEY
             - Caps::AM_BARE
             - Caps::RECV_BARE,
         am: AmLimits {
@@ -118,9 +122,9 @@ fn attr(max_am: usize, depth: usize) -> IfaceAttr {
         tx_depth: Some(depth),
         latency: Latency { fixed: 10.0, per_ep: 0.0 },
         overhead: 10.0,
-        bandwidth: 10e9,
+        bandwidth: 50e9,
         reg_cost: (50.0, 0.0),
-        rma: RmaPerf::all(Linear::new(10.0, 10e9), Linear::new(10.0, 10e9)),
+        rma: RmaPerf::all(Linear::new(10.0, 50e9), Linear::new(10.0, 50e9)),
     }
 }
 
@@ -183,7 +187,34 @@ impl Inner {
         }
     }
 
+    /// A look for one message: see [`api::Iface::glance`]. // HOT
+    #[inline(always)]
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        let Some(oldest) = self.queue.front() else {
+            return if self.pending.waiting() == 0 { Glance::Quiet } else { Glance::Busy };
+        };
+        let Arrived::Message { slot, len, from } = oldest else { return Glance::Busy };
+        let Some(mut look) = Look::begin(self) else { return Glance::Quiet };
+        let delivery = self.slots.deliver(slot);
+        if !take.take(delivery.bytes(len as usize), Source { node: from, port: 0 }) {
+            delivery.put_off();
+            look.taken = false;
+            return Glance::Busy;
+        }
+        drop(delivery);
+        drop(look);
+        Glance::Taken { more: !self.is_quiet() }
+    }
+
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.pending.waiting() == 0
+    }
+
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        if self.looked_at.get() {
+            return 0;
+        }
         let mut events = 0;
         while events < max {
             let Some(arrived) = self.queue.pop() else { break };
@@ -205,6 +236,31 @@ impl Inner {
             events += done;
         }
         events
+    }
+}
+
+/// The oldest message is with who may take it. Meanwhile nothing is delivered; what it panics over is not shown again.
+struct Look<'a> {
+    inner: &'a Inner,
+    taken: bool,
+}
+
+impl Look<'_> {
+    /// `None`: it is already. // HOT
+    #[inline(always)]
+    fn begin(inner: &Inner) -> Option<Look<'_>> {
+        // Made only where it is to be: one that is made and dropped would end the other.
+        if inner.looked_at.replace(true) { None } else { Some(Look { inner, taken: true }) }
+    }
+}
+
+impl Drop for Look<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.taken {
+            self.inner.queue.pop();
+        }
+        self.inner.looked_at.set(false);
     }
 }
 
@@ -260,7 +316,13 @@ impl api::Iface for Iface {
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        self.inner.queue.is_empty() && self.inner.pending.waiting() == 0
+        self.inner.is_quiet()
+    }
+
+    // HOT
+    #[inline(always)]
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        self.inner.glance(take)
     }
 
     fn progress(&self, max: usize) -> usize {

@@ -3,27 +3,14 @@
 //! after the registration is dropped, however long the key lives.
 
 use super::TL;
+use super::regions::Region;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr};
 use crate::base::alloc::{self, Backing, by_methods};
 use crate::base::direct::Window;
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 /// Bytes of a packed key: the registration's number.
 const RKEY_LEN: usize = 8;
-
-thread_local! {
-    /// Live registrations of this thread, for all domains: two interfaces of a thread have a domain each.
-    static REGIONS: RefCell<HashMap<u64, Weak<Region>>> = RefCell::default();
-}
-
-#[derive(Debug)]
-struct Region {
-    window: Window,
-    key: u64,
-    live: Cell<bool>,
-}
 
 /// The memory domain of `self`.
 #[derive(Clone, Debug)]
@@ -64,12 +51,10 @@ impl Md {
     /// # Safety
     /// As [`api::Md::register`].
     unsafe fn region(&self, addr: *mut u8, len: usize, access: Access) -> Rc<Region> {
-        let key = super::new_number();
-        // SAFETY: the memory is valid until the registration is dropped, and `Rkey::window` refuses from then on.
+        // SAFETY: the memory is valid until the registration is dropped, which closes the region.
         let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
-        let region = Rc::new(Region { window, key, live: Cell::new(true) });
-        REGIONS.with_borrow_mut(|all| all.insert(key, Rc::downgrade(&region)));
-        region
+        // SAFETY: as above.
+        unsafe { Region::open(window) }
     }
 }
 
@@ -104,13 +89,20 @@ impl api::Md for Md {
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        Ok(mem.region.key.to_le_bytes().into_iter().collect())
+        Ok(mem.region.key().to_le_bytes().into_iter().collect())
     }
 
     fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
         let key = packed.try_into().map_err(|_| Error::InvalidParam("not a key of this transport"))?;
-        let region = REGIONS.with_borrow(|all| all.get(&u64::from_le_bytes(key)).and_then(Weak::upgrade));
-        region.map(|region| Rkey { region }).ok_or(Error::RemoteAccess)
+        Ok(Rkey { region: Region::of(u64::from_le_bytes(key))? })
+    }
+
+    fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+        Ok(mem.region.word())
+    }
+
+    fn rkey_of_word(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
+        Ok(Rkey { region: Region::of(key)? })
     }
 
     fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
@@ -122,13 +114,13 @@ impl Rkey {
     /// The memory, while it is registered. // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Result<&Window, Error> {
-        if self.region.live.get() { Ok(&self.region.window) } else { Err(Error::RemoteAccess) }
+        self.region.window()
     }
 }
 
 impl api::Rkey for Rkey {
     fn range(&self) -> (u64, usize) {
-        self.region.window.range()
+        self.region.was().range()
     }
 }
 
@@ -138,7 +130,7 @@ impl api::Memory for Mem {
     }
 
     fn len(&self) -> usize {
-        self.region.window.range().1
+        self.region.was().range().1
     }
 
     fn method(&self) -> Option<AllocMethod> {
@@ -146,14 +138,12 @@ impl api::Memory for Mem {
     }
 
     fn access(&self) -> Access {
-        self.region.window.access()
+        self.region.was().access()
     }
 }
 
 impl Drop for Mem {
     fn drop(&mut self) {
-        self.region.live.set(false);
-        // The thread may be ending, its list gone before us.
-        let _ = REGIONS.try_with(|all| all.borrow_mut().remove(&self.region.key));
+        self.region.close();
     }
 }

@@ -14,6 +14,7 @@ mod ep;
 mod iface;
 mod md;
 mod queue;
+mod regions;
 mod slots;
 #[cfg(all(test, not(loom)))]
 mod tests;

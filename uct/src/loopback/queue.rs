@@ -60,6 +60,12 @@ impl Queue {
         taken
     }
 
+    /// The oldest, which stays. // HOT
+    #[inline(always)]
+    pub(super) fn front(&self) -> Option<Arrived> {
+        self.ring.front()
+    }
+
     /// Takes the oldest. // HOT
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Arrived> {

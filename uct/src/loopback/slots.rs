@@ -10,6 +10,9 @@ use ucs::mem::{Fill, MapOpts, Mapping, MemError};
 use crate::api::{Keep, Kept};
 use crate::base::lent::Lent;
 
+/// Bytes before a slot's packet: its payload, behind the id, begins with a cache line.
+const LEAD: usize = CACHE_LINE - 1;
+
 /// The slots of an interface: as many as its queue holds, and as many again that may be kept.
 pub(super) struct Slots {
     memory: Arc<Mapping>,
@@ -24,7 +27,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(seg_size: usize, depth: u32) -> Result<Self, MemError> {
-        let slot_len = seg_size.next_multiple_of(CACHE_LINE);
+        let slot_len = (seg_size + LEAD).next_multiple_of(CACHE_LINE);
         let count = 2 * depth;
         let memory = Arc::new(Mapping::new(
             slot_len * count as usize,
@@ -67,7 +70,7 @@ impl Slots {
     /// First byte of a slot. // HOT
     #[inline(always)]
     fn at(&self, slot: u32) -> *mut u8 {
-        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len)
+        self.memory.as_ptr().wrapping_add(slot as usize * self.slot_len + LEAD)
     }
 
     /// Takes back what keepers have dropped.
@@ -90,7 +93,7 @@ impl Filled<'_> {
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: every number of the free list is a slot of the mapping, which starts zeroed; this one was taken, so nobody
         // else has it until it is queued or given back, which ends this borrow.
-        unsafe { std::slice::from_raw_parts_mut(self.slots.at(self.slot), self.slots.slot_len) }
+        unsafe { std::slice::from_raw_parts_mut(self.slots.at(self.slot), self.slots.slot_len - LEAD) }
     }
 
     #[inline(always)]
@@ -123,10 +126,15 @@ impl Delivery<'_> {
     /// The message's bytes. // HOT
     #[inline(always)]
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
-        assert!(len <= self.slots.slot_len);
+        assert!(len <= self.slots.slot_len - LEAD);
         // SAFETY: the slot lies in the mapping and is longer; it is not written until it is given back, at the end of this
         // delivery or by who keeps the message.
         unsafe { std::slice::from_raw_parts(self.slots.at(self.slot), len) }
+    }
+
+    /// The message stays queued, in its slot.
+    pub(super) fn put_off(self) {
+        std::mem::forget(self);
     }
 }
 

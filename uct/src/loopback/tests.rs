@@ -1,7 +1,9 @@
 //! What only `self` promises; the rest is in the conformance suite.
 
 use super::{Config, Ep, Iface};
-use crate::api::{AllocReq, ConnectError, Ep as _, Error, Iface as _, Md as _, Memory as _, Refused, Sent};
+use crate::api::{
+    AllocReq, ConnectError, Ep as _, Error, Glance, Iface as _, Md as _, Memory as _, Refused, Sent, Source,
+};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -58,6 +60,77 @@ fn keys_die_with_their_registration() {
     drop(mem);
     assert_eq!(ep.put_short(&[1; 8], at, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
     assert_eq!(iface.md().unpack_rkey(&packed).unwrap_err(), Error::RemoteAccess);
+}
+
+#[test]
+fn so_do_words() {
+    let (iface, ep) = pair(Default::default());
+    let other = pair(Default::default()).0;
+    let mem = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
+    let (word, at) = (iface.md().word_key(&mem).unwrap(), mem.addr().addr() as u64);
+    assert_eq!(iface.md().word_key(&mem), Ok(word), "it has one");
+    // All interfaces of a thread reach its memory.
+    let rkey = other.md().rkey_of_word(word, at, 64).unwrap();
+    assert_eq!(ep.put_short(&[1; 8], at + 56, &rkey), Ok(Sent::Done));
+    assert_eq!(ep.put_short(&[1; 8], at + 57, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
+    drop(mem);
+    let next = iface.md().alloc(&AllocReq::new(64, "test")).unwrap();
+    assert_ne!(iface.md().word_key(&next), Ok(word), "no number comes twice");
+    assert_eq!(ep.put_short(&[1; 8], at, &rkey), Err(Refused::Failed(Error::RemoteAccess)));
+    assert_eq!(iface.md().rkey_of_word(word, at, 64).unwrap_err(), Error::RemoteAccess);
+    let there = std::thread::spawn(move || {
+        Iface::open(&Config::default()).unwrap().md().rkey_of_word(word + 1, at, 64).is_err()
+    });
+    assert!(there.join().unwrap(), "it is this thread's");
+}
+
+#[test]
+fn a_glance_takes_one_message_or_leaves_it() {
+    let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "2"));
+    let quiet =
+        |iface: &Iface| iface.glance(|_: &[u8], _: Source| unreachable!("there is none")) == Glance::Quiet;
+    assert!(quiet(&iface));
+    assert_eq!((ep.am_short(1, 0, b"a"), ep.am_short(1, 0, b"b")), (Ok(Sent::Done), Ok(Sent::Done)));
+    let seen = RefCell::new(Vec::new());
+    let look = |wanted: bool, full: bool| {
+        iface.glance(|packet: &[u8], from: Source| {
+            assert_eq!(
+                from,
+                Source { node: u64::from_le_bytes(iface.iface_addr()[..].try_into().unwrap()), port: 0 }
+            );
+            // It is with us: nobody else gets it, or its slot.
+            assert!(iface.progress(9) == 0 && quiet(&iface));
+            assert!(!full || ep.am_short(1, 0, b"c") == Err(Refused::NoResource));
+            seen.borrow_mut().push(packet[9]);
+            wanted
+        })
+    };
+    assert_eq!(look(false, true), Glance::Busy);
+    assert_eq!(look(true, true), Glance::Taken { more: true });
+    assert_eq!(ep.am_short(1, 0, b"d"), Ok(Sent::Done));
+    // What panics over a message is not given it again.
+    let panics = std::panic::AssertUnwindSafe(|| iface.glance(|_: &[u8], _: Source| panic!("no")));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert_eq!(ep.am_short(1, 0, b"e"), Ok(Sent::Done));
+    assert_eq!(
+        (look(true, true), look(true, false)),
+        (Glance::Taken { more: true }, Glance::Taken { more: false })
+    );
+    assert!(quiet(&iface));
+    assert_eq!(*seen.borrow(), b"aade");
+}
+
+#[test]
+fn a_payload_begins_with_a_cache_line() {
+    let (iface, ep) = pair(Default::default());
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let sink = seen.clone();
+    iface.set_am_handler(1, Some(Box::new(move |am| sink.borrow_mut().push(am.data().as_ptr().addr() % 64))));
+    for len in [1, 200, ep.max_bcopy()] {
+        assert_eq!(ep.am_bcopy(1, |_| len), Ok(len));
+    }
+    assert_eq!(iface.progress(9), 3);
+    assert_eq!(*seen.borrow(), [0; 3]);
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub struct Row {
 impl Row {
     /// One process with itself, `-l`: `self` reaches nobody else.
     pub fn is_alone(&self) -> bool {
-        self.by == Uct && self.tls == SELF
+        self.tls == SELF
     }
 }
 
@@ -232,6 +232,9 @@ pub const UCX_ROWS: &[Row] = &[
     row(Ucp, "ucp am_lat 8 B", "ucp_am_lat", 8, 100_000, Latency),
     row(Ucp, "ucp am_bw 8 B", "ucp_am_bw", 8, 500_000, Rate),
     row(Ucp, "ucp stream_lat 8 B", "stream_lat", 8, 100_000, Latency),
+    to_itself(row(Ucp, "ucp self tag_lat 8 B", "tag_lat", 8, 1_000_000, Latency)),
+    to_itself(row(Ucp, "ucp self tag_lat 64 KiB", "tag_lat", 64 * KB, 50_000, Latency)),
+    to_itself(row(Ucp, "ucp self tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth)),
 ];
 
 macro_rules! sizes {

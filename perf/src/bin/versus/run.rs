@@ -393,6 +393,9 @@ mod tests {
         let (row, line) = args("ucp tag_lat 8 B");
         assert_eq!(line, "-t tag_lat -s 8 -n 100000");
         assert!(!row.is_alone());
+        let (row, line) = args("ucp self tag_bw 64 KiB");
+        assert_eq!(line, "-t tag_bw -s 65536 -n 50000");
+        assert!(row.is_alone());
     }
 
     #[test]

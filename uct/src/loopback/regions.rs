@@ -1,0 +1,103 @@
+//! The registrations of a thread, and the numbers they go by, for all domains: two interfaces of a thread have a domain each.
+//! Made and closed by `md`, looked up by whoever has a number. Once as many have been open as ever are, nothing is allocated.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use crate::api::Error;
+use crate::base::direct::Window;
+
+/// Most registrations that are kept to be used again.
+const SPARE: usize = 64;
+
+thread_local! {
+    static ALL: RefCell<All> = RefCell::default();
+    /// The next word. Words do not leave the thread's own packets, so that counting does, from where no other thread does.
+    static WORD: Cell<u64> = Cell::new(super::new_number());
+}
+
+#[derive(Default)]
+struct All {
+    by_number: HashMap<u64, Rc<Region>, FxBuildHasher>,
+    /// Closed, and nobody else's.
+    spare: Vec<Rc<Region>>,
+}
+
+/// Registered memory, for as long as it is open.
+#[derive(Debug)]
+pub(super) struct Region {
+    window: Window,
+    open: Cell<bool>,
+    /// Its numbers: none until somebody is to know it, as most memory is registered for its owner alone.
+    key: Cell<Option<u64>>,
+    word: Cell<Option<u64>>,
+}
+
+impl Region {
+    /// # Safety
+    /// The window may be used until the region is closed.
+    pub(super) unsafe fn open(window: Window) -> Rc<Region> {
+        let region = Region { window, open: Cell::new(true), key: Cell::default(), word: Cell::default() };
+        if let Some(mut spare) = ALL.with_borrow_mut(|all| all.spare.pop())
+            && let Some(place) = Rc::get_mut(&mut spare)
+        {
+            *place = region;
+            return spare;
+        }
+        Rc::new(region)
+    }
+
+    /// The region is of no use from now on, to nobody.
+    pub(super) fn close(self: &Rc<Self>) {
+        self.open.set(false);
+        // The thread may be ending, its list gone before us.
+        let _ = ALL.try_with(|all| {
+            let mut all = all.borrow_mut();
+            for number in [self.key.get(), self.word.get()].into_iter().flatten() {
+                all.by_number.remove(&number);
+            }
+            // Else somebody has a key to it, who is to find it closed.
+            if Rc::strong_count(self) == 1 && all.spare.len() < SPARE {
+                all.spare.push(self.clone());
+            }
+        });
+    }
+
+    /// The number that is in packed keys, which may be shown to other threads and processes.
+    pub(super) fn key(self: &Rc<Self>) -> u64 {
+        self.number(&self.key, super::new_number)
+    }
+
+    /// The number that is in packets of this thread. // HOT
+    pub(super) fn word(self: &Rc<Self>) -> u64 {
+        self.number(&self.word, || WORD.replace(WORD.get().wrapping_add(1)))
+    }
+
+    fn number(self: &Rc<Self>, of: &Cell<Option<u64>>, new: impl FnOnce() -> u64) -> u64 {
+        of.get().unwrap_or_else(|| {
+            let number = new();
+            of.set(Some(number));
+            ALL.with_borrow_mut(|all| all.by_number.insert(number, self.clone()));
+            number
+        })
+    }
+
+    /// The region that one of its numbers names. // HOT
+    pub(super) fn of(number: u64) -> Result<Rc<Region>, Error> {
+        ALL.with_borrow(|all| all.by_number.get(&number).cloned()).ok_or(Error::RemoteAccess)
+    }
+
+    /// The memory, while it is registered. // HOT
+    #[inline(always)]
+    pub(super) fn window(&self) -> Result<&Window, Error> {
+        if self.open.get() { Ok(&self.window) } else { Err(Error::RemoteAccess) }
+    }
+
+    /// What memory it is, or was.
+    pub(super) fn was(&self) -> &Window {
+        &self.window
+    }
+}

@@ -6,7 +6,7 @@ use super::vm::{self, Way};
 use super::{Mem, Rkey};
 use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, RemoteIov, Sent};
 use crate::base::eps::EpIdx;
-use crate::base::{direct, iov};
+use crate::base::{check, direct, iov};
 use std::rc::Rc;
 
 /// Why not one endpoint's key on another's.
@@ -25,10 +25,29 @@ impl Ep {
         Ep { idx: peer.eps.enter(), peer, own }
     }
 
-    /// Mapped memory is there also when its owner is gone: then it is not touched. // HOT
+    /// The memory of a key, if it is mapped here. That is there also when its owner is gone: then it is not touched. // HOT
     #[inline(always)]
-    fn reach(&self) -> Result<(), Error> {
-        if self.peer.lost.get() { Err(Error::PeerDead) } else { Ok(()) }
+    fn reach<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
+        if self.peer.lost.get() {
+            return Err(Error::PeerDead);
+        }
+        if rkey.owner() == self.peer.key { Ok(rkey.window()) } else { Err(NOT_ITS) }
+    }
+
+    /// The windows of all keys of a scatter list, if all are mapped here: whether they are.
+    fn reach_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Result<bool, Error> {
+        remote
+            .iter()
+            .try_fold(!self.peer.lost.get(), |all, piece| Ok(all & self.reach(piece.rkey)?.is_some()))
+    }
+
+    /// Refuses what the key, which has been [reached](Ep::reach), does not let anyone do to `len` bytes at `remote`, and what
+    /// nobody is there for.
+    #[inline]
+    fn permitted(&self, remote: u64, len: usize, rkey: &Rkey, need: Access) -> Result<(), Error> {
+        rkey.bounds().offset(remote, len, need)?;
+        // A pid without its process may be another's by now.
+        if self.peer.death.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
     }
 
     /// # Safety
@@ -42,15 +61,8 @@ impl Ep {
         rkey: &Rkey,
         need: Access,
     ) -> Outcome {
-        if rkey.owner() != self.peer.key {
-            return Err(NOT_ITS.into());
-        }
         let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
-        rkey.bounds().offset(remote, len, need)?;
-        // A pid without its process may be another's by now.
-        if self.peer.death.is_dead() {
-            return Err(Error::PeerDead.into());
-        }
+        self.permitted(remote, len, rkey, need)?;
         // SAFETY: the caller vouches for the blocks, the owner's key for the remote range.
         unsafe { vm::transfer(way, self.peer.pid, list, remote) }.map_err(Refused::Failed)?;
         Ok(Sent::Done)
@@ -71,9 +83,6 @@ impl Ep {
     ) -> Outcome {
         iov::checked_sgl_len(list, remote, direct::MAX_IOV, isize::MAX as usize)?;
         for f in iov::fragments(list, remote) {
-            if f.rkey.owner() != self.peer.key {
-                return Err(NOT_ITS.into());
-            }
             f.rkey.bounds().offset(f.remote, f.len, need)?;
         }
         if self.peer.death.is_dead() {
@@ -91,12 +100,7 @@ impl Drop for Ep {
     }
 }
 
-/// The windows of all keys, if all are mapped here.
-fn all_mapped(remote: &[RemoteIov<'_, Rkey>]) -> bool {
-    remote.iter().all(|piece| piece.rkey.window().is_some())
-}
-
-/// A key's window, which [`all_mapped`] has found.
+/// A key's window, which [`Ep::reach_all`] has found.
 fn window(rkey: &Rkey) -> Result<&direct::Window, Error> {
     rkey.window().ok_or(Error::RemoteAccess)
 }
@@ -113,15 +117,75 @@ impl api::Ep for Ep {
         self.peer.eps.set_tag(self.idx, tag);
     }
 
+    /// Of active messages, of which there are none.
     fn max_bcopy(&self) -> usize {
         0
+    }
+
+    fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
+        match self.reach(rkey)? {
+            Some(window) => direct::put_short(window, bytes, remote),
+            None => {
+                let list = [Iov::new(bytes.as_ptr(), bytes.len(), None)];
+                // SAFETY: nobody may write `bytes` during the call, and it is done with them when it returns.
+                unsafe { self.transfer(Way::Write, &list, remote, rkey, Access::REMOTE_WRITE) }
+            }
+        }
+    }
+
+    fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
+        &self,
+        max: usize,
+        pack: F,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Outcome<usize> {
+        check::fits(max, self.own.max_bcopy())?;
+        if let Some(window) = self.reach(rkey)? {
+            return direct::put_bcopy(window, max, pack, remote);
+        }
+        self.permitted(remote, max, rkey, Access::REMOTE_WRITE)?;
+        self.own.with_bounce(|bounce| {
+            let len = pack(&mut bounce[..max]);
+            assert!(len <= max, "pack wrote more than it was given");
+            self.put_short(&bounce[..len], remote, rkey).map(|_| len)
+        })
+    }
+
+    fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
+        match self.reach(rkey)? {
+            Some(window) => direct::get_short(window, out, remote),
+            None => {
+                let list = [Iov::new(out.as_mut_ptr().cast_const(), out.len(), None)];
+                // SAFETY: `out` is borrowed alone during the call, which is done with it when it returns.
+                unsafe { self.transfer(Way::Read, &list, remote, rkey, Access::REMOTE_READ) }
+            }
+        }
+    }
+
+    fn get_bcopy<F: FnOnce(&[u8]) + 'static>(
+        &self,
+        len: usize,
+        unpack: F,
+        remote: u64,
+        rkey: &Rkey,
+        _comp: Comp,
+    ) -> Outcome {
+        check::fits(len, self.own.max_bcopy())?;
+        if let Some(window) = self.reach(rkey)? {
+            return direct::get_bcopy(window, len, unpack, remote);
+        }
+        self.own.with_bounce(|bounce| {
+            let sent = self.get_short(&mut bounce[..len], remote, rkey)?;
+            unpack(&bounce[..len]);
+            Ok(sent)
+        })
     }
 
     // HOT
     #[inline]
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        self.reach()?;
-        match rkey.window() {
+        match self.reach(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::put_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
@@ -132,8 +196,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        self.reach()?;
-        match rkey.window() {
+        match self.reach(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::get_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
@@ -142,8 +205,7 @@ impl api::Ep for Ep {
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        self.reach()?;
-        if all_mapped(remote) {
+        if self.reach_all(remote)? {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::put_sgl(iov, remote, window) };
         }
@@ -152,8 +214,7 @@ impl api::Ep for Ep {
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        self.reach()?;
-        if all_mapped(remote) {
+        if self.reach_all(remote)? {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::get_sgl(iov, remote, window) };
         }

@@ -31,6 +31,8 @@ ucs::config_table! {
         pub let_in: bool = "y", key "LET_IN";
         /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
         pub map: bool = "y", key "MAP";
+        /// Longest put or get by bcopy: those to memory that is not mapped go through a buffer of so many bytes.
+        pub seg_size: usize = "8256", key "SEG_SIZE", unit "bytes", range 64..=1048576;
     }
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Inner {
     /// Signalled by the alarm.
     wake: Arc<EventFd>,
     handlers: AmTable,
+    /// What bcopy packs into, made by the first; away while one is at it.
+    bounce: Cell<Option<Box<[u8]>>>,
     /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
@@ -95,7 +99,7 @@ impl Iface {
         let porter = Porter::at(Place::new("")?)?;
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
-            attr: attr(),
+            attr: attr(config.seg_size),
             md: Md::new(porter.clone(), config.map),
             host: HostKey::here(),
             proof: Box::new(porter.key().0),
@@ -103,6 +107,7 @@ impl Iface {
             alarm: Alarm::new(wake.clone()),
             wake,
             handlers: AmTable::default(),
+            bounce: Cell::default(),
             procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
@@ -113,10 +118,10 @@ impl Iface {
     }
 }
 
-fn attr() -> IfaceAttr {
-    let zcopy = RmaLimits {
-        max_short: 0,
-        max_bcopy: 0,
+fn attr(max_bcopy: usize) -> IfaceAttr {
+    let rma = RmaLimits {
+        max_short: isize::MAX as usize,
+        max_bcopy,
         min_zcopy: 0,
         max_zcopy: isize::MAX as usize,
         max_iov: direct::MAX_IOV,
@@ -126,7 +131,11 @@ fn attr() -> IfaceAttr {
         tl: TL,
         dev: DEV.into(),
         kind: DevKind::Shm,
-        caps: Caps::PUT_ZCOPY
+        caps: Caps::PUT_SHORT
+            | Caps::PUT_BCOPY
+            | Caps::PUT_ZCOPY
+            | Caps::GET_SHORT
+            | Caps::GET_BCOPY
             | Caps::GET_ZCOPY
             | Caps::PUT_SGL
             | Caps::GET_SGL
@@ -140,8 +149,8 @@ fn attr() -> IfaceAttr {
             | Caps::EVENT_RECV
             | Caps::EVENT_SEND,
         am: Default::default(),
-        put: zcopy,
-        get: zcopy,
+        put: rma,
+        get: rma,
         atomics: Default::default(),
         order: OrderKind::Ordered,
         am_id_bits: 8,
@@ -184,6 +193,19 @@ impl Inner {
     fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
         let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
         if u64::from_le_bytes(bytes) == self.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
+    }
+
+    /// Longest bcopy.
+    pub(super) fn max_bcopy(&self) -> usize {
+        self.attr.put.max_bcopy
+    }
+
+    /// Lends the buffer of bcopy. Who puts or gets from within a closure of bcopy gets one for the occasion.
+    pub(super) fn with_bounce<R>(&self, body: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut bounce = self.bounce.take().unwrap_or_else(|| vec![0; self.max_bcopy()].into_boxed_slice());
+        let result = body(&mut bounce);
+        self.bounce.set(Some(bounce));
+        result
     }
 
     /// Whether an address is that of `peer`'s process.

@@ -44,6 +44,34 @@ fn memory_of_any_kind_is_reached() {
     assert_eq!(back, bytes);
 }
 
+/// What a closure of bcopy puts and gets does not go through the buffer that the closure was given.
+#[test]
+fn closures_may_put_and_get() {
+    let (a, b, ep) = pair();
+    let mut there = vec![1u8; 64];
+    let at = there.as_mut_ptr().addr() as u64;
+    let rkey = key_of(&a, &b, &mut there, Access::ALL);
+    let pack = |slot: &mut [u8]| {
+        slot.fill(2);
+        let inner = ep.put_bcopy(16, |slot| (slot.fill(3), slot.len()).1, at + 32, &rkey);
+        assert_eq!(inner, Ok(16));
+        assert_eq!(ep.put_short(&[4; 8], at + 48, &rkey), Ok(Sent::Done));
+        assert!(slot.iter().all(|byte| *byte == 2));
+        20
+    };
+    assert_eq!(ep.put_bcopy(32, pack, at, &rkey), Ok(20));
+    let want = [[2u8; 20].as_slice(), &[1; 12], &[3; 16], &[4; 8], &[1; 8]].concat();
+    assert_eq!(there, want);
+    let mut all = [0; 64];
+    assert_eq!(ep.get_short(&mut all, at, &rkey), Ok(Sent::Done));
+    assert_eq!(all[..], want);
+    let longest = a.attr().put.max_bcopy;
+    let too_long = ep.put_bcopy(longest + 1, |_| panic!("packed"), at, &rkey);
+    assert_eq!(too_long, Err(Error::TooLong { len: longest + 1, max: longest }.into()));
+    let outside = ep.put_bcopy(8, |_| panic!("packed"), at + 57, &rkey);
+    assert_eq!(outside, Err(Error::RemoteAccess.into()));
+}
+
 #[test]
 fn allocated_memory_is_mapped() {
     let (a, b, ep) = pair();
@@ -70,12 +98,19 @@ fn keys_bound_what_is_reached() {
     let rkey = key_of(&a, &b, &mut there, Access::REMOTE_READ);
     assert_eq!(put(&ep, &[1; 8], base, &rkey), denied);
     assert_eq!(there.iter().map(|&b| u32::from(b)).sum::<u32>(), 8);
-    // A key of another process, by its own word.
-    let mut packed = b.md().pack_rkey(&b.md().alloc(&AllocReq::new(8, "test")).unwrap()).unwrap();
+    // A key of another process, by its own word: of memory that is mapped here, and that is not.
+    let mine = b.md().alloc(&AllocReq::new(8, "test")).unwrap();
+    let mut packed = b.md().pack_rkey(&mine).unwrap();
     packed[0] ^= 1;
+    let mapped = a.md().unpack_rkey(&packed).unwrap();
     packed[8..16].fill(0);
-    let rkey = a.md().unpack_rkey(&packed).unwrap();
-    assert!(matches!(put(&ep, &[1], base, &rkey), Err(Refused::Failed(Error::InvalidParam(_)))));
+    let called = a.md().unpack_rkey(&packed).unwrap();
+    let at = mine.addr().addr() as u64;
+    assert!(a.md().direct_ptr(&mapped, at, 8).is_some() && a.md().direct_ptr(&called, at, 8).is_none());
+    for rkey in [mapped, called] {
+        assert!(matches!(put(&ep, &[1], mine.addr(), &rkey), Err(Refused::Failed(Error::InvalidParam(_)))));
+        assert!(ep.put_short(&[1], at, &rkey).is_err() && ep.get_short(&mut [0], at, &rkey).is_err());
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use super::Error;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// What to do when an operation that answered *in progress* is locally complete. Ignored when it answered *done*.
@@ -24,11 +25,15 @@ type Callback = Box<dyn FnMut(Result<(), Error>)>;
 
 /// A completion shared by one or more operations: calls back when the last of them is locally complete.
 ///
-/// Reusable: [`Completion::add`] may be called again after it has fired.
+/// Reusable: [`Completion::add`] may be called again after it has fired, and by the callback itself. What ends during the callback
+/// is told when it returns.
 pub struct Completion {
     count: Cell<u32>,
     status: Cell<Result<(), Error>>,
-    callback: RefCell<Callback>,
+    /// Out while it runs.
+    callback: Cell<Option<Callback>>,
+    /// What ended meanwhile.
+    over: RefCell<VecDeque<Result<(), Error>>>,
 }
 
 impl Completion {
@@ -37,7 +42,8 @@ impl Completion {
         Rc::new(Completion {
             count: Cell::new(count),
             status: Cell::new(Ok(())),
-            callback: RefCell::new(Box::new(callback)),
+            callback: Cell::new(Some(Box::new(callback))),
+            over: RefCell::default(),
         })
     }
 
@@ -60,9 +66,33 @@ impl Completion {
         let left = self.count.get().checked_sub(1).expect("completion counted below zero");
         self.count.set(left);
         if left == 0 {
-            let status = self.status.replace(Ok(()));
-            (self.callback.borrow_mut())(status);
+            self.call(self.status.replace(Ok(())));
         }
+    }
+
+    fn call(&self, status: Result<(), Error>) {
+        let Some(callback) = self.callback.take() else {
+            // Running: whoever called it goes on with this.
+            return self.over.borrow_mut().push_back(status);
+        };
+        let mut running = Running { of: self, callback: Some(callback) };
+        let mut next = Some(status);
+        while let (Some(status), Some(callback)) = (next, &mut running.callback) {
+            callback(status);
+            next = self.over.borrow_mut().pop_front();
+        }
+    }
+}
+
+/// A callback that is running: put back when this is dropped, also if it panicked.
+struct Running<'a> {
+    of: &'a Completion,
+    callback: Option<Callback>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.of.callback.set(self.callback.take());
     }
 }
 
@@ -86,5 +116,63 @@ impl std::fmt::Debug for Comp {
             Comp::Token(t) => write!(f, "Token({t:#x})"),
             Comp::Handle(c) => write!(f, "Handle(outstanding {})", c.outstanding()),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A completion of one operation that hands itself to its callback.
+    fn with_itself(mut callback: impl FnMut(&Completion, Result<(), Error>) + 'static) -> Rc<Completion> {
+        Rc::new_cyclic(|weak: &std::rc::Weak<Completion>| {
+            let weak = weak.clone();
+            let callback = move |result| callback(&weak.upgrade().unwrap(), result);
+            Completion {
+                count: Cell::new(1),
+                status: Cell::new(Ok(())),
+                callback: Cell::new(Some(Box::new(callback))),
+                over: RefCell::default(),
+            }
+        })
+    }
+
+    #[test]
+    fn a_callback_may_start_what_is_done_at_once() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let comp = with_itself(move |comp, result| {
+            seen.borrow_mut().push(result);
+            if seen.borrow().len() < 4 {
+                comp.add(1);
+                comp.update(Err(Error::Cancelled));
+                if seen.borrow().len() == 1 {
+                    comp.add(1);
+                    comp.update(Ok(()));
+                }
+            }
+        });
+        comp.update(Err(Error::PeerDead));
+        let cancelled = Err(Error::Cancelled);
+        assert_eq!(*log.borrow(), [Err(Error::PeerDead), cancelled, Ok(()), cancelled, cancelled]);
+        assert_eq!(comp.outstanding(), 0);
+        comp.add(1);
+        comp.update(Ok(()));
+        assert_eq!(log.borrow().len(), 6);
+    }
+
+    #[test]
+    fn a_callback_that_panics_is_called_again() {
+        let seen = Rc::new(Cell::new(0));
+        let s = seen.clone();
+        let comp = Completion::new(1, move |_| {
+            s.set(s.get() + 1);
+            assert!(s.get() > 1, "the first time");
+        });
+        let fired = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| comp.update(Ok(()))));
+        assert!(fired.is_err());
+        comp.add(1);
+        comp.update(Ok(()));
+        assert_eq!(seen.get(), 2);
     }
 }

@@ -48,14 +48,20 @@ impl<T: 'static> OpPool<T> {
         OpPool { comps: (0..count).map(comp).collect(), slots }
     }
 
-    /// A handle for an operation of `parts` parts, with `room` behind it; the room comes back when all are in use. // HOT
+    /// A handle for an operation of `parts` parts, with `room` behind it; the room comes back when all are in use. An operation
+    /// without parts is over at once. // HOT
     pub fn start(&self, parts: u32, room: T) -> Result<Op<'_>, T> {
         let mut slots = self.slots.borrow_mut();
         let Some(n) = slots.free.pop() else { return Err(room) };
         slots.rooms[n as usize] = Some(room);
+        drop(slots);
         let comp = &self.comps[n as usize];
-        comp.add(parts);
-        Ok(Op { comp })
+        comp.add(parts.max(1));
+        let op = Op { comp };
+        if parts == 0 {
+            op.part_done(Ok(()));
+        }
+        Ok(op)
     }
 
     /// Handles in use.
@@ -69,17 +75,33 @@ fn end<T>(slots: &RefCell<Slots<T>>, n: u32, result: Result<(), Error>) {
     let Some(room) = s.rooms[n as usize].take() else { return };
     s.over.push_back((room, result));
     // The handle is free when its completion's callback, which we are in, has nothing left to do.
-    let Some(mut ended) = s.ended.take() else {
+    let Some(ended) = s.ended.take() else {
         // Running already: whoever called it goes on with this one.
         return s.free.push(n);
     };
-    while let Some((room, result)) = s.over.pop_front() {
-        drop(s);
+    drop(s);
+    let mut running = Running { slots, n, ended: Some(ended) };
+    loop {
+        let next = slots.borrow_mut().over.pop_front();
+        let (Some((room, result)), Some(ended)) = (next, &mut running.ended) else { break };
         ended(room, result);
-        s = slots.borrow_mut();
     }
-    s.ended = Some(ended);
-    s.free.push(n);
+}
+
+/// The pool's callback, in the completion of handle `n`. Put back when it has nothing left to do, also when it panics: the next end
+/// is told then, and what ended meanwhile with it.
+struct Running<'a, T> {
+    slots: &'a RefCell<Slots<T>>,
+    n: u32,
+    ended: Option<Ended<T>>,
+}
+
+impl<T> Drop for Running<'_, T> {
+    fn drop(&mut self) {
+        let mut s = self.slots.borrow_mut();
+        s.ended = self.ended.take();
+        s.free.push(self.n);
+    }
 }
 
 impl Op<'_> {
@@ -114,6 +136,36 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         assert!(pool.start(1, (4, "four")).is_ok());
         assert_eq!(pool.in_use(), 1);
+    }
+
+    #[test]
+    fn an_operation_without_parts_is_over_at_once() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let pool = OpPool::new(1, move |room: u32, result| seen.borrow_mut().push((room, result)));
+        for n in 0..3 {
+            assert!(pool.start(0, n).is_ok());
+            assert_eq!(pool.in_use(), 0);
+        }
+        assert_eq!(*log.borrow(), [(0, Ok(())), (1, Ok(())), (2, Ok(()))]);
+    }
+
+    #[test]
+    fn a_callback_that_panics_is_called_again() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let pool = OpPool::new(2, move |room: u32, _| {
+            seen.borrow_mut().push(room);
+            assert!(room != 1, "the first time");
+        });
+        let first = pool.start(1, 1).ok().unwrap();
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| first.part_done(Ok(()))));
+        assert!(ended.is_err());
+        assert_eq!(pool.in_use(), 0);
+        for n in 2..6 {
+            pool.start(1, n).ok().unwrap().part_done(Ok(()));
+        }
+        assert_eq!((&log.borrow()[..], pool.in_use()), (&[1, 2, 3, 4, 5][..], 0));
     }
 
     #[test]

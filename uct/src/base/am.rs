@@ -100,23 +100,36 @@ impl AmTable {
     }
 
     fn imm(&self, imm: Imm) {
-        let Some(mut handler) = self.on_imm.take() else { return };
-        handler(imm);
-        // One set by the handler itself wins.
-        let set_meanwhile = self.on_imm.take();
-        self.on_imm.set(set_meanwhile.or(Some(handler)));
+        if let Some(handler) = &mut Out::of(&self.on_imm).handler {
+            handler(imm);
+        }
     }
 
     fn report(&self, ep: EpTag, error: Error) {
-        match self.on_error.take() {
-            Some(mut handler) => {
-                handler(ep, error);
-                // One set by the handler itself wins.
-                let set_meanwhile = self.on_error.take();
-                self.on_error.set(set_meanwhile.or(Some(handler)));
-            }
+        match &mut Out::of(&self.on_error).handler {
+            Some(handler) => handler(ep, error),
             None => tracing::warn!(ep = ep.0, %error, "operation failed, and nobody waits for it"),
         }
+    }
+}
+
+/// A handler out of its place, that it may set another one; back when this is dropped, also if it panicked.
+struct Out<'a, H> {
+    place: &'a Cell<Option<H>>,
+    handler: Option<H>,
+}
+
+impl<H> Out<'_, H> {
+    fn of(place: &Cell<Option<H>>) -> Out<'_, H> {
+        Out { handler: place.take(), place }
+    }
+}
+
+impl<H> Drop for Out<'_, H> {
+    fn drop(&mut self) {
+        // One set by the handler itself wins.
+        let set_meanwhile = self.place.take();
+        self.place.set(set_meanwhile.or_else(|| self.handler.take()));
     }
 }
 
@@ -265,5 +278,27 @@ mod tests {
         TableSink(&table).on_ep_error(EpTag(2), Error::PeerDead);
         TableSink(&table).on_ep_error(EpTag(3), Error::PeerDead);
         assert_eq!(seen.get(), 5);
+    }
+
+    #[test]
+    fn so_do_those_of_errors_and_words_that_panic() {
+        let table = AmTable::default();
+        let seen = Rc::new(Cell::new(0));
+        let (errors, words) = (seen.clone(), seen.clone());
+        table.set_error(Some(Box::new(move |tag, _| {
+            errors.set(errors.get() + tag.0);
+            assert!(tag.0 != 1, "the first time");
+        })));
+        table.set_imm(Some(Box::new(move |imm| {
+            words.set(words.get() + u64::from(imm.value));
+            assert!(imm.value != 10, "the first time");
+        })));
+        let caught = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
+        let imm = |value| Imm { value, len: 0, source: Source::default() };
+        assert!(caught(&|| TableSink(&table).on_ep_error(EpTag(1), Error::PeerDead)));
+        assert!(caught(&|| TableSink(&table).on_imm(imm(10))));
+        TableSink(&table).on_ep_error(EpTag(2), Error::PeerDead);
+        TableSink(&table).on_imm(imm(20));
+        assert_eq!(seen.get(), 33);
     }
 }

@@ -30,6 +30,8 @@ struct Inner {
 struct Queue {
     ops: VecDeque<Pending>,
     has_turn: bool,
+    /// Its first operation has been taken off and is being tried.
+    is_tried: bool,
     /// The endpoint is gone.
     closed: bool,
 }
@@ -76,9 +78,17 @@ impl Arbiter {
         self.waiting.get()
     }
 
-    /// Whether nothing waits on this endpoint.
+    /// Whether nothing waits on this endpoint, nor is being tried.
     pub fn is_empty(&self, id: QueueId) -> bool {
-        self.inner.borrow().queues.get(&id).is_none_or(|queue| queue.ops.is_empty())
+        let inner = self.inner.borrow();
+        inner.queues.get(&id).is_none_or(|queue| queue.ops.is_empty() && !queue.is_tried)
+    }
+
+    /// Whether what is sent on this endpoint now would overtake what waits there. Not if it is what waits, in its turn.
+    #[cold]
+    pub fn holds_back(&self, id: QueueId) -> bool {
+        let inner = self.inner.borrow();
+        inner.queues.get(&id).is_some_and(|queue| !queue.ops.is_empty() && !queue.is_tried)
     }
 
     /// Adds an operation behind those of the same endpoint.
@@ -108,13 +118,14 @@ impl Arbiter {
                 break;
             }
             let Some((id, mut op)) = self.next() else { break };
+            let tried = Tried { arbiter: self, id };
             match op() {
                 Retry::Done => {
                     done += 1;
-                    self.waiting.set(self.waiting.get() - 1);
-                    self.inner.borrow_mut().end_turn(id);
+                    drop(tried);
                 }
                 Retry::NoResource => {
+                    std::mem::forget(tried);
                     self.put_back(id, op, room);
                     refused += 1;
                     if room == Room::Shared {
@@ -131,8 +142,12 @@ impl Arbiter {
         let mut inner = self.inner.borrow_mut();
         loop {
             let id = inner.turns.pop_front()?;
-            match inner.queues.get_mut(&id).and_then(|queue| queue.ops.pop_front()) {
-                Some(op) => return Some((id, op)),
+            let queue = inner.queues.get_mut(&id);
+            match queue.and_then(|queue| Some((queue.ops.pop_front()?, &mut queue.is_tried))) {
+                Some((op, is_tried)) => {
+                    *is_tried = true;
+                    return Some((id, op));
+                }
                 None => inner.end_turn(id),
             }
         }
@@ -141,6 +156,7 @@ impl Arbiter {
     fn put_back(&self, id: QueueId, op: Pending, room: Room) {
         let mut inner = self.inner.borrow_mut();
         let queue = inner.queues.entry(id).or_default();
+        queue.is_tried = false;
         if queue.closed {
             // The operation dropped its own endpoint.
             self.waiting.set(self.waiting.get() - 1);
@@ -156,6 +172,20 @@ impl Arbiter {
     }
 }
 
+/// An operation that is being tried. Dropped, it waits no more: it went out, or it panicked and is lost with its endpoint's turn,
+/// not with what waits behind it.
+struct Tried<'a> {
+    arbiter: &'a Arbiter,
+    id: QueueId,
+}
+
+impl Drop for Tried<'_> {
+    fn drop(&mut self) {
+        self.arbiter.waiting.set(self.arbiter.waiting.get() - 1);
+        self.arbiter.inner.borrow_mut().end_turn(self.id);
+    }
+}
+
 impl Inner {
     fn give_turn(&mut self, id: QueueId) {
         let queue = self.queues.entry(id).or_default();
@@ -168,7 +198,7 @@ impl Inner {
     /// The queue's turn is over: another one if something is left.
     fn end_turn(&mut self, id: QueueId) {
         let Some(queue) = self.queues.get_mut(&id) else { return };
-        queue.has_turn = false;
+        (queue.has_turn, queue.is_tried) = (false, false);
         if !queue.ops.is_empty() {
             self.give_turn(id);
         } else if self.queues.remove(&id).is_some_and(|queue| queue.closed) {
@@ -248,6 +278,51 @@ mod tests {
         assert_eq!(arbiter.waiting(), 0);
         assert!(log.borrow().is_empty());
         assert_eq!(arbiter.open(), a);
+    }
+
+    #[test]
+    fn one_that_panics_takes_nobody_along() {
+        let (arbiter, log) = (Arbiter::default(), Log::default());
+        let (a, b) = (arbiter.open(), arbiter.open());
+        arbiter.add(a, Box::new(|| panic!("no")));
+        arbiter.add(a, op(&log, 1));
+        arbiter.add(b, op(&log, 2));
+        let tried =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| arbiter.dispatch(9, Room::PerEp)));
+        assert!(tried.is_err());
+        assert_eq!(arbiter.waiting(), 2);
+        assert_eq!((arbiter.dispatch(9, Room::PerEp), arbiter.waiting()), (2, 0));
+        assert_eq!(*log.borrow(), [2, 1]);
+        arbiter.close(a);
+        assert_eq!(arbiter.open(), a, "its queue is free again");
+    }
+
+    #[test]
+    fn what_is_tried_is_not_held_back_by_what_waits_behind_it() {
+        let (arbiter, seen) = (Rc::new(Arbiter::default()), Rc::new(Cell::new(None)));
+        let a = arbiter.open();
+        assert!(arbiter.is_empty(a) && !arbiter.holds_back(a));
+        let (arb, s) = (arbiter.clone(), seen.clone());
+        let mut refusals = 1;
+        arbiter.add(
+            a,
+            Box::new(move || {
+                s.set(Some((arb.is_empty(a), arb.holds_back(a))));
+                refusals -= 1;
+                if refusals == 0 { Retry::NoResource } else { Retry::Done }
+            }),
+        );
+        for behind in [0, 1] {
+            assert!(!arbiter.is_empty(a) && arbiter.holds_back(a));
+            assert_eq!(arbiter.dispatch(1, Room::PerEp), behind);
+            assert_eq!(seen.take(), Some((false, false)));
+            if behind == 0 {
+                arbiter.add(a, Box::new(|| Retry::Done));
+            }
+        }
+        assert!(arbiter.holds_back(a));
+        assert_eq!(arbiter.dispatch(1, Room::PerEp), 1);
+        assert!(arbiter.is_empty(a) && !arbiter.holds_back(a));
     }
 
     #[test]

@@ -176,7 +176,8 @@ pub trait Md {
     ///
     /// # Safety
     /// `addr..addr + len` must stay valid for reads, and for writes if `access` has any write, until the
-    /// registration is dropped; and nobody may hold a Rust reference to it while a peer may write it.
+    /// registration is dropped, and until a closure has returned that is packing into it or unpacking from it just then; and
+    /// nobody may hold a Rust reference to it while a peer may write it.
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Self::Mem, Error>;
 
     /// Tells the system what will be done with `len` bytes of a registration, from `offset` on. A hint: memory of a

@@ -112,7 +112,9 @@ impl api::Ep for Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> Outcome<usize> {
-        direct::put_bcopy(rkey.window()?, max, pack, remote)
+        let window = rkey.window()?;
+        let _mapped = rkey.keep_mapped();
+        direct::put_bcopy(window, max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
@@ -132,7 +134,9 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
-        direct::get_bcopy(rkey.window()?, len, unpack, remote)
+        let window = rkey.window()?;
+        let _mapped = rkey.keep_mapped();
+        direct::get_bcopy(window, len, unpack, remote)
     }
 
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {

@@ -23,7 +23,7 @@ pub struct Md {
 pub struct Mem {
     addr: *mut u8,
     region: Rc<Region>,
-    owned: Option<(Backing, AllocMethod)>,
+    method: Option<AllocMethod>,
 }
 
 /// An unpacked key.
@@ -50,11 +50,18 @@ impl Md {
 
     /// # Safety
     /// As [`api::Md::register`].
-    unsafe fn region(&self, addr: *mut u8, len: usize, access: Access) -> Rc<Region> {
-        // SAFETY: the memory is valid until the registration is dropped, which closes the region.
+    unsafe fn region(
+        &self,
+        addr: *mut u8,
+        len: usize,
+        access: Access,
+        backing: Option<Backing>,
+    ) -> Rc<Region> {
+        // SAFETY: the memory is valid until the registration is dropped, which closes the region, or for as long as its backing
+        // lives.
         let window = unsafe { Window::new(addr.addr() as u64, len, addr, access) };
         // SAFETY: as above.
-        unsafe { Region::open(window) }
+        unsafe { Region::open(window, backing) }
     }
 }
 
@@ -72,10 +79,9 @@ impl api::Md for Md {
             let how = if method == AllocMethod::Md { AllocMethod::Mmap } else { method };
             let backing = alloc::backing(req, how)?;
             let addr = backing.as_ptr();
-            // SAFETY: the memory is valid for its length and lives in the same `Mem` as the region, behind which it
-            // is dropped.
-            let region = unsafe { self.region(addr, req.len, req.access) };
-            Ok(Mem { addr, region, owned: Some((backing, method)) })
+            // SAFETY: the memory is valid for its length as long as its backing lives.
+            let region = unsafe { self.region(addr, req.len, req.access, Some(backing)) };
+            Ok(Mem { addr, region, method: Some(method) })
         })
     }
 
@@ -84,8 +90,8 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         // SAFETY: the caller's promise is the same.
-        let region = unsafe { self.region(addr, len, access) };
-        Ok(Mem { addr, region, owned: None })
+        let region = unsafe { self.region(addr, len, access, None) };
+        Ok(Mem { addr, region, method: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
@@ -116,6 +122,11 @@ impl Rkey {
     pub(super) fn window(&self) -> Result<&Window, Error> {
         self.region.window()
     }
+
+    /// Keeps the memory mapped for a closure that is shown a part of it, which may let go of it.
+    pub(super) fn keep_mapped(&self) -> Option<Rc<Backing>> {
+        self.region.keep_mapped()
+    }
 }
 
 impl api::Rkey for Rkey {
@@ -134,7 +145,7 @@ impl api::Memory for Mem {
     }
 
     fn method(&self) -> Option<AllocMethod> {
-        self.owned.as_ref().map(|(_, method)| *method)
+        self.method
     }
 
     fn access(&self) -> Access {

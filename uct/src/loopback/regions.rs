@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 
 use crate::api::Error;
+use crate::base::alloc::Backing;
 use crate::base::direct::Window;
 
 /// Most registrations that are kept to be used again.
@@ -31,6 +32,9 @@ struct All {
 pub(super) struct Region {
     window: Window,
     open: Cell<bool>,
+    /// What keeps memory of the domain's own mapped: let go of when the region is closed, by it and by closures that are running
+    /// on a part of it.
+    backing: RefCell<Option<Rc<Backing>>>,
     /// Its numbers: none until somebody is to know it, as most memory is registered for its owner alone.
     key: Cell<Option<u64>>,
     word: Cell<Option<u64>>,
@@ -38,9 +42,15 @@ pub(super) struct Region {
 
 impl Region {
     /// # Safety
-    /// The window may be used until the region is closed.
-    pub(super) unsafe fn open(window: Window) -> Rc<Region> {
-        let region = Region { window, open: Cell::new(true), key: Cell::default(), word: Cell::default() };
+    /// The window may be used until the region is closed, or its backing dropped where it has one.
+    pub(super) unsafe fn open(window: Window, backing: Option<Backing>) -> Rc<Region> {
+        let region = Region {
+            window,
+            open: Cell::new(true),
+            backing: RefCell::new(backing.map(Rc::new)),
+            key: Cell::default(),
+            word: Cell::default(),
+        };
         if let Some(mut spare) = ALL.with_borrow_mut(|all| all.spare.pop())
             && let Some(place) = Rc::get_mut(&mut spare)
         {
@@ -53,6 +63,7 @@ impl Region {
     /// The region is of no use from now on, to nobody.
     pub(super) fn close(self: &Rc<Self>) {
         self.open.set(false);
+        self.backing.take();
         // The thread may be ending, its list gone before us.
         let _ = ALL.try_with(|all| {
             let mut all = all.borrow_mut();
@@ -94,6 +105,11 @@ impl Region {
     #[inline(always)]
     pub(super) fn window(&self) -> Result<&Window, Error> {
         if self.open.get() { Ok(&self.window) } else { Err(Error::RemoteAccess) }
+    }
+
+    /// Keeps memory of the domain's own mapped, even if the region is closed.
+    pub(super) fn keep_mapped(&self) -> Option<Rc<Backing>> {
+        self.backing.borrow().clone()
     }
 
     /// What memory it is, or was.

@@ -29,7 +29,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("echo") => return echo(),
+        Some("echo") => return echo(open()),
+        Some("other") => return echo(open_other()),
         Some("worker") => return worker_echo(),
         Some("shy") => return shy(),
         Some("short") => return short(),
@@ -39,8 +40,9 @@ fn main() {
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("an_interface_goes_on_with_others", an_interface_goes_on_with_others),
+        ("who_has_other_slots_is_not_waited_for_either", who_has_other_slots_is_not_waited_for_either),
         ("a_worker_goes_on_with_others", a_worker_goes_on_with_others),
         ("who_has_sent_and_stopped_is_answered_later", who_has_sent_and_stopped_is_answered_later),
         ("who_stays_stopped_is_out_of_reach", who_stays_stopped_is_out_of_reach),
@@ -59,6 +61,11 @@ type Where = (Vec<u8>, Vec<u8>);
 
 fn open() -> Iface {
     Iface::open(&Default::default()).unwrap()
+}
+
+/// One whose name does not say how long its slots are.
+fn open_other() -> Iface {
+    Iface::open(&uct::posix::Config { seg_size: 4096, ..Default::default() }).unwrap()
 }
 
 fn place(iface: &Iface) -> Where {
@@ -105,8 +112,8 @@ impl Sink for Seen {
 }
 
 /// Sends back what comes, until the line ends.
-fn echo() {
-    let (mut line, iface, mut seen) = (Partner::parent(), open(), Seen::default());
+fn echo(iface: Iface) {
+    let (mut line, mut seen) = (Partner::parent(), Seen::default());
     line.say(&place(&iface)).unwrap();
     let back = connect(&iface, &line.hear(PATIENCE).unwrap());
     back.ensure_connected().unwrap();
@@ -123,7 +130,11 @@ fn echo() {
 
 /// An interface that sends back what comes, and its process.
 fn start_echo(iface: &Iface) -> (Partner, Ep) {
-    let mut partner = Partner::start(&["echo".into()]).unwrap();
+    start(iface, "echo")
+}
+
+fn start(iface: &Iface, role: &str) -> (Partner, Ep) {
+    let mut partner = Partner::start(&[role.into()]).unwrap();
     let ep = connect(iface, &partner.hear(PATIENCE).unwrap());
     partner.say(&place(iface)).unwrap();
     (partner, ep)
@@ -177,6 +188,34 @@ fn an_interface_goes_on_with_others() {
         assert!(clock.since(start) < GOES_ON, "sent {}", sent.get());
     }
     assert_eq!((seen.0, sent.get()), (vec![9], 1));
+}
+
+fn who_has_other_slots_is_not_waited_for_either() {
+    let (iface, clock) = (open(), Clock::start());
+    let (it, ep) = start(&iface, "other");
+    stop(&it);
+    for _ in 0..20 {
+        let then = clock.now();
+        assert_eq!(ep.am_bcopy(1, |_| unreachable!("nowhere")), Err(Refused::NoResource));
+        let took = clock.since(then);
+        assert!(took < SOON, "{took:?} for a message");
+    }
+    signal(&it, Signal::CONT);
+    let (mut seen, start) = (Seen::default(), clock.now());
+    let pack = |slot: &mut [u8]| {
+        assert_eq!(slot.len(), 4095);
+        slot[..8].copy_from_slice(&7u64.to_le_bytes());
+        8
+    };
+    while let Err(why) = ep.am_bcopy(1, pack) {
+        assert_eq!(why, Refused::NoResource);
+        assert!(clock.since(start) < GOES_ON);
+    }
+    while seen.0.is_empty() {
+        iface.poll(8, &mut seen);
+        assert!(clock.since(start) < 2 * GOES_ON);
+    }
+    assert_eq!(seen.0, [7]);
 }
 
 /// Sends tagged messages back, until the line ends.

@@ -136,6 +136,18 @@ impl api::Ep for Ep {
     }
 
     // HOT
+    #[inline]
+    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
+        // As long as the peer takes it: that is known once it is attached, which is not waited for as `max_bcopy` does.
+        let max = self.link()?.max_packet();
+        self.am_packet(max, |packet| {
+            packet[0] = id;
+            pack(&mut packet[1..]).saturating_add(1)
+        })
+        .map(|len| len - 1)
+    }
+
+    // HOT
     #[inline(always)]
     fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
         let link = self.link()?;

@@ -155,6 +155,12 @@ impl<E: Ep> Ep for GatedEp<E> {
 
     // HOT
     #[inline]
+    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
+        self.inside()?.am_bcopy(id, pack)
+    }
+
+    // HOT
+    #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         self.inside()?.am_packet(max, pack)
     }

@@ -192,6 +192,17 @@ impl<E: Ep> Ep for TracedEp<E> {
         Ok(sent)
     }
 
+    fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
+        let mut copy = Vec::new();
+        let sent = self.inner.am_bcopy(id, |slot| {
+            let len = pack(slot);
+            copy.extend_from_slice(slot.get(..len).unwrap_or_default());
+            len
+        })?;
+        self.sent(id, &copy, copy.len());
+        Ok(sent)
+    }
+
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         // The transport's buffer is out of sight once the call is over.
         let mut copy = Vec::new();

@@ -8,6 +8,23 @@ pub fn fits(len: usize, max: usize) -> Result<(), Refused> {
     if len > max { Err(Refused::Failed(Error::TooLong { len, max })) } else { Ok(()) }
 }
 
+/// The length that a pack closure answers for a packet of at most `max` bytes. // HOT
+#[inline(always)]
+pub fn packed(len: usize, max: usize) -> Result<usize, Refused> {
+    if len.wrapping_sub(1) < max { Ok(len) } else { Err(badly_packed()) }
+}
+
+/// The same of bytes that are put, which may be none. // HOT
+#[inline(always)]
+pub fn packed_bytes(len: usize, max: usize) -> Result<usize, Refused> {
+    if len <= max { Ok(len) } else { Err(badly_packed()) }
+}
+
+#[cold]
+fn badly_packed() -> Refused {
+    Error::InvalidParam("pack wrote no id, or more than it was given").into()
+}
+
 /// The length of pieces side by side. Pieces may be one and the same, so the sum is whatever the caller likes: it stops at
 /// the largest number. // HOT
 #[inline(always)]

@@ -126,7 +126,8 @@ pub fn get_short(w: &Window, out: &mut [u8], remote: u64) -> Outcome {
     Ok(Sent::Done)
 }
 
-/// `Ep::put_bcopy`: the closure packs straight into the remote memory. All `max` bytes must be inside the window.
+/// `Ep::put_bcopy`: the closure packs straight into the remote memory. All `max` bytes must be inside the window, and stay mapped
+/// until the closure ends, whatever it does.
 #[inline]
 pub fn put_bcopy(
     w: &Window,
@@ -138,12 +139,10 @@ pub fn put_bcopy(
     // SAFETY: `max` bytes at `to` are inside the window and mapped; the memory is initialised (pages start zeroed).
     // Its owner may write it meanwhile, which the owner of a key with write access has agreed to.
     let room = unsafe { std::slice::from_raw_parts_mut(to, max) };
-    let len = pack(room);
-    assert!(len <= max, "pack wrote more than it was given");
-    Ok(len)
+    check::packed_bytes(pack(room), max)
 }
 
-/// `Ep::get_bcopy`: the closure reads the remote memory in place.
+/// `Ep::get_bcopy`: the closure reads the remote memory in place, which stays mapped until it ends.
 #[inline]
 pub fn get_bcopy(w: &Window, len: usize, unpack: impl FnOnce(&[u8]), remote: u64) -> Outcome {
     let from = w.at(remote, len, Access::REMOTE_READ)?;

@@ -146,8 +146,7 @@ impl api::Ep for Ep {
         }
         self.permitted(remote, max, rkey, Access::REMOTE_WRITE)?;
         self.own.with_bounce(|bounce| {
-            let len = pack(&mut bounce[..max]);
-            assert!(len <= max, "pack wrote more than it was given");
+            let len = check::packed_bytes(pack(&mut bounce[..max]), max)?;
             self.put_short(&bounce[..len], remote, rkey).map(|_| len)
         })
     }

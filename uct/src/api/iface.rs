@@ -134,8 +134,8 @@ pub trait Iface: Sized {
         Err(Error::Unsupported(Op::RecvBare).into())
     }
 
-    /// Takes in up to `max` events (arrivals, completions, pending retries) and reports them to `sink`.
-    /// Answers how many there were. A handler does not poll the interface that called it: [`Iface::progress`] answers 0
+    /// Takes in up to `max` events (arrivals, completions) and reports them to `sink`; then tries what waits for room, up to `max`
+    /// events in all, and at least one operation however much has come. Answers how many there were. A handler does not poll the interface that called it: [`Iface::progress`] answers 0
     /// there, and a message that came meanwhile waits for the handler's end.
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize;
     /// True: a poll now would find nothing, and this stood for it. Costs less than a poll, so whoever serves several

@@ -192,15 +192,18 @@ impl Inner {
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         let events = self.rx.poll(max, sink, |sink| self.mourn(sink));
         if self.pending.waiting() > 0 {
-            return events + self.go_on(max.saturating_sub(events));
+            return events + self.go_on(max, events);
         }
         events
     }
 
-    /// What waits for room is tried.
+    /// What waits for room is tried: at least one, however much has come in. Not from within a handler.
     #[cold]
-    fn go_on(&self, max: usize) -> usize {
-        let done = self.pending.dispatch(max, Room::PerEp);
+    fn go_on(&self, max: usize, events: usize) -> usize {
+        if max == 0 || self.rx.is_taking() {
+            return 0;
+        }
+        let done = self.pending.dispatch(max.saturating_sub(events).max(1), Room::PerEp);
         if done > 0 {
             self.nap.reset();
         }

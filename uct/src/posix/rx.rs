@@ -199,6 +199,11 @@ impl Rx {
         self.hold_off.is_known()
     }
 
+    /// Whether a message is with its handler.
+    pub fn is_taking(&self) -> bool {
+        self.taking.get()
+    }
+
     /// Counters.
     pub fn stats(&self) -> RxStats {
         self.stats.get()

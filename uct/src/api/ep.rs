@@ -128,17 +128,22 @@ pub trait Ep {
 
     /// Sends what `pack` writes; `pack` gets the transport's buffer (at least `max_bcopy` bytes, contents
     /// undefined but initialised) and returns how many bytes it used. It is only called when there is room.
-    /// Answers the number of bytes packed; the data are copied, nothing completes later.
+    /// Answers the number of bytes packed; the data are copied, nothing completes later. If `pack` says that it used more than
+    /// there is, the answer is [`Error::InvalidParam`], and nothing is sent: so it is with every closure that packs.
+    ///
+    /// A closure may use its interface and endpoints, as a handler may: send, and queue what finds no room. A message to the peer
+    /// of the one that it packs may find *no resource* until that is packed, so it must not try again until it is sent.
     fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
         self.am_packet(1 + self.max_bcopy(), |slot| {
             slot[0] = id;
-            1 + pack(&mut slot[1..])
+            pack(&mut slot[1..]).saturating_add(1)
         })
         .map(|n| n - 1)
     }
 
     /// Sends a message that brings its own id as byte 0: what `pack` writes is the whole packet, at most `max`
-    /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot.
+    /// bytes (`max` at most `max_bcopy + 1`). A hint of the true size lets the transport choose a small slot. What the closure
+    /// may do is said at [`Ep::am_bcopy`]; a packet has its id at least.
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, _max: usize, _pack: F) -> Outcome<usize> {
         unsupported!(AmBcopy)
     }
@@ -178,7 +183,8 @@ pub trait Ep {
         unsupported!(PutShort)
     }
 
-    /// Writes what `pack` writes to remote memory; answers the number of bytes.
+    /// Writes what `pack` writes to remote memory; answers the number of bytes. All `max` bytes must be inside the key's range:
+    /// the closure may be given the remote memory itself, so what it wrote there stays if it panics or is refused.
     fn put_bcopy<F: FnOnce(&mut [u8]) -> usize>(
         &self,
         _max: usize,
@@ -321,7 +327,9 @@ pub trait Ep {
     /// Operations issued after it take effect after those issued before it.
     fn fence(&self) -> Outcome;
 
-    /// Queues an operation until there is room. Order is kept per endpoint, endpoints take turns.
+    /// Queues an operation until there is room. Order is kept per endpoint, endpoints take turns. Where messages keep order
+    /// ([`super::OrderKind::Ordered`]), one that is sent at once while others wait on its endpoint finds *no resource*, until they
+    /// are gone.
     fn pending_add(&self, _op: Pending) -> Result<PendingQueued, Error> {
         Err(Error::Unsupported(Op::Pending))
     }

@@ -6,6 +6,7 @@ use super::iface::Inner;
 use super::peer::{Link, Peer};
 use super::porter::PATIENCE;
 use super::seg::INLINE;
+use super::turns::{Sends, Turn};
 use super::{Mem, Rkey};
 use crate::api::{
     self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused,
@@ -74,6 +75,12 @@ fn as_error(why: ConnectError) -> Error {
     }
 }
 
+impl Sends for Ep {
+    fn turn(&self) -> Turn<'_> {
+        Turn { waiting: &self.peer.waiting, pending: &self.own.pending, queue: self.queue }
+    }
+}
+
 impl Drop for Ep {
     fn drop(&mut self) {
         self.own.pending.close(self.queue);
@@ -97,7 +104,7 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len(), MAX_SHORT - 8)?;
-        self.link()?.send_inline(1 + 8 + payload.len(), |packet| {
+        self.link()?.send_inline(self, 1 + 8 + payload.len(), |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let header = header.to_le();
@@ -114,7 +121,7 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = check::total(iov);
         check::fits(len, MAX_SHORT)?;
-        self.link()?.send_inline(1 + len, |packet| {
+        self.link()?.send_inline(self, 1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let mut at = packet.wrapping_add(1);
@@ -125,14 +132,6 @@ impl api::Ep for Ep {
             }
         })?;
         Ok(Sent::Done)
-    }
-
-    // HOT
-    #[inline]
-    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        let link = self.link()?;
-        check::fits(max, link.max_packet())?;
-        if max <= INLINE { link.send_in_cell(max, pack) } else { link.send_in_slot(max, pack) }
     }
 
     // HOT
@@ -148,12 +147,23 @@ impl api::Ep for Ep {
     }
 
     // HOT
+    #[inline]
+    fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
+        let link = self.link()?;
+        check::fits(max, link.max_packet())?;
+        match max <= INLINE {
+            true => link.send_in_cell(self, max, pack),
+            false => link.send_in_slot(self, max, pack),
+        }
+    }
+
+    // HOT
     #[inline(always)]
     fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
         let link = self.link()?;
         let len = match max > INLINE {
             true => self.am_packet(max, |slot: &mut [u8]| pack.pack(slot))?,
-            false => link.send_in_cell(max, pack)?,
+            false => link.send_in_cell(self, max, pack)?,
         };
         self.own.sent(self.peer.name(), link);
         Ok(len)
@@ -191,9 +201,9 @@ impl api::Ep for Ep {
             packet_len
         };
         if packet_len <= INLINE {
-            link.send_in_cell(packet_len, pack)?;
+            link.send_in_cell(self, packet_len, pack)?;
         } else {
-            link.send_in_slot(packet_len, pack)?;
+            link.send_in_slot(self, packet_len, pack)?;
         }
         Ok(Sent::Done)
     }
@@ -311,11 +321,15 @@ impl api::Ep for Ep {
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
         // A peer that cannot be attached has room for the call that says so; one that has not answered yet has none.
         let has_room = || match self.link() {
-            Ok(link) => link.has_room(),
+            Ok(link) => link.has_room(self),
             Err(why) => why != Refused::NoResource,
         };
         if self.own.pending.is_empty(self.queue) && has_room() {
             return Ok(PendingQueued::Busy);
+        }
+        self.turn().wait();
+        if let Some(link) = self.peer.link() {
+            link.shut();
         }
         self.own.pending.add(self.queue, op);
         Ok(PendingQueued::Queued)

@@ -9,6 +9,7 @@
 //! | `addr.rs` | addresses |
 //! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |
 //! | `peer.rs` | the writing side: a peer's segment, attached |
+//! | `turns.rs` | who sends while others wait for room |
 //! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
 //! | `pace.rs` | how often to look whether a peer has died |
 //! | `holdoff.rs` | when not to look for an answer: the lines of two who take turns |
@@ -20,6 +21,9 @@
 //! A writer claims a ticket by one compare-and-swap on the head, writes the packet into the cell, or, if it is
 //! longer than `seg::INLINE` bytes, into the slot bound to the cell, and publishes it by a store of the cell's word.
 //! The reader polls one word. A packet of up to 48 bytes travels in one cache line, word and sender included.
+//!
+//! A writer's line has room for the name of one ticket. So while a closure packs, whatever else is sent through the same link
+//! finds no room: the copy of the tail, which says whether there is any, says so meanwhile, and the usual way has nothing to ask.
 //!
 //! # A writer that dies
 //!
@@ -75,6 +79,8 @@ mod rx;
 mod seg;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod turns;
 
 #[cfg(not(loom))]
 pub use {

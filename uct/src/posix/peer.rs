@@ -5,7 +5,9 @@
 use super::fifo;
 use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
+use super::turns::{Sends, Waiting};
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
+use crate::base::check;
 use crate::base::eps::Eps;
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
@@ -13,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use ucs::sync::prefetch_write;
 use ucs::sys::EventFd;
+
+/// How far the copy of the tail is put ahead while a packet is being packed: further than any head gets meanwhile.
+const PACKING: u64 = 1 << 30;
 
 /// Calls that find the FIFO full between two looks at the peer's process.
 const LOOK_EVERY: u32 = 4096;
@@ -31,6 +36,8 @@ pub struct Peer {
     mourned: Cell<bool>,
     /// Endpoints to it, by number.
     pub eps: Eps,
+    /// Those that wait for room.
+    pub waiting: Waiting,
 }
 
 /// An attached peer.
@@ -41,7 +48,11 @@ pub struct Link {
     /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
     cells: Cell<u64>,
     slot_len: usize,
+    /// Our copy of the tail, by which there is room or the shared one is looked at. It stays behind, where there is none, while an
+    /// endpoint [waits](Waiting), and is ahead of everything while a packet is being [packed](Packing).
     seen_tail: Cell<u64>,
+    /// What it is when that is over.
+    kept_tail: Cell<u64>,
     /// Our interface's name, for the source word.
     own: Name,
     death: Arc<Death>,
@@ -92,7 +103,8 @@ impl Peer {
     pub fn new(name: Name) -> Peer {
         let (given, asked) = (Cell::new(None), Cell::new(None));
         let (gone, mourned) = (Cell::new(false), Cell::new(false));
-        Peer { name, link: OnceCell::new(), given, asked, gone, mourned, eps: Eps::default() }
+        let (link, eps, waiting) = (OnceCell::new(), Eps::default(), Waiting::default());
+        Peer { name, link, given, asked, gone, mourned, eps, waiting }
     }
 
     /// What it is called.
@@ -255,12 +267,16 @@ impl Link {
         );
         // A dead owner of the line may have left one.
         seg.mine().intent.store(fifo::NO_TICKET, Ordering::Release);
+        let cells = u64::from(shape.cells);
+        // Endpoints may wait for it already: whether there is room is still to be looked at.
+        let seen_tail = Cell::new(seg.head().load(Ordering::Relaxed).wrapping_sub(cells));
         Ok(Link {
             seg,
             after: Cell::new(0),
-            cells: Cell::new(u64::from(shape.cells)),
+            cells: Cell::new(cells),
             slot_len: shape.slot_len as usize,
-            seen_tail: Cell::new(0),
+            seen_tail,
+            kept_tail: Cell::new(0),
             own: own.name(),
             death: fetched.death,
             dead: Cell::new(false),
@@ -277,9 +293,14 @@ impl Link {
 
     /// Sends a packet of at most [`INLINE`] bytes; `fill` writes exactly `len` at the pointer it is given. // HOT
     #[inline(always)]
-    pub fn send_inline(&self, len: usize, fill: impl FnOnce(*mut u8)) -> Result<(), Refused> {
+    pub fn send_inline(
+        &self,
+        by: &impl Sends,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<(), Refused> {
         debug_assert!(len <= INLINE);
-        let claim = self.claim()?;
+        let claim = self.claim(by)?;
         fill(claim.cell.packet());
         claim.publish(len as u32);
         Ok(())
@@ -287,27 +308,36 @@ impl Link {
 
     /// Sends what `pack` writes into a buffer of `max` bytes, which is at most [`INLINE`]. // HOT
     #[inline(always)]
-    pub fn send_in_cell(&self, max: usize, pack: impl Pack) -> Outcome<usize> {
+    pub fn send_in_cell(&self, by: &impl Sends, max: usize, pack: impl Pack) -> Outcome<usize> {
         let max = max.min(INLINE);
-        let claim = self.claim()?;
+        let claim = self.claim(by)?;
         // SAFETY: INLINE bytes at `packet` are mapped and initialised, and the ticket makes them ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(claim.cell.packet(), max) };
+        let packing = Packing::begin(&claim);
         let len = pack.pack(room);
-        assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
+        drop(packing);
+        let len = check::packed(len, max)?;
         claim.publish(len as u32);
         Ok(len)
     }
 
     /// The same for what may be longer; `max` is at most [`Link::max_packet`]. // HOT
     #[inline]
-    pub fn send_in_slot(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
-        let claim = self.claim()?;
+    pub fn send_in_slot(
+        &self,
+        by: &impl Sends,
+        max: usize,
+        pack: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Outcome<usize> {
+        let claim = self.claim(by)?;
         let slot = claim.slot()?;
         // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to the cell, which
         // the ticket makes ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(slot, max) };
+        let packing = Packing::begin(&claim);
         let len = pack(room);
-        assert!((1..=max).contains(&len), "pack wrote more than it was given, or nothing");
+        drop(packing);
+        let len = check::packed(len, max)?;
         if len <= FIRST_LINE {
             // It fits beside the word after all: one line less for the reader to fetch.
             // SAFETY: `len` bytes were packed at `slot`; the cell has room for INLINE; they are different memory.
@@ -326,7 +356,7 @@ impl Link {
     }
 
     #[inline(always)]
-    fn claim(&self) -> Result<Claim<'_>, Refused> {
+    fn claim(&self, by: &impl Sends) -> Result<Claim<'_>, Refused> {
         let head = self.seg.head();
         let ticket = head.load(Ordering::Relaxed);
         if ticket.wrapping_sub(self.seen_tail.get()) < self.cells.get() {
@@ -341,14 +371,24 @@ impl Link {
                 return Ok(Claim { link: self, ticket, cell, published: false });
             }
         }
-        self.claim_next()
+        self.claim_next(by)
     }
 
     /// The same, when others send as well or the FIFO seems to be full.
     #[inline(never)]
-    fn claim_next(&self) -> Result<Claim<'_>, Refused> {
-        let intent = &self.seg.mine().intent;
-        match fifo::claim(self.seg.head(), self.seg.tail(), &self.seen_tail, self.cells.get(), intent) {
+    fn claim_next(&self, by: &impl Sends) -> Result<Claim<'_>, Refused> {
+        let (turn, intent) = (by.turn(), &self.seg.mine().intent);
+        if self.is_packing() {
+            // The one intent that we have is that of the packet that is being packed.
+            return Err(self.refuse());
+        }
+        if turn.is_held_back() {
+            intent.store(fifo::NO_TICKET, Ordering::Release);
+            return Err(self.refuse());
+        }
+        let apart = Cell::new(self.seen_tail.get());
+        let seen_tail = if turn.is_awaited() { &apart } else { &self.seen_tail };
+        match fifo::claim(self.seg.head(), self.seg.tail(), seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
                 self.after.set(ticket.wrapping_add(1));
                 Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })
@@ -358,14 +398,28 @@ impl Link {
     }
 
     /// Whether a send would find room now.
-    pub fn has_room(&self) -> bool {
-        let used = |tail| self.seg.head().load(Ordering::Relaxed).wrapping_sub(tail);
-        let cells = self.cells.get();
-        if used(self.seen_tail.get()) >= cells {
-            // SYNC(tail)
-            self.seen_tail.set(self.seg.tail().load(Ordering::Acquire));
+    pub fn has_room(&self, by: &impl Sends) -> bool {
+        let is_free = |tail| self.seg.head().load(Ordering::Relaxed).wrapping_sub(tail) < self.cells.get();
+        if self.is_packing() || is_free(self.seen_tail.get()) {
+            return !self.is_packing();
         }
-        used(self.seen_tail.get()) < cells
+        // SYNC(tail)
+        let tail = self.seg.tail().load(Ordering::Acquire);
+        if !by.turn().is_awaited() {
+            self.seen_tail.set(tail);
+        }
+        is_free(tail)
+    }
+
+    /// Whether the packet of a claim of ours is being packed: who sends meanwhile is called by who packs.
+    fn is_packing(&self) -> bool {
+        self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.seen_tail.get()) > 1 << 63
+    }
+
+    /// An endpoint waits for room from now on: there is none by the copy of the tail.
+    pub fn shut(&self) {
+        let full = self.seg.head().load(Ordering::Relaxed).wrapping_sub(self.cells.get());
+        if self.is_packing() { self.kept_tail.set(full) } else { self.seen_tail.set(full) }
     }
 
     /// The FIFO is full: for want of time, or because nobody reads it any more?
@@ -411,10 +465,31 @@ impl Link {
 
     /// For tests of dying writers: claims a ticket and forgets it.
     #[cfg(test)]
-    pub fn abandon(&self) {
-        if let Ok(claim) = self.claim() {
+    pub fn abandon(&self, by: &impl Sends) {
+        if let Ok(claim) = self.claim(by) {
             std::mem::forget(claim);
         }
+    }
+}
+
+/// The packet of a claim is with a closure, which may send too: through this link it finds no room until this is dropped, at the
+/// closure's end.
+struct Packing<'a>(&'a Link);
+
+impl Packing<'_> {
+    #[inline(always)]
+    fn begin<'a>(claim: &Claim<'a>) -> Packing<'a> {
+        let link = claim.link;
+        link.kept_tail.set(link.seen_tail.get());
+        link.seen_tail.set(claim.ticket.wrapping_add(PACKING));
+        Packing(link)
+    }
+}
+
+impl Drop for Packing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.seen_tail.set(self.0.kept_tail.get());
     }
 }
 

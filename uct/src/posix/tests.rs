@@ -3,7 +3,7 @@
 use super::porter::MOST;
 use super::{Config, Ep, Iface};
 use crate::api::{
-    ConnectError, Ep as _, Error, Events, Glance, Iface as _, Outcome, PendingQueued, Refused, Sent,
+    ConnectError, Ep as _, Error, Events, Glance, Iface as _, Outcome, PendingQueued, Refused, Retry, Sent,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -286,6 +286,32 @@ fn a_panicking_closure_leaves_the_fifo_whole() {
 }
 
 #[test]
+fn what_a_closure_queues_is_not_overtaken() {
+    let (iface, ep) = pair();
+    let (ep, got) = (Rc::new(ep), collect(&iface, 5));
+    for max in [16, 4000] {
+        let by = Rc::downgrade(&ep);
+        let packed = ep.am_packet(max, |slot| {
+            assert_eq!(ep.am_short(5, 1, &[]), Err(Refused::NoResource), "its place is not taken yet");
+            let op = move || match by.upgrade().unwrap().am_short(5, 1, &[]) {
+                Ok(_) => Retry::Done,
+                Err(_) => Retry::NoResource,
+            };
+            assert_eq!(ep.pending_add(Box::new(op)), Ok(PendingQueued::Queued));
+            assert_eq!(ep.am_short(5, 1, &[]), Err(Refused::NoResource));
+            slot[..9].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 0]);
+            9
+        });
+        assert_eq!(packed, Ok(9));
+        assert_eq!(ep.am_short(5, 2, &[]), Err(Refused::NoResource), "one waits");
+        while iface.progress(9) > 0 {}
+        assert_eq!(ep.am_short(5, 2, &[]), Ok(Sent::Done));
+        while iface.progress(9) > 0 {}
+        assert_eq!(*got.borrow_mut().drain(..).collect::<Vec<_>>(), [0u64, 1, 2].map(u64::to_le_bytes));
+    }
+}
+
+#[test]
 fn the_descriptor_wakes_once_per_arm() {
     let (iface, ep) = pair();
     let epoll = ucs::sys::Epoll::new().unwrap();
@@ -336,7 +362,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
                 (0..64).for_each(|cell| seg.slot_of(cell).store(slot, Relaxed));
                 let _ = ep.am_short(1, n, &[]);
                 let _ = ep.am_packet(4000, |room| room.len());
-                ep.link().unwrap().has_room();
+                ep.link().unwrap().has_room(&ep);
             }
         }
     }
@@ -346,7 +372,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
 fn a_live_holder_is_waited_for() {
     let (iface, ep) = pair();
     let got = collect(&iface, 1);
-    ep.link().unwrap().abandon();
+    ep.link().unwrap().abandon(&ep);
     let other = open(&Source::empty());
     let other_ep = other.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
     assert_eq!(other_ep.ensure_connected(), Ok(()));

@@ -1,10 +1,10 @@
 //! An endpoint of `self`: each send is one copy into the receiver's slot.
 //! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
 
-use super::iface::Inner;
+use super::iface::{Handle, Inner};
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Word,
+    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, Word,
 };
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
@@ -15,16 +15,25 @@ use ucs::mem::copy::copy_slice;
 
 /// A connection to an interface of the same thread, possibly the sender itself.
 pub struct Ep {
-    own: Rc<Inner>,
+    own: Handle,
     peer: Rc<Inner>,
     queue: QueueId,
     tag: Cell<EpTag>,
 }
 
 impl Ep {
-    pub(super) fn new(own: Rc<Inner>, peer: Rc<Inner>) -> Self {
+    pub(super) fn new(own: Handle, peer: Rc<Inner>) -> Self {
         let queue = own.pending.open();
         Ep { own, peer, queue, tag: Cell::default() }
+    }
+
+    /// Refuses what would overtake what waits for room. // HOT
+    #[inline(always)]
+    fn in_turn(&self) -> Result<(), Refused> {
+        if self.own.pending.waiting() > 0 && self.own.pending.holds_back(self.queue) {
+            return Err(self.peer.refuse());
+        }
+        Ok(())
     }
 }
 
@@ -50,27 +59,28 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len().saturating_add(8), self.peer.attr.am.max_short)?;
-        self.peer.push(self.own.id, |slot| {
+        self.in_turn()?;
+        self.peer.push(self.own.id, 9 + payload.len(), |slot| {
             let (head, body) = slot.split_at_mut(9);
             head[0] = id;
             head[1..].copy_from_slice(&header.to_le_bytes());
-            copy_slice(&mut body[..payload.len()], payload);
-            9 + payload.len()
+            copy_slice(body, payload);
         })?;
         Ok(Sent::Done)
     }
 
     #[inline]
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        check::fits(check::total(iov), self.peer.attr.am.max_short)?;
-        self.peer.push(self.own.id, |slot| {
+        let len = check::total(iov);
+        check::fits(len, self.peer.attr.am.max_short)?;
+        self.in_turn()?;
+        self.peer.push(self.own.id, 1 + len, |slot| {
             slot[0] = id;
             let mut at = 1;
             for piece in iov {
                 copy_slice(&mut slot[at..at + piece.len()], piece);
                 at += piece.len();
             }
-            at
         })?;
         Ok(Sent::Done)
     }
@@ -79,7 +89,8 @@ impl api::Ep for Ep {
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
         check::fits(max, self.peer.attr.am.max_bcopy + 1)?;
-        self.peer.push(self.own.id, pack)
+        self.in_turn()?;
+        self.peer.push_packed(self.own.id, max, pack)
     }
 
     fn max_bcopy(&self) -> usize {
@@ -90,13 +101,13 @@ impl api::Ep for Ep {
         let limits = &self.peer.attr.am;
         let len = iov::checked_len(iov, limits.max_iov, limits.max_zcopy)?;
         check::fits(header.len().saturating_add(len), limits.max_zcopy)?;
-        self.peer.push(self.own.id, |slot| {
+        self.in_turn()?;
+        self.peer.push(self.own.id, 1 + header.len() + len, |slot| {
             let (head, body) = slot.split_at_mut(1 + header.len());
             head[0] = id;
             head[1..].copy_from_slice(header);
-            // SAFETY: the caller vouches for the blocks; `body` has room for `len` bytes (checked) and is not theirs.
-            unsafe { iov::gather(iov, body[..len].as_mut_ptr()) };
-            1 + header.len() + len
+            // SAFETY: the caller vouches for the blocks; `body` has `len` bytes and is not theirs.
+            unsafe { iov::gather(iov, body.as_mut_ptr()) };
         })?;
         Ok(Sent::Done)
     }
@@ -163,8 +174,9 @@ impl api::Ep for Ep {
         _comp: Comp,
     ) -> Outcome {
         let len = iov::checked_len(iov, 1, usize::MAX)?;
+        self.in_turn()?;
         if !self.peer.has_room() {
-            return Err(api::Refused::NoResource);
+            return Err(self.peer.refuse());
         }
         // SAFETY: the caller's promise is the same.
         let done = unsafe { direct::put_zcopy(rkey.window()?, iov, remote) }?;
@@ -203,7 +215,7 @@ impl api::Ep for Ep {
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {
-        Ok(Sent::Done)
+        self.check(Comp::None)
     }
 
     fn fence(&self) -> Outcome {
@@ -211,7 +223,9 @@ impl api::Ep for Ep {
     }
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
-        if self.own.pending.is_empty(self.queue) && self.peer.has_room() {
+        // A closed peer has room for the call that says so.
+        let has_room = || self.peer.has_room() || self.peer.is_closed();
+        if self.own.pending.is_empty(self.queue) && has_room() {
             return Ok(PendingQueued::Busy);
         }
         self.own.pending.add(self.queue, op);
@@ -223,7 +237,7 @@ impl api::Ep for Ep {
     }
 
     fn check(&self, _comp: Comp) -> Outcome {
-        Ok(Sent::Done)
+        if self.peer.is_closed() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
     }
 
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {

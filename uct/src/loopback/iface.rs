@@ -2,7 +2,7 @@
 //! Endpoints push into it, the owner's poll pops. Never delivers from within a send, never grows.
 
 use super::queue::{Arrived, Queue};
-use super::slots::Slots;
+use super::slots::{Filled, Slots};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
@@ -10,11 +10,12 @@ use crate::api::{
     Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
-use crate::base::direct;
 use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
+use crate::base::{check, direct};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use ucs::sys::fd::EventFd;
@@ -41,7 +42,42 @@ thread_local! {
 /// An interface of `self`. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Iface {
-    pub(super) inner: Rc<Inner>,
+    pub(super) inner: Handle,
+}
+
+/// What keeps an interface open: its own handles and endpoints. Those of others that lead to it only keep its memory.
+pub(super) struct Handle(Rc<Inner>);
+
+impl Handle {
+    fn new(inner: Rc<Inner>) -> Self {
+        inner.handles.set(inner.handles.get() + 1);
+        Handle(inner)
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Handle::new(self.0.clone())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.handles.set(self.handles.get() - 1);
+        if self.handles.get() == 0 {
+            let _ = IFACES.try_with(|all| all.borrow_mut().remove(&self.id));
+            self.queue.close();
+        }
+    }
+}
+
+impl Deref for Handle {
+    type Target = Inner;
+
+    #[inline(always)]
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
 }
 
 pub(super) struct Inner {
@@ -50,12 +86,14 @@ pub(super) struct Inner {
     md: Md,
     queue: Queue,
     slots: Slots,
-    /// The oldest message is being [looked at](Look).
-    looked_at: Cell<bool>,
+    /// A message is with who takes it in: nobody else is given one meanwhile.
+    taking: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
     nap: Nap,
+    /// [Handles](Handle) that there are.
+    handles: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -76,14 +114,15 @@ impl Iface {
             md: Md::new(),
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
-            looked_at: Cell::default(),
+            taking: Cell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
             nap: Nap::default(),
+            handles: Cell::default(),
         });
         IFACES.with_borrow_mut(|all| all.insert(id, Rc::downgrade(&inner)));
-        Ok(Iface { inner })
+        Ok(Iface { inner: Handle::new(inner) })
     }
 
     /// Messages dropped for want of a handler.
@@ -139,32 +178,65 @@ impl Inner {
         self.queue.has_room()
     }
 
-    /// Takes a message in: `fill` gets a slot and answers the packet's length, at least 1. // HOT
+    /// Takes a message in: `fill` gets a slot, writes `len` bytes, at least 1, and does nothing else. // HOT
     #[inline(always)]
-    pub(super) fn push(&self, from: u64, fill: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+    pub(super) fn push(&self, from: u64, len: usize, fill: impl FnOnce(&mut [u8])) -> Outcome<()> {
         if !self.queue.has_room() {
-            return Err(api::Refused::NoResource);
+            return Err(self.refuse());
         }
         let mut slot = self.slots.take().ok_or(api::Refused::NoResource)?;
-        let len = fill(slot.bytes());
-        assert!((1..=self.attr.am.max_bcopy + 1).contains(&len), "pack wrote more than it was given");
-        // The closure may have sent too: this asks again.
-        let arrived = Arrived::Message { slot: slot.number(), len: len as u32, from };
-        if !self.queue.push(arrived) {
-            return Err(api::Refused::NoResource);
+        fill(&mut slot.bytes()[..len]);
+        self.enqueue(slot, len, from)
+    }
+
+    /// The same of what `pack` writes into `max` bytes; it may do what it likes. // HOT
+    #[inline(always)]
+    pub(super) fn push_packed(
+        &self,
+        from: u64,
+        max: usize,
+        pack: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Outcome<usize> {
+        if !self.queue.has_room() {
+            return Err(self.refuse());
+        }
+        let mut slot = self.slots.take().ok_or(api::Refused::NoResource)?;
+        let kept = self.queue.keep();
+        let len = pack(&mut slot.bytes()[..max]);
+        drop(kept);
+        let len = check::packed(len, max)?;
+        self.enqueue(slot, len, from)?;
+        Ok(len)
+    }
+
+    #[inline(always)]
+    fn enqueue(&self, slot: Filled<'_>, len: usize, from: u64) -> Outcome<()> {
+        if !self.queue.push(Arrived::Message { slot: slot.number(), len: len as u32, from }) {
+            return Err(self.refuse());
         }
         slot.into_queue();
         self.wake();
-        Ok(len)
+        Ok(())
     }
 
     /// Takes a word in that came along with a write.
     pub(super) fn push_imm(&self, imm: Imm) -> Outcome<()> {
         if !self.queue.push(Arrived::Imm(imm)) {
-            return Err(api::Refused::NoResource);
+            return Err(self.refuse());
         }
         self.wake();
         Ok(())
+    }
+
+    /// There is no room: for now, or because nobody polls any more?
+    #[cold]
+    pub(super) fn refuse(&self) -> api::Refused {
+        if self.is_closed() { Error::PeerDead.into() } else { api::Refused::NoResource }
+    }
+
+    /// Whether all of its own handles and endpoints are gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue.is_closed()
     }
 
     /// This interface as a sender.
@@ -212,9 +284,7 @@ impl Inner {
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        if self.looked_at.get() {
-            return 0;
-        }
+        let Some(taking) = Taking::begin(&self.taking) else { return 0 };
         let mut events = 0;
         while events < max {
             let Some(arrived) = self.queue.pop() else { break };
@@ -228,29 +298,55 @@ impl Inner {
             }
             events += 1;
         }
-        if self.pending.waiting() > 0 && events < max {
-            let done = self.pending.dispatch(max - events, Room::PerEp);
-            if done > 0 {
-                self.nap.reset();
-            }
-            events += done;
+        drop(taking);
+        if self.pending.waiting() > 0 && max > 0 {
+            events += self.go_on((max - events).max(1));
         }
         events
     }
+
+    /// What waits for room is tried: at least one, however much comes in.
+    #[cold]
+    fn go_on(&self, max: usize) -> usize {
+        let done = self.pending.dispatch(max, Room::PerEp);
+        if done > 0 {
+            self.nap.reset();
+        }
+        done
+    }
 }
 
-/// The oldest message is with who may take it. Meanwhile nothing is delivered; what it panics over is not shown again.
+/// Messages are being taken in. Over when it is dropped, also by who panics over one.
+struct Taking<'a>(&'a Cell<bool>);
+
+impl Taking<'_> {
+    /// `None`: they are already. // HOT
+    #[inline(always)]
+    fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
+        // Made only where it is to be: one that is made and dropped would end the other.
+        if taking.replace(true) { None } else { Some(Taking(taking)) }
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// The oldest message is with who may take it; what it panics over is not shown again.
 struct Look<'a> {
-    inner: &'a Inner,
+    queue: &'a Queue,
     taken: bool,
+    _taking: Taking<'a>,
 }
 
 impl Look<'_> {
-    /// `None`: it is already. // HOT
+    /// `None`: a message is with somebody already. // HOT
     #[inline(always)]
     fn begin(inner: &Inner) -> Option<Look<'_>> {
-        // Made only where it is to be: one that is made and dropped would end the other.
-        if inner.looked_at.replace(true) { None } else { Some(Look { inner, taken: true }) }
+        Taking::begin(&inner.taking).map(|taking| Look { queue: &inner.queue, taken: true, _taking: taking })
     }
 }
 
@@ -258,15 +354,8 @@ impl Drop for Look<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.taken {
-            self.inner.queue.pop();
+            self.queue.pop();
         }
-        self.inner.looked_at.set(false);
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let _ = IFACES.try_with(|all| all.borrow_mut().remove(&self.id));
     }
 }
 
@@ -326,9 +415,6 @@ impl api::Iface for Iface {
     }
 
     fn progress(&self, max: usize) -> usize {
-        if self.inner.handlers.is_running() {
-            return 0;
-        }
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }
 

@@ -28,14 +28,31 @@ impl Arrived {
 /// A queue of so many, and so many bytes.
 pub(super) struct Queue {
     ring: Ring<Arrived>,
-    /// Bytes from which on nothing more is taken.
-    most_bytes: usize,
+    /// Bytes from which on nothing more is taken: none while something is being packed, or once it is closed.
+    most_bytes: Cell<usize>,
     bytes: Cell<usize>,
+    is_closed: Cell<bool>,
+}
+
+/// The room that there was, kept for one message while that is packed. Nobody else finds any meanwhile.
+pub(super) struct Kept<'a> {
+    queue: &'a Queue,
+    most_bytes: usize,
+}
+
+impl Drop for Kept<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.queue.is_closed() {
+            self.queue.most_bytes.set(self.most_bytes);
+        }
+    }
 }
 
 impl Queue {
     pub(super) fn new(depth: usize, most_bytes: usize) -> Self {
-        Queue { ring: Ring::new(depth), most_bytes, bytes: Cell::new(0) }
+        let (bytes, is_closed) = (Cell::new(0), Cell::new(false));
+        Queue { ring: Ring::new(depth), most_bytes: Cell::new(most_bytes), bytes, is_closed }
     }
 
     // HOT
@@ -47,13 +64,30 @@ impl Queue {
     /// Whether one more is taken, however long it is. // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
-        !self.ring.is_full() && self.bytes.get() < self.most_bytes
+        !self.ring.is_full() && self.bytes.get() < self.most_bytes.get()
+    }
+
+    /// Keeps the room that there is. // HOT
+    #[inline(always)]
+    pub(super) fn keep(&self) -> Kept<'_> {
+        Kept { most_bytes: self.most_bytes.replace(0), queue: self }
+    }
+
+    /// Nothing is taken any more.
+    pub(super) fn close(&self) {
+        self.most_bytes.set(0);
+        self.is_closed.set(true);
+    }
+
+    #[inline(always)]
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.get()
     }
 
     /// Appends. False: there is no room. // HOT
     #[inline(always)]
     pub(super) fn push(&self, arrived: Arrived) -> bool {
-        let taken = self.bytes.get() < self.most_bytes && self.ring.push(arrived).is_ok();
+        let taken = self.bytes.get() < self.most_bytes.get() && self.ring.push(arrived).is_ok();
         if taken {
             self.bytes.set(self.bytes.get() + arrived.bytes());
         }
@@ -103,6 +137,20 @@ mod tests {
             }
             assert!(queue.is_empty() && queue.pop().is_none());
         }
+    }
+
+    #[test]
+    fn kept_room_is_nobody_elses_and_comes_back() {
+        let queue = Queue::new(3, 1000);
+        let kept = queue.keep();
+        assert!(!queue.has_room() && !queue.push(message(1, 1)));
+        drop(kept);
+        assert!(queue.has_room() && queue.push(message(1, 1)));
+        let kept = queue.keep();
+        queue.close();
+        drop(kept);
+        assert!(queue.is_closed() && !queue.has_room() && !queue.push(message(2, 1)));
+        assert_eq!(slot(queue.pop()), Some(1), "what it has taken stays");
     }
 
     #[test]

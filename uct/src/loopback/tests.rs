@@ -2,7 +2,8 @@
 
 use super::{Config, Ep, Iface};
 use crate::api::{
-    AllocReq, ConnectError, Ep as _, Error, Glance, Iface as _, Md as _, Memory as _, Refused, Sent, Source,
+    AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Glance, Iface as _, Md as _, Memory as _,
+    PendingQueued, Refused, Sent, Sink, Source,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -149,6 +150,67 @@ fn a_panicking_closure_costs_nothing() {
         Ok(1)
     );
     assert_eq!(iface.progress(9), 1);
+}
+
+#[test]
+fn a_closed_interface_fails_its_senders() {
+    let dead = || Err(Refused::Failed(Error::PeerDead));
+    let (one, _) = pair(Default::default());
+    let (other, other_ep) = pair(Default::default());
+    let ep = one.connect(&[], &other.iface_addr()).unwrap();
+    let addr = other.iface_addr();
+    drop(other.clone());
+    drop(other);
+    assert_eq!((ep.am_short(1, 0, &[]), ep.check(Comp::None)), (Ok(Sent::Done), Ok(Sent::Done)));
+    assert_eq!(one.reachable(&[], &addr), Ok(()), "its endpoint keeps it open");
+    drop(other_ep);
+    assert_eq!(one.reachable(&[], &addr), Err(ConnectError::Gone));
+    assert_eq!((ep.am_short(1, 0, &[]), ep.am_short_iov(1, &[])), (dead(), dead()));
+    assert_eq!(ep.am_bcopy(1, |_| unreachable!("nobody reads it")).map(drop), dead().map(drop));
+    // SAFETY: neither has memory.
+    assert_eq!(unsafe { ep.am_zcopy(1, &[], &[], Comp::None) }, dead());
+    assert_eq!((ep.check(Comp::None), ep.flush(Comp::None)), (dead(), dead()));
+    let wait = ep.pending_add(Box::new(|| unreachable!("there is room for the call that says so")));
+    assert_eq!(wait, Ok(PendingQueued::Busy));
+    assert_eq!(one.flush(Comp::None), Ok(Sent::Done));
+}
+
+#[test]
+fn an_interface_may_close_in_the_midst_of_a_message_to_it() {
+    let (one, _) = pair(Default::default());
+    let (other, other_ep) = pair(Default::default());
+    let ep = one.connect(&[], &other.iface_addr()).unwrap();
+    let packed = ep.am_packet(8, |_| {
+        drop((other, other_ep));
+        8
+    });
+    assert_eq!(packed, Err(Refused::Failed(Error::PeerDead)));
+    assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::Failed(Error::PeerDead)));
+}
+
+/// Polls the interface that calls it.
+struct Poller(Iface, Vec<u8>);
+
+impl Sink for Poller {
+    fn on_am(&mut self, am: Am<'_>) {
+        let mut within = Poller(self.0.clone(), Vec::new());
+        assert_eq!((self.0.poll(9, &mut within), self.0.progress(9)), (0, 0));
+        assert!(within.1.is_empty());
+        self.1.push(am.data()[0]);
+    }
+    fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
+    fn on_ep_error(&mut self, _ep: EpTag, _error: Error) {}
+}
+
+#[test]
+fn a_sink_polls_in_vain() {
+    let (iface, ep) = pair(Default::default());
+    for n in 0..3 {
+        assert_eq!(ep.am_short_iov(1, &[&[n]]), Ok(Sent::Done));
+    }
+    let mut sink = Poller(iface.clone(), Vec::new());
+    assert_eq!((iface.poll(2, &mut sink), iface.poll(9, &mut sink)), (2, 1));
+    assert_eq!(sink.1, [0, 1, 2]);
 }
 
 #[test]

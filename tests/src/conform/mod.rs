@@ -6,10 +6,13 @@ pub mod am;
 pub mod amo;
 pub mod caps;
 pub mod eps;
+pub mod limits;
 pub mod mem;
+pub mod pack;
 pub mod rma;
 pub mod room;
 pub mod shared;
+pub mod turns;
 
 use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 
@@ -225,6 +228,10 @@ macro_rules! conform_suite {
                 room::flush_and_fence room::wakes_up
                 eps::many_endpoints eps::waiting_endpoints_take_turns eps::one_completion_for_many
                 eps::an_endpoint_is_given_up
+                turns::what_waits_is_not_overtaken turns::what_waits_has_turns_under_load
+                pack::a_bad_pack_is_refused_and_harmless pack::a_pack_may_send pack::what_a_closure_is_shown_stays
+                limits::puts_and_gets_over_the_limit limits::headers_and_lists_over_the_limit
+                limits::lists_to_read_are_checked_whole limits::a_flush_ends_what_has_no_completion
                 mem::allocations_are_zero_and_ours mem::every_allocation_method mem::allocation_at_an_address
                 mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced

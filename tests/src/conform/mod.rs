@@ -6,6 +6,7 @@ pub mod am;
 pub mod amo;
 pub mod caps;
 pub mod eps;
+pub mod glance;
 pub mod limits;
 pub mod mem;
 pub mod pack;
@@ -230,6 +231,7 @@ macro_rules! conform_suite {
                 eps::an_endpoint_is_given_up
                 turns::what_waits_is_not_overtaken turns::what_waits_has_turns_under_load
                 pack::a_bad_pack_is_refused_and_harmless pack::a_pack_may_send pack::what_a_closure_is_shown_stays
+                glance::glances_and_polls_share_what_comes
                 limits::puts_and_gets_over_the_limit limits::headers_and_lists_over_the_limit
                 limits::lists_to_read_are_checked_whole limits::a_flush_ends_what_has_no_completion
                 mem::allocations_are_zero_and_ours mem::every_allocation_method mem::allocation_at_an_address

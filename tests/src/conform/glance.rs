@@ -1,0 +1,84 @@
+//! Glances: whatever is looked at, left or taken, each message is received once.
+
+use super::{Log, Pair, ordered};
+use std::cell::RefCell;
+use uct::api::{Caps, Ep, Glance, Iface, Refused, Source};
+
+/// Messages are taken by glances, left by others, and delivered by polls, in any order of these.
+pub fn glances_and_polls_share_what_comes<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
+    const COUNT: u32 = 500;
+    let number = |packet: &[u8]| {
+        assert_eq!((packet.len(), packet[0]), (5, 9));
+        u32::from_le_bytes(packet[1..].try_into().unwrap())
+    };
+    let (mut a, mut b, got) = (Log::default(), Log::default(), RefCell::new(Vec::new()));
+    let (mut sent, mut left) = (0, None);
+    for look in 0..2_000_000u32 {
+        if got.borrow().len() == COUNT as usize {
+            break;
+        }
+        // A few at a time: now there is one behind another, now there is none.
+        while sent < COUNT && sent - (got.borrow().len() as u32) < look % 5 {
+            let packed = p.ab.am_packet(5, |slot| {
+                slot[0] = 9;
+                slot[1..5].copy_from_slice(&sent.to_le_bytes());
+                5
+            });
+            match packed {
+                Ok(_) => sent += 1,
+                Err(Refused::NoResource) => break,
+                Err(why) => panic!("{why:?}"),
+            }
+        }
+        (p.tick)();
+        if !p.same {
+            p.a.poll(8, &mut a);
+        }
+        let before = got.borrow().len();
+        match look % 4 {
+            0 => {
+                let is_wanted = look % 8 == 0;
+                let seen = RefCell::new(None);
+                let glance = p.b.glance(|packet: &[u8], _: Source| {
+                    *seen.borrow_mut() = Some(number(packet));
+                    is_wanted
+                });
+                let seen = seen.take();
+                assert!(
+                    left.is_none() || seen.is_none() || left == seen,
+                    "what was left is still the next one"
+                );
+                match glance {
+                    Glance::Taken { .. } => {
+                        assert!(is_wanted);
+                        got.borrow_mut().push(seen.expect("it was shown"));
+                        left = None;
+                    }
+                    Glance::Busy => {
+                        assert!(!is_wanted || seen.is_none());
+                        left = seen.or(left);
+                    }
+                    Glance::Quiet => assert!(seen.is_none() && left.is_none(), "{left:?} is there"),
+                }
+            }
+            _ => {
+                p.b.poll(1 + look as usize % 2, &mut b);
+                got.borrow_mut().extend(b.ams.drain(..).map(|(packet, _)| number(&packet)));
+                if let (Some(left), Some(next)) = (left, got.borrow().get(before)) {
+                    assert_eq!(left, *next, "a poll gets what was left");
+                }
+                if got.borrow().len() > before {
+                    left = None;
+                }
+            }
+        }
+    }
+    let mut got = got.into_inner();
+    if !ordered(&p.a) {
+        got.sort_unstable();
+    }
+    assert!(got.iter().copied().eq(0..COUNT), "{} of {COUNT}", got.len());
+}

@@ -37,7 +37,8 @@ conform_suite!(posix_gated, || {
     Pair::new(open(), open())
 });
 conform_suite!(any_efa_gated, || {
-    let iface = || any::open("efa", "softefa0", &Source::empty()).unwrap();
+    let bare = Source::empty().with("UCX_EFA_BARE_RX_QUEUE_LEN", "16");
+    let iface = || any::open("efa", "softefa0", &bare).unwrap();
     let open = || Gated::new(iface(), ThreadMode::Serialized);
     Pair::new(open(), open())
 });
@@ -72,9 +73,11 @@ conform_suite!(efa_shm, || {
 });
 conform_suite!(efa_inproc_rough, || {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
-    use uct::efa::{Iface, Params};
+    use uct::efa::{Config, Iface, Params};
     let fabric = Fabric::new(11, FaultPlan::ROUGH);
-    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &Params::default()).unwrap();
+    let config = Config { bare_rx_queue_len: 16, ..Config::default() };
+    let params = Params { config, ..Params::default() };
+    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &params).unwrap();
     let (a, b) = (open(1), open(2));
     Pair::ticking(a, b, move || fabric.advance(1000))
 });

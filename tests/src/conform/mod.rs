@@ -6,12 +6,13 @@ pub mod am;
 pub mod amo;
 pub mod caps;
 pub mod eps;
+pub mod lists;
 pub mod mem;
 pub mod rma;
 pub mod room;
 pub mod shared;
 
-use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
+use uct::api::{Am, Bare, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 
 /// Two interfaces, each connected to the other; `a` and `b` may be the same one.
 pub struct Pair<I: Iface> {
@@ -38,6 +39,8 @@ pub struct Log {
     pub comps: Vec<(u64, Result<(), Error>)>,
     /// Words that came along with writes.
     pub imms: Vec<Imm>,
+    /// Receives of memory of the program's own that are over, by token.
+    pub bares: Vec<(u64, Bare)>,
     /// Failures nobody waited for.
     pub errors: Vec<(EpTag, Error)>,
 }
@@ -54,6 +57,9 @@ impl Sink for Log {
     }
     fn on_imm(&mut self, imm: Imm) {
         self.imms.push(imm);
+    }
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        self.bares.push((token, bare));
     }
 }
 
@@ -229,6 +235,9 @@ macro_rules! conform_suite {
                 mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
                 rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
+                lists::messages_of_blocks lists::as_many_blocks_as_it_says lists::implicit_puts_are_there_after_a_flush
+                lists::words_are_keys lists::a_fence_orders_puts_to_one_word lists::bare_messages_go_into_posted_memory
+                lists::a_counted_completion_tells_a_failure
                 amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused
             );
         }

@@ -4,7 +4,7 @@ use suites::conform::Pair;
 use suites::conform::shared::{self, Shared};
 use suites::{conform_suite, shared_suite};
 use ucs::config::Source;
-use uct::wrap::{Gated, Paired, ThreadMode};
+use uct::wrap::{Gated, Paired, ThreadMode, Traced};
 use uct::{any, cma, loopback, posix};
 
 /// An interface of this thread, connected to itself.
@@ -31,6 +31,14 @@ conform_suite!(posix_small, || {
 conform_suite!(posix_paired, || {
     let open = || Paired::new(posix::Iface::open(&Default::default()).unwrap());
     Pair::by_ep(open(), open())
+});
+conform_suite!(posix_traced, || {
+    let open = || {
+        Traced::new(posix::Iface::open(&Default::default()).unwrap(), |event| {
+            assert!(event.len >= event.head.len())
+        })
+    };
+    Pair::new(open(), open())
 });
 conform_suite!(posix_gated, || {
     let open = || Gated::new(posix::Iface::open(&Default::default()).unwrap(), ThreadMode::Multi);

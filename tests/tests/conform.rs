@@ -4,7 +4,7 @@ use suites::conform::Pair;
 use suites::conform::shared::{self, Shared};
 use suites::{conform_suite, shared_suite};
 use ucs::config::Source;
-use uct::wrap::{Gated, Paired, ThreadMode};
+use uct::wrap::{Gated, Paired, ThreadMode, Traced};
 use uct::{any, cma, loopback, posix};
 
 /// An interface of this thread, connected to itself.
@@ -32,12 +32,21 @@ conform_suite!(posix_paired, || {
     let open = || Paired::new(posix::Iface::open(&Default::default()).unwrap());
     Pair::by_ep(open(), open())
 });
+conform_suite!(posix_traced, || {
+    let open = || {
+        Traced::new(posix::Iface::open(&Default::default()).unwrap(), |event| {
+            assert!(event.len >= event.head.len())
+        })
+    };
+    Pair::new(open(), open())
+});
 conform_suite!(posix_gated, || {
     let open = || Gated::new(posix::Iface::open(&Default::default()).unwrap(), ThreadMode::Multi);
     Pair::new(open(), open())
 });
 conform_suite!(any_efa_gated, || {
-    let iface = || any::open("efa", "softefa0", &Source::empty()).unwrap();
+    let bare = Source::empty().with("UCX_EFA_BARE_RX_QUEUE_LEN", "16");
+    let iface = || any::open("efa", "softefa0", &bare).unwrap();
     let open = || Gated::new(iface(), ThreadMode::Serialized);
     Pair::new(open(), open())
 });
@@ -72,9 +81,11 @@ conform_suite!(efa_shm, || {
 });
 conform_suite!(efa_inproc_rough, || {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
-    use uct::efa::{Iface, Params};
+    use uct::efa::{Config, Iface, Params};
     let fabric = Fabric::new(11, FaultPlan::ROUGH);
-    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &Params::default()).unwrap();
+    let config = Config { bare_rx_queue_len: 16, ..Config::default() };
+    let params = Params { config, ..Params::default() };
+    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &params).unwrap();
     let (a, b) = (open(1), open(2));
     Pair::ticking(a, b, move || fabric.advance(1000))
 });

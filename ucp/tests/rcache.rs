@@ -192,6 +192,59 @@ fn puts_and_gets_share_it() {
     assert_eq!((now.misses - before.misses, now.hits - before.hits), (2, 18), "{now:?}");
 }
 
+/// A piece of memory that a worker has mapped.
+struct Mapped(*mut u8);
+
+// SAFETY: the memory stays where it is until the test's end, and has as many bytes.
+unsafe impl IoBuf for Mapped {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: as above; nobody writes it while the slice lives.
+        unsafe { std::slice::from_raw_parts(self.0, LEN) }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Mapped {
+    fn room(&mut self) -> (*mut u8, usize) {
+        (self.0, LEN)
+    }
+
+    unsafe fn set_filled(&mut self, _len: usize) {}
+}
+
+/// What the program has registered is not registered once more by what it sends out of it and receives into it, whether
+/// registrations are kept or not; and once it is let go of, it is not used.
+#[test]
+fn mapped_memory_is_not_registered_again() {
+    let _alone = alone();
+    for keep in ["y", "n"] {
+        let Some(pair) = met(&[("UCX_RCACHE_ENABLE", keep)]) else { return };
+        let (mut from, into) = (Buf::of(3), pair.b.mem_alloc(2 * LEN, Access::all()).unwrap());
+        // SAFETY: the buffer outlives the mapping, and nobody has a reference to it while a peer reads.
+        let mapped = unsafe { pair.a.mem_map(from.bytes_mut().as_mut_ptr(), LEN, Access::READ) }.unwrap();
+        let made = [pair.a.registrations_made(), pair.b.registrations_made()];
+        let send = |n: u64, at: usize| {
+            let recv = pair.b.tag_recv(n, EXACT, Mapped(into.as_ptr().wrapping_add(at)));
+            let send = pair.ab.tag_send(n, Mapped(from.0.as_ptr()));
+            pair.until(|| recv.is_done() && send.is_done());
+            let ((status, got), (sent, _)) = (recv.wait(), send.wait());
+            assert_eq!((status.map(|s| s.len), sent), (Ok(LEN), Ok(())));
+            assert!(got.bytes() == bytes(3, LEN));
+        };
+        for n in 0..5 {
+            send(n, 1000 * n as usize);
+        }
+        pair.settle();
+        assert_eq!([pair.a.registrations_made(), pair.b.registrations_made()], made, "keep {keep}");
+        assert_eq!((pair.a.registrations(), pair.b.registrations()), (0, 0));
+        assert!(pair.b.stats().rare.reads >= 5);
+        drop(mapped);
+        send(9, 0);
+        assert!(pair.a.registrations_made() > made[0], "keep {keep}");
+        assert_eq!(pair.b.registrations_made(), made[1]);
+    }
+}
+
 /// Who has not said that it has read a message loses its right to.
 #[test]
 fn a_failed_send_takes_its_key_back() {

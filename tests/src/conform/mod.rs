@@ -8,6 +8,7 @@ pub mod caps;
 pub mod eps;
 pub mod glance;
 pub mod limits;
+pub mod lists;
 pub mod mem;
 pub mod pack;
 pub mod rma;
@@ -15,7 +16,7 @@ pub mod room;
 pub mod shared;
 pub mod turns;
 
-use uct::api::{Am, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
+use uct::api::{Am, Bare, Comp, Ep, EpTag, Error, Iface, Imm, Outcome, Refused, Sent, Sink, Source};
 
 /// Two interfaces, each connected to the other; `a` and `b` may be the same one.
 pub struct Pair<I: Iface> {
@@ -42,6 +43,8 @@ pub struct Log {
     pub comps: Vec<(u64, Result<(), Error>)>,
     /// Words that came along with writes.
     pub imms: Vec<Imm>,
+    /// Receives of memory of the program's own that are over, by token.
+    pub bares: Vec<(u64, Bare)>,
     /// Failures nobody waited for.
     pub errors: Vec<(EpTag, Error)>,
 }
@@ -58,6 +61,9 @@ impl Sink for Log {
     }
     fn on_imm(&mut self, imm: Imm) {
         self.imms.push(imm);
+    }
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        self.bares.push((token, bare));
     }
 }
 
@@ -238,6 +244,9 @@ macro_rules! conform_suite {
                 mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
                 rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
+                lists::messages_of_blocks lists::as_many_blocks_as_it_says lists::implicit_puts_are_there_after_a_flush
+                lists::words_are_keys lists::a_fence_orders_puts_to_one_word lists::bare_messages_go_into_posted_memory
+                lists::a_counted_completion_tells_a_failure
                 amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused
             );
         }

@@ -26,7 +26,7 @@ pub(super) fn target<I: Iface>(p: &Pair<I>, len: usize, access: Access) -> Targe
     Target { mem, rkey, at }
 }
 
-fn read<M: Memory>(mem: &M, from: usize, len: usize) -> Vec<u8> {
+pub(super) fn read<M: Memory>(mem: &M, from: usize, len: usize) -> Vec<u8> {
     assert!(from + len <= mem.len());
     let mut out = vec![0; len];
     // SAFETY: inside the memory, and the operations that write it have completed.
@@ -34,7 +34,7 @@ fn read<M: Memory>(mem: &M, from: usize, len: usize) -> Vec<u8> {
     out
 }
 
-fn write<M: Memory>(mem: &M, at: usize, data: &[u8]) {
+pub(super) fn write<M: Memory>(mem: &M, at: usize, data: &[u8]) {
     assert!(at + data.len() <= mem.len());
     // SAFETY: inside the memory, which no operation uses at this moment.
     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), mem.addr().wrapping_add(at), data.len()) };

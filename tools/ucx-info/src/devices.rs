@@ -161,7 +161,9 @@ fn rma(
     limit(caps[0], names[0], up_to(l.max_short));
     limit(caps[1], names[1], up_to(l.max_bcopy));
     let low = if l.min_zcopy > 1 { format!(">= {}, ", short_bytes(l.min_zcopy)) } else { String::new() };
-    limit(caps[2], names[2], format!("{low}{}, up to {} iov", up_to(l.max_zcopy), l.max_iov));
+    let blocks =
+        if l.max_blocks == usize::MAX { String::new() } else { format!(", {} blocks", l.max_blocks) };
+    limit(caps[2], names[2], format!("{low}{}, up to {} iov{blocks}", up_to(l.max_zcopy), l.max_iov));
 }
 
 fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {

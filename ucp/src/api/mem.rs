@@ -1,9 +1,11 @@
 //! Memory that peers may reach: allocated or registered with every lane and with the engine, and told to peers as a packed
-//! remote key. Read by `rkey.rs` at the other end. Also the queue of writes that came with data for this worker.
+//! remote key. Messages, puts and gets of this worker out of such memory, and into it, use its registrations. Keys are read by
+//! `rkey.rs` at the other end. Also the queue of writes that came with data for this worker.
 //!
 //! Peers read and write it while the program runs: there is no Rust reference to it, only pointers and copies.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use uct::api::{Access as WireAccess, AllocMethod, AllocReq, Iface as _, Md as _, Memory as _};
 
@@ -30,7 +32,7 @@ pub enum MemError {
 }
 
 /// Memory of this worker that peers with its remote key may reach. Dropping it takes it back: what peers do with the key
-/// from then on has no effect here. Only those whose kernel copies for them (`cma`) are not kept from it by that: a peer
+/// from then on has no effect here, once operations of this worker that use the memory have ended. Only those whose kernel copies for them (`cma`) are not kept from it by that: a peer
 /// that the system lets in needs no key at all.
 pub struct Mem {
     worker: Worker,
@@ -39,7 +41,7 @@ pub struct Mem {
     len: usize,
     access: Access,
     /// Registrations by lane. The first owns the memory, if it was allocated, so it is dropped last.
-    regs: Vec<(LaneIdx, lane::Mem)>,
+    regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
     /// For processes of this host that cannot map it.
     beside: Option<lane::Mem>,
 }
@@ -56,7 +58,7 @@ impl Worker {
             let core = self.core();
             for (at, lane) in core.lanes.iter().enumerate().filter(|(_, l)| l.iface.md().attr().can_alloc) {
                 let req = AllocReq { access: wire_access(access), ..AllocReq::new(len, "ucp") };
-                first = lane.iface.md().alloc(&req).map(|mem| (LaneIdx(at as u8), mem));
+                first = lane.iface.md().alloc(&req).map(|mem| (LaneIdx(at as u8), Rc::new(mem)));
                 if first.is_ok() {
                     break;
                 }
@@ -86,7 +88,7 @@ impl Worker {
         addr: *mut u8,
         len: usize,
         access: Access,
-        mut regs: Vec<(LaneIdx, lane::Mem)>,
+        mut regs: Vec<(LaneIdx, Rc<lane::Mem>)>,
     ) -> Result<Mem, MemError> {
         if len == 0 {
             return Err(MemError::BadRange);
@@ -101,7 +103,7 @@ impl Worker {
             }
             // SAFETY: the caller's promise is that of a registration.
             match unsafe { lane.iface.md().register(addr, len, wire_access(access)) } {
-                Ok(mem) => regs.push((at, mem)),
+                Ok(mem) => regs.push((at, Rc::new(mem))),
                 Err(why) => tracing::debug!(tl = lane.iface.attr().tl, len, "memory goes by packets: {why}"),
             }
         }
@@ -111,6 +113,7 @@ impl Worker {
         let key = core.engine.add_memory(region).ok_or(MemError::TooMany)?;
         let core = &mut *core;
         for (at, mem) in &regs {
+            core.regs.own(*at, mem);
             let lane = &core.lanes[usize::from(at.0)];
             if let Some(device) = lane::device_key(&lane.iface, mem) {
                 core.engine.name_memory(key, lane.wire, device);
@@ -245,6 +248,7 @@ impl Drop for Mem {
         let mut core = self.worker.core();
         let (engine, mut wire, _) = core.split();
         engine.remove_memory(&mut wire, self.key);
+        self.regs.iter().for_each(|(at, mem)| core.regs.disown(*at, mem));
         drop(core);
         self.beside = None;
         while self.regs.pop().is_some() {}

@@ -348,6 +348,12 @@ impl Worker {
         self.core().regs.len()
     }
 
+    /// Registrations that messages, puts and gets have made so far: those that did not find their memory registered, by
+    /// [`Worker::mem_map`] and [`Worker::mem_alloc`] or in a cache.
+    pub fn registrations_made(&self) -> u64 {
+        self.core().regs.made()
+    }
+
     /// What the caches of registrations of all transports did, together, and what they hold.
     pub fn registration_cache(&self) -> CacheStats {
         self.core().regs.cache_stats()

@@ -1,5 +1,6 @@
 //! Memory that the engine has registered on lanes, by the number it knows it by: for one operation, or out of a lane's
-//! cache of registrations, where the kernel tells when memory goes and registering costs something.
+//! cache of registrations, where the kernel tells when memory goes and registering costs something. What lies in memory that
+//! the program has registered itself is not registered again.
 //! Filled and emptied through `bind`, owned by the worker's core. Never keeps what peers may not reach any more.
 
 use std::ptr::NonNull;
@@ -7,7 +8,7 @@ use std::rc::Rc;
 
 use ucs::coll::slots::{SlotId, Slots};
 use uct::api::{Access, Caps, Iface as _, Md as _};
-use uct::base::rcache::{CacheStats, Coherence, Limits, RegCache};
+use uct::base::rcache::{CacheStats, Coherence, Handles, Limits, RegCache};
 
 use crate::rdm::Piece;
 use crate::rdm::io::{NoReg, Rdma, Reg, Use};
@@ -58,7 +59,7 @@ const WORTH: f64 = 1000.0;
 enum Held {
     /// Of one operation.
     Own(Mem),
-    /// The cache has it too, perhaps, and other operations.
+    /// The cache or the program has it too, perhaps, and other operations.
     Kept(Rc<Mem>),
     /// Nothing of the lane's: peers read the memory by another way.
     Beside,
@@ -80,6 +81,10 @@ pub(crate) struct Regs {
     all: Slots<(LaneIdx, Held)>,
     /// By lane.
     caches: Vec<Cache>,
+    /// By lane: what the program holds.
+    handles: Vec<Handles<Mem>>,
+    /// Registrations that operations made.
+    made: u64,
     keep: Keep,
     limits: Limits,
 }
@@ -87,7 +92,7 @@ pub(crate) struct Regs {
 impl Regs {
     /// None yet.
     pub(crate) fn new(keep: Keep, limits: Limits) -> Regs {
-        Regs { all: Slots::default(), caches: Vec::new(), keep, limits }
+        Regs { all: Slots::default(), caches: Vec::new(), handles: Vec::new(), made: 0, keep, limits }
     }
 
     /// Registers memory on a lane.
@@ -107,19 +112,19 @@ impl Regs {
             return self.note(lane, Held::Unneeded, 0);
         }
         let access = access(for_what);
-        let kept = match NonNull::new(piece.ptr()) {
-            // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
-            Some(at) if !for_what.contains(Use::ALONE) => {
-                // SAFETY: the caller's promise; the other bytes of its pages are as valid, and the device writes only where
-                // the engine tells it to.
-                self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, piece.len(), access) }.ok())
-            }
-            _ => None,
+        // Memory that is taken back has to be out of the device's reach at once, whoever else uses its pages.
+        let held = match NonNull::new(piece.ptr()).filter(|_| !for_what.contains(Use::ALONE)) {
+            // SAFETY: the caller's promise.
+            Some(at) => unsafe { self.shared(lanes, lane, at, piece.len(), access) },
+            None => None,
         };
-        let held = match kept {
+        let held = match held {
             Some(mem) => Held::Kept(mem),
-            // SAFETY: the caller's promise is that of a registration.
-            None => Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?),
+            None => {
+                self.made += 1;
+                // SAFETY: the caller's promise is that of a registration.
+                Held::Own(unsafe { md.register(piece.ptr(), piece.len(), access) }.map_err(no_reg)?)
+            }
         };
         // Memory that only we touch needs no name.
         let key = match held.mem() {
@@ -129,6 +134,43 @@ impl Regs {
             _ => 0,
         };
         self.note(lane, held, key)
+    }
+
+    /// A registration that others have too: of the program's, or from the cache.
+    ///
+    /// # Safety
+    /// As for [`Regs::register`].
+    unsafe fn shared(
+        &mut self,
+        lanes: &[Lane],
+        lane: LaneIdx,
+        at: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Option<Rc<Mem>> {
+        let handles = self.handles.get(usize::from(lane.0));
+        if let Some(mem) = handles.and_then(|handles| handles.find(at.addr().get(), len, access)) {
+            return Some(mem.clone());
+        }
+        // SAFETY: the caller's promise; the other bytes of its pages are as valid, and the device writes only where the
+        // engine tells it to.
+        self.cache(lanes, lane).and_then(|cache| unsafe { cache.get(at, len, access) }.ok())
+    }
+
+    /// Makes known what the program has registered on a lane: until [`Regs::disown`].
+    pub(crate) fn own(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
+        let at = usize::from(lane.0);
+        if self.handles.len() <= at {
+            self.handles.resize_with(at + 1, Handles::default);
+        }
+        self.handles[at].enter(mem.clone());
+    }
+
+    /// The program is about to let go of it. Operations that use it keep it until their end.
+    pub(crate) fn disown(&mut self, lane: LaneIdx, mem: &Rc<Mem>) {
+        if let Some(handles) = self.handles.get_mut(usize::from(lane.0)) {
+            handles.leave(mem);
+        }
     }
 
     /// Notes memory that peers of a lane are to read by another way, by this key.
@@ -190,6 +232,11 @@ impl Regs {
     /// How many are in use.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Registrations that operations have made so far, in caches or for themselves.
+    pub(crate) fn made(&self) -> u64 {
+        self.made + self.cache_stats().misses
     }
 
     /// What the caches of all lanes did, together.

@@ -39,7 +39,7 @@ const ROWS: &[Row] = &[
             let about = "memory of other processes of this host, by system call";
             Ok(vec![TlResource { messages: false, ..only(cma::TL, cma::DEV, DevKind::Shm, about) }])
         },
-        open: |_, source| Ok(cma::Iface::open(&load(source)?)?.into()),
+        open: open_cma,
         tables: &[&cma::Config::DESC],
     },
     Row {
@@ -57,6 +57,15 @@ fn efa_devices(source: &Source) -> Result<Vec<TlResource>, OpenError> {
         |d: soft::SoftDevice| TlResource { stand_in: true, ..only(efa::TL, &d.name, DevKind::Net, &d.about) };
     all.extend(soft::list(source)?.into_iter().map(resource));
     Ok(all)
+}
+
+/// Its memory has names where that of `posix` has: what one of them allocates the other can tell a peer of.
+fn open_cma(_: &str, source: &Source) -> Result<Iface, OpenError> {
+    let mut config: cma::Config = load(source)?;
+    if config.socket_dir.is_empty() {
+        config.socket_dir = load::<posix::Config>(source)?.socket_dir;
+    }
+    Ok(cma::Iface::open(&config)?.into())
 }
 
 /// Names of software devices have no port, names of libibverbs' devices have one.

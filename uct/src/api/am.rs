@@ -78,6 +78,12 @@ impl<'a> Am<'a> {
         self.source
     }
 
+    /// For decorators: the message that the packet holds behind its first `n` bytes, if there is one.
+    pub fn behind(self, n: usize) -> Option<Am<'a>> {
+        let packet = self.packet.get(n..).filter(|packet| !packet.is_empty())?;
+        Some(Am { packet, ..self })
+    }
+
     /// Keeps the message past the handler's return.
     pub fn keep(self) -> Kept {
         self.keeper.keep(self.packet)

@@ -44,6 +44,13 @@ impl<'m, M> Iov<'m, M> {
     pub fn total(&self) -> usize {
         self.len * self.count
     }
+
+    /// Where it begins and how long it is, if there is no gap in it: one block, or blocks that follow each other.
+    #[inline]
+    pub fn whole(&self) -> Option<(*mut u8, usize)> {
+        let whole = self.count == 1 || self.count > 1 && self.stride == self.len;
+        if whole { Some((self.addr, self.len.checked_mul(self.count)?)) } else { None }
+    }
 }
 
 impl<M> Clone for Iov<'_, M> {

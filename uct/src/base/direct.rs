@@ -248,6 +248,7 @@ pub fn limits() -> RmaLimits {
         max_zcopy: usize::MAX,
         max_iov: MAX_IOV,
         max_remote: MAX_IOV,
+        max_blocks: usize::MAX,
     }
 }
 

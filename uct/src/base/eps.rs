@@ -50,6 +50,18 @@ impl Eps {
         self.list.borrow_mut().tags[idx.0 as usize] = Some(tag);
     }
 
+    /// The tags of up to `max`, from the place `from` on, which is moved behind them; fewer are all that are left.
+    pub fn tags_from(&self, from: &mut usize, max: usize) -> Vec<EpTag> {
+        let list = self.list.borrow();
+        let rest = list.tags.iter().enumerate().skip(*from);
+        let here = rest.filter_map(|(at, tag)| Some((at, (*tag)?))).take(max);
+        let tags = here.map(|(at, tag)| {
+            *from = at + 1;
+            tag
+        });
+        tags.collect()
+    }
+
     /// The tags of all.
     pub fn tags(&self) -> Vec<EpTag> {
         self.list.borrow().tags.iter().copied().flatten().collect()
@@ -70,5 +82,19 @@ mod tests {
         assert_eq!(eps.tags(), [EpTag(8)]);
         let again = eps.enter();
         assert_eq!((again, eps.tag(again), eps.tag(b)), (a, EpTag::default(), EpTag(8)));
+    }
+
+    #[test]
+    fn tags_are_told_a_few_at_a_time() {
+        let eps = Eps::default();
+        let all: Vec<EpIdx> = (0..5).map(|_| eps.enter()).collect();
+        all.iter().zip(10..).for_each(|(&idx, n)| eps.set_tag(idx, EpTag(n)));
+        let mut from = 0;
+        assert_eq!(eps.tags_from(&mut from, 2), [EpTag(10), EpTag(11)]);
+        eps.leave(all[2]);
+        eps.leave(all[4]);
+        assert_eq!(eps.tags_from(&mut from, 0), []);
+        assert_eq!(eps.tags_from(&mut from, 2), [EpTag(13)]);
+        assert_eq!(eps.tags_from(&mut from, 2), []);
     }
 }

@@ -1,7 +1,8 @@
 //! Registrations of memory the program owns, kept for the next time it uses the same buffer.
 //! Used by protocols that are handed plain pointers. Bounded by count and bytes; the one unused for longest goes first.
 //! Never patches code and never guesses: a registration is only kept when the kernel tells us of its end
-//! ([`ucs::mem::watch`]), or when its owner has promised to tell ([`RegCache::adopt`], [`RegCache::invalidate`]).
+//! ([`ucs::mem::watch`]). What a program has registered by a handle of its own is found through [`Handles`], and not
+//! registered again.
 
 use crate::api::{Access, Error, Md, Memory};
 use std::cell::{Cell, RefCell};
@@ -69,12 +70,10 @@ struct Entry<M> {
     access: Access,
     /// When it was last asked for.
     used: u64,
-    /// Its owner holds an explicit handle: never evicted.
-    adopted: bool,
 }
 
 struct Entries<M> {
-    /// By first byte; entries do not overlap, except adopted ones.
+    /// By first byte; entries do not overlap.
     at: BTreeMap<usize, Entry<M>>,
     /// Entries that may be evicted, by last use.
     by_use: BTreeMap<u64, usize>,
@@ -88,9 +87,67 @@ pub struct RegCache<D: Md> {
     limits: Limits,
     coherence: Coherence,
     taken: Cell<Taken>,
-    /// Explicit handles, looked up first.
-    adopted: RefCell<Entries<D::Mem>>,
     own: RefCell<Entries<D::Mem>>,
+}
+
+/// Registrations that a program made itself and holds: what covers an operation's memory is used for that, as it is. Whoever
+/// enters one takes it out again before it lets go of the memory.
+pub struct Handles<M> {
+    /// By first byte, and a number apart from others that begin there.
+    at: BTreeMap<(usize, u64), Rc<M>>,
+    entered: u64,
+    /// Length of the longest there was.
+    longest: usize,
+}
+
+impl<M> Default for Handles<M> {
+    fn default() -> Self {
+        Handles { at: BTreeMap::new(), entered: 0, longest: 0 }
+    }
+}
+
+impl<M: Memory> Handles<M> {
+    /// Enters one. They may overlap.
+    pub fn enter(&mut self, mem: Rc<M>) {
+        self.entered += 1;
+        self.longest = self.longest.max(mem.len());
+        self.at.insert((mem.addr().addr(), self.entered), mem);
+    }
+
+    /// Takes out what was entered; whether it was there.
+    pub fn leave(&mut self, mem: &Rc<M>) -> bool {
+        let start = mem.addr().addr();
+        let mut same = self.at.range((start, 0)..=(start, u64::MAX));
+        let Some(at) = same.find(|(_, held)| Rc::ptr_eq(held, mem)).map(|(at, _)| *at) else { return false };
+        self.at.remove(&at);
+        if self.at.is_empty() {
+            self.longest = 0;
+        }
+        true
+    }
+
+    /// One that covers `len` bytes at `addr` and allows `access`, of several the one that begins last.
+    pub fn find(&self, addr: usize, len: usize, access: Access) -> Option<&Rc<M>> {
+        let end = addr.checked_add(len)?;
+        let first = end.saturating_sub(self.longest);
+        if first > addr {
+            return None;
+        }
+        let mut before = self.at.range((first, 0)..=(addr, u64::MAX)).rev();
+        let covers =
+            |mem: &M| mem.len().checked_sub(addr - mem.addr().addr()).is_some_and(|room| len <= room);
+        before.find(|(_, mem)| covers(mem) && mem.access().contains(access)).map(|(_, mem)| mem)
+    }
+}
+
+/// Whether a device has no more, or the user no more memory to lock.
+fn is_exhaustion(e: Error) -> bool {
+    const MORE: [i32; 5] = [libc::ENOMEM, libc::ENOSPC, libc::EAGAIN, libc::EMFILE, libc::ENFILE];
+    match e {
+        Error::NoMemory | Error::Exhausted(_) | Error::NoDescriptor => true,
+        Error::Sys { errno, .. } => MORE.contains(&errno.0),
+        _ => false,
+    }
 }
 
 impl<M> Default for Entries<M> {
@@ -107,10 +164,8 @@ impl<M> Entries<M> {
             return None;
         }
         self.clock += 1;
-        if !entry.adopted {
-            self.by_use.remove(&entry.used);
-            self.by_use.insert(self.clock, start);
-        }
+        self.by_use.remove(&entry.used);
+        self.by_use.insert(self.clock, start);
         entry.used = self.clock;
         Some(entry.mem.clone())
     }
@@ -118,9 +173,7 @@ impl<M> Entries<M> {
     fn insert(&mut self, start: usize, mut entry: Entry<M>) {
         self.clock += 1;
         entry.used = self.clock;
-        if !entry.adopted {
-            self.by_use.insert(self.clock, start);
-        }
+        self.by_use.insert(self.clock, start);
         self.stats.count += 1;
         self.stats.bytes += entry.len;
         if let Some(old) = self.at.insert(start, entry) {
@@ -152,8 +205,7 @@ impl<M> Entries<M> {
 impl<D: Md> RegCache<D> {
     /// An empty cache.
     pub fn new(md: D, limits: Limits, coherence: Coherence) -> Self {
-        let empty = || RefCell::new(Entries::default());
-        RegCache { md, limits, coherence, taken: Cell::default(), adopted: empty(), own: empty() }
+        RegCache { md, limits, coherence, taken: Cell::default(), own: RefCell::default() }
     }
 
     /// How it learns that memory went away.
@@ -166,17 +218,14 @@ impl<D: Md> RegCache<D> {
         self.own.borrow().stats
     }
 
-    /// A registration that covers `len` bytes at `addr` and allows `access`: an explicit handle if there is one, else
-    /// one from last time, else a new one over the whole pages.
+    /// A registration that covers `len` bytes at `addr` and allows `access`: one from last time, else a new one over the whole
+    /// pages.
     ///
     /// # Safety
     /// As [`Md::register`], for the pages the range lies in and for as long as the result lives.
     pub unsafe fn get(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Rc<D::Mem>, Error> {
         self.catch_up();
         let at = addr.addr().get();
-        if let Some(mem) = self.adopted.borrow_mut().find(at, len, access) {
-            return Ok(mem);
-        }
         let mut found = self.own.borrow_mut().find(at, len, access);
         if found.is_some() {
             if !self.is_settled() {
@@ -243,31 +292,15 @@ impl<D: Md> RegCache<D> {
             match unsafe { self.md.register(first, len, access) } {
                 Ok(mem) => break Rc::new(mem),
                 // The device has no more, or the user no more memory to lock: an unused one may give way.
-                Err(e @ (Error::NoMemory | Error::Exhausted(_) | Error::Sys { .. })) => {
-                    if !self.evict_one() {
-                        return Err(e);
-                    }
-                }
+                Err(e) if is_exhaustion(e) && self.evict_one() => {}
                 Err(e) => return Err(e),
             }
         };
         if keep {
-            let entry = Entry { mem: mem.clone(), len, access, used: 0, adopted: false };
+            let entry = Entry { mem: mem.clone(), len, access, used: 0 };
             self.own.borrow_mut().insert(start, entry);
         }
         Ok(mem)
-    }
-
-    /// Makes an explicit handle known: it is found first and never evicted. Its owner takes it out by
-    /// [`RegCache::disown`] before the memory goes.
-    pub fn adopt(&self, mem: Rc<D::Mem>) {
-        let (start, len, access) = (mem.addr().addr(), mem.len(), mem.access());
-        self.adopted.borrow_mut().insert(start, Entry { mem, len, access, used: 0, adopted: true });
-    }
-
-    /// Forgets an explicit handle.
-    pub fn disown(&self, mem: &D::Mem) -> Option<Rc<D::Mem>> {
-        Some(self.adopted.borrow_mut().remove(mem.addr().addr())?.mem)
     }
 
     /// The memory went away, or is about to: nothing of it is found any more. Operations that use it keep theirs.

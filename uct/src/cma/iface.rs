@@ -14,6 +14,7 @@ use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -33,6 +34,9 @@ ucs::config_table! {
         pub map: bool = "y", key "MAP";
         /// Longest put or get by bcopy: those to memory that is not mapped go through a buffer of so many bytes.
         pub seg_size: usize = "8256", key "SEG_SIZE", unit "bytes", range 64..=1048576;
+        /// Directory of the sockets over which processes pass each other their memory, which is that of `posix`. Empty: what
+        /// UCX_POSIX_SOCKET_DIR says where that is asked, else names of the network namespace.
+        pub socket_dir: String = "", key "SOCKET_DIR";
     }
 }
 
@@ -69,6 +73,8 @@ pub(super) struct Inner {
     handlers: AmTable,
     /// What bcopy packs into, made by the first; away while one is at it.
     bounce: Cell<Option<Box<[u8]>>>,
+    /// Peers that have died, with how many of their endpoints have been told so.
+    owed: RefCell<VecDeque<(Rc<Proc>, usize)>>,
     /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
@@ -96,7 +102,7 @@ impl Iface {
                 tracing::debug!("cannot let peers in: {e}");
             }
         }
-        let porter = Porter::at(Place::new("")?)?;
+        let porter = Porter::at(Place::new(&config.socket_dir)?)?;
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
             attr: attr(config.seg_size),
@@ -108,6 +114,7 @@ impl Iface {
             wake,
             handlers: AmTable::default(),
             bounce: Cell::default(),
+            owed: RefCell::default(),
             procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
@@ -126,6 +133,7 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
         max_zcopy: isize::MAX as usize,
         max_iov: direct::MAX_IOV,
         max_remote: direct::MAX_IOV,
+        max_blocks: usize::MAX,
     };
     IfaceAttr {
         tl: TL,
@@ -214,17 +222,31 @@ impl Inner {
         self.same_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
     }
 
-    fn poll<S: Sink>(&self, sink: &mut S) -> usize {
-        if !self.alarm.is_raised() || !self.alarm.take() {
-            return 0;
-        }
+    #[inline(always)]
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        if self.alarm.is_raised() { self.mourn(max, sink) } else { 0 }
+    }
+
+    #[cold]
+    fn mourn<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.alarm.take();
         let procs: Vec<Rc<Proc>> = self.procs.borrow().values().filter_map(Weak::upgrade).collect();
+        let dead = procs.into_iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true));
+        self.owed.borrow_mut().extend(dead.map(|proc| (proc, 0)));
         let mut told = 0;
-        for proc in procs.iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true)) {
-            for tag in proc.eps.tags() {
-                sink.on_ep_error(tag, Error::PeerDead);
-                told += 1;
+        while told < max {
+            // The borrow ends before the callback starts: it may poll.
+            let Some((proc, mut from)) = self.owed.borrow_mut().pop_front() else { break };
+            let tags = proc.eps.tags_from(&mut from, max - told);
+            if !tags.is_empty() {
+                self.owed.borrow_mut().push_front((proc, from));
             }
+            told += tags.len();
+            tags.into_iter().for_each(|tag| sink.on_ep_error(tag, Error::PeerDead));
+        }
+        if !self.owed.borrow().is_empty() {
+            // The rest is for the next poll.
+            self.alarm.raise();
         }
         told
     }
@@ -308,8 +330,8 @@ impl api::Iface for Iface {
     }
 
     #[inline]
-    fn poll<S: Sink>(&self, _max: usize, sink: &mut S) -> usize {
-        self.inner.poll(sink)
+    fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.inner.poll(max, sink)
     }
 
     #[inline(always)]
@@ -318,8 +340,8 @@ impl api::Iface for Iface {
     }
 
     #[inline]
-    fn progress(&self, _max: usize) -> usize {
-        self.inner.poll(&mut TableSink(&self.inner.handlers))
+    fn progress(&self, max: usize) -> usize {
+        self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {

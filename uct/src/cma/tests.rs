@@ -84,6 +84,110 @@ fn allocated_memory_is_mapped() {
     assert_eq!(unsafe { at.wrapping_add(4).read() }, b'o');
 }
 
+/// What another transport of this host has allocated, at whatever place names are, and a part of it.
+#[test]
+fn what_posix_allocates_is_mapped_too() {
+    use crate::any;
+    use ucs::config::Source;
+    let dir = std::env::temp_dir().join(format!("uct-cma-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let place = dir.to_str().expect("a name in UTF-8");
+    for source in [Source::empty(), Source::empty().with("UCX_POSIX_SOCKET_DIR", place)] {
+        let open = |tl| any::open(tl, "memory", &source).unwrap();
+        let (owner, posix, peer) = (open("cma"), open("posix"), open("cma"));
+        let set = any::MemSet::alloc(&[owner.md(), posix.md()], &AllocReq::new(8192, "test")).unwrap();
+        let mem = set.mem(0).expect("registered with all");
+        assert_eq!(mem.method(), None, "it is the other one's");
+        let packed = owner.md().pack_rkey(mem).unwrap();
+        let rkey = peer.md().unpack_rkey(&packed).unwrap();
+        let at = peer.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 100, 8).expect("it is mapped");
+        assert_ne!(at, mem.addr().wrapping_add(100));
+        // SAFETY: inside the set's memory, which nobody else touches.
+        unsafe { mem.addr().wrapping_add(100).write(7) };
+        // SAFETY: mapped as long as the key, and written by nobody now.
+        assert_eq!(unsafe { at.read() }, 7);
+        // SAFETY: a part of the set's memory, registered for no longer.
+        let part = unsafe { owner.md().register(mem.addr().wrapping_add(4096), 64, Access::ALL) }.unwrap();
+        let rkey = peer.md().unpack_rkey(&owner.md().pack_rkey(&part).unwrap()).unwrap();
+        let first = part.addr().addr() as u64;
+        assert!(peer.md().direct_ptr(&rkey, first, 64).is_some());
+        assert!(peer.md().direct_ptr(&rkey, first - 1, 64).is_none(), "no more than was registered");
+        drop((part, set));
+        assert!(peer.md().unpack_rkey(&packed).is_ok_and(|rkey| peer.md().direct_ptr(&rkey, 0, 0).is_none()));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Not a test: the other process of the next one. Says where it is, and lives until its input ends.
+#[test]
+#[ignore = "started by deaths_are_told_a_few_at_a_time"]
+fn mortal() {
+    let iface = Iface::open(&Config::default()).unwrap();
+    let hex = |addr: &[u8]| addr.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    println!("\nat {} {}", hex(&iface.device_addr()), hex(&iface.iface_addr()));
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+#[test]
+fn deaths_are_told_a_few_at_a_time() {
+    use crate::api::{Am, EpTag, Sink};
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    #[derive(Default)]
+    struct Told(Vec<u64>);
+    impl Sink for Told {
+        fn on_am(&mut self, _: Am<'_>) {}
+        fn on_comp(&mut self, _: u64, _: Result<(), Error>) {}
+        fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+            assert_eq!(error, Error::PeerDead);
+            self.0.push(ep.0);
+        }
+    }
+
+    const MANY: u64 = 100;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "cma::tests::mortal"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let at = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(str::to_owned)).expect("it says");
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len() / 2).map(|n| u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).unwrap()).collect()
+    };
+    let (device, iface) = at.trim().split_once(' ').expect("two addresses");
+    let (device, iface) = (bytes(device), bytes(iface));
+    let here = Iface::open(&Config::default()).unwrap();
+    let mut eps: Vec<Ep> = (0..MANY)
+        .map(|n| {
+            let ep = here.connect(&device, &iface).unwrap();
+            ep.set_tag(EpTag(n));
+            ep
+        })
+        .collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut told = Told::default();
+    while told.0.is_empty() {
+        assert!(here.poll(1, &mut told) <= 1);
+        std::thread::yield_now();
+    }
+    assert_eq!(told.0, [0]);
+    assert_eq!((here.poll(0, &mut told), here.is_quiet()), (0, false));
+    assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
+    // Who has gone meanwhile is not told.
+    eps.pop();
+    for n in 1..MANY - 1 {
+        assert!(!here.is_quiet());
+        assert_eq!((here.poll(1, &mut told), told.0.len() as u64), (1, n + 1));
+    }
+    assert_eq!((here.poll(64, &mut told), here.is_quiet()), (0, true));
+    assert!(told.0.iter().copied().eq(0..MANY - 1));
+    assert_eq!(eps[0].flush(Default::default()), Err(Error::PeerDead.into()));
+}
+
 #[test]
 fn keys_bound_what_is_reached() {
     let (a, b, ep) = pair();

@@ -37,11 +37,12 @@ impl<D: Dev> Inner<D> {
             }
         }
         if self.pending.waiting() > 0 {
-            events += self.resume(max - events.min(max));
+            // One at least: arrivals that fill each poll must not keep it waiting for ever.
+            events += self.resume((max - events.min(max)).max(1));
         }
         // Flushes may also end outside a poll, by an operation that was claimed and not posted.
         if self.tx.borrow().has_ready() {
-            events += self.tell_flushes(sink);
+            events += self.tell_flushes(max.saturating_sub(events).max(1), sink);
         }
         events
     }
@@ -182,18 +183,25 @@ impl<D: Dev> Inner<D> {
     #[cold]
     fn resume(&self, max: usize) -> usize {
         // A fence may hold one endpoint back and not the others: ask each that waits, if there is room at all.
-        if self.tx.borrow().has_room() { self.pending.dispatch(max, Room::PerEp) } else { 0 }
+        if !self.tx.borrow_mut().begin_turns() {
+            return 0;
+        }
+        let mut done = self.pending.dispatch(max, Room::PerEp);
+        if done < max && self.tx.borrow_mut().kept_in_vain() {
+            done += self.pending.dispatch(max - done, Room::PerEp);
+        }
+        self.tx.borrow_mut().end_turns(self.pending.waiting() > 0);
+        done
     }
 
     #[cold]
-    fn tell_flushes<S: Sink>(&self, sink: &mut S) -> usize {
-        let mut told = 0;
-        loop {
+    fn tell_flushes<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        for told in 0..max {
             // The borrow ends before the callback starts: it may send.
             let Some(comp) = self.tx.borrow_mut().take_ready() else { return told };
             comp.fire(Ok(()), |token, result| sink.on_comp(token, result));
-            told += 1;
         }
+        max
     }
 }
 

@@ -43,6 +43,11 @@ impl<D: Dev> Ep<D> {
         Tx::claim(&self.iface.tx, self.idx, kind, comp)
     }
 
+    /// Nothing of this endpoint waits any more.
+    fn leave_turns(&self) {
+        self.iface.tx.borrow_mut().leave_turns(self.idx, self.iface.pending.waiting() > 0);
+    }
+
     /// Refuses what is too long for a short message. // HOT
     #[inline(always)]
     fn short(&self, len: usize, op: Op) -> Result<(), Refused> {
@@ -59,6 +64,28 @@ impl<D: Dev> Ep<D> {
         let wr_id = u64::from(claim.row());
         claim.keep_short(packet, len);
         self.posted(claim, self.iface.qp.send_inline(&self.to, wr_id, &packet[..len], None))
+    }
+
+    /// `am_zcopy` of more blocks than the device takes: a copy in the row's buffer. `len` is that of the packet, and fits.
+    ///
+    /// # Safety
+    /// Every block must be valid for reads during the call.
+    #[cold]
+    unsafe fn am_gathered(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], len: usize) -> Outcome {
+        let iface = &*self.iface;
+        let claim = self.claim(Kind::Data, Comp::None)?;
+        let row = claim.row();
+        // SAFETY: a claimed row has its buffer to itself until its completion.
+        let buf = unsafe { iface.bounce.bytes_mut(row, len) };
+        buf[0] = id;
+        let mut at = 1;
+        append(buf, &mut at, header);
+        // SAFETY: the caller vouches for the blocks; they have `len - at` bytes.
+        unsafe { gather(iov, buf[at..].as_mut_ptr()) };
+        claim.keep_in_buffer(len);
+        let sge = iface.bounce.sge(row, len);
+        self.posted(claim, iface.qp.send(&self.to, u64::from(row), &[sge], None))?;
+        Ok(Sent::Done)
     }
 
     /// What became of a post; rings if it was taken. // HOT
@@ -82,6 +109,32 @@ fn post_error(e: PostError) -> Refused {
         PostError::Full => Refused::NoResource,
         PostError::Invalid(why) => Error::InvalidParam(why).into(),
     }
+}
+
+/// The blocks of `iov` for the device, those without a gap between them as one; `None` if there are more than `max`. All
+/// must lie in their registrations.
+fn in_place<D: Dev>(iov: &[Iov<'_, Mem<D>>], max: usize) -> Result<Option<ArrayVec<Sge, MAX_SGE>>, Error> {
+    let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
+    let mut many = false;
+    for piece in iov.iter().filter(|piece| piece.total() > 0) {
+        let mem = piece.mem.ok_or(Error::BadLocalKey)?;
+        let (addr, len, count) =
+            piece.whole().map_or((piece.addr, piece.len, piece.count), |(a, l)| (a, l, 1));
+        for n in 0..count {
+            let sge = mem.sge(addr.wrapping_add(n * piece.stride), len)?;
+            let full = blocks.len() == max;
+            match blocks.last_mut() {
+                Some(last)
+                    if last.lkey == sge.lkey && last.addr.wrapping_add(last.len as usize) == sge.addr =>
+                {
+                    last.len += sge.len;
+                }
+                _ if full => many = true,
+                _ => blocks.push(sge),
+            }
+        }
+    }
+    Ok((!many).then_some(blocks))
 }
 
 /// Checks what a pack closure says it wrote.
@@ -202,8 +255,8 @@ impl<D: Dev> api::Ep for Ep<D> {
         self.iface.attr.am.max_bcopy
     }
 
-    /// The header goes through the row's buffer, the pieces from where they are, one for each block. What fits the
-    /// inline limit goes by value and is *done*.
+    /// The header goes through the row's buffer, the blocks from where they are. What fits the inline limit goes by value,
+    /// and what has more blocks than the device takes by way of the row's buffer: both are *done*.
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem<D>>], comp: Comp) -> Outcome {
         let (iface, limits) = (&*self.iface, &self.iface.limits);
         if limits.iov == 0 {
@@ -223,17 +276,10 @@ impl<D: Dev> api::Ep for Ep<D> {
             self.send_inline(claim, &buf, len)?;
             return Ok(Sent::Done);
         }
-        let mut blocks = ArrayVec::<Sge, MAX_SGE>::new();
-        for piece in iov.iter().filter(|p| p.total() > 0) {
-            let mem = piece.mem.ok_or(Error::BadLocalKey)?;
-            for n in 0..piece.count {
-                let sge = mem.sge(piece.addr.wrapping_add(n * piece.stride), piece.len)?;
-                if blocks.len() == limits.iov {
-                    return Err(Error::InvalidParam("more blocks than the device takes pieces").into());
-                }
-                blocks.push(sge);
-            }
-        }
+        let Some(blocks) = in_place(iov, limits.iov)? else {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.am_gathered(id, header, iov, len) };
+        };
         let claim = self.claim(Kind::Data, comp)?;
         let row = claim.row();
         // SAFETY: a claimed row has its buffer to itself until its completion.
@@ -330,7 +376,7 @@ impl<D: Dev> api::Ep for Ep<D> {
 
     fn pending_add(&self, op: Pending) -> Result<PendingQueued, Error> {
         let iface = &*self.iface;
-        if iface.pending.is_empty(self.queue) && iface.tx.borrow().would_take(self.idx) {
+        if iface.pending.is_empty(self.queue) && iface.tx.borrow_mut().would_take(self.idx) {
             return Ok(PendingQueued::Busy);
         }
         iface.pending.add(self.queue, op);
@@ -338,7 +384,9 @@ impl<D: Dev> api::Ep for Ep<D> {
     }
 
     fn pending_purge(&self, each: &mut dyn FnMut(Pending)) {
-        self.iface.pending.take_all(self.queue).into_iter().for_each(each);
+        let ops = self.iface.pending.take_all(self.queue);
+        self.leave_turns();
+        ops.into_iter().for_each(each);
     }
 
     /// By the address handle, of which a GID has one: an endpoint keeps nothing else of an address.
@@ -371,6 +419,7 @@ impl<D: Dev> Drop for Ep<D> {
     /// Waiting operations are dropped untried; those on their way go on, and their completions still fire.
     fn drop(&mut self) {
         self.iface.pending.close(self.queue);
+        self.leave_turns();
         let retired = self.iface.tx.borrow_mut().drop_ep(self.idx);
         let mut ahs = self.iface.ahs.borrow_mut();
         if retired { ahs.put(self.to.ah) } else { ahs.keep(self.idx, self.to.ah) }

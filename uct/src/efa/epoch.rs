@@ -14,12 +14,15 @@ const MAX_CLOSED: usize = 1 << 16;
 /// A fence holds further operations back.
 const GATE: u32 = 1 << 31;
 
+/// Room is being kept for somebody else: see [`Epochs::hold`].
+const HOLD: u32 = 1 << 30;
+
 /// Counts of outstanding operations by epoch. One an endpoint, so it is kept small.
 #[derive(Default)]
 pub(super) struct Epochs {
     /// The epoch operations are issued in now.
     current: u32,
-    /// Outstanding operations of the current epoch, and [`GATE`].
+    /// Outstanding operations of the current epoch, [`GATE`] and [`HOLD`].
     open: u32,
     /// What only a flush needs; most endpoints never have it.
     flushes: Option<Box<Flushes>>,
@@ -34,10 +37,21 @@ struct Flushes {
 }
 
 impl Epochs {
+    /// Whether operations are held back, by a fence or for somebody else's sake. // HOT
+    #[inline(always)]
+    pub(super) fn closed(&self) -> bool {
+        self.open & (GATE | HOLD) != 0
+    }
+
     /// Whether a fence holds operations back. // HOT
     #[inline(always)]
     pub(super) fn gated(&self) -> bool {
         self.open & GATE != 0
+    }
+
+    /// Holds operations back, or lets them go on, whatever is outstanding.
+    pub(super) fn hold(&mut self, hold: bool) {
+        self.open = self.open & !HOLD | if hold { HOLD } else { 0 };
     }
 
     /// Whether nothing is outstanding.
@@ -49,7 +63,7 @@ impl Epochs {
     /// Outstanding operations of the current epoch.
     #[inline(always)]
     fn count(&self) -> u32 {
-        self.open & !GATE
+        self.open & !(GATE | HOLD)
     }
 
     /// Counts an operation; answers its epoch. // HOT
@@ -101,7 +115,7 @@ impl Epochs {
                 return Err(Refused::NoResource);
             }
             f.closed.push_back(open);
-            self.open &= GATE;
+            self.open &= GATE | HOLD;
             self.current = self.current.wrapping_add(1);
         }
         f.waiters.push_back((self.current.wrapping_sub(1), comp.clone()));
@@ -139,6 +153,21 @@ mod tests {
         e.finish(a, &mut ready);
         assert!(!e.gated() && e.idle());
         assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_hold_is_no_operation_and_outlives_fences_and_flushes() {
+        let (mut e, mut ready) = (Epochs::default(), VecDeque::new());
+        e.hold(true);
+        assert!(e.closed() && !e.gated() && e.idle());
+        let a = e.start();
+        e.fence();
+        assert_eq!(e.flush(&Comp::Token(1)), Ok(Sent::InProgress));
+        e.finish(a, &mut ready);
+        assert!(e.closed() && !e.gated() && e.idle());
+        assert_eq!(ready.drain(..).map(token).collect::<Vec<_>>(), [1]);
+        e.hold(false);
+        assert!(!e.closed());
     }
 
     #[test]

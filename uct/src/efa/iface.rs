@@ -255,6 +255,8 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) ->
             max_zcopy,
             max_iov: MAX_PIECES,
             max_remote: MAX_PIECES,
+            // A work request each, and all of them or none.
+            max_blocks: rows as usize,
         })
     };
     let put = rma(limits.write);
@@ -338,10 +340,11 @@ impl<D: Dev> api::Iface for Iface<D> {
 
     unsafe fn recv_bare(&self, into: Iov<'_, Mem<D>>, token: u64) -> Outcome {
         let Some(bare) = &self.inner.bare else { return Err(Error::Unsupported(Op::RecvBare).into()) };
-        if token & TOKEN != 0 || into.count != 1 {
+        let whole = into.whole().filter(|_| token & TOKEN == 0);
+        let Some((addr, len)) = whole else {
             return Err(Error::InvalidParam("a token has 63 bits, and a receive one block").into());
-        }
-        bare.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(into.addr, into.len)?)
+        };
+        bare.post(token, into.mem.ok_or(Error::BadLocalKey)?.sge(addr, len)?)
     }
 
     #[inline]

@@ -26,11 +26,8 @@ pub(super) enum Way {
 fn one_piece<D: Dev>(iov: &[Iov<'_, Mem<D>>]) -> Result<Option<Sge>, Error> {
     let mut pieces = iov.iter().filter(|piece| piece.total() > 0);
     let (Some(piece), None) = (pieces.next(), pieces.next()) else { return Ok(None) };
-    if piece.count != 1 && piece.stride != piece.len {
-        return Ok(None);
-    }
-    let mem = piece.mem.ok_or(Error::BadLocalKey)?;
-    mem.sge(piece.addr, piece.total()).map(Some)
+    let Some((addr, len)) = piece.whole() else { return Ok(None) };
+    piece.mem.ok_or(Error::BadLocalKey)?.sge(addr, len).map(Some)
 }
 
 impl<D: Dev> Ep<D> {
@@ -184,10 +181,8 @@ impl<D: Dev> Ep<D> {
         if parts == 0 {
             return Ok(Sent::Done);
         }
-        if parts > iface.tx.borrow().depth() {
-            return Err(Error::InvalidParam("more blocks than the send queue has entries").into());
-        }
-        if !iface.tx.borrow().has_room_for(self.idx, parts) {
+        fits(parts as usize, iface.tx.borrow().depth() as usize)?;
+        if !iface.tx.borrow_mut().admit(self.idx, parts) {
             return Err(Refused::NoResource);
         }
         let group = iface.tx.borrow_mut().groups.open(parts, comp);

@@ -19,6 +19,7 @@ mod flow;
 mod net;
 mod rdma;
 mod shm;
+mod turns;
 
 use net::{Net, on_every_net};
 

@@ -66,6 +66,21 @@ pub(super) struct Tx {
     all: Epochs,
     /// Flushes that are over and not told yet.
     ready: VecDeque<Comp>,
+    /// For whom free rows are kept; nobody else gets one meanwhile.
+    hold: Option<Hold>,
+    /// Operations that waited are being tried.
+    in_turn: bool,
+}
+
+/// Rows come back one by one, and who sends from the completions of its own, or needs only one at a time, would take each
+/// before those that wait.
+#[derive(Clone, Copy)]
+struct Hold {
+    /// Whose operation needs several rows at once; `None`: the first comes first among those that wait.
+    ep: Option<EpIdx>,
+    rows: u32,
+    /// It has had its chance.
+    tried: bool,
 }
 
 struct Row {
@@ -82,6 +97,8 @@ struct Row {
 struct EpRow {
     epochs: Epochs,
     tag: EpTag,
+    /// Rows that an operation of several did not find; 0: none was refused.
+    need: u32,
     state: EpState,
 }
 
@@ -187,6 +204,8 @@ impl Tx {
             free_eps: Vec::new(),
             all: Epochs::default(),
             ready: VecDeque::new(),
+            hold: None,
+            in_turn: false,
         }
     }
 
@@ -196,7 +215,7 @@ impl Tx {
         let mut t = tx.borrow_mut();
         let t = &mut *t;
         let e = &mut t.eps[ep.0 as usize];
-        if t.all.gated() || e.epochs.gated() {
+        if t.all.closed() || e.epochs.gated() {
             return Err(Refused::NoResource);
         }
         let row = t.free.take().ok_or(Refused::NoResource)?;
@@ -253,9 +272,79 @@ impl Tx {
         self.free.total()
     }
 
-    /// Whether `count` operations of `ep` would get rows now.
-    pub(super) fn has_room_for(&self, ep: EpIdx, count: u32) -> bool {
-        self.would_take(ep) && self.free.total() - self.free.used() >= count
+    fn free_rows(&self) -> u32 {
+        self.free.total() - self.free.used()
+    }
+
+    /// Whether an operation of `ep` finds the `rows` rows that it needs all at once. If not, that is remembered for
+    /// [`Tx::would_take`]; and if it waited and this was its turn, nobody else gets a row before it has had them.
+    pub(super) fn admit(&mut self, ep: EpIdx, rows: u32) -> bool {
+        let others = self.hold.is_some_and(|hold| hold.ep != Some(ep) || !self.in_turn);
+        let fenced = self.all.gated() || self.eps[ep.0 as usize].epochs.gated();
+        if fenced || others || self.free_rows() < rows {
+            self.eps[ep.0 as usize].need = rows;
+            if self.in_turn && !fenced && !others {
+                self.keep_rows(Some(ep), rows);
+            }
+            return false;
+        }
+        self.eps[ep.0 as usize].need = 0;
+        self.release();
+        true
+    }
+
+    /// Whoever does not wait finds no row from now on, until there are `rows`.
+    fn keep_rows(&mut self, ep: Option<EpIdx>, rows: u32) {
+        self.hold = Some(Hold { ep, rows, tried: false });
+        self.all.hold(true);
+    }
+
+    /// Nobody's rows are kept any more.
+    fn release(&mut self) {
+        if self.hold.take().is_some() {
+            self.all.hold(false);
+        }
+    }
+
+    /// Operations that waited are tried from now on; answers whether it is worth it.
+    pub(super) fn begin_turns(&mut self) -> bool {
+        if !self.has_room() {
+            self.end_turns(true);
+            return false;
+        }
+        self.in_turn = true;
+        match &mut self.hold {
+            Some(Hold { ep: Some(_), tried, .. }) => *tried = true,
+            _ => self.release(),
+        }
+        true
+    }
+
+    /// All that waited have been tried. Whether another one was held back for the sake of one that did not want its rows:
+    /// then they are to be tried again.
+    pub(super) fn kept_in_vain(&mut self) -> bool {
+        let vain = self.hold.is_some_and(|hold| hold.tried);
+        if vain {
+            self.release();
+        }
+        vain
+    }
+
+    /// No more of them are tried now; whether some still wait.
+    pub(super) fn end_turns(&mut self, some_wait: bool) {
+        self.in_turn = false;
+        if !some_wait {
+            self.release();
+        } else if self.hold.is_none() && !self.has_room() {
+            self.keep_rows(None, 1);
+        }
+    }
+
+    /// What waited of `ep` does not any more; whether others do.
+    pub(super) fn leave_turns(&mut self, ep: EpIdx, some_wait: bool) {
+        if !some_wait || self.hold.is_some_and(|hold| hold.ep == Some(ep)) {
+            self.release();
+        }
     }
 
     /// Whether a flush is over that has not been told. // HOT
@@ -269,20 +358,23 @@ impl Tx {
         self.ready.pop_front()
     }
 
-    /// Whether there is a free row at all.
+    /// Whether there is a free row at all, or as many as are kept for somebody.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.free.used() < self.free.total()
+        self.free_rows() >= self.hold.map_or(1, |hold| hold.rows)
     }
 
-    /// Whether an operation of `ep` would get a row now.
-    pub(super) fn would_take(&self, ep: EpIdx) -> bool {
-        self.has_room() && !self.all.gated() && !self.eps[ep.0 as usize].epochs.gated()
+    /// Whether the operation of `ep` that was refused last would be taken now.
+    pub(super) fn would_take(&mut self, ep: EpIdx) -> bool {
+        let rows = self.free_rows();
+        let e = &mut self.eps[ep.0 as usize];
+        let need = std::mem::take(&mut e.need).max(1);
+        rows >= need && !self.all.closed() && !e.epochs.gated()
     }
 
     /// A row for a new endpoint.
     pub(super) fn add_ep(&mut self) -> EpIdx {
-        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), state: EpState::Live };
+        let new = EpRow { epochs: Epochs::default(), tag: EpTag::default(), need: 0, state: EpState::Live };
         match self.free_eps.pop() {
             Some(at) => {
                 self.eps[at as usize] = new;
@@ -359,7 +451,7 @@ mod tests {
         let claim = Tx::claim(&tx, ep, Kind::Data, Comp::Token(5)).unwrap();
         assert_eq!(Tx::claim(&tx, ep, Kind::Data, Comp::None).err(), Some(Refused::NoResource));
         drop(claim);
-        assert!(tx.borrow().would_take(ep));
+        assert!(tx.borrow_mut().would_take(ep));
         assert_eq!(tx.borrow_mut().flush(Some(ep), &Comp::None), Ok(crate::api::Sent::Done));
     }
 

@@ -181,11 +181,14 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let own = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
+        // Of this process, of another domain: of another interface, or of a transport that is no `posix`.
+        let others = || self.inner.foreign.porter().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
-            false => self.allocation(addr.addr(), len).filter(|it| it.access.contains(remote)),
+            false => own().or_else(others).filter(|(_, access)| access.contains(remote)),
         };
-        Ok(Mem { addr, len, access, name: allocated.map(|it| it.name), shared: None })
+        Ok(Mem { addr, len, access, name: allocated.map(|(name, _)| name), shared: None })
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {

@@ -1,20 +1,36 @@
 //! Connections from endpoint to endpoint over interfaces that connect to interfaces, for runtimes that set up their
-//! connections in pairs: make an endpoint, exchange addresses, join both. Any transport can be inside.
-//! Nothing is added to what is sent: the wires here know interfaces, so whom a message is for among several pairs
-//! between the same two interfaces is the user's to say, in its header.
+//! connections in pairs: make an endpoint, exchange addresses, join both. Any transport can be inside, the same at both ends.
+//!
+//! The wires here know interfaces. So each active message has in front, in [`PREFIX`] bytes, the number of the endpoint that
+//! it is for: one for an endpoint that is not there (any more) is counted and dropped, and of any other
+//! [`Paired::receiver`] says which one it is for. Puts, gets and atomics go by their keys, and messages without an id to
+//! their queue pair, as without this.
 
 use super::forward::{forward_iface, forward_memory};
 use crate::api::{
-    AddrBuf, AmHandler, AtomicOp, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Iface, IfaceAttr,
-    ImmHandler, Iov, Outcome, Pending, PendingQueued, RemoteIov, Sent, Sink, Word,
+    AddrBuf, Am, AmHandler, AtomicOp, Bare, Caps, Comp, ConnectError, Ep, EpTag, Error, Events, Glance,
+    Iface, IfaceAttr, Imm, ImmHandler, Iov, Op, Outcome, Pending, PendingQueued, RemoteIov, Sent, Sink,
+    Source, Take, Word,
 };
-use std::cell::{Cell, OnceCell};
+use crate::base::am::{AmTable, TableSink};
+use crate::base::check::{fits, total};
+use crate::base::iov::checked_len;
+use arrayvec::ArrayVec;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use ucs::coll::slots::{SlotId, Slots};
 
 /// Length of an endpoint address, bytes: its number, little endian.
 const EP_ADDR_LEN: usize = size_of::<u32>();
+
+/// Bytes in front of each active message: the number of the endpoint that it is for, little endian, or 0 for the interface.
+/// The message follows as it would be without: id, data. So the id of the wire is the number's first byte.
+pub const PREFIX: usize = EP_ADDR_LEN;
+
+/// Longest header of a zcopy: it goes with the prefix, in one piece.
+const MAX_HDR: usize = 256;
 
 /// An interface that connects endpoints to endpoints ([`Caps::CONNECT_TO_EP`]), and to interfaces as before.
 pub struct Paired<I> {
@@ -24,7 +40,12 @@ pub struct Paired<I> {
 struct Shared<I> {
     inner: I,
     attr: IfaceAttr,
-    next: Cell<u32>,
+    handlers: AmTable,
+    /// Endpoints that are there, by number, and what they are called.
+    eps: RefCell<Slots<EpTag>>,
+    /// Whom the message is for that is being told.
+    receiver: Cell<Option<EpTag>>,
+    strays: Cell<u64>,
 }
 
 /// An endpoint of it. Until it is joined every operation but [`Ep::flush`] and [`Ep::fence`], which have nothing to
@@ -32,10 +53,8 @@ struct Shared<I> {
 pub struct PairedEp<I: Iface> {
     inner: OnceCell<I::Ep>,
     shared: Rc<Shared<I>>,
-    number: u32,
+    number: SlotId,
     peer: Cell<Option<u32>>,
-    /// The tag set before there was an endpoint to carry it.
-    tag: Cell<EpTag>,
 }
 
 impl<I: Iface> Paired<I> {
@@ -44,7 +63,41 @@ impl<I: Iface> Paired<I> {
         let mut attr = inner.attr().clone();
         attr.caps |= Caps::CONNECT_TO_EP;
         attr.ep_addr_len = EP_ADDR_LEN;
-        Paired { shared: Rc::new(Shared { inner, attr, next: Cell::new(0) }) }
+        let am = &mut attr.am;
+        am.max_bcopy = am.max_bcopy.saturating_sub(PREFIX);
+        // Pieces are packed.
+        am.max_short = am.max_short.saturating_sub(PREFIX).min(am.max_bcopy);
+        am.max_zcopy = am.max_zcopy.saturating_sub(PREFIX);
+        let room_for_prefix = am.max_hdr >= PREFIX;
+        am.max_hdr = am.max_hdr.saturating_sub(PREFIX).min(MAX_HDR);
+        if am.max_short < size_of::<u64>() || !attr.caps.contains(Caps::AM_BCOPY) {
+            attr.caps.remove(Caps::AM_SHORT);
+            am.max_short = 0;
+        }
+        if !room_for_prefix {
+            attr.caps.remove(Caps::AM_ZCOPY);
+            am.max_zcopy = 0;
+        }
+        let shared = Shared {
+            inner,
+            attr,
+            handlers: AmTable::default(),
+            eps: RefCell::default(),
+            receiver: Cell::new(None),
+            strays: Cell::new(0),
+        };
+        Paired { shared: Rc::new(shared) }
+    }
+
+    /// In a handler, or a sink, that is told of a message: the tag of the endpoint that it came to. `None`: it came to the
+    /// interface, from an endpoint that is [connected](Iface::connect) to that.
+    pub fn receiver(&self) -> Option<EpTag> {
+        self.shared.receiver.get()
+    }
+
+    /// Messages for endpoints that were not there, which were dropped.
+    pub fn strays(&self) -> u64 {
+        self.shared.strays.get()
     }
 
     /// The interface inside.
@@ -58,22 +111,98 @@ impl<I: Iface> Paired<I> {
         Ok(self.inner())
     }
 
-    fn ep(&self, inner: OnceCell<I::Ep>) -> PairedEp<I> {
-        let number = self.shared.next.get();
-        self.shared.next.set(number.wrapping_add(1));
-        PairedEp { inner, shared: self.shared.clone(), number, peer: Cell::new(None), tag: Cell::default() }
+    fn ep(&self, inner: OnceCell<I::Ep>) -> Result<PairedEp<I>, Error> {
+        let number = self.shared.eps.borrow_mut().insert(EpTag::default());
+        let number = number.map_err(|_| Error::Exhausted("endpoint numbers"))?;
+        Ok(PairedEp { inner, shared: self.shared.clone(), number, peer: Cell::new(None) })
+    }
+}
+
+impl<I> Shared<I> {
+    /// Notes whom a packet is for; if there is nobody, it counts it and answers false. // HOT
+    #[inline]
+    fn receives(&self, packet: &[u8]) -> bool {
+        let number = packet.first_chunk().filter(|_| packet.len() > PREFIX).map(|n| u32::from_le_bytes(*n));
+        let receiver = match number {
+            Some(0) => Some(None),
+            Some(number) => self.eps.borrow().get(SlotId::from_raw(number)).map(|tag| Some(*tag)),
+            None => None,
+        };
+        match receiver {
+            Some(receiver) => self.receiver.set(receiver),
+            None => self.strays.set(self.strays.get() + 1),
+        }
+        receiver.is_some()
+    }
+}
+
+/// The sink behind which another one stands, which sees messages without what is in front of them.
+struct Addressed<'a, I, S> {
+    shared: &'a Shared<I>,
+    then: &'a mut S,
+}
+
+/// A packet of ours as its sender made it.
+fn bare(packet: &[u8]) -> &[u8] {
+    packet.get(PREFIX..).unwrap_or_default()
+}
+
+impl<I, S: Sink> Sink for Addressed<'_, I, S> {
+    #[inline]
+    fn on_am(&mut self, am: Am<'_>) {
+        if self.shared.receives(am.packet())
+            && let Some(am) = am.behind(PREFIX)
+        {
+            self.then.on_am(am);
+            self.shared.receiver.set(None);
+        }
+    }
+
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        self.then.on_comp(token, result);
+    }
+
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        self.then.on_ep_error(ep, error);
+    }
+
+    fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.then.on_unsent(ep, bare(packet));
+    }
+
+    fn on_unsent_bare(&mut self, ep: EpTag, data: &[u8], imm: Option<u32>) {
+        self.then.on_unsent_bare(ep, data, imm);
+    }
+
+    fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
+        self.then.on_lost(ep, error, bare(packet));
+    }
+
+    fn on_bare(&mut self, token: u64, bare: Bare) {
+        self.then.on_bare(token, bare);
+    }
+
+    fn on_imm(&mut self, imm: Imm) {
+        self.then.on_imm(imm);
     }
 }
 
 impl<I: Iface> PairedEp<I> {
     /// Its number among the endpoints of its interface: what [`Ep::ep_addr`] carries.
     pub fn number(&self) -> u32 {
-        self.number
+        self.number.raw()
     }
 
     /// The number of the endpoint it is joined to. `None`: not joined, or connected to an interface.
     pub fn peer(&self) -> Option<u32> {
         self.peer.get()
+    }
+
+    /// What goes in front of a message: the peer's number, and the id.
+    #[inline(always)]
+    fn front(&self, id: u8) -> [u8; PREFIX + 1] {
+        let [a, b, c, d] = self.peer.get().unwrap_or(0).to_le_bytes();
+        [a, b, c, d, id]
     }
 
     // HOT
@@ -92,31 +221,44 @@ impl<I: Iface> Iface for Paired<I> {
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError> {
-        self.inner().connect(device, iface).map(|ep| self.ep(OnceCell::from(ep)))
+        Ok(self.ep(OnceCell::from(self.inner().connect(device, iface)?))?)
     }
 
     fn create_ep(&self) -> Result<Self::Ep, Error> {
-        Ok(self.ep(OnceCell::new()))
+        self.ep(OnceCell::new())
     }
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
-        self.inner().set_am_handler(id, handler);
+        self.shared.handlers.set(id, handler);
     }
 
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
-        self.inner().set_error_handler(handler);
+        self.shared.handlers.set_error(handler);
     }
 
     fn set_imm_handler(&self, handler: Option<ImmHandler>) {
-        self.inner().set_imm_handler(handler);
+        self.shared.handlers.set_imm(handler);
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        self.inner().poll(max, sink)
+        self.inner().poll(max, &mut Addressed { shared: &self.shared, then: sink })
+    }
+
+    fn glance<T: Take>(&self, take: T) -> Glance {
+        let shared = &*self.shared;
+        self.inner().glance(|packet: &[u8], from: Source| {
+            // Of nobody's there is nothing to be wanted.
+            let taken = !shared.receives(packet) || take.take(bare(packet), from);
+            shared.receiver.set(None);
+            taken
+        })
     }
 
     fn progress(&self, max: usize) -> usize {
-        self.inner().progress(max)
+        if self.shared.handlers.is_running() {
+            return 0;
+        }
+        self.poll(max, &mut TableSink(&self.shared.handlers))
     }
 
     forward_iface!(inner, inside);
@@ -127,29 +269,35 @@ impl<I: Iface> Ep for PairedEp<I> {
     type Rkey = <I::Ep as Ep>::Rkey;
 
     fn tag(&self) -> EpTag {
-        self.inner.get().map_or(self.tag.get(), Ep::tag)
+        self.shared.eps.borrow().get(self.number).copied().unwrap_or_default()
     }
 
     fn set_tag(&self, tag: EpTag) {
-        match self.inner.get() {
-            Some(ep) => ep.set_tag(tag),
-            None => self.tag.set(tag),
+        if let Some(own) = self.shared.eps.borrow_mut().get_mut(self.number) {
+            *own = tag;
+        }
+        if let Some(ep) = self.inner.get() {
+            ep.set_tag(tag);
         }
     }
 
     fn ep_addr(&self) -> Result<AddrBuf, Error> {
-        Ok(self.number.to_le_bytes().into_iter().collect())
+        Ok(self.number().to_le_bytes().into_iter().collect())
     }
 
     /// [`ConnectError::Malformed`]: one of the addresses is none. [`Error::InvalidParam`]: it is connected already.
-    /// Refused, it is as it was, and may be joined to another.
+    /// Refused, it is as it was, and may be joined to another. Whether an endpoint of that address is there only its interface
+    /// knows: messages to one that is not come to nobody.
     fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
         let peer = ep.try_into().map(u32::from_le_bytes).map_err(|_| ConnectError::Malformed)?;
+        if SlotId::from_raw(peer) == SlotId::NONE {
+            return Err(ConnectError::Malformed);
+        }
         if self.inner.get().is_some() {
             return Err(Error::InvalidParam("endpoint is connected already").into());
         }
         let joined = self.shared.inner.connect(device, iface)?;
-        joined.set_tag(self.tag.get());
+        joined.set_tag(self.tag());
         self.peer.set(Some(peer));
         // Nothing ran between the look and here that could have joined it.
         let _ = self.inner.set(joined);
@@ -157,30 +305,77 @@ impl<I: Iface> Ep for PairedEp<I> {
     }
 
     fn max_bcopy(&self) -> usize {
-        self.inner.get().map_or(self.shared.attr.am.max_bcopy, Ep::max_bcopy)
+        self.inner.get().map_or(self.shared.attr.am.max_bcopy, |ep| ep.max_bcopy().saturating_sub(PREFIX))
     }
 
     // HOT
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        self.joined()?.am_short(id, header, payload)
+        let ep = self.joined()?;
+        let attr = &self.shared.attr;
+        if !attr.has(Caps::AM_SHORT) {
+            return Err(Error::Unsupported(Op::AmShort).into());
+        }
+        fits(size_of::<u64>() + payload.len(), attr.am.max_short)?;
+        let [first, front @ ..] = self.front(id);
+        ep.am_short_iov(first, &[&front, &header.to_le_bytes(), payload])
     }
 
-    // HOT
-    #[inline]
+    /// Packed, as a list of any length cannot be made longer.
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        self.joined()?.am_short_iov(id, iov)
+        let ep = self.joined()?;
+        let attr = &self.shared.attr;
+        if !attr.has(Caps::AM_SHORT) {
+            return Err(Error::Unsupported(Op::AmShortIov).into());
+        }
+        let len = total(iov);
+        fits(len, attr.am.max_short)?;
+        let (front, all) = (self.front(id), PREFIX + 1 + len);
+        let pack = |slot: &mut [u8]| {
+            let (head, mut rest) = slot[..all].split_at_mut(PREFIX + 1);
+            head.copy_from_slice(&front);
+            for piece in iov {
+                let (here, behind) = rest.split_at_mut(piece.len());
+                here.copy_from_slice(piece);
+                rest = behind;
+            }
+            all
+        };
+        ep.am_packet(all, pack)?;
+        Ok(Sent::Done)
     }
 
     // HOT
     #[inline]
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        self.joined()?.am_packet(max, pack)
+        let ep = self.joined()?;
+        let [front @ .., _] = self.front(0);
+        // So that what is refused is told in the caller's terms.
+        fits(max, 1 + self.max_bcopy())?;
+        let sent = ep.am_packet(PREFIX + max, |slot| {
+            slot[..PREFIX].copy_from_slice(&front);
+            match pack(&mut slot[PREFIX..]) {
+                // A packet without an id is refused, as it would be without a prefix.
+                0 => 0,
+                len => len.saturating_add(PREFIX),
+            }
+        })?;
+        Ok(sent - PREFIX)
     }
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Self::Mem>], comp: Comp) -> Outcome {
+        let ep = self.joined()?;
+        let attr = &self.shared.attr;
+        if !attr.has(Caps::AM_ZCOPY) {
+            return Err(Error::Unsupported(Op::AmZcopy).into());
+        }
+        fits(header.len(), attr.am.max_hdr)?;
+        checked_len(iov, attr.am.max_iov, attr.am.max_zcopy.saturating_sub(header.len()))?;
+        let [first, front @ ..] = self.front(id);
+        let mut all = ArrayVec::<u8, { PREFIX + MAX_HDR }>::from_iter(front);
+        all.extend(header.iter().copied());
         // SAFETY: the caller's promise is the same.
-        unsafe { self.joined()?.am_zcopy(id, header, iov, comp) }
+        unsafe { ep.am_zcopy(first, &all, iov, comp) }
     }
 
     forward_memory!(joined);
@@ -221,26 +416,11 @@ impl<I: Iface> Ep for PairedEp<I> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::loopback;
-
-    #[test]
-    fn pairs_know_each_other_and_may_be_many() {
-        let open = || Paired::new(loopback::Iface::open(&Default::default()).unwrap());
-        let (a, b) = (open(), open());
-        let join = |ep: &PairedEp<_>, to: &Paired<_>, peer: &PairedEp<_>| {
-            ep.connect_to_ep(&to.device_addr(), &to.iface_addr(), &peer.ep_addr().unwrap())
-        };
-        for _ in 0..3 {
-            let (ab, ba) = (a.create_ep().unwrap(), b.create_ep().unwrap());
-            assert_eq!(ab.peer(), None);
-            join(&ab, &b, &ba).unwrap();
-            join(&ba, &a, &ab).unwrap();
-            assert_eq!((ab.peer(), ba.peer()), (Some(ba.number()), Some(ab.number())));
-        }
-        let single = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
-        assert_eq!((single.number(), single.peer()), (3, None));
+impl<I: Iface> Drop for PairedEp<I> {
+    fn drop(&mut self) {
+        self.shared.eps.borrow_mut().remove(self.number);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

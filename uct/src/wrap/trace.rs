@@ -1,4 +1,5 @@
-//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes.
+//! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes, and
+//! once more if it comes to nothing. For interfaces of one thread: what threads share (`mt`) shows nothing on its way.
 
 use super::forward::{forward_iface, forward_memory};
 use crate::api::{
@@ -18,6 +19,10 @@ pub enum Passed {
     Sent(EpTag),
     /// It arrived.
     Received(Source),
+    /// It arrived, and was dropped for want of a handler.
+    Dropped(Source),
+    /// It came back to the endpoint with this tag: nobody took it, or nobody can say who did.
+    Returned(EpTag),
 }
 
 /// A message, as the tracer is shown it.
@@ -86,14 +91,33 @@ impl<E: Ep> TracedEp<E> {
 /// The sink behind which another one stands.
 struct Shown<'a, S> {
     tracer: &'a RefCell<Tracer>,
+    /// Where it hands messages to, if that may drop them.
+    table: Option<&'a AmTable>,
     then: &'a mut S,
+}
+
+impl<S> Shown<'_, S> {
+    fn show(&self, passed: Passed, id: u8, head: &[u8]) {
+        (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len: head.len() });
+    }
+
+    /// A packet that came back.
+    fn returned(&self, ep: EpTag, packet: &[u8]) {
+        if let Some((&id, head)) = packet.split_first() {
+            self.show(Passed::Returned(ep), id, head);
+        }
+    }
 }
 
 impl<S: Sink> Sink for Shown<'_, S> {
     fn on_am(&mut self, am: Am<'_>) {
-        let (passed, head) = (Passed::Received(am.source()), am.data());
-        (self.tracer.borrow_mut())(TraceEvent { passed, id: am.id(), head, len: head.len() });
+        let (source, id, head) = (am.source(), am.id(), am.data());
+        self.show(Passed::Received(source), id, head);
+        let before = self.table.map_or(0, AmTable::dropped);
         self.then.on_am(am);
+        if self.table.map_or(0, AmTable::dropped) > before {
+            self.show(Passed::Dropped(source), id, head);
+        }
     }
 
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
@@ -105,6 +129,7 @@ impl<S: Sink> Sink for Shown<'_, S> {
     }
 
     fn on_unsent(&mut self, ep: EpTag, packet: &[u8]) {
+        self.returned(ep, packet);
         self.then.on_unsent(ep, packet);
     }
 
@@ -113,6 +138,7 @@ impl<S: Sink> Sink for Shown<'_, S> {
     }
 
     fn on_lost(&mut self, ep: EpTag, error: Error, packet: &[u8]) {
+        self.returned(ep, packet);
         self.then.on_lost(ep, error, packet);
     }
 
@@ -154,14 +180,15 @@ impl<I: Iface> Iface for Traced<I> {
     }
 
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        self.inner.poll(max, &mut Shown { tracer: &self.tracer, then: sink })
+        self.inner.poll(max, &mut Shown { tracer: &self.tracer, table: None, then: sink })
     }
 
     fn progress(&self, max: usize) -> usize {
         if self.handlers.is_running() {
             return 0;
         }
-        self.poll(max, &mut TableSink(&self.handlers))
+        let (tracer, table) = (&*self.tracer, Some(&self.handlers));
+        self.inner.poll(max, &mut Shown { tracer, table, then: &mut TableSink(&self.handlers) })
     }
 
     forward_iface!(inner, inside);
@@ -276,13 +303,59 @@ mod tests {
     use super::*;
     use crate::loopback;
 
+    /// Sent, received, dropped or come back.
+    fn way(passed: Passed) -> char {
+        match passed {
+            Passed::Sent(_) => 's',
+            Passed::Received(_) => 'r',
+            Passed::Dropped(_) => 'd',
+            Passed::Returned(_) => 'b',
+        }
+    }
+
+    #[test]
+    fn what_comes_to_nothing_is_seen_again() {
+        struct Deaf;
+        impl Sink for Deaf {
+            fn on_am(&mut self, _: Am<'_>) {}
+            fn on_comp(&mut self, _: u64, _: Result<(), Error>) {}
+            fn on_ep_error(&mut self, _: EpTag, _: Error) {}
+        }
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        let inner = loopback::Iface::open(&Default::default()).unwrap();
+        let iface = Traced::new(inner, move |e: TraceEvent<'_>| {
+            seen.borrow_mut().push((way(e.passed), e.id, e.head.to_vec()));
+        });
+        iface.set_am_handler(1, Some(Box::new(|_| {})));
+        let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
+        for id in [1, 2] {
+            ep.am_short_iov(id, &[b"x"]).map(drop).unwrap();
+        }
+        iface.progress(10);
+        let mut shown = Shown { tracer: &iface.tracer, table: None, then: &mut Deaf };
+        shown.on_unsent(EpTag(5), &[3, b'y']);
+        shown.on_lost(EpTag(5), Error::Cancelled, &[4, b'z']);
+        let of = |way: char, id: u8, head: u8| (way, id, vec![head]);
+        let want = [
+            of('s', 1, b'x'),
+            of('s', 2, b'x'),
+            of('r', 1, b'x'),
+            of('r', 2, b'x'),
+            of('d', 2, b'x'),
+            of('b', 3, b'y'),
+            of('b', 4, b'z'),
+        ];
+        assert_eq!(*log.borrow(), want);
+    }
+
     #[test]
     fn every_message_is_seen_both_ways() {
         let log = Rc::new(RefCell::new(Vec::new()));
         let seen = log.clone();
         let inner = loopback::Iface::open(&Default::default()).unwrap();
         let iface = Traced::new(inner, move |e: TraceEvent<'_>| {
-            seen.borrow_mut().push((matches!(e.passed, Passed::Sent(_)), e.id, e.head.to_vec(), e.len));
+            seen.borrow_mut().push((way(e.passed), e.id, e.head.to_vec(), e.len));
         });
         let ep = iface.connect(&iface.device_addr(), &iface.iface_addr()).unwrap();
         ep.am_short(1, 0x0201, b"x").map(drop).unwrap();
@@ -296,17 +369,20 @@ mod tests {
         // SAFETY: `body` outlives the call, which is done when it returns.
         unsafe { ep.am_zcopy(4, b"h", &[Iov::new(body.as_ptr(), 4, None)], Comp::None) }.map(drop).unwrap();
         assert!(ep.am_packet(1 << 30, |_| 0).is_err(), "refused: not shown");
+        for id in 1..5 {
+            iface.set_am_handler(id, Some(Box::new(|_| {})));
+        }
         assert_eq!(iface.progress(10), 4);
         let short = vec![1, 2, 0, 0, 0, 0, 0, 0, b'x'];
         let want = [
-            (true, 1, short.clone(), 9),
-            (true, 2, b"abc".to_vec(), 3),
-            (true, 3, b"hi".to_vec(), 2),
-            (true, 4, b"h".to_vec(), 5),
-            (false, 1, short, 9),
-            (false, 2, b"abc".to_vec(), 3),
-            (false, 3, b"hi".to_vec(), 2),
-            (false, 4, b"hbody".to_vec(), 5),
+            ('s', 1, short.clone(), 9),
+            ('s', 2, b"abc".to_vec(), 3),
+            ('s', 3, b"hi".to_vec(), 2),
+            ('s', 4, b"h".to_vec(), 5),
+            ('r', 1, short, 9),
+            ('r', 2, b"abc".to_vec(), 3),
+            ('r', 3, b"hi".to_vec(), 2),
+            ('r', 4, b"hbody".to_vec(), 5),
         ];
         assert_eq!(*log.borrow(), want);
     }

@@ -1,7 +1,7 @@
 //! The cache over the memory domain of `self`, with the kernel's notices where there are any.
 
 use super::*;
-use crate::api::{AllocReq, Iface as _};
+use crate::api::{AllocReq, Iface as _, MdAttr};
 use crate::loopback;
 use proptest::prelude::*;
 use ucs::mem::{MapOpts, Mapping};
@@ -75,19 +75,85 @@ fn bounds_hold_and_the_least_used_goes_first() {
 }
 
 #[test]
-fn explicit_handles_come_first_and_stay() {
-    let _alone = alone();
+fn handles_are_found_whatever_else_begins_there() {
     let md = loopback::Iface::open(&Default::default()).unwrap().md().clone();
-    let cache = RegCache::new(md.clone(), Limits { count: 0, bytes: 0 }, Coherence::Nobody(Errno(38)));
-    let mem = Rc::new(md.alloc(&AllocReq::new(10_000, "explicit")).unwrap());
-    cache.adopt(mem.clone());
-    let at = NonNull::new(mem.addr().wrapping_add(5000)).unwrap();
-    // SAFETY: the allocation outlives the registrations.
-    let ask = |access| unsafe { cache.get(at, 100, access) }.unwrap();
-    assert!(Rc::ptr_eq(&mem, &ask(RW)));
-    assert!(cache.disown(&mem).is_some_and(|back| Rc::ptr_eq(&back, &mem)));
-    let (one, two) = (ask(RW), ask(RW));
-    assert!(!Rc::ptr_eq(&one, &two), "nobody tells when memory goes: nothing is kept");
+    let memory = map(4);
+    let reg = |from: usize, len, access| {
+        // SAFETY: the mapping outlives its registrations.
+        Rc::new(unsafe { md.register(memory.as_ptr().wrapping_add(from), len, access) }.unwrap())
+    };
+    let mut handles = Handles::default();
+    let at = |from: usize| memory.as_ptr().addr() + from;
+    assert!(handles.find(at(0), 1, RW).is_none());
+    let all = reg(0, 10_000, Access::ALL);
+    let (short, same, nested) = (reg(0, 100, RW), reg(0, 100, RW), reg(5000, 10, RW));
+    [&all, &short, &same, &nested].into_iter().for_each(|mem| handles.enter(mem.clone()));
+    let found = |handles: &Handles<_>, from, len, access, want: Option<&Rc<loopback::Mem>>| match want {
+        Some(want) => handles.find(at(from), len, access).is_some_and(|mem| Rc::ptr_eq(mem, want)),
+        None => handles.find(at(from), len, access).is_none(),
+    };
+    assert!(found(&handles, 5000, 10, RW, Some(&nested)));
+    assert!(found(&handles, 5000, 11, RW, Some(&all)), "the one that begins last is too short");
+    assert!(found(&handles, 5000, 10, Access::REMOTE_READ, Some(&all)), "or may not be used like that");
+    assert!(found(&handles, 0, 10_000, RW, Some(&all)) && found(&handles, 9999, 1, RW, Some(&all)));
+    for (from, len) in [(0, 10_001), (9999, 2), (10_001, 0), (1, usize::MAX)] {
+        assert!(found(&handles, from, len, RW, None), "{len} at {from}");
+    }
+    assert!(handles.leave(&same) && !handles.leave(&same));
+    assert!(found(&handles, 0, 100, RW, Some(&short)), "another one that begins there stays");
+    assert!(handles.leave(&all));
+    assert!(found(&handles, 5000, 11, RW, None));
+    assert!(handles.leave(&short) && handles.leave(&nested));
+    assert!(found(&handles, 5000, 1, RW, None));
+}
+
+/// A domain that refuses when it is told to.
+struct Refusing {
+    md: loopback::Md,
+    why: Rc<Cell<Option<Error>>>,
+}
+
+impl Md for Refusing {
+    type Mem = loopback::Mem;
+    type Rkey = loopback::Rkey;
+
+    fn attr(&self) -> &MdAttr {
+        self.md.attr()
+    }
+
+    fn alloc(&self, req: &AllocReq<'_>) -> Result<loopback::Mem, Error> {
+        self.md.alloc(req)
+    }
+
+    unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<loopback::Mem, Error> {
+        match self.why.get() {
+            Some(why) => Err(why),
+            // SAFETY: the caller's promise is the same.
+            None => unsafe { self.md.register(addr, len, access) },
+        }
+    }
+}
+
+#[test]
+fn only_who_has_no_more_is_made_room_for() {
+    let _alone = alone();
+    let Some(inner) = cache(Limits::default()) else { return };
+    let why = Rc::new(Cell::new(None));
+    let md = Refusing { md: inner.md.clone(), why: why.clone() };
+    let cache = RegCache::new(md, Limits::default(), Coherence::open());
+    let maps: Vec<_> = (0..4).map(|_| map(1)).collect();
+    // SAFETY: the mappings outlive their registrations.
+    let get = |map: &Mapping| unsafe { cache.get(NonNull::new(map.as_ptr()).unwrap(), 1, RW) }.map(drop);
+    maps[..3].iter().for_each(|map| get(map).unwrap());
+    let sys = |errno| Error::Sys { call: "ibv_reg_mr", errno: Errno(errno) };
+    for error in [sys(libc::EINVAL), sys(libc::EFAULT), sys(libc::EPERM), Error::BadLocalKey] {
+        why.set(Some(error));
+        assert_eq!(get(&maps[3]), Err(error));
+        assert_eq!((cache.stats().count, cache.stats().evicted), (3, 0), "{error}");
+    }
+    why.set(Some(sys(libc::ENOMEM)));
+    assert_eq!(get(&maps[3]), Err(sys(libc::ENOMEM)));
+    assert_eq!((cache.stats().count, cache.stats().evicted), (0, 3));
 }
 
 proptest! {

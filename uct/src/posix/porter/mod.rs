@@ -30,8 +30,8 @@ pub use place::{Place, ProcKey};
 pub use watch::{Alarm, Death};
 pub use wire::{Each, MOST, Place as Whereabouts};
 
-use crate::api::{ConnectError, Error, OpenError};
-use std::collections::HashMap;
+use crate::api::{Access, ConnectError, Error, OpenError};
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -89,6 +89,8 @@ struct Exported {
 /// What the thread and the process share.
 struct Shared {
     exports: Mutex<HashMap<u64, Exported>>,
+    /// What of them is the program's memory, by first address: where it is, and its name.
+    memory: Mutex<BTreeMap<u64, (Whereabouts, Name)>>,
     watches: watch::Watches,
     stop: EventFd,
 }
@@ -148,7 +150,7 @@ impl Porter {
         let (key, listener) = place.bind()?;
         let watches = watch::Watches::new().map_err(|e| refused("watch peers", e))?;
         let stop = EventFd::new().map_err(|e| refused("make an event descriptor", e))?;
-        let shared = Arc::new(Shared { exports: Mutex::default(), watches, stop });
+        let shared = Arc::new(Shared { exports: Mutex::default(), memory: Mutex::default(), watches, stop });
         let body = answer::Body::new(listener, place.clone(), shared.clone())
             .map_err(|e| refused("wait for peers", e))?;
         let thread = thread::spawn_deaf("uct-porter", STACK, move || body.run());
@@ -185,8 +187,24 @@ impl Porter {
 
     /// Hands `mem`, and what else there is of it, to whoever asks for `name`.
     pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, what: What<Arc<EventFd>>) -> Export {
+        if let What::Memory(place) = &what {
+            lock(&self.shared.memory).insert(place.addr.get(), (*place, name));
+        }
         lock(&self.shared.exports).insert(name.0, Exported { mem, what });
         Export { porter: self.clone(), name }
+    }
+
+    /// The memory that is handed out in which all of a range lies, whichever domain of this process has allocated it: its name,
+    /// and what it may be used for.
+    pub fn memory_at(&self, addr: u64, len: u64) -> Option<(Name, Access)> {
+        // A child's copy of the list is nobody's.
+        if !self.is_ours() {
+            return None;
+        }
+        let memory = lock(&self.shared.memory);
+        let (first, (place, name)) = memory.range(..=addr).next_back()?;
+        let within = addr - first < place.len.get() && len <= place.len.get() - (addr - first);
+        within.then(|| (*name, Access::from_bits_truncate(place.access.get())))
     }
 
     /// Watches a process that has no porter that we know of.
@@ -238,7 +256,13 @@ impl Drop for Export {
     fn drop(&mut self) {
         // A child's copy of the list is nobody's; and it may have been locked when the child was made.
         if self.porter.is_ours() {
-            lock(&self.porter.shared.exports).remove(&self.name.0);
+            let gone = lock(&self.porter.shared.exports).remove(&self.name.0);
+            if let Some(Exported { what: What::Memory(place), .. }) = &gone {
+                let mut memory = lock(&self.porter.shared.memory);
+                if memory.get(&place.addr.get()).is_some_and(|(_, name)| *name == self.name) {
+                    memory.remove(&place.addr.get());
+                }
+            }
         }
     }
 }

@@ -251,7 +251,8 @@ impl Alarm {
         Arc::new(Alarm { raised: Flag::default(), wake })
     }
 
-    fn raise(&self) {
+    /// Raises it, and wakes who sleeps.
+    pub fn raise(&self) {
         self.raised.raise();
         let _ = self.wake.signal();
     }

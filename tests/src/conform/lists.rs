@@ -1,0 +1,291 @@
+//! Lists of blocks up to the limits that an interface says it has, and how one learns that operations without a
+//! completion are done.
+
+use super::rma::{self, target};
+use super::{Log, Pair, bytes, is_unsupported};
+use uct::api::{Access, AllocReq, Caps, Comp, Ep, Error, Iface, Iov, Md, Memory, Refused, RemoteIov};
+
+/// Blocks tried where the attribute knows no limit.
+const MANY: usize = 1500;
+
+/// Messages out of blocks with and without gaps, in as many entries as may be and of every number of blocks.
+pub fn messages_of_blocks<I: Iface>(p: &Pair<I>) {
+    let am = p.a.attr().am;
+    if !p.a.attr().has(Caps::AM_ZCOPY) {
+        return;
+    }
+    const BLOCK: usize = 24;
+    let room = am.max_zcopy.min(16384);
+    let local = p.a.md().alloc(&AllocReq::new(2 * room, "local")).unwrap();
+    let all = bytes(3, 2 * room);
+    rma::write(&local, 0, &all);
+    let entry = |at: usize, stride: usize, count: usize| Iov {
+        addr: local.addr().wrapping_add(at),
+        len: BLOCK,
+        stride,
+        count,
+        mem: Some(&local),
+    };
+    let most = room.saturating_sub(8) / BLOCK;
+    let mut sent = Vec::new();
+    let (mut a, mut b) = (Log::default(), Log::default());
+    let mut send = |iov: &[Iov<'_, _>], header: &[u8], body: Vec<u8>| {
+        // SAFETY: `local` lives to the end of the case and is not written.
+        let call = || unsafe { p.ab.am_zcopy(7, header, iov, Comp::Token(1)) };
+        p.retry(&mut a, &mut b, call).map(drop).unwrap();
+        sent.push([&[7], header, &body].concat());
+    };
+    for count in [1, 2, 3, 7, 16, most / 2, most].into_iter().filter(|&count| count <= most) {
+        for (stride, header) in
+            [(BLOCK, &b""[..]), (BLOCK + 1, b"head"), (2 * BLOCK - 8, b"header.."), (0, b"")]
+        {
+            // Of those the last ends within the memory.
+            let count = if stride > BLOCK { count.min((2 * room - BLOCK) / stride) } else { count };
+            let body = (0..count).flat_map(|n| all[n * stride..n * stride + BLOCK].to_vec()).collect();
+            send(&[entry(0, stride, count)], header, body);
+        }
+    }
+    for entries in 1..=am.max_iov.min(most / 2) {
+        // Each begins where the one before ends, and the blocks of every other one have gaps.
+        let mut iov = Vec::new();
+        let mut body = Vec::new();
+        let mut at = 0;
+        for n in 0..entries {
+            let stride = BLOCK + n % 2 * 5;
+            iov.push(entry(at, stride, 2));
+            body.extend_from_slice(&all[at..at + BLOCK]);
+            body.extend_from_slice(&all[at + stride..at + stride + BLOCK]);
+            at += stride + BLOCK;
+        }
+        send(&iov, b"", body);
+    }
+    p.arrived(&mut b, sent.len());
+    let mut came: Vec<Vec<u8>> = b.ams.iter().map(|(packet, _)| packet.clone()).collect();
+    came.sort_unstable();
+    sent.sort_unstable();
+    assert!(came == sent, "messages of blocks");
+}
+
+/// As many blocks as the interface says go through in one operation, and one more is refused and does nothing.
+pub fn as_many_blocks_as_it_says<I: Iface>(p: &Pair<I>) {
+    let (caps, put, get) = (p.a.attr().caps, p.a.attr().put, p.a.attr().get);
+    if !caps.intersects(Caps::PUT_ZCOPY | Caps::GET_ZCOPY) {
+        return;
+    }
+    const GAP: usize = 3;
+    let most = put.max_blocks.max(get.max_blocks).min(MANY) + 1;
+    let local = p.a.md().alloc(&AllocReq::new(most * GAP, "local")).unwrap();
+    let t = target(p, most * GAP, Access::ALL);
+    let all = bytes(4, most * GAP);
+    let gaps = |count| [Iov { addr: local.addr(), len: 1, stride: GAP, count, mem: Some(&local) }];
+    let every_third = |from: &[u8], count: usize| -> Vec<u8> { (0..count).map(|n| from[GAP * n]).collect() };
+    if caps.contains(Caps::PUT_ZCOPY) {
+        let count = put.max_blocks.min(MANY);
+        rma::write(&local, 0, &all);
+        // SAFETY: `local` lives until the completion that `finish` waits for.
+        let put_of = |count| p.finish(|comp| unsafe { p.ab.put_zcopy(&gaps(count), t.at, &t.rkey, comp) });
+        if put.max_blocks < MANY {
+            assert_eq!(put_of(count + 1), Err(Error::TooLong { len: count + 1, max: count }));
+        }
+        assert_eq!(put_of(count), Ok(()));
+        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+        let want = [every_third(&all, count), vec![0; most * GAP - count]].concat();
+        assert!(rma::read(&t.mem, 0, most * GAP) == want, "{count} blocks put");
+    }
+    if caps.contains(Caps::GET_ZCOPY) {
+        let count = get.max_blocks.min(MANY);
+        rma::write(&local, 0, &vec![0; most * GAP]);
+        rma::write(&t.mem, 0, &all);
+        // SAFETY: as above.
+        let get_of = |count| p.finish(|comp| unsafe { p.ab.get_zcopy(&gaps(count), t.at, &t.rkey, comp) });
+        if get.max_blocks < MANY {
+            assert_eq!(get_of(count + 1), Err(Error::TooLong { len: count + 1, max: count }));
+        }
+        assert_eq!(get_of(count), Ok(()));
+        let here = rma::read(&local, 0, most * GAP);
+        assert!(every_third(&here, count) == all[..count], "{count} blocks got");
+        assert!(
+            (0..most * GAP).all(|n| n % GAP == 0 && n / GAP < count || here[n] == 0),
+            "gaps are left alone"
+        );
+    }
+    if caps.contains(Caps::PUT_SGL) {
+        // The cuts of both sides together.
+        let count = put.max_blocks.min(MANY) / 2;
+        rma::write(&local, 0, &all);
+        rma::write(&t.mem, 0, &vec![0; most * GAP]);
+        let remote = [RemoteIov { addr: t.at, len: 1, stride: 2, count, rkey: &t.rkey }];
+        // SAFETY: as above.
+        let put = p.finish(|comp| unsafe { p.ab.put_sgl(&gaps(count), &remote, comp) });
+        assert_eq!(put, Ok(()));
+        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+        let there = rma::read(&t.mem, 0, 2 * count);
+        assert!((0..2 * count).all(|n| there[n] == if n % 2 == 0 { all[GAP * (n / 2)] } else { 0 }));
+    }
+}
+
+/// A put that nobody waits for is there when a flush says so, be it asked again and again or told.
+pub fn implicit_puts_are_there_after_a_flush<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::PUT_ZCOPY) {
+        return;
+    }
+    const PUTS: usize = 40;
+    const LEN: usize = 1000;
+    let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
+    let t = target(p, PUTS * LEN, Access::ALL);
+    for (round, told) in [(1, true), (2, false), (3, true)] {
+        rma::write(&local, 0, &[round; LEN]);
+        let (mut a, mut b) = (Log::default(), Log::default());
+        for n in 0..PUTS {
+            let iov = [Iov::new(local.addr(), LEN, Some(&local))];
+            // SAFETY: `local` is left alone until the flush is over.
+            let put = || unsafe { p.ab.put_zcopy(&iov, t.at + (n * LEN) as u64, &t.rkey, Comp::None) };
+            p.retry(&mut a, &mut b, put).map(drop).unwrap();
+        }
+        let by_ep = round == 1;
+        let flush = |comp| if by_ep { p.ab.flush(comp) } else { p.a.flush(comp) };
+        if told {
+            assert_eq!(p.finish(flush), Ok(()));
+        } else {
+            while p.retry(&mut a, &mut b, || flush(Comp::None)).unwrap() != uct::api::Sent::Done {
+                p.pump(&mut a, &mut b);
+            }
+        }
+        assert!(rma::read(&t.mem, 0, PUTS * LEN).iter().all(|byte| *byte == round), "round {round}");
+        assert!(a.errors.is_empty() && a.comps.is_empty() && b.errors.is_empty() && b.comps.is_empty());
+    }
+}
+
+/// A key made of a word moves bytes as a packed one does, and reaches no further.
+pub fn words_are_keys<I: Iface>(p: &Pair<I>) {
+    let caps = p.a.attr().caps;
+    if !caps.contains(Caps::WORD_KEY) {
+        return;
+    }
+    const LEN: usize = 256;
+    let t = target(p, LEN, Access::ALL);
+    let word = p.b.md().word_key(&t.mem).unwrap();
+    let local = p.a.md().alloc(&AllocReq::new(LEN, "local")).unwrap();
+    let iov = [Iov::new(local.addr(), LEN, Some(&local))];
+    // The first use of a word may have to ask for what it means.
+    let rkey = (0..2000).find_map(|_| match p.a.md().rkey_of_word(word, t.at, LEN as u64) {
+        Ok(rkey) => Some(rkey),
+        Err(Error::NotReady) => {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            None
+        }
+        Err(e) => panic!("{e}"),
+    });
+    let rkey = rkey.expect("an answer");
+    rma::write(&local, 0, &[5; LEN]);
+    // SAFETY: `local` is left alone until the completion that `finish` waits for.
+    let put = |at, rkey| p.finish(|comp| unsafe { p.ab.put_zcopy(&iov, at, rkey, comp) });
+    if caps.contains(Caps::PUT_ZCOPY) {
+        assert_eq!(put(t.at, &rkey), Ok(()));
+        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+        assert!(rma::read(&t.mem, 0, LEN).iter().all(|byte| *byte == 5));
+        assert_eq!(put(t.at + 1, &rkey), Err(Error::RemoteAccess));
+    }
+    if caps.contains(Caps::GET_ZCOPY) {
+        rma::write(&t.mem, 0, &[6; LEN]);
+        // SAFETY: as above.
+        let get = p.finish(|comp| unsafe { p.ab.get_zcopy(&iov, t.at, &rkey, comp) });
+        assert_eq!(get, Ok(()));
+        assert!(rma::read(&local, 0, LEN).iter().all(|byte| *byte == 6));
+    }
+}
+
+/// Two puts to the same word with a fence between them: the second is what stays.
+pub fn a_fence_orders_puts_to_one_word<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::PUT_SHORT) {
+        return;
+    }
+    let t = target(p, 8, Access::ALL);
+    for n in 0..50u64 {
+        let (mut a, mut b) = (Log::default(), Log::default());
+        let mut put = |value: u64| {
+            p.retry(&mut a, &mut b, || p.ab.put_short(&value.to_le_bytes(), t.at, &t.rkey)).map(drop)
+        };
+        assert_eq!(put(2 * n), Ok(()));
+        assert!(if n % 2 == 0 { p.ab.fence() } else { p.a.fence() }.is_ok());
+        assert_eq!(put(2 * n + 1), Ok(()));
+        assert_eq!(p.finish(|comp| p.ab.flush(comp)), Ok(()));
+        assert_eq!(rma::read(&t.mem, 0, 8), (2 * n + 1).to_le_bytes());
+    }
+}
+
+/// Messages without an id go into memory of the receiver's own, with their word, and are told with who sent them.
+pub fn bare_messages_go_into_posted_memory<I: Iface>(p: &Pair<I>) {
+    let to = p.b.bare_qp();
+    assert_eq!(to.is_some(), p.b.attr().has(Caps::RECV_BARE));
+    let Some(to) = to else {
+        // SAFETY: refused.
+        let posted = unsafe { p.b.recv_bare(Iov::new(std::ptr::null(), 0, None), 1) };
+        assert!(matches!(posted, Err(Refused::Failed(_))) && is_unsupported(posted));
+        return;
+    };
+    const LEN: usize = 1000;
+    let into = p.b.md().alloc(&AllocReq::new(4 * LEN, "posted")).unwrap();
+    for (n, want) in [Some(7), None, Some(u32::MAX)].into_iter().enumerate() {
+        // The third in blocks that follow each other.
+        let (len, count) = if n == 2 { (LEN / 4, 4) } else { (LEN, 1) };
+        let addr = into.addr().wrapping_add(n * LEN);
+        let list = Iov { addr, len, stride: len, count, mem: Some(&into) };
+        // SAFETY: `into` lives to the end of the case, and is read when the receive is over.
+        assert!(unsafe { p.b.recv_bare(list, n as u64) }.is_ok());
+        let data = bytes(n as u64, LEN - n);
+        let (mut a, mut b) = (Log::default(), Log::default());
+        let pack = |slot: &mut [u8]| {
+            slot[..data.len()].copy_from_slice(&data);
+            data.len()
+        };
+        assert_eq!(p.retry(&mut a, &mut b, || p.ab.am_bare(to, LEN, want, pack)), Ok(data.len()));
+        for _ in 0..super::PATIENCE {
+            if !b.bares.is_empty() {
+                break;
+            }
+            p.pump(&mut a, &mut b);
+        }
+        let [(token, bare)] = b.bares[..] else { panic!("{:?}", b.bares) };
+        assert_eq!((token, bare.result, bare.len, bare.imm), (n as u64, Ok(()), data.len(), want));
+        assert!(rma::read(&into, n * LEN, data.len()) == data);
+    }
+    let gaps = Iov { addr: into.addr(), len: 8, stride: 9, count: 2, mem: Some(&into) };
+    // SAFETY: refused.
+    let refused = unsafe { p.b.recv_bare(gaps, 1) };
+    assert!(matches!(refused, Err(Refused::Failed(Error::InvalidParam(_)))));
+}
+
+/// What failed on its way is told through a counted completion, once and with the reason.
+pub fn a_counted_completion_tells_a_failure<I: Iface>(p: &Pair<I>) {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use uct::api::{Completion, Sent};
+    if !p.a.attr().has(Caps::PUT_ZCOPY) {
+        return;
+    }
+    let local = p.a.md().alloc(&AllocReq::new(64, "local")).unwrap();
+    let iov = [Iov::new(local.addr(), 64, Some(&local))];
+    let (good, bad) = (target(p, 64, Access::ALL), target(p, 64, Access::REMOTE_READ));
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let log = told.clone();
+    let comp = Completion::new(3, move |result| log.borrow_mut().push(result));
+    let (mut a, mut b) = (Log::default(), Log::default());
+    for t in [&good, &bad, &good] {
+        // SAFETY: `local` lives to the end of the case and is not written.
+        let put = || unsafe { p.ab.put_zcopy(&iov, t.at, &t.rkey, Comp::Handle(comp.clone())) };
+        match p.retry(&mut a, &mut b, put) {
+            Ok(Sent::InProgress) => {}
+            Ok(Sent::Done) => comp.update(Ok(())),
+            Err(e) => comp.update(Err(e)),
+        }
+    }
+    for _ in 0..super::PATIENCE {
+        if !told.borrow().is_empty() {
+            break;
+        }
+        p.pump(&mut a, &mut b);
+    }
+    assert_eq!(*told.borrow(), [Err(Error::RemoteAccess)]);
+    assert!(a.errors.is_empty() && b.errors.is_empty(), "told once");
+}

@@ -1,0 +1,250 @@
+//! Who waits for room gets it: beside those that need less of it, and beside a stream of arrivals.
+
+use super::*;
+use crate::api::Outcome;
+
+/// Sends one message after the other on an endpoint, also from completions, as long as there is room.
+struct Greedy<'a> {
+    ep: &'a Ep<Simulated>,
+    mem: &'a Mem<Simulated>,
+    sent: usize,
+    done: Vec<u64>,
+}
+
+impl Greedy<'_> {
+    fn send(&mut self) {
+        let iov = [Iov::new(self.mem.addr(), 100, Some(self.mem))];
+        // SAFETY: `mem` lives to the end of the test and is not written.
+        while unsafe { self.ep.am_zcopy(1, &[], &iov, Comp::Token(0)) }.is_ok() {
+            self.sent += 1;
+        }
+    }
+}
+
+impl Sink for Greedy<'_> {
+    fn on_am(&mut self, _: Am<'_>) {}
+    fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+        assert_eq!(result, Ok(()));
+        match token {
+            0 => self.send(),
+            token => self.done.push(token),
+        }
+    }
+    fn on_ep_error(&mut self, _: EpTag, error: Error) {
+        panic!("{error}");
+    }
+}
+
+/// Three blocks with gaps, of which a device makes as many work requests.
+fn three(mem: &Mem<Simulated>) -> [Iov<'_, Mem<Simulated>>; 1] {
+    [Iov { addr: mem.addr(), len: 8, stride: 16, count: 3, mem: Some(mem) }]
+}
+
+const SLOW: FaultPlan = FaultPlan { delay: 20_000, ..FaultPlan::NONE };
+
+#[test]
+fn an_operation_of_several_requests_gets_its_turn_beside_those_of_one() {
+    let config = Config { tx_queue_len: 4, ..Config::default() };
+    let (fabric, a, mut b) = pair(SLOW, &config, &Config::default());
+    let (ep, other, _back) = (Rc::new(a.ep_to(&b)), a.ep_to(&b), b.ep_to(&a));
+    let (local, remote) = (Rc::new(alloc(&a, 100, 7)), alloc(&b, 24, 0));
+    let rkey = Rc::new(rkey_of(&b, &remote, &a));
+    let at = remote.addr() as u64;
+    for n in 0..2 {
+        assert_eq!(other.am_short(1, n, &[]), Ok(Sent::Done));
+    }
+    let (weak, mem, key) = (Rc::downgrade(&ep), local.clone(), rkey.clone());
+    let put = move |token| {
+        let ep = weak.upgrade().expect("the endpoint lives");
+        // SAFETY: both ends live to the end of the test.
+        unsafe { ep.put_zcopy(&three(&mem), at, &key, Comp::Token(token)) }
+    };
+    assert_eq!(put(1), Err(Refused::NoResource), "two rows are free");
+    let retry = move |sent: Outcome| match sent {
+        Ok(_) => Retry::Done,
+        Err(refused) => {
+            assert_eq!(refused, Refused::NoResource);
+            Retry::NoResource
+        }
+    };
+    let again = put.clone();
+    let queued = ep.pending_add(Box::new(move || retry(again(1))));
+    assert_eq!(queued, Ok(PendingQueued::Queued), "two rows are not room for three");
+    let queued = ep.pending_add(Box::new(move || retry(put(2))));
+    assert_eq!(queued, Ok(PendingQueued::Queued));
+    let mut greedy = Greedy { ep: &other, mem: &local, sent: 0, done: Vec::new() };
+    for _ in 0..2000 {
+        greedy.send();
+        a.iface.poll(16, &mut greedy);
+        b.poll();
+        fabric.advance(1000);
+    }
+    assert_eq!(greedy.done, [1, 2]);
+    assert!(greedy.sent > 100, "the other endpoint goes on: {}", greedy.sent);
+    assert_eq!(read(&remote), [7; 24]);
+}
+
+#[test]
+fn rows_are_not_kept_for_an_operation_that_is_taken_back() {
+    for dropped in [false, true] {
+        let config = Config { tx_queue_len: 3, ..Config::default() };
+        let (fabric, mut a, mut b) = pair(SLOW, &config, &Config::default());
+        let (ep, other) = (Rc::new(a.ep_to(&b)), Rc::new(a.ep_to(&b)));
+        let (local, remote) = (alloc(&a, 100, 7), alloc(&b, 24, 0));
+        let rkey = rkey_of(&b, &remote, &a);
+        let at = remote.addr() as u64;
+        for n in 0..2 {
+            assert_eq!(other.am_short(1, n, &[]), Ok(Sent::Done));
+        }
+        let weak = Rc::downgrade(&ep);
+        let queued = ep.pending_add(Box::new(|| panic!("there is room for one")));
+        assert_eq!(queued, Ok(PendingQueued::Busy));
+        let put = move || {
+            let ep = weak.upgrade().expect("the endpoint lives");
+            // SAFETY: both ends live to the end of the round.
+            unsafe { ep.put_zcopy(&three(&local), at, &rkey, Comp::None) }
+        };
+        assert_eq!(put(), Err(Refused::NoResource));
+        let op = Box::new(move || {
+            assert_eq!(put(), Err(Refused::NoResource));
+            Retry::NoResource
+        });
+        assert_eq!(ep.pending_add(op), Ok(PendingQueued::Queued));
+        a.poll();
+        assert_eq!(other.am_short(1, 2, &[]), Err(Refused::NoResource), "the free row is kept for it");
+        assert_eq!(other.pending_add(Box::new(|| Retry::Done)), Ok(PendingQueued::Queued));
+        other.pending_purge(&mut drop);
+        let mut purged = 0;
+        if dropped {
+            drop(ep);
+        } else {
+            ep.pending_purge(&mut |_| purged += 1);
+            assert_eq!(purged, 1);
+        }
+        assert_eq!(other.am_short(1, 2, &[]), Ok(Sent::Done));
+        settle(&fabric, &mut a, &mut b);
+        assert_eq!(b.log.ams.len(), 3);
+    }
+}
+
+#[test]
+fn rows_are_not_kept_for_an_operation_that_wants_something_else_in_its_turn() {
+    let config = Config { tx_queue_len: 3, ..Config::default() };
+    let (fabric, mut a, mut b) = pair(SLOW, &config, &Config::default());
+    let (ep, other) = (Rc::new(a.ep_to(&b)), a.ep_to(&b));
+    let (local, remote) = (alloc(&a, 100, 7), alloc(&b, 24, 0));
+    let rkey = rkey_of(&b, &remote, &a);
+    let at = remote.addr() as u64;
+    for _ in 0..2 {
+        assert_eq!(other.am_short(1, 0, &[]), Ok(Sent::Done));
+    }
+    let weak = Rc::downgrade(&ep);
+    let put = move |ep: &Ep<Simulated>| {
+        // SAFETY: both ends live to the end of the test.
+        let sent = unsafe { ep.put_zcopy(&three(&local), at, &rkey, Comp::None) };
+        assert_eq!(sent, Err(Refused::NoResource));
+    };
+    put(&ep);
+    let mut tries = 0;
+    let op = Box::new(move || {
+        let ep = weak.upgrade().expect("the endpoint lives");
+        tries += 1;
+        if tries == 1 {
+            put(&ep);
+            return Retry::NoResource;
+        }
+        if ep.am_short(2, 0, &[]).is_ok() { Retry::Done } else { Retry::NoResource }
+    });
+    assert_eq!(ep.pending_add(op), Ok(PendingQueued::Queued));
+    settle(&fabric, &mut a, &mut b);
+    let last = b.log.ams.last().expect("messages came");
+    assert_eq!((b.log.ams.len(), last.1[0]), (3, 2));
+    assert_eq!(other.am_short(1, 0, &[]), Ok(Sent::Done));
+}
+
+#[test]
+fn what_waits_gets_its_turn_in_a_stream_of_arrivals() {
+    const STREAM: u64 = 200;
+    let config = Config { tx_queue_len: 1, ..Config::default() };
+    let (fabric, mut a, b) = pair(FaultPlan::NONE, &config, &Config::default());
+    let (ep, from) = (Rc::new(a.ep_to(&b)), b.ep_to(&a));
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    let weak = Rc::downgrade(&ep);
+    let op = Box::new(move || match weak.upgrade().expect("the endpoint lives").am_short(1, 1, &[]) {
+        Ok(_) => Retry::Done,
+        Err(_) => Retry::NoResource,
+    });
+    assert_eq!(ep.pending_add(op), Ok(PendingQueued::Queued));
+    for n in 0..STREAM {
+        assert_eq!(from.am_short(1, n, &[]), Ok(Sent::Done));
+    }
+    fabric.advance(1_000_000);
+    let waits = |a: &Side<Simulated>| a.iface.inner.pending.waiting() > 0;
+    while waits(&a) && a.log.ams.len() < STREAM as usize {
+        a.iface.poll(4, &mut a.log);
+    }
+    assert!(a.log.ams.len() < 100, "it waited for {} arrivals", a.log.ams.len());
+}
+
+#[test]
+fn a_poll_tells_no_more_flushes_than_it_may() {
+    const FLUSHES: u64 = 50;
+    let (fabric, mut a, b) = pair(SLOW, &Config::default(), &Config::default());
+    let ep = a.ep_to(&b);
+    assert_eq!(ep.am_short(1, 0, &[]), Ok(Sent::Done));
+    for n in 0..FLUSHES {
+        assert_eq!(ep.flush(Comp::Token(n)), Ok(Sent::InProgress));
+    }
+    fabric.advance(1_000_000);
+    b.iface.poll(1, &mut Log::default());
+    fabric.advance(1_000_000);
+    let mut polls = 0;
+    while a.log.comps.len() < FLUSHES as usize {
+        let (before, events) = (a.log.comps.len(), a.iface.poll(4, &mut a.log));
+        assert!(a.log.comps.len() - before <= 4 && events <= 5, "{events} events");
+        assert!(!a.iface.is_quiet() || a.log.comps.len() == FLUSHES as usize);
+        polls += 1;
+        assert!(polls < 1000);
+    }
+    assert!(a.log.comps.iter().map(|comp| comp.0).eq(0..FLUSHES), "in the order they were asked for");
+}
+
+/// What happened, in order: an error of an endpoint, or the end of a flush.
+#[derive(Default)]
+struct Order(Vec<Option<EpTag>>);
+
+impl Sink for Order {
+    fn on_am(&mut self, _: Am<'_>) {}
+    fn on_comp(&mut self, _: u64, result: Result<(), Error>) {
+        assert_eq!(result, Ok(()), "of a flush");
+        self.0.push(None);
+    }
+    fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+        assert_eq!(error, Error::PeerDead);
+        self.0.push(Some(ep));
+    }
+}
+
+#[test]
+fn failures_that_nobody_waits_for_are_told_before_the_flush_behind_them() {
+    let (fabric, a, b) = pair(SLOW, &Config::default(), &Config::default());
+    let (ep, back) = (a.ep_to(&b), b.ep_to(&a));
+    ep.set_tag(EpTag(5));
+    let (local, remote) = (alloc(&a, 100, 7), alloc(&b, 100, 0));
+    let rkey = rkey_of(&b, &remote, &a);
+    let at = remote.addr() as u64;
+    drop((remote, back, b));
+    let iov = [Iov::new(local.addr(), 100, Some(&local))];
+    for _ in 0..3 {
+        // SAFETY: `local` lives to the end of the test.
+        let sent = unsafe { ep.put_zcopy(&iov, at, &rkey, Comp::None) };
+        assert_eq!(sent, Ok(Sent::InProgress));
+    }
+    assert_eq!(ep.flush(Comp::Token(1)), Ok(Sent::InProgress));
+    let mut order = Order::default();
+    for _ in 0..1000 {
+        a.iface.poll(1, &mut order);
+        fabric.advance(1000);
+    }
+    assert_eq!(order.0, [Some(EpTag(5)), Some(EpTag(5)), Some(EpTag(5)), None]);
+}

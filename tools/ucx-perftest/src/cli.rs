@@ -79,7 +79,7 @@ pub struct Cli {
     pub json: bool,
 
     /// Also print how the times are distributed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub hist: bool,
 
     /// Draw the results over the size, as SVG
@@ -269,8 +269,8 @@ impl TestArgs {
     }
 
     /// The measurements asked for: one, or one a size of the sweep.
-    pub fn specs(&self, label: Option<&str>) -> Result<Vec<Spec>, Failure> {
-        self.rows(label)?.into_iter().map(|row| row.spec).collect()
+    pub fn specs(&self, names: &[String]) -> Result<Vec<Spec>, Failure> {
+        self.rows(names)?.into_iter().map(|row| row.spec).collect()
     }
 
     /// The percentile of the first column.
@@ -279,7 +279,7 @@ impl TestArgs {
     }
 
     /// The same, each with what is wrong with it; an error if that is wrong with all of them.
-    pub fn rows(&self, label: Option<&str>) -> Result<Vec<Row>, Failure> {
+    pub fn rows(&self, names: &[String]) -> Result<Vec<Row>, Failure> {
         self.later.check().map_err(Failure::Usage)?;
         let Some(test) = self.test else {
             return Err(Failure::Usage("no test: choose one with -t (see -h), or --local for a tour".into()));
@@ -289,14 +289,11 @@ impl TestArgs {
             self.errors.map_or(Ok(self.peer_errors), Errors::reported).map_err(Failure::Usage)?;
         let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
         let iters = self.iters.unwrap_or(1_000_000);
-        let sweep = matches!(sizes, Sizes::Sweep(..));
+        let swept = matches!(sizes, Sizes::Sweep(..));
         let one = |pieces: Vec<usize>| {
             let spec = Spec {
-                label: match (label, sweep) {
-                    (Some(label), true) => Some(format!("{label}/{}", pieces[0])),
-                    (None, true) => Some(pieces[0].to_string()),
-                    (label, false) => label.map(str::to_owned),
-                },
+                names: names.to_vec(),
+                swept,
                 test,
                 tl: self.tl.clone(),
                 dev: self.dev.clone(),
@@ -331,7 +328,7 @@ impl TestArgs {
                 banner: Banner::Shown,
                 hist: Histogram::No,
             };
-            Row { label: spec.label.clone(), spec: spec.check().map(|()| spec) }
+            Row { label: spec.label(), spec: spec.check().map(|()| spec) }
         };
         Ok(sizes.all().into_iter().map(one).collect())
     }

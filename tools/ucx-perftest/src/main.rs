@@ -39,7 +39,8 @@ use local::TOOL;
 use report::{Report, Shows};
 use session::Plan;
 use spec::{Histogram, Pattern, Spec};
-use tools_common::boot::{Boot, Listener};
+use tools_common::boot::{Boot, Listener, Watch};
+use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
 
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn refuse(e: &Failure) -> ExitCode {
-    eprintln!("{TOOL}: {e}");
+    eprintln!("{TOOL}: {}", printable(&e.to_string()));
     ExitCode::from(e.status())
 }
 
@@ -124,6 +125,7 @@ impl Slurm {
 fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     let rows = batch::rows(&cli.test, &cli.batch, cli.loopback)?;
     report.expect(rows.len());
+    report.sweeps(rows.iter().any(|row| row.spec.as_ref().is_ok_and(|spec| spec.swept)));
     let mut specs = Vec::with_capacity(rows.len());
     for Row { label, spec } in rows {
         match spec {
@@ -153,7 +155,7 @@ fn each_part(
             Ok(()) => at += part.len(),
             Err(e) if begun == 0 || plan.specs.len() == 1 => return Err(e),
             Err(e) => {
-                report.failed(part[begun - 1].label.as_deref(), e);
+                report.failed(part[begun - 1].label().as_deref(), e);
                 at += begun;
             }
         }
@@ -199,7 +201,7 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
         }
         let _back = Back::to_here();
         let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-        link.send(&Plan { specs: part.to_vec() })?;
+        Plan { specs: part.to_vec() }.send(&mut link)?;
         session::drive(part, source, &mut link, report, drop)
     })
 }
@@ -272,7 +274,7 @@ fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     }
     confine(cli)?;
     let mut link = local::join(port)?;
-    match link.recv::<Plan>()? {
+    match Plan::recv(&mut link)? {
         Some(plan) => session::serve(&plan.specs, source, &mut link, &mut Report::silent()),
         None => Ok(()),
     }
@@ -285,7 +287,7 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
     }
     report.show_only(Shows::Results);
     let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
-    link.send(&plan)?;
+    plan.send(&mut link)?;
     plan.parts().try_for_each(|part| {
         if !session::is_for_group(&part[0]) {
             return session::drive(part, source, &mut link, report, drop);
@@ -315,7 +317,7 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     drop(listener);
     report.say(&format!("Accepted connection from {}", boot.peer()));
     let mut link = Link::new(Side::Server, boot);
-    let Some(plan) = link.recv::<Plan>()? else { return Ok(()) };
+    let Some(plan) = Plan::recv(&mut link)? else { return Ok(()) };
     report.expect(plan.specs.len());
     plan.parts().try_for_each(|part| {
         if !session::is_for_group(&part[0]) {
@@ -327,7 +329,10 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
         let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
-        let hub = group::hub(listener, 2 * threads, || Ok(()))?;
+        // A client that goes before all seats are taken would leave those of this process waiting.
+        let watch = link.watch()?;
+        let still = move || watch.as_ref().map_or(Ok(()), Watch::alive);
+        let hub = group::hub(listener, 2 * threads, still)?;
         link.send(&port)?;
         let (host, partner) = (host.into(), Partner::Other);
         let place = Place { host, port, proc: 0, procs: 2, threads, pins, cores, partner };

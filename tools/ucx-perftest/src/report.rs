@@ -152,6 +152,8 @@ pub struct Report {
     quiet: bool,
     extra: bool,
     batch: Vec<String>,
+    /// Whether sizes of sweeps are among the tests.
+    sweeps: bool,
     headed: bool,
     live: Live,
     tally: Tally,
@@ -178,6 +180,7 @@ impl Report {
             quiet: cli.quiet,
             extra: cli.extra,
             batch: cli.batch.iter().map(name).collect(),
+            sweeps: false,
             headed: false,
             // Columns have a line a second of their own.
             live: Live::new(cli.json || cli.csv || cli.only_final),
@@ -202,6 +205,7 @@ impl Report {
             quiet: true,
             extra: false,
             batch: Vec::new(),
+            sweeps: false,
             headed: false,
             live: Live::default(),
             tally: Tally::default(),
@@ -217,6 +221,11 @@ impl Report {
     /// So many tests are to be done.
     pub fn expect(&mut self, tests: usize) {
         self.tally.expect(tests);
+    }
+
+    /// Whether sizes of sweeps are among them: a row of CSV has a cell for the size then.
+    pub fn sweeps(&mut self, any: bool) {
+        self.sweeps = any;
     }
 
     /// How many have begun.
@@ -235,7 +244,7 @@ impl Report {
         if !matches!(failure, Failure::Agreed(_)) {
             return Err(failure);
         }
-        self.failed(spec.label.as_deref(), failure);
+        self.failed(spec.label().as_deref(), failure);
         Ok(())
     }
 
@@ -287,7 +296,6 @@ impl Report {
 
     /// The column head, once; and in a batch the label of the test that follows.
     fn start(&mut self, spec: &Spec) {
-        let labelled = spec.label.is_some();
         match self.format {
             Format::Columns => {
                 if !self.headed && !self.quiet {
@@ -295,14 +303,14 @@ impl Report {
                 } else if self.only_final && self.shows == Shows::All && spec.banner == Banner::Shown {
                     self.end_banner();
                 }
-                if let (Some(label), false) = (&spec.label, self.only_final) {
+                if let (Some(label), false) = (spec.label(), self.only_final) {
                     out::line(format!("+{label:-<14}{}", CELLS.get(15..).unwrap_or_default()));
                 }
             }
             Format::Csv if !self.headed => {
-                let mut names = self.batch.clone();
-                if names.is_empty() && labelled {
-                    names.push("label".into());
+                let mut names: Vec<String> = self.batch.iter().map(|name| cell(name)).collect();
+                if self.sweeps {
+                    names.push(if names.is_empty() { "label" } else { "size" }.into());
                 }
                 names.push(format!(
                     "iterations,{:.1}_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr",
@@ -317,6 +325,9 @@ impl Report {
 
     /// Figures so far, once a second.
     pub fn progress(&self, spec: &Spec, path: &Path, reading: Reading) {
+        if self.shows == Shows::Tests {
+            return;
+        }
         if self.format == Format::Columns && !self.only_final {
             out::line(self.columns("[thread 0]", spec, reading) + &self.way(path));
         }
@@ -333,7 +344,7 @@ impl Report {
         if let Some(kept) = &mut self.kept {
             kept.push(json());
         }
-        let label = done.spec.label.as_deref();
+        let label = done.spec.label();
         match self.format {
             Format::None => {}
             Format::Columns => {
@@ -350,8 +361,8 @@ impl Report {
                 hist::lines(&done.hist).iter().for_each(out::line);
             }
             Format::Csv => {
-                let mut cells: Vec<String> =
-                    label.map(|l| l.split('/').map(str::to_owned).collect()).unwrap_or_default();
+                let mut cells: Vec<String> = done.spec.names.iter().map(|name| cell(name)).collect();
+                cells.extend(self.sweeps.then(|| done.spec.size().to_string()));
                 cells.extend(cells_of(done));
                 out::line(cells.join(","));
             }
@@ -426,6 +437,11 @@ impl Figures {
             overall_rate: rate(r.overall),
         }
     }
+}
+
+/// A word as a cell of CSV.
+fn cell(word: &str) -> String {
+    if word.contains([',', '"']) { format!("\"{}\"", word.replace('"', "\"\"")) } else { word.to_owned() }
 }
 
 /// The figures of a row of CSV: of several seats those that are known, as of `ucx_perftest`'s threads.

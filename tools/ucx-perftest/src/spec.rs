@@ -224,8 +224,10 @@ pub enum Histogram {
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name in a batch, or the size in a sweep.
-    pub label: Option<String>,
+    /// Its name in each batch file.
+    pub names: Vec<String>,
+    /// Whether its size is one of a sweep.
+    pub swept: bool,
     /// The test.
     pub test: Test,
     /// Transport; for high-level tests a list as in `UCX_TLS`.
@@ -287,6 +289,11 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// What it is called where there are several: its names, and its size if that is one of a sweep.
+    pub fn label(&self) -> Option<String> {
+        label(&self.names, self.swept.then(|| self.size()))
+    }
+
     /// Length of one message, bytes.
     pub fn size(&self) -> usize {
         self.pieces.iter().sum()
@@ -486,6 +493,12 @@ impl Spec {
         }
         Ok(())
     }
+}
+
+/// What a test of these names, and of this size of a sweep, is called.
+pub fn label(names: &[String], size: Option<usize>) -> Option<String> {
+    let all: Vec<String> = names.iter().cloned().chain(size.map(|n| n.to_string())).collect();
+    (!all.is_empty()).then(|| all.join("/"))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
     let specs = specs()?;
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-    link.send(&Plan { specs: specs.clone() })?;
+    Plan { specs: specs.clone() }.send(&mut link)?;
     let mut report = if cli.json || cli.csv { Report::new(cli) } else { Report::silent() };
     let mut table = Table::new(&[
         ("wire", Align::Left),
@@ -79,7 +79,7 @@ fn specs() -> Result<Vec<Spec>, Failure> {
                 iters: Some(iters),
                 ..TestArgs::default()
             };
-            specs.extend(args.specs(None)?);
+            specs.extend(args.specs(&[])?);
         }
     }
     Ok(specs)

@@ -2,9 +2,10 @@
 
 mod common;
 use common::{Server, children_of, is_running, program, run, run_with, soon};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use tools_common::boot::PROTOCOL;
 
 /// Runs, and wants exactly this line and status.
 fn bad(line: &str, status: i32, want: &str) {
@@ -203,9 +204,10 @@ fn a_client_of_another_version_or_of_another_kind() {
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
             format!(
-                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 4): run the same \
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol {}): run the same \
                  version on both sides",
-                env!("CARGO_PKG_VERSION")
+                env!("CARGO_PKG_VERSION"),
+                PROTOCOL
             ),
         ),
         (
@@ -220,6 +222,73 @@ fn a_client_of_another_version_or_of_another_kind() {
         assert!(ran.err.ends_with(&format!("{want}\n")), "{}", ran.err);
         assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
     }
+}
+
+/// What a client says until its server has told it where the hub is: `plan` as it would be sent.
+fn until_the_hub(server: &Server, plan: &str) -> TcpStream {
+    let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}", PROTOCOL);
+    write!(line, "{hello}\n{{\"value\":[{plan}]}}\n{{\"value\":[]}}\n").unwrap();
+    let mut heard = BufReader::new(line.try_clone().unwrap());
+    let mut said = String::new();
+    (0..2).for_each(|_| assert!(heard.read_line(&mut said).unwrap() > 0, "{said}"));
+    assert!(said.lines().last().unwrap().starts_with("{\"value\":"), "{said}");
+    line
+}
+
+/// A test with two threads of each side, as its client sends it: taken from what a client has really sent.
+fn two_threads() -> String {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    let mut client = program();
+    client.args(["127.0.0.1", "-p", &port]).args("-t tag_lat -x posix -T 2".split(' '));
+    let mut client = client.stderr(Stdio::null()).spawn().unwrap();
+    let (mut line, _) = server.accept().unwrap();
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}\n", PROTOCOL);
+    line.write_all(hello.as_bytes()).unwrap();
+    let mut heard = BufReader::new(line);
+    let mut said = String::new();
+    (0..2).for_each(|_| {
+        said.clear();
+        heard.read_line(&mut said).unwrap();
+    });
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let plan = said.trim().strip_prefix("{\"value\":[").and_then(|plan| plan.strip_suffix("]}"));
+    plan.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+/// What a client calls its tests is shown by its server without what a terminal takes for orders.
+#[test]
+fn names_of_a_client_are_words() {
+    let server = Server::start("");
+    let named = |name: &str| two_threads().replace("\"names\":[]", &format!("\"names\":[\"{name}\"]"));
+    let plan = named("a\\n\\u001b[2J").replace("\"threads\":2", "\"threads\":1");
+    let other = plan.replace("posix", "none\\u001b[0m");
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}");
+    let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(line, "{hello}\n{{\"value\":[{other},{plan}]}}\n{{\"value\":[]}}\n").unwrap();
+    // Its part of the first test: it could not either.
+    writeln!(line, "{{\"value\":{{\"Err\":\"me neither\"}}}}").unwrap();
+    line.shutdown(std::net::Shutdown::Write).unwrap();
+    let ran = server.finish();
+    assert!(ran.err.starts_with("ucx-perftest: a  [2J: "), "{:?}", ran.err);
+    assert!(!ran.err.contains('\x1b') && ran.err.contains("'none [0m'"), "{:?}", ran.err);
+}
+
+#[test]
+fn a_client_that_leaves_before_it_takes_its_seats_ends_the_server() {
+    let mut server = Server::start("");
+    drop(until_the_hub(&server, &two_threads()));
+    let ended = soon(|| server.child.try_wait().unwrap().is_some());
+    server.child.kill().unwrap();
+    assert!(ended, "the server waits for ever");
+    let ran = server.finish();
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    assert!(ran.err.contains("the other side went away"), "{}", ran.err);
 }
 
 #[test]

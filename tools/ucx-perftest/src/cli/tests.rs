@@ -6,7 +6,7 @@ fn read(line: &str) -> Result<Cli, String> {
 }
 
 fn specs(line: &str) -> Result<Vec<Spec>, String> {
-    read(line)?.test.specs(None).map_err(|e| e.to_string())
+    read(line)?.test.specs(&[]).map_err(|e| e.to_string())
 }
 
 fn spec(line: &str) -> Spec {
@@ -17,7 +17,7 @@ fn spec(line: &str) -> Spec {
 fn defaults_are_ucx_perftests() {
     let s = spec("host -t am_lat -x posix -d memory");
     assert_eq!((s.size(), s.iters, s.warmup, s.window, s.credits), (8, 1_000_000, 10_000, 1, 127));
-    assert_eq!((s.layout, s.validate, s.label), (None, Validate::No, None));
+    assert_eq!((s.layout, s.validate, s.label()), (None, Validate::No, None));
     assert_eq!(spec("host -t tag_bw").window, 32);
     assert_eq!(
         (spec("host -t put_bw -x posix -O 0").window, spec("host -t am_bw -x posix -O 0").window),
@@ -34,7 +34,7 @@ fn sizes_are_pieces_or_sweeps() {
     assert_eq!(spec("-l -t tag_bw -s 64k").size(), 65536);
     let sweep = specs("-l -t tag_bw -s 6..40").unwrap();
     assert_eq!(sweep.iter().map(Spec::size).collect::<Vec<_>>(), [6, 8, 16, 32, 40]);
-    assert_eq!(sweep[4].label.as_deref(), Some("40"));
+    assert_eq!(sweep[4].label().as_deref(), Some("40"));
     assert_eq!(specs("-l -t tag_bw -s 0..2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(specs("-l -t tag_bw -s 8..8").unwrap().len(), 1);
     assert_eq!(spec("-l -t tag_bw -D iov -s 1k:3,7").pieces, [1024, 1024, 1024, 7]);
@@ -104,6 +104,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
             "-s with several pieces needs -D shortiov, -D zcopy or, for high-level tests, -D iov",
         ),
         ("-l -t tag_lat -M multi", "-M serialized and multi are for low-level tests, not for tag_lat"),
+        ("-l -t tag_lat -v --hist", "cannot be used with"),
         ("-t tag_lat -T 65", "-T: 65 is not in 1..=64"),
         ("-t tag_lat --procs 4", "--procs needs --local, or a launcher such as mpirun or srun"),
         ("--local -t tag_lat --procs 1", "--procs: 1 is not in 2..=64"),
@@ -161,15 +162,19 @@ fn options_that_ask_for_what_is_there_anyway_pass() {
 fn a_batch_line_goes_over_the_command_line() {
     let base = read("-l -x self -n 500 -s 8").unwrap().test;
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let spec =
-        read_line(&words("-t am_bw -s 64 --validate")).unwrap().test.over(&base).specs(Some("a")).unwrap();
+    let spec = read_line(&words("-t am_bw -s 64 --validate"))
+        .unwrap()
+        .test
+        .over(&base)
+        .specs(&["a".into()])
+        .unwrap();
     assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
-    assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
+    assert_eq!((spec[0].validate, spec[0].label().as_deref()), (Validate::Yes, Some("a")));
     let text = read_line(&words("-t tag_lat -M multi"))
         .unwrap()
         .test
         .over(&base)
-        .specs(None)
+        .specs(&[])
         .unwrap_err()
         .to_string();
     assert!(text.contains("-M serialized and multi"), "{text}");

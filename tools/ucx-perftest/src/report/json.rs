@@ -11,7 +11,7 @@ use crate::spec::{Arrival, Layout, Memory, Pages, Passive, TagMatch, Target, Tes
 #[derive(Serialize)]
 pub struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<&'a str>,
+    label: Option<String>,
     test: &'static str,
     transport: &'a str,
     device: &'a str,
@@ -153,7 +153,7 @@ pub fn object(done: &Done) -> Object<'_> {
         msg_rate: (*iterations as f64 / seconds).round(),
     };
     Object {
-        label: done.spec.label.as_deref(),
+        label: done.spec.label(),
         test: done.spec.test.name(),
         transport: &done.path.transport,
         device: &done.path.device,

@@ -8,7 +8,7 @@ fn spec(size: usize) -> Spec {
         size: Some(Sizes::Pieces(vec![size])),
         ..TestArgs::default()
     };
-    args.specs(None).unwrap().remove(0)
+    args.specs(&[]).unwrap().remove(0)
 }
 
 fn report(args: &[&str]) -> Report {
@@ -63,7 +63,7 @@ fn heads_are_ucx_perftests() {
 fn banners_are_ucx_perftests() {
     let of = |line: &str| {
         let cli = Cli::read(format!("ucx-perftest {line}").split(' ')).unwrap();
-        banner(&cli.test.specs(None).unwrap()[0]).join("\n")
+        banner(&cli.test.specs(&[]).unwrap()[0]).join("\n")
     };
     assert_eq!(
         of("-t ucp_am_bw -n 1000 -H 16"),

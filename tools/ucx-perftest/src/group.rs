@@ -8,7 +8,7 @@ use tools_common::boot::{BootError, Hub, Listener, Seat};
 use ucs::config::Source;
 use ucs::sys::{CpuSet, cpu};
 
-use crate::cpus::Back;
+use crate::cpus::{Back, Cpus};
 use crate::fail::Failure;
 use crate::link::{Cores, Link};
 use crate::local::TOOL;
@@ -79,10 +79,23 @@ impl Place {
 
 /// Whether `seats` on this host have a core each, of those that this process may use.
 pub fn share(seats: u32) -> Cores {
-    match CpuSet::allowed() {
-        Ok(all) if all.len() >= seats as usize => Cores::Enough,
-        _ => Cores::Shared,
+    CpuSet::allowed().map_or(Cores::Shared, |all| one_each(all.len(), seats))
+}
+
+/// Whether there are as many cores as seats.
+pub fn one_each(cores: usize, seats: u32) -> Cores {
+    if cores >= seats as usize { Cores::Enough } else { Cores::Shared }
+}
+
+/// Whether all seats on this host have a core each: of `threads` in each of these processes, which may run on these cores.
+pub fn share_of(procs: &[Cpus], threads: u32) -> Cores {
+    let mut all: Vec<usize> = procs.iter().flat_map(Cpus::as_slice).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    if procs.iter().any(|one| one_each(one.as_slice().len(), threads) == Cores::Shared) {
+        return Cores::Shared;
     }
+    one_each(all.len(), (procs.len() as u32).saturating_mul(threads))
 }
 
 /// A hub at work.
@@ -176,6 +189,20 @@ mod tests {
         let host = String::new();
         let (cores, partner) = (Cores::Shared, Partner::Other);
         Place { host, port: 0, proc: 0, procs, threads, pins, cores, partner }
+    }
+
+    #[test]
+    fn processes_with_a_core_of_their_own_each_share_none() {
+        let of = |lists: &[&str], threads| {
+            let all: Vec<Cpus> = lists.iter().map(|list| Cpus::parse(list).unwrap()).collect();
+            share_of(&all, threads)
+        };
+        assert_eq!(of(&["0", "1"], 1), Cores::Enough);
+        assert_eq!(of(&["0,1", "0,1"], 1), Cores::Enough);
+        assert_eq!(of(&["0-3", "4-7"], 4), Cores::Enough);
+        assert_eq!(of(&["0", "0"], 1), Cores::Shared);
+        assert_eq!(of(&["0,1", "0,1"], 2), Cores::Shared);
+        assert_eq!(of(&["0", "1-7"], 2), Cores::Shared, "the first's two threads");
     }
 
     #[test]

@@ -43,6 +43,7 @@ use tools_common::boot::{Boot, Listener, Watch};
 use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
+use ucs::sys::host::HostKey;
 
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
@@ -91,10 +92,10 @@ fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     if cli.local {
         return local(cli, source, report);
     }
-    let alone = cli.host.is_none() && !cli.loopback;
-    if alone && cli.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1) {
+    if cli.is_launched() {
         return launched(cli, source, report);
     }
+    let alone = cli.host.is_none() && !cli.loopback;
     if alone && cli.launcher != Some(0) && Slurm::is_alone_there() {
         return Err(Failure::Usage(Slurm::HOW.into()));
     }
@@ -206,10 +207,37 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
     })
 }
 
+/// What each process of a launcher says of itself: its host, and the cores it may use.
+const CORES: &str = "ucx-perftest.cores";
+
+/// Whether seats of the launcher's processes share cores: of this host's, all of which have spoken.
+fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Cores, Failure> {
+    if let Some(list) = &cli.cpus {
+        // One each, by number.
+        return Ok(group::one_each(list.as_slice().len(), procs * threads));
+    }
+    let host = HostKey::here().0.to_string();
+    let mut all = Vec::new();
+    for rank in 0..procs {
+        let said = pmix.get(rank, CORES)?;
+        match said.split_once(' ').map(|(of, cores)| (of == host, Cpus::parse(cores))) {
+            Some((true, Ok(cores))) => all.push(cores),
+            Some((false, _)) => {}
+            _ => return Err(Failure::Run("the launcher's answer makes no sense".into())),
+        }
+    }
+    Ok(group::share_of(&all, threads))
+}
+
 /// One of the processes that a launcher has started, all with the same command line. The first has the hubs.
 fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let pmix = Pmix::init()?;
     let (proc, procs) = (pmix.rank(), pmix.size()?);
+    if let Some(asked) = cli.procs.filter(|asked| *asked != procs) {
+        return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
+    }
+    let here = Cpus::allowed()?;
+    pmix.put(CORES, &format!("{} {here}", HostKey::here().0))?;
     let prints = proc + 1 == procs;
     let mut silent = Report::silent();
     let report = if prints { report } else { &mut silent };
@@ -255,7 +283,7 @@ fn launched_part(
     let found = at.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
     let pins = cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Group(list.as_slice().to_vec()));
-    let cores = group::share(here * threads);
+    let cores = launched_cores(cli, pmix, procs, threads)?;
     let (host, partner) = (host.into(), Partner::Other);
     let place = Place { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;

@@ -17,7 +17,8 @@ mod total;
 
 use crate::cli::Cli;
 use crate::fail::Failure;
-use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Pattern, Spec, Test, Validate};
+use crate::link::Cores;
+use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Level, Pattern, Spec, Test, Validate};
 
 use live::Live;
 use tally::Tally;
@@ -84,11 +85,13 @@ pub struct Where {
     pub tls: String,
     /// Devices of networks, as in `UCX_NET_DEVICES`.
     pub devices: String,
+    /// Whether it gives its core away soon while it waits: sides share cores.
+    pub yields: bool,
 }
 
 impl Where {
     /// This thread, at a test.
-    pub fn here(spec: &Spec, source: &Source) -> Where {
+    pub fn here(spec: &Spec, source: &Source, cores: Cores) -> Where {
         let set = |asked: &Option<String>, key| {
             let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
             value.unwrap_or("all").to_owned()
@@ -97,6 +100,7 @@ impl Where {
             cores: CpuSet::allowed().map_or_else(|_| String::new(), |set| set.to_string()),
             tls: set(&spec.tl, "UCX_TLS"),
             devices: set(&spec.dev, "UCX_NET_DEVICES"),
+            yields: cores == Cores::Shared,
         }
     }
 }
@@ -490,6 +494,13 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     // What only this program has comes last.
     if spec.pattern != Pattern::Pairs {
         rows.push(("Pattern:", spec.pattern.name().to_owned()));
+    }
+    match (spec.level, spec.test.layer()) {
+        (Level::Single, _) => {}
+        (_, Layer::Ucp) => {
+            rows.push(("Thread mode:", "single: each thread has a worker of its own".to_owned()))
+        }
+        (level, Layer::Uct) => rows.push(("Thread mode:", level.name().to_owned())),
     }
     if spec.validate == Validate::Yes {
         rows.push(("Validation:", "every byte".to_owned()));

@@ -111,7 +111,7 @@ pub fn drive(
         report.begin(spec);
         match run(spec, source, link, report) {
             Ok(mut done) => {
-                done.seats = link.gather(&Where::here(spec, source), || 0)?;
+                done.seats = link.gather(&Where::here(spec, source, link.cores()), || 0)?;
                 report.done(&done);
                 each(done);
                 Ok(())
@@ -133,7 +133,7 @@ pub fn serve(specs: &[Spec], source: &Source, link: &mut Link, report: &mut Repo
         spec.check()?;
         report.begin(spec);
         match run(spec, source, link, report) {
-            Ok(_) => Ok(link.gather(&Where::here(spec, source), || 0).map(drop)?),
+            Ok(_) => Ok(link.gather(&Where::here(spec, source, link.cores()), || 0).map(drop)?),
             Err(e) => report.next_after(spec, e),
         }
     });
@@ -161,7 +161,7 @@ pub fn group(
             Err(e) => return report.next_after(spec, e),
         };
         let active = spec.pattern != Pattern::Pairs || link.side().is_active();
-        let mine = (Share::of(&done, active), Where::here(spec, source));
+        let mine = (Share::of(&done, active), Where::here(spec, source, link.cores()));
         let (shares, seats) = link.gather(&mine, || 0)?.into_iter().unzip();
         done.seats = seats;
         let total = Total::new(spec.pattern, shares);

@@ -34,8 +34,17 @@ const ROWS: &[Row] = &[
 /// Transports and their devices.
 const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 
+/// Options that a tour heeds, or whose wish it does in any case.
+const HEEDED: [&str; 6] = ["--local", "--json", "-v", "-c", "-q", "-f"];
+
 /// Measures and prints.
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
+    if let Some(option) = cli.given.iter().find(|option| !HEEDED.contains(&option.as_str())) {
+        return Err(Failure::Usage(format!(
+            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: {}",
+            HEEDED[1..].join(", ")
+        )));
+    }
     let specs = specs()?;
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
     Plan { specs: specs.clone() }.send(&mut link)?;

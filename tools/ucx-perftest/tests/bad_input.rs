@@ -40,12 +40,6 @@ fn names_that_mean_nothing() {
     );
     bad("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
     bad("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
-    bad(
-        "-l -t tag_lat -M multi",
-        129,
-        "-M serialized and multi are for low-level tests, not for tag_lat: a worker is one thread's, each thread of -T has \
-         its own",
-    );
     bad("-l -t tag_bw --pattern incast", 129, "--pattern: with -l everybody sends to itself");
     for line in [
         "--local -t am_lat -x self",
@@ -53,6 +47,21 @@ fn names_that_mean_nothing() {
         "--local -t am_bw -x self --pattern incast",
     ] {
         bad(line, 129, "transport 'self' reaches its own thread only: use -l, with -T for several threads");
+    }
+    for option in
+        ["-x", "-s", "-n", "-T", "-V", "-m", "--procs", "--pattern", "-O", "--hist", "-N", "-R", "-e"]
+    {
+        let value = match option {
+            "-x" => "posix",
+            "-m" => "host",
+            "--pattern" => "incast",
+            "-V" | "--hist" | "-N" | "-e" => "",
+            _ => "8",
+        };
+        let want = format!(
+            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: --json, -v, -c, -q, -f"
+        );
+        bad(&format!("--local {option} {value}"), 129, &want);
     }
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
@@ -95,6 +104,37 @@ fn sizes_that_do_not_fit() {
             .starts_with("ucx-perftest: am_lat: posix/memory cannot do 1048576 bytes (it can: short up to ")
     );
     assert_eq!(ran.status, 255);
+}
+
+#[test]
+fn what_cannot_be_had_is_told_and_aborts_nothing() {
+    let ran = run("-l -q --own -V -x posix -t ucp_put_bw -s 4g -O 65536");
+    assert!(ran.err.starts_with("ucx-perftest: cannot get 281474976710656 bytes of memory"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    let ran = run("-l -q -V -x posix -t am_bw -n 1000000t");
+    assert!(ran.err.contains("iterations"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
+    bad(
+        "--local -q -t ucp_put_lat -x posix -E sleep",
+        255,
+        "-E sleep: puts of ucp_put_lat go by 'mapped' here, which wakes nobody at the target: poll",
+    );
+}
+
+/// Address space for the program, but for no message of this length.
+#[test]
+fn messages_that_there_is_no_memory_for() {
+    for test in ["am_bw", "put_bw", "put_lat", "get -D bcopy", "get"] {
+        let ran = limited("-v 2000000", &format!("-l -q -x self -s 3g -t {test}"), &[]);
+        assert!(ran.err.starts_with("ucx-perftest: "), "{test}: {}", ran.err);
+        assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{test}: {}", ran.err);
+    }
+    for test in ["tag_lat", "ucp_am_lat -y", "stream_lat -r recv_data -D iov", "ucp_put_lat", "ucp_get --own"]
+    {
+        let ran = limited("-v 2000000", &format!("-l -q -x self -n 10 -s 3g -t {test}"), &[]);
+        assert!(ran.err.starts_with("ucx-perftest: "), "{test}: {}", ran.err);
+        assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{test}: {}", ran.err);
+    }
 }
 
 #[test]

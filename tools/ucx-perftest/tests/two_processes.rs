@@ -44,6 +44,8 @@ const RMA: &[&str] = &[
 ];
 const SHM_ONLY: &[&str] = &[
     "am_lat -D zcopy -s 100,200",
+    "am_lat -D zcopy -s 100,200 -H 40",
+    "am_bw -D zcopy -s 100 -H 0",
     "am_bw -D zcopy -s 3,100,200 -i 512",
     "put_bw -D zcopy -s 100,200 -i 4k -B",
     "get -D zcopy -s 100,200,7 -i 256",
@@ -90,6 +92,7 @@ const TAG: &[&str] = &[
     "tag_bw -D iov,contig -s 1k:16 -i 1500",
     "tag_bw -D contig,iov -s 100,0,7",
     "tag_bw -D iov -s 64k:16 -O 4",
+    "tag_bw -D contig -s 512,512 -i 8192 -M multi -A signal",
 ];
 
 const ONE_SIDED: &[&str] = &[

@@ -130,7 +130,12 @@ fn several_seats_have_four_cells() {
 fn json_has_the_promised_fields() {
     let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
     let mut done = Done::new(&spec(8), path, reading(), Vec::new());
-    let seat = |cores: &str| Where { cores: cores.into(), tls: "posix".into(), devices: "all".into() };
+    let seat = |cores: &str| Where {
+        cores: cores.into(),
+        tls: "posix".into(),
+        devices: "all".into(),
+        yields: false,
+    };
     done.seats = vec![seat("1"), seat("0")];
     let text = serde_json::to_string(&json::object(&done)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
@@ -142,7 +147,7 @@ fn json_has_the_promised_fields() {
              \"latency_us\":{{\"p50\":0.5,\"avg\":0.403,\"p99_9\":2.0}},\"bandwidth_mbs\":18.9315,\"msg_rate\":2481390.0,\
              \"version\":\"{version}\",\"percentile\":{{\"rank\":50.0,\"us\":0.5}},\
              \"run\":{{\"warmup\":10000,\"pieces\":[8],\"stride\":0,\"header\":8,\"credits\":127,\"processes\":2,\"threads\":1,\
-             \"thread_mode\":\"single\",\"cores\":[\"1\",\"0\"],\"tls\":\"posix\",\"devices\":\"all\",\"wait\":\"poll\",\
+             \"thread_mode\":\"single\",\"cores\":[\"1\",\"0\"],\"yields\":false,\"tls\":\"posix\",\"devices\":\"all\",\"wait\":\"poll\",\
              \"receive\":\"recv\",\"wildcard\":false,\"unexpected\":false,\"peer_errors\":false,\"idle_passive\":false,\
              \"lazy_pages\":false,\"memory\":\"allocated\",\"target\":\"allocated\",\"copies\":false}}}}"
         )

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use uct::api::{Access, AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
-use crate::heap::Heap;
+use crate::heap::{Heap, zeros};
 use crate::pattern;
 use crate::spec::{Pages, Target};
 
@@ -21,11 +21,11 @@ pub struct Own {
 
 impl Own {
     /// `len` zeros.
-    pub fn new(len: usize) -> Own {
+    pub fn new(len: usize) -> Result<Own, Failure> {
         let page = rustix::param::page_size();
-        let bytes = vec![0; len + page];
+        let bytes = zeros(len + page)?;
         let start = bytes.as_ptr().addr().wrapping_neg() & (page - 1);
-        Own { bytes, range: start..start + len }
+        Ok(Own { bytes, range: start..start + len })
     }
 }
 

@@ -71,7 +71,7 @@ impl open::Job for Job<'_> {
         }
         if spec.pattern != Pattern::Pairs {
             *answered = true;
-            return many::run(spec, &iface, link);
+            return many::run(spec, &iface, link, report);
         }
         let attr = attr.clone();
         let prepared = prepare(spec, &iface);

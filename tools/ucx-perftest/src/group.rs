@@ -132,14 +132,18 @@ pub fn run(
 ) -> Result<(), Failure> {
     // The last seat is on this thread.
     let _back = Back::to_here();
+    // All are taken before any begins: who cannot take one, or start a thread for it, leaves, which the others hear of.
+    let join = |t| Seat::join(TOOL, &place.host, place.port, place.proc * place.threads + t, place.seats());
+    let mut seats = (0..place.threads).map(join).collect::<Result<Vec<Seat>, _>>()?;
+    let last = seats.pop().ok_or_else(|| Failure::Run("a process without a seat".into()))?;
     thread::scope(|scope| {
         let mut others = Vec::new();
-        for t in 0..place.threads - 1 {
-            let work = move || seat(place, t, None, source, &mut Report::silent(), drop);
+        for (t, taken) in seats.into_iter().enumerate() {
+            let work = move || seat(place, taken, None, source, &mut Report::silent(), drop);
             let started = thread::Builder::new().name(format!("seat {t}")).spawn_scoped(scope, work);
             others.push(started.map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))?);
         }
-        let mine = seat(place, place.threads - 1, plan, source, report, each);
+        let mine = seat(place, last, plan, source, report, each);
         let panicked = || Err(Failure::Run("a thread panicked".into()));
         let all =
             std::iter::once(mine).chain(others.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
@@ -158,22 +162,21 @@ pub fn run(
 
 fn seat(
     place: &Place,
-    thread: u32,
+    seat: Seat,
     plan: Option<&[Spec]>,
     source: &Source,
     report: &mut Report,
     each: impl FnMut(Done),
 ) -> Result<(), Failure> {
-    let rank = place.proc * place.threads + thread;
-    if let Some(core) = place.pin(rank) {
-        cpu::pin(core)?;
-    }
-    let seat = Seat::join(TOOL, &place.host, place.port, rank, place.seats())?;
+    let pinned = place.pin(seat.rank()).map_or(Ok(()), cpu::pin);
     let mut link = match place.partner {
         Partner::Other => Link::group(seat, place.cores),
         Partner::Itself => Link::loopbacks(seat, place.cores),
     };
-    let result = session::group(plan, source, &mut link, report, each);
+    let result = match pinned {
+        Ok(()) => session::group(plan, source, &mut link, report, each),
+        Err(e) => Err(e.into()),
+    };
     if let Err(e) = &result {
         link.give_up(e);
     }

@@ -168,6 +168,21 @@ fn configuration_that_cannot_be() {
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
 }
 
+/// One seat of several that cannot be taken as asked for: the others do not wait for it.
+#[test]
+fn a_core_that_is_not_there_for_one_of_several() {
+    for how in ["-l -T 2", "-l -T 3", "--local -T 2", "--local --procs 2"] {
+        let ran = limited("-n 1000", &format!("{how} -q -t tag_lat -n 100 -c 9999,0"), &[]);
+        assert!(ran.err.contains("cpu 9999 cannot be used here: "), "{how}: {}", ran.err);
+        assert!(ran.status == 129 || ran.status == 255, "{how}: {} {}", ran.status, ran.err);
+    }
+    for n in 8..30 {
+        let ran = limited(&format!("-n {n}"), "-l -T 3 -q -f -n 100 -t tag_lat -x posix", &[]);
+        assert_ne!(ran.status, 124, "with {n} descriptors it hangs");
+        assert!(ran.status == 0 || !ran.err.is_empty(), "{n}");
+    }
+}
+
 /// Runs under a limit of the shell (`ulimit`), and wants success or a failure that says what to do.
 fn limited(limit: &str, line: &str, vars: &[(&str, &str)]) -> common::Ran {
     let mut shell = std::process::Command::new("timeout");

@@ -125,6 +125,13 @@ impl Slurm {
 /// What can be done of what is asked for; the rest is told.
 fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     let rows = batch::rows(&cli.test, &cli.batch, cli.loopback)?;
+    if rows.len() > session::MOST {
+        return Err(Failure::Usage(format!(
+            "-b: {} tests, of at most {} in a run",
+            rows.len(),
+            session::MOST
+        )));
+    }
     report.expect(rows.len());
     report.sweeps(rows.iter().any(|row| row.spec.as_ref().is_ok_and(|spec| spec.swept)));
     let mut specs = Vec::with_capacity(rows.len());

@@ -12,8 +12,8 @@ use crate::{tests_ucp, tests_uct};
 
 /// Measurements that go over the line at once: a line is bounded, a batch is not.
 const AT_ONCE: usize = 64;
-/// Most measurements that are taken from the other side.
-const MOST: usize = 1 << 20;
+/// Most measurements of a run; more are not taken from the other side.
+pub const MOST: usize = 1 << 16;
 
 /// What the active side wants done.
 #[derive(Clone, Debug)]
@@ -50,13 +50,14 @@ impl Plan {
     /// What the other side of two tells; there is none otherwise.
     pub fn recv(link: &mut Link) -> Result<Option<Plan>, BootError> {
         let mut specs = Vec::new();
-        while let Some(some) = link.recv::<Vec<Spec>>()? {
-            if some.is_empty() {
-                return Ok(Some(Plan { specs }));
+        for _ in 0..=MOST / AT_ONCE {
+            match link.recv::<Vec<Spec>>()? {
+                None => return Ok(None),
+                Some(some) if some.is_empty() => return Ok(Some(Plan { specs })),
+                Some(some) => specs.extend(some),
             }
-            take(&mut specs, some)?;
         }
-        Ok(None)
+        Err(too_many())
     }
 
     /// The measurements from number `at` on that the same sides can do.
@@ -77,26 +78,23 @@ impl Plan {
     }
 }
 
-fn take(specs: &mut Vec<Spec>, some: Vec<Spec>) -> Result<(), BootError> {
-    specs.extend(some);
-    match specs.len() {
-        0..=MOST => Ok(()),
-        _ => Err(BootError::Garbage { why: format!("more than {MOST} tests") }),
-    }
+fn too_many() -> BootError {
+    BootError::Garbage { why: format!("more than {MOST} tests") }
 }
 
 /// Gives all seats what one of them has, some at a time.
 fn share(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError> {
     let mut left = plan.map(|specs| specs.chunks(AT_ONCE));
     let mut specs = Vec::new();
-    loop {
+    for _ in 0..=MOST / AT_ONCE {
         let mine: Option<Vec<Spec>> = left.as_mut().map(|left| left.next().unwrap_or_default().to_vec());
         let some = link.gather(&mine, || 0)?.into_iter().flatten().next().unwrap_or_default();
         if some.is_empty() {
             return Ok(specs);
         }
-        take(&mut specs, some)?;
+        specs.extend(some);
     }
+    Err(too_many())
 }
 
 /// The active side of two: measures, hands each result to `each`.

@@ -132,6 +132,17 @@ fn a_batch_may_be_long() {
 }
 
 #[test]
+fn a_batch_has_an_end() {
+    let text: String = (0..257).map(|n| format!("{n} -t tag_lat\n")).collect();
+    let file = File::new("endless", &text);
+    let ran = run(&format!("-l -x self -b {0} -b {0}", file.path()));
+    assert_eq!(
+        (ran.status, ran.err.as_str()),
+        (129, "ucx-perftest: -b: 66049 tests, of at most 65536 in a run\n")
+    );
+}
+
+#[test]
 fn a_word_that_means_nothing_ends_all_before_it_begins() {
     let tests = File::new("typo", "a -t tag_lat\nb -t tag_latt\n");
     let ran = run(&format!("--local --json -x posix -n 50 -b {}", tests.path()));

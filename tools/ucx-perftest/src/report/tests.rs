@@ -98,6 +98,17 @@ fn banners_are_ucx_perftests() {
     );
     assert!(text.lines().last().unwrap().starts_with("| Validation:   every byte "), "{text}");
     assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
+    // What was asked for of threads, and what it comes to.
+    for (line, want) in [
+        ("-t tag_bw -M multi", Some("single: each thread has a worker of its own")),
+        ("-t am_bw -x posix -M serialized", Some("serialized")),
+        ("-t am_bw -x posix -M single", None),
+    ] {
+        let text = of(line);
+        let row = text.lines().find_map(|l| l.strip_prefix("| Thread mode:  "));
+        assert_eq!(row.map(|row| row.trim_end_matches([' ', '|'])), want, "{text}");
+        assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
+    }
 }
 
 #[test]

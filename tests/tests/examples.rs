@@ -22,6 +22,9 @@ fn build(name: &str) -> PathBuf {
     profile.join("examples").join(name)
 }
 
+/// The longest for the one that has more processes than machines have processors: they wait by giving their core away.
+const OF_MANY: Duration = Duration::from_secs(300);
+
 /// Runs it to its end with only these settings.
 fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
     run_with(program, "", vars)
@@ -29,6 +32,10 @@ fn run(program: &Path, vars: &[(&str, &str)]) -> Output {
 
 /// The same, with arguments.
 fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
+    run_within(PATIENCE, program, args, vars)
+}
+
+fn run_within(patience: Duration, program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args(args.split_whitespace());
     for (name, _) in std::env::vars_os() {
@@ -43,7 +50,7 @@ fn run_with(program: &Path, args: &str, vars: &[(&str, &str)]) -> Output {
     // Read all along: a pipe that is full would stop the program.
     let stdout = read_all(child.0.stdout.take().unwrap());
     let stderr = read_all(child.0.stderr.take().unwrap());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     while child.0.try_wait().unwrap().is_none() {
         assert!(Instant::now() < until, "{} {vars:?} hangs", program.display());
         std::thread::sleep(Duration::from_millis(5));
@@ -191,11 +198,12 @@ fn put_get() {
 #[test]
 fn pgas() {
     let program = build("pgas");
-    // 64, the most there may be, take a second where nothing else runs, and most of a minute where something does: they wait by
-    // giving their core away. `PGAS=64` tries them.
-    let asked = std::env::var("PGAS").ok();
-    for size in ["", "2", "5", "13", "32"].into_iter().chain(asked.as_deref()) {
-        let text = good_with(&program, size, &[]);
+    // 64, the most there may be, take some seconds where nothing else runs, and some minutes where much does.
+    for size in ["", "2", "5", "13", "32", "64"] {
+        let out = run_within(OF_MANY, &program, size, &[]);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && err.is_empty(), "{size}: {:?} {err}", out.status);
+        let text = String::from_utf8(out.stdout).unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
         assert!(text.lines().all(|l| l.ends_with(": true")), "{text}");
     }
@@ -260,6 +268,45 @@ fn a_family_ends_with_its_members() {
     while children.iter().any(|pid| is_running(*pid)) {
         assert!(Instant::now() < until, "a member is left behind");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One that is killed before it has a line to the first ends it too.
+#[test]
+fn a_family_ends_with_a_member_that_never_comes() {
+    let program = build("pgas");
+    for _ in 0..5 {
+        let mut command = Command::new(&program);
+        command.arg("16").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut first = Spawned(command.spawn().unwrap());
+        let until = Instant::now() + PATIENCE;
+        let victim = loop {
+            // Hardly started.
+            if let Some(ninth) = children_of(first.0.id()).into_iter().nth(8) {
+                break ninth;
+            }
+            assert!(Instant::now() < until && first.0.try_wait().unwrap().is_none());
+        };
+        let victim = rustix::process::Pid::from_raw(victim as i32).unwrap();
+        let _ = rustix::process::kill_process(victim, rustix::process::Signal::KILL);
+        while first.0.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "the family hangs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!first.0.wait().unwrap().success());
+    }
+}
+
+/// Benches of single parts: a round each, and a figure of everything.
+#[test]
+fn benches_of_single_parts() {
+    let text = good_with(&build("posix_bench"), "1", &[]);
+    assert!(text.lines().count() > 4 && text.lines().all(|l| l.ends_with(" M/s")), "{text}");
+    let program = build("soft_pingpong");
+    for (args, memory) in [("2", "memory of the device's"), ("2 --own-memory", "private memory")] {
+        let text = good_with(&program, args, &[]);
+        assert!(text.starts_with(&format!("posted receives in {memory}\n")), "{text}");
+        assert!(text.lines().count() == 5 && text.lines().skip(1).all(|l| l.ends_with(" GB/s")), "{text}");
     }
 }
 

@@ -1,5 +1,5 @@
 //! How fast the software device is by itself, between two processes: one-way time and rate of 28-byte messages,
-//! and the bandwidth of full datagrams and of RDMA. `cargo run --release --example soft_pingpong`
+//! and the bandwidth of full datagrams and of RDMA. `cargo run --release --example soft_pingpong [ROUNDS]`
 //!
 //! Starts itself again as the other side; each side is pinned to a processor of its own if there are two. Rounds are
 //! short and many; it shows the best and the median: what other programs take away is not the device's.
@@ -133,7 +133,7 @@ impl Side {
 /// The two halves of each measurement, in one order on both sides. Sides wait for each other by messages.
 fn run(side: &Side, far: (u64, u32), first: bool, report: &mut dyn FnMut(&str, f64, usize, usize)) {
     let short = [7u8; SHORT];
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let start = Instant::now();
         for _ in 0..LAT_ITERS {
             if first {
@@ -187,6 +187,11 @@ fn pin(nth: usize) {
     }
 }
 
+/// How often each figure is taken: the number on the command line, if there is one.
+fn rounds() -> usize {
+    std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(ROUNDS)
+}
+
 fn main() {
     let own = std::env::args().any(|a| a == "--own-memory");
     let child = std::env::args().any(|a| a == "--child");
@@ -203,8 +208,8 @@ fn main() {
         std::io::stdin().read_line(&mut line).unwrap();
         return;
     }
-    let mut args = vec!["--child"];
-    args.extend(own.then_some("--own-memory"));
+    let mut args = vec!["--child".to_owned(), rounds().to_string()];
+    args.extend(own.then(|| "--own-memory".to_owned()));
     let mut peer = Command::new(std::env::current_exe().unwrap())
         .args(args)
         .stdin(Stdio::piped())

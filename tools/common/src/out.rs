@@ -6,6 +6,11 @@ use std::io::{self, Write};
 /// Exit status of a tool whose reader went away: what a shell reports for a program ended by SIGPIPE.
 pub const BROKEN_PIPE: i32 = 128 + 13;
 
+/// Words that others may have chosen, without what a terminal takes for orders.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Writes one line. If nobody reads any more, the program ends; on any other error the line is lost.
 pub fn line(text: impl AsRef<str>) {
     let mut out = io::stdout().lock();
@@ -15,5 +20,15 @@ pub fn line(text: impl AsRef<str>) {
         && e.kind() == io::ErrorKind::BrokenPipe
     {
         std::process::exit(BROKEN_PIPE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_orders() {
+        assert_eq!(printable("a\nb\x1b[2J\u{9b}c \u{e4}"), "a b [2J c \u{e4}");
     }
 }

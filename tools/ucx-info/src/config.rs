@@ -23,11 +23,15 @@ pub enum How {
     Commented,
 }
 
-/// All tables.
-pub fn tables(source: &Source) -> Vec<Table> {
-    let table =
-        |desc: &&ucs::config::TableDesc| Table { title: desc.title.trim(), keys: effective(desc, source) };
-    settings::tables().iter().map(table).collect()
+/// All tables, or of these the variables whose name has `filter` in it.
+pub fn tables(source: &Source, filter: Option<&str>) -> Vec<Table> {
+    let filter = filter.unwrap_or_default().to_ascii_uppercase();
+    let table = |desc: &&ucs::config::TableDesc| {
+        let mut keys = effective(desc, source);
+        keys.retain(|key| key.name.contains(&filter));
+        Table { title: desc.title.trim(), keys }
+    };
+    settings::tables().iter().map(table).filter(|table| !table.keys.is_empty()).collect()
 }
 
 /// The tables as text.
@@ -74,7 +78,7 @@ mod tests {
     #[test]
     fn a_shell_can_read_it_back() {
         let source = Source::empty().with("UCX_LOG_LEVEL", "info");
-        let tables = tables(&source);
+        let tables = tables(&source, None);
         for how in [How::Full, How::Plain] {
             let text = text(&tables, how);
             assert!(text.lines().any(|l| l == "UCX_LOG_LEVEL=info"), "{text}");

@@ -2,6 +2,7 @@
 //! and closes it again; a device that cannot be used says why instead.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use tools_common::units::short_bytes;
 use ucs::config::Source;
@@ -21,20 +22,32 @@ pub struct Found {
     /// Why it cannot be used, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
-    /// What `ucx_info` prints between the lines, in order: name and value.
+    /// What `ucx_info` prints between the lines, in order.
+    #[serde(serialize_with = "object")]
     memory: Vec<Fact>,
+    #[serde(serialize_with = "object")]
     capabilities: Vec<Fact>,
 }
 
-/// One line: a name and its value as text.
-#[derive(Serialize)]
+/// One line: a name, and its value for people and for programs: bytes, nanoseconds, bytes a second; null is no limit.
 pub struct Fact {
     name: &'static str,
-    value: String,
+    text: String,
+    value: Value,
 }
 
-fn fact(name: &'static str, value: impl Into<String>) -> Fact {
-    Fact { name, value: value.into() }
+fn fact(name: &'static str, text: impl Into<String>, value: Value) -> Fact {
+    Fact { name, text: text.into(), value }
+}
+
+/// Facts as one object, by names without blanks.
+fn object<S: serde::Serializer>(facts: &[Fact], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(facts.iter().map(|fact| (fact.name.replace(' ', "_"), &fact.value)))
+}
+
+/// A limit for programs.
+fn most(n: usize) -> Value {
+    if n == usize::MAX { Value::Null } else { n.into() }
 }
 
 /// Everything there is, or only transport `only`.
@@ -79,37 +92,39 @@ fn nothing_of(r: &TlResource) -> Found {
 }
 
 fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Fact> {
-    let mut facts = vec![fact("Component", md.component)];
+    let mut facts = vec![fact("Component", md.component, md.component.into())];
     if md.can_alloc {
-        facts.push(fact("allocate", "unlimited"));
+        facts.push(fact("allocate", "unlimited", Value::Null));
     }
     if md.can_register {
         let (fixed, byte) = attr.reg_cost;
         let growth = if byte > 0.0 { format!(" + {byte:.3} nsec/byte") } else { String::new() };
         let most = md.max_reg.map_or("unlimited".into(), |n| format!("{n} regions"));
-        facts.push(fact("register", format!("{most}, cost: {fixed:.0} nsec{growth}")));
+        let value = json!({"regions": md.max_reg, "nsec": fixed, "nsec_per_byte": byte});
+        facts.push(fact("register", format!("{most}, cost: {fixed:.0} nsec{growth}"), value));
     }
     if md.has_rkey {
-        facts.push(fact("remote key", format!("{} bytes", md.rkey_len)));
+        facts.push(bytes("remote key", md.rkey_len));
     }
     facts
 }
 
 fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
     let mut facts = vec![
-        fact("bandwidth", format!("{:.2} MB/sec", attr.bandwidth / 1048576.0)),
+        fact("bandwidth", format!("{:.2} MB/sec", attr.bandwidth / 1048576.0), attr.bandwidth.into()),
         fact(
             "latency",
             match attr.latency.per_ep {
                 per if per > 0.0 => format!("{:.0} nsec + {per:.3} * N", attr.latency.fixed),
                 _ => format!("{:.0} nsec", attr.latency.fixed),
             },
+            json!({"nsec": attr.latency.fixed, "nsec_per_ep": attr.latency.per_ep}),
         ),
-        fact("overhead", format!("{:.0} nsec", attr.overhead)),
+        fact("overhead", format!("{:.0} nsec", attr.overhead), attr.overhead.into()),
     ];
-    let mut limit = |cap: Caps, name, value: String| {
+    let mut limit = |cap: Caps, name, (text, value): (String, Value)| {
         if attr.has(cap) {
-            facts.push(fact(name, value));
+            facts.push(fact(name, text, value));
         }
     };
     rma(
@@ -126,7 +141,7 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
     );
     limit(Caps::AM_SHORT, "am_short", up_to(attr.am.max_short));
     limit(Caps::AM_BCOPY, "am_bcopy", up_to(attr.am.max_bcopy));
-    limit(Caps::AM_ZCOPY, "am_zcopy", format!("{}, up to {} iov", up_to(attr.am.max_zcopy), attr.am.max_iov));
+    limit(Caps::AM_ZCOPY, "am_zcopy", pieces((0, attr.am.max_zcopy), attr.am.max_iov, usize::MAX));
     limit(Caps::AM_ZCOPY, "am header", up_to(attr.am.max_hdr));
     atomics(&mut facts, attr);
     facts.push(fact(
@@ -135,35 +150,38 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
             OrderKind::Ordered => "messages of an endpoint arrive as sent",
             OrderKind::Unordered => "none",
         },
+        (attr.order == OrderKind::Ordered).into(),
     ));
-    facts.push(fact("am tells source", yes(attr, Caps::AM_SOURCE)));
+    let tells = attr.has(Caps::AM_SOURCE);
+    facts.push(fact("am tells source", if tells { "yes" } else { "no" }, tells.into()));
     let ways = [(Caps::CONNECT_TO_EP, "to ep"), (Caps::CONNECT_TO_IFACE, "to iface")];
-    facts.push(fact("connection", names(attr, &ways)));
-    facts.push(fact("tx queue", attr.tx_depth.map_or("unlimited".into(), |n| n.to_string())));
-    facts.push(fact("device address", format!("{} bytes", attr.device_addr_len)));
-    facts.push(fact("iface address", format!("{} bytes", attr.iface_addr_len)));
+    facts.push(names("connection", attr, &ways));
+    facts.push(fact(
+        "tx queue",
+        attr.tx_depth.map_or("unlimited".into(), |n| n.to_string()),
+        json!(attr.tx_depth),
+    ));
+    facts.push(bytes("device address", attr.device_addr_len));
+    facts.push(bytes("iface address", attr.iface_addr_len));
     if attr.ep_addr_len > 0 {
-        facts.push(fact("ep address", format!("{} bytes", attr.ep_addr_len)));
+        facts.push(bytes("ep address", attr.ep_addr_len));
     }
     let wakes = [(Caps::EVENT_RECV, "arrivals"), (Caps::EVENT_SEND, "completions")];
-    facts.push(fact("event fd", names(attr, &wakes)));
+    facts.push(names("event fd", attr, &wakes));
     let errors = [(Caps::PEER_FAILURE, "peer failure"), (Caps::EP_CHECK, "ep_check")];
-    facts.push(fact("error handling", names(attr, &errors)));
+    facts.push(names("error handling", attr, &errors));
     facts
 }
 
 fn rma(
-    limit: &mut impl FnMut(Caps, &'static str, String),
+    limit: &mut impl FnMut(Caps, &'static str, (String, Value)),
     l: RmaLimits,
     caps: [Caps; 3],
     names: [&'static str; 3],
 ) {
     limit(caps[0], names[0], up_to(l.max_short));
     limit(caps[1], names[1], up_to(l.max_bcopy));
-    let low = if l.min_zcopy > 1 { format!(">= {}, ", short_bytes(l.min_zcopy)) } else { String::new() };
-    let blocks =
-        if l.max_blocks == usize::MAX { String::new() } else { format!(", {} blocks", l.max_blocks) };
-    limit(caps[2], names[2], format!("{low}{}, up to {} iov{blocks}", up_to(l.max_zcopy), l.max_iov));
+    limit(caps[2], names[2], pieces((l.min_zcopy, l.max_zcopy), l.max_iov, l.max_blocks));
 }
 
 fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
@@ -173,8 +191,7 @@ fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
     let a = attr.atomics;
     let widths = |of: &dyn Fn(usize) -> AtomicOps, op| {
         let has = AtomicCaps::WIDTHS.into_iter().filter(|bytes| of(*bytes).contains(op));
-        let bits: Vec<String> = has.map(|bytes| (8 * bytes).to_string()).collect();
-        if bits.is_empty() { String::new() } else { format!("{} bit", bits.join(", ")) }
+        has.map(|bytes| 8 * bytes).collect::<Vec<usize>>()
     };
     let ops = [
         ("atomic_add", "atomic_fadd", AtomicOps::ADD),
@@ -186,21 +203,38 @@ fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
     ];
     let post = ops.iter().map(|(name, _, op)| (*name, widths(&|bytes| a.post(bytes), *op)));
     let fetch = ops.iter().map(|(_, name, op)| (*name, widths(&|bytes| a.fetch(bytes), *op)));
-    let all = post.chain(fetch).filter(|(name, value)| !name.is_empty() && !value.is_empty());
-    facts.extend(all.map(|(name, value)| fact(name, value)));
+    let all = post.chain(fetch).filter(|(name, bits)| !name.is_empty() && !bits.is_empty());
+    facts.extend(all.map(|(name, bits)| {
+        let words: Vec<String> = bits.iter().map(usize::to_string).collect();
+        fact(name, format!("{} bit", words.join(", ")), json!(bits))
+    }));
 }
 
-fn up_to(n: usize) -> String {
+fn at_most(n: usize) -> String {
     if n == usize::MAX { "unlimited".into() } else { format!("<= {}", short_bytes(n)) }
 }
 
-fn yes(attr: &IfaceAttr, cap: Caps) -> &'static str {
-    if attr.has(cap) { "yes" } else { "no" }
+fn up_to(n: usize) -> (String, Value) {
+    (at_most(n), json!({"max": most(n)}))
 }
 
-fn names(attr: &IfaceAttr, all: &[(Caps, &str)]) -> String {
+/// What is handed over in pieces, of which each may have several blocks.
+fn pieces((min, max): (usize, usize), iov: usize, blocks: usize) -> (String, Value) {
+    let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
+    let in_all = if blocks == usize::MAX { String::new() } else { format!(", {blocks} blocks") };
+    (
+        format!("{low}{}, up to {iov} iov{in_all}", at_most(max)),
+        json!({"min": min, "max": most(max), "iov": most(iov), "blocks": most(blocks)}),
+    )
+}
+
+fn bytes(name: &'static str, n: usize) -> Fact {
+    fact(name, format!("{n} bytes"), n.into())
+}
+
+fn names(name: &'static str, attr: &IfaceAttr, all: &[(Caps, &str)]) -> Fact {
     let has: Vec<&str> = all.iter().filter(|(cap, _)| attr.has(*cap)).map(|(_, name)| *name).collect();
-    if has.is_empty() { "none".into() } else { has.join(", ") }
+    fact(name, if has.is_empty() { "none".into() } else { has.join(", ") }, json!(has))
 }
 
 /// The list as text, in the manner of `ucx_info -d`.
@@ -217,7 +251,7 @@ fn one(out: &mut String, found: &Found) -> std::fmt::Result {
     writeln!(out, "#\n# Memory domain: {}", found.transport)?;
     for f in &found.memory {
         let width = if f.name == "Component" { 13 } else { 20 };
-        writeln!(out, "# {:>width$}: {}", f.name, f.value)?;
+        writeln!(out, "# {:>width$}: {}", f.name, f.text)?;
     }
     writeln!(out, "#")?;
     for (name, value) in [("Transport", found.transport), ("Device", &found.device), ("Type", &found.kind)] {
@@ -229,7 +263,7 @@ fn one(out: &mut String, found: &Found) -> std::fmt::Result {
     }
     writeln!(out, "#\n#      capabilities:")?;
     for f in &found.capabilities {
-        writeln!(out, "# {:>20}: {}", f.name, f.value)?;
+        writeln!(out, "# {:>20}: {}", f.name, f.text)?;
     }
     writeln!(out, "#\n")
 }
@@ -260,6 +294,25 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn programs_get_numbers_and_lists() {
+        let found = find(&Source::empty(), None).unwrap();
+        let all = serde_json::to_value(&found).unwrap();
+        for device in all.as_array().unwrap() {
+            let can = &device["capabilities"];
+            assert!(can["bandwidth"].as_f64().unwrap() > 1e6, "{device}");
+            assert!(can["latency"]["nsec"].is_number() && can["overhead"].is_number(), "{device}");
+            assert!(can["error_handling"].is_array() && can["am_tells_source"].is_boolean(), "{device}");
+            for (name, value) in can.as_object().unwrap() {
+                assert!(!value.is_string(), "{name}: {value}");
+            }
+        }
+        let posix = all.as_array().unwrap().iter().find(|d| d["transport"] == "posix").unwrap();
+        assert!(posix["capabilities"]["am_short"]["max"].as_u64().unwrap() > 64, "{posix}");
+        assert_eq!(posix["capabilities"]["atomic_add"], json!([8, 16, 32, 64, 128]));
+        assert!(posix["memory"]["remote_key"].as_u64().unwrap() > 0, "{posix}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Changes nothing but, with `--calibrate`, the file of measured costs; that and `-s` measure, for some tenths of a second at most.
 
 mod calibrate;
+mod cli;
 mod config;
 mod devices;
 mod doctor;
@@ -14,93 +15,8 @@ mod workers;
 
 use std::process::ExitCode;
 
-use clap::{ArgGroup, Parser};
+use cli::{Args, Devices, Features};
 use tools_common::settings;
-
-/// What can be asked for.
-const WHAT: [&str; 11] = [
-    "version",
-    "build",
-    "system",
-    "types",
-    "config",
-    "devices",
-    "context",
-    "worker",
-    "endpoint",
-    "doctor",
-    "calibrate",
-];
-
-/// Shows version, machine, configuration, devices and protocol choice; says what is missing or slow.
-#[derive(Parser)]
-#[command(name = "ucx-info", disable_version_flag = true)]
-#[command(group(ArgGroup::new("what").required(true).multiple(true).args(WHAT)))]
-struct Args {
-    /// Version
-    #[arg(short)]
-    version: bool,
-
-    /// How it was built
-    #[arg(short)]
-    build: bool,
-
-    /// The machine, and how fast it copies memory
-    #[arg(short)]
-    system: bool,
-
-    /// Sizes of types and of packet headers
-    #[arg(short = 'y')]
-    types: bool,
-
-    /// Configuration: every variable with its value, origin, default, unit and meaning
-    #[arg(short)]
-    config: bool,
-
-    /// Devices and transports, with what each can do
-    #[arg(short)]
-    devices: bool,
-
-    /// Transports that a context chooses
-    #[arg(short = 'p')]
-    context: bool,
-
-    /// A worker: its interfaces and its address
-    #[arg(short)]
-    worker: bool,
-
-    /// Protocol by size between two workers, and why
-    #[arg(short)]
-    endpoint: bool,
-
-    /// What is missing or slow on this machine, and what to do; exit status 1 if something does not work
-    #[arg(long)]
-    doctor: bool,
-
-    /// Measure what copies, kernel and devices cost here, and keep it for contexts with UCX_CALIBRATE=y
-    #[arg(long)]
-    calibrate: bool,
-
-    /// With -c: only NAME=value lines
-    #[arg(long, requires = "config")]
-    plain: bool,
-
-    /// With -c: variables that have their default as comments
-    #[arg(short = 'C', requires = "config")]
-    comment: bool,
-
-    /// Fully decorated output (it always is; for habit's sake)
-    #[arg(short = 'f')]
-    full: bool,
-
-    /// With -d: only this transport
-    #[arg(short, value_name = "NAME", requires = "devices")]
-    transport: Option<String>,
-
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
-}
 
 /// Exit status for wrong arguments or configuration.
 const USAGE: u8 = 2;
@@ -108,13 +24,10 @@ const USAGE: u8 = 2;
 const ILL: u8 = 1;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
-        Err(e) if !e.use_stderr() => {
-            tools_common::out::line(e.render().to_string().trim_end());
-            return ExitCode::SUCCESS;
-        }
-        Err(e) => return refuse(&first_line(&e), USAGE),
+        Err(None) => return ExitCode::SUCCESS,
+        Err(Some(text)) => return refuse(&text, USAGE),
     };
     match run(&args) {
         Ok(status) => status,
@@ -125,15 +38,6 @@ fn main() -> ExitCode {
 fn refuse(text: &str, status: u8) -> ExitCode {
     eprintln!("ucx-info: {text}");
     ExitCode::from(status)
-}
-
-fn first_line(e: &clap::Error) -> String {
-    let text = e.render().to_string();
-    if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
-        return "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e, --doctor or --calibrate (see ucx-info -h)".into();
-    }
-    let line = text.lines().next().unwrap_or_default();
-    format!("{} (see ucx-info -h)", line.strip_prefix("error: ").unwrap_or(line))
 }
 
 fn run(args: &Args) -> Result<ExitCode, String> {
@@ -158,6 +62,14 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         let system = system::look();
         show("system", system.to_string(), json(&system));
     }
+    if args.topology {
+        let topology = system::topology();
+        show("topology", topology.to_string(), json(&topology));
+    }
+    if args.copies {
+        let copies = system::copies();
+        show("copies", copies.to_string(), json(&copies));
+    }
     if args.types {
         let all = sizes::all();
         show("types", sizes::text(&all), json(&all));
@@ -169,35 +81,43 @@ fn run(args: &Args) -> Result<ExitCode, String> {
             status = ExitCode::from(ILL);
         }
     }
-    if args.config || args.devices || args.context || args.worker || args.endpoint || args.calibrate {
+    if args.of_config() || args.devices || args.of_ucp() || args.calibrate {
         let source = settings::load().map_err(|e| e.to_string())?;
-        if args.config {
+        if args.of_config() {
             let how = match (args.plain, args.comment) {
                 (true, _) => config::How::Plain,
                 (_, true) => config::How::Commented,
                 _ => config::How::Full,
             };
-            let tables = config::tables(&source);
+            let tables = config::tables(&source, args.filter.as_deref());
             show("config", config::text(&tables, how), json(&tables));
         }
         if args.devices {
             let found = devices::find(&source, args.transport.as_deref())?;
             show("devices", devices::text(&found), json(&found));
         }
+        let of_ucp = match args.only {
+            Some(Devices::Only(kind)) => workers::only(&source, kind)?,
+            _ => source.clone(),
+        };
         if args.context {
-            let chosen = workers::context(&source)?;
+            let chosen = workers::context(&of_ucp)?;
             show("context", chosen.to_string(), json(&chosen));
         }
         if args.worker {
-            let worker = workers::worker(&source)?;
+            let worker = workers::worker(&of_ucp)?;
             show("worker", worker.to_string(), json(&worker));
+        }
+        if let Some(size) = args.memory {
+            let allocated = workers::memory(&of_ucp, size)?;
+            show("memory", allocated.to_string(), json(&allocated));
         }
         if args.calibrate {
             let measured = calibrate::measure(&source)?;
             show("calibration", measured.to_string(), json(&measured));
         }
         if args.endpoint {
-            let found = protocols::find(&source)?;
+            let found = protocols::find(&of_ucp, args.features.unwrap_or(Features::ALL), args.place)?;
             show("endpoints", protocols::text(&found), json(&found));
         }
     }

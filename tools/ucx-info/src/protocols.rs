@@ -11,6 +11,8 @@ use ucp::select::{
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
+use crate::cli::{Features, Place};
+
 /// What one set of transports gives.
 #[derive(Serialize)]
 pub struct Endpoint {
@@ -80,6 +82,8 @@ struct Rejected {
     reason: String,
 }
 
+const SPREAD_RMA: &str = "puts and gets";
+
 /// Names out of any memory and out of the transport's own.
 const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
     (["tag_send", "tag_send, alloc", "tag_send, kernel"], Kind::Tagged, Sync::No),
@@ -89,7 +93,7 @@ const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
 ];
 
 /// One endpoint for each transport between processes that the configuration leaves.
-pub fn find(source: &Source) -> Result<Vec<Endpoint>, String> {
+pub fn find(source: &Source, features: Features, place: Option<Place>) -> Result<Vec<Endpoint>, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     let mut all = Vec::new();
     let mut done: Vec<&str> = Vec::new();
@@ -99,6 +103,9 @@ pub fn find(source: &Source) -> Result<Vec<Endpoint>, String> {
             continue;
         }
         done.push(resource.tl);
+        if place.is_some_and(|place| !place.is_reached_by(resource.kind)) {
+            continue;
+        }
         // With those that serve memory alone, beside one of this host.
         let beside = context.beside().iter().filter(|_| resource.kind == uct::api::DevKind::Shm);
         let tls: Vec<&str> = [resource.tl].into_iter().chain(beside.map(|r| r.tl)).collect();
@@ -107,9 +114,33 @@ pub fn find(source: &Source) -> Result<Vec<Endpoint>, String> {
             let nics = context.resources().iter().filter(|r| r.tl == resource.tl);
             only.set("UCX_NET_DEVICES", &nics.map(|r| &*r.dev).collect::<Vec<_>>().join(","));
         }
-        all.push(one(only, &resource.dev)?);
+        let mut endpoint = one(only, &resource.dev)?;
+        endpoint.keep(features);
+        all.push(endpoint);
     }
-    Ok(all)
+    match all.is_empty() {
+        true => Err(format!(
+            "-P: none of the transports that are left leads there (they are: {})",
+            done.join(", ")
+        )),
+        false => Ok(all),
+    }
+}
+
+impl Endpoint {
+    /// Keeps what a program with these features uses.
+    fn keep(&mut self, features: Features) {
+        let is_tagged = |op: &Operation| op.name.starts_with("tag_");
+        self.operations.retain(|op| if is_tagged(op) { features.tags } else { features.messages });
+        self.spread
+            .retain(|s| if s.of == SPREAD_RMA { features.rma } else { features.tags || features.messages });
+        if !features.rma {
+            self.rma.clear();
+        }
+        if !features.atomics {
+            self.atomics.clear();
+        }
+    }
 }
 
 fn one(source: Source, device: &str) -> Result<Endpoint, String> {
@@ -235,7 +266,7 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
 }
 
 fn spread(ep: &Ep) -> Vec<Spread> {
-    let kinds = [("messages, read or longcts", RailsOf::Messages), ("puts and gets", RailsOf::Rma)];
+    let kinds = [("messages, read or longcts", RailsOf::Messages), (SPREAD_RMA, RailsOf::Rma)];
     let mut all = Vec::new();
     for (of, kind) in kinds {
         let spread = ep.spread(kind);
@@ -329,9 +360,13 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
 mod tests {
     use super::*;
 
+    fn all(source: &Source) -> Result<Vec<Endpoint>, String> {
+        find(source, Features::ALL, None)
+    }
+
     #[test]
     fn each_size_has_one_protocol_and_the_others_a_reason() {
-        let all = find(&Source::empty().with("UCX_TLS", "self,posix")).unwrap();
+        let all = all(&Source::empty().with("UCX_TLS", "self,posix")).unwrap();
         assert_eq!(all.len(), 2);
         for op in all.iter().flat_map(|e| &e.operations) {
             assert_eq!((op.ranges[0].from, op.ranges.last().unwrap().to), (0, None), "{}", op.name);
@@ -348,7 +383,7 @@ mod tests {
     fn one_sided_operations_say_how_they_go() {
         let find = |tls: &str, emulation: &str| {
             let source = Source::empty().with("UCX_TLS", tls).with("UCX_EMULATION", emulation);
-            text(&find(&source).unwrap())
+            text(&all(&source).unwrap())
         };
         let posix = find("posix", "y");
         assert!(posix.contains("put: 1..<mapped>..(inf)"), "{posix}");
@@ -381,7 +416,7 @@ mod tests {
     #[test]
     fn several_nics_are_one_endpoint() {
         let source = Source::empty().with("UCX_TLS", "efa").with("SOFTEFA_DEVICES", "3");
-        let all = find(&source.with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MAX_RMA_RAILS", "2")).unwrap();
+        let all = all(&source.with("UCX_MIN_RNDV_CHUNK_SIZE", "1m").with("UCX_MAX_RMA_RAILS", "2")).unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].nics, ["softefa0", "softefa1", "softefa2"]);
         let text = text(&all);
@@ -396,7 +431,7 @@ mod tests {
     #[test]
     fn a_threshold_moves_the_border() {
         let source = Source::empty().with("UCX_TLS", "posix").with("UCX_RNDV_THRESH", "20000");
-        let text = text(&find(&source).unwrap());
+        let text = text(&all(&source).unwrap());
         assert!(
             text.contains("<medium>..20000..<longcts>..(inf)")
                 || text.contains("<medium>..20001..<longcts>..(inf)"),

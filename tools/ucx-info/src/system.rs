@@ -1,7 +1,7 @@
 //! `-s`: the machine: processor, caches, memory, nodes, kernel, and how fast memory is copied. The copies take a tenth
 //! of a second; nothing else here measures anything.
 
-use std::fmt::Write as _;
+use std::fmt::Write;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub struct System {
     memory_available: Option<u64>,
     caches: Vec<Cache>,
     numa_nodes: Vec<Node>,
-    copies: Vec<Copy>,
+    copies: Copies,
 }
 
 /// Cpus of one node.
@@ -43,22 +43,48 @@ struct Copy {
     mb_per_sec: f64,
 }
 
+/// What `-T` shows of it.
+#[derive(Serialize)]
+pub struct Topology {
+    cpus: String,
+    caches: Vec<Cache>,
+    numa_nodes: Vec<Node>,
+}
+
+/// Looks at processors, caches and nodes.
+pub fn topology() -> Topology {
+    let numa_nodes = topo::numa_nodes().into_iter();
+    Topology {
+        cpus: CpuSet::allowed().unwrap_or_default().to_string(),
+        caches: topo::caches(cpu::current()),
+        numa_nodes: numa_nodes.map(|(node, cpus)| Node { node, cpus: cpus.to_string() }).collect(),
+    }
+}
+
+/// What `-M` shows.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub struct Copies(Vec<Copy>);
+
+/// Measures them.
+pub fn copies() -> Copies {
+    Copies([4 << 10, 64 << 10, 1 << 20, 16 << 20].map(copy).into())
+}
+
 /// Looks at it.
 pub fn look() -> System {
+    let Topology { cpus, caches, numa_nodes } = topology();
     System {
         host: host::hostname(),
         kernel: host::kernel(),
         cpu_model: topo::cpu_model(),
-        cpus: CpuSet::allowed().unwrap_or_default().to_string(),
+        cpus,
         timer_hz: timer(),
         page_size: rustix::param::page_size(),
         memory_available: ucs::mem::avail::available(),
-        caches: topo::caches(cpu::current()),
-        numa_nodes: topo::numa_nodes()
-            .into_iter()
-            .map(|(node, cpus)| Node { node, cpus: cpus.to_string() })
-            .collect(),
-        copies: [4 << 10, 64 << 10, 1 << 20, 16 << 20].map(copy).into(),
+        caches,
+        numa_nodes,
+        copies: copies(),
     }
 }
 
@@ -87,7 +113,6 @@ fn copy(bytes: usize) -> Copy {
 
 impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let size = |n: u64| short_bytes(usize::try_from(n).unwrap_or(usize::MAX));
         let mut out = String::new();
         writeln!(out, "# Host: {}", self.host)?;
         writeln!(out, "# Kernel: {}", self.kernel)?;
@@ -98,17 +123,36 @@ impl std::fmt::Display for System {
         if let Some(free) = self.memory_available {
             writeln!(out, "# Memory available: {}M", free >> 20)?;
         }
-        for c in &self.caches {
-            writeln!(out, "# Cache: level {} {} {}, cpus {}", c.level, c.kind, size(c.bytes), c.shared_by)?;
-        }
-        for n in &self.numa_nodes {
-            writeln!(out, "# NUMA node {}: cpus {}", n.node, n.cpus)?;
-        }
-        writeln!(out, "# Memory copy bandwidth:")?;
-        for c in &self.copies {
-            writeln!(out, "# {:>12}: {:.2} MB/sec", short_bytes(c.bytes), c.mb_per_sec)?;
-        }
+        places(&mut out, &self.caches, &self.numa_nodes)?;
+        write!(out, "{}", self.copies)?;
         f.write_str(&out)
+    }
+}
+
+fn size(n: u64) -> String {
+    short_bytes(usize::try_from(n).unwrap_or(usize::MAX))
+}
+
+fn places(out: &mut impl Write, caches: &[Cache], nodes: &[Node]) -> std::fmt::Result {
+    for c in caches {
+        writeln!(out, "# Cache: level {} {} {}, cpus {}", c.level, c.kind, size(c.bytes), c.shared_by)?;
+    }
+    nodes.iter().try_for_each(|n| writeln!(out, "# NUMA node {}: cpus {}", n.node, n.cpus))
+}
+
+impl std::fmt::Display for Topology {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "# CPUs of this process: {}", self.cpus)?;
+        places(f, &self.caches, &self.numa_nodes)
+    }
+}
+
+impl std::fmt::Display for Copies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "# Memory copy bandwidth:")?;
+        self.0
+            .iter()
+            .try_for_each(|c| writeln!(f, "# {:>12}: {:.2} MB/sec", short_bytes(c.bytes), c.mb_per_sec))
     }
 }
 
@@ -119,7 +163,7 @@ mod tests {
     #[test]
     fn every_line_says_something() {
         let system = look();
-        assert!(system.timer_hz > 1e6 && system.copies.iter().all(|c| c.mb_per_sec > 1.0));
+        assert!(system.timer_hz > 1e6 && system.copies.0.iter().all(|c| c.mb_per_sec > 1.0));
         let text = system.to_string();
         assert!(text.lines().all(|l| l.starts_with("# ") && l.contains(':')), "{text}");
         assert!(text.contains("# CPUs of this process: "), "{text}");

@@ -1,11 +1,13 @@
-//! `-p` and `-w`: what a context chooses from this machine's transports, and the worker made from it: its interfaces in
-//! the order in which they are polled, and the address by which others reach it.
+//! `-p`, `-w` and `-m`: what a context chooses from this machine's transports, and the worker made from it: its interfaces in
+//! the order in which they are polled, and the address by which others reach it; memory that it allocates.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use tools_common::units::short_bytes;
 use ucp::Context;
 use ucs::config::Source;
+use uct::api::DevKind;
 
 /// Transports that the configuration leaves.
 #[derive(Serialize)]
@@ -30,6 +32,44 @@ struct Lane {
     device: String,
 }
 
+/// Memory that peers may reach.
+#[derive(Serialize)]
+pub struct Allocated {
+    bytes: usize,
+    address: String,
+    /// Length of the key that peers need, bytes.
+    remote_key_len: usize,
+    /// Transports whose device has a key of its own for it.
+    device_keys: Vec<&'static str>,
+}
+
+/// The configuration with transports of these devices alone.
+pub fn only(source: &Source, kind: DevKind) -> Result<Source, String> {
+    let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
+    let all = || context.resources().iter().chain(context.beside());
+    let mut tls: Vec<&str> = all().filter(|r| r.kind == kind).map(|r| r.tl).collect();
+    tls.dedup();
+    match tls.is_empty() {
+        true => {
+            let mut left: Vec<&str> = all().map(|r| r.tl).collect();
+            left.dedup();
+            Err(format!("-D: no transport of {kind} devices is left (there are: {})", left.join(", ")))
+        }
+        false => Ok(source.clone().with("UCX_TLS", &tls.join(","))),
+    }
+}
+
+/// Allocates memory as a program would, and gives it back.
+pub fn memory(source: &Source, bytes: usize) -> Result<Allocated, String> {
+    let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
+    let mem = worker.mem_alloc(bytes, ucp::Access::all()).map_err(|e| format!("-m {bytes}: {e}"))?;
+    let mut device_keys: Vec<&'static str> = worker.lanes().into_iter().map(|lane| lane.tl).collect();
+    device_keys.retain(|tl| mem.device_key(tl).is_some());
+    device_keys.dedup();
+    let address = format!("{:#x}", mem.addr());
+    Ok(Allocated { bytes: mem.len(), address, remote_key_len: mem.pack_rkey().len(), device_keys })
+}
+
 /// What a context chooses.
 pub fn context(source: &Source) -> Result<Chosen, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
@@ -51,6 +91,16 @@ pub fn worker(source: &Source) -> Result<Worker, String> {
 impl std::fmt::Display for Chosen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "#\n# UCP context\n#\n#          transports: {}\n#", self.transports.join(", "))
+    }
+}
+
+impl std::fmt::Display for Allocated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let keys = if self.device_keys.is_empty() { "none".into() } else { self.device_keys.join(", ") };
+        writeln!(f, "#\n# UCP memory allocation\n#")?;
+        writeln!(f, "#           allocated: {} at address {}", short_bytes(self.bytes), self.address)?;
+        writeln!(f, "#          remote key: {} bytes", self.remote_key_len)?;
+        writeln!(f, "#         device keys: {keys}\n#")
     }
 }
 

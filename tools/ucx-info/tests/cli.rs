@@ -40,6 +40,9 @@ fn every_letter_prints_and_every_letter_has_its_key() {
         ("-p", "context", "#          transports: self/memory, posix/memory"),
         ("-w", "worker", "#             lane[0]: posix/memory"),
         ("-e", "endpoints", "# UCP endpoint"),
+        ("-T", "topology", "# CPUs of this process: "),
+        ("-M", "copies", "# Memory copy bandwidth:"),
+        ("-m 64k", "memory", "#           allocated: 64K at address 0x"),
     ];
     for (letter, key, line) in letters {
         let text = good(letter);
@@ -53,7 +56,7 @@ fn every_letter_prints_and_every_letter_has_its_key() {
         assert_eq!(object.keys().collect::<Vec<_>>(), [key]);
         assert!(!object[key].is_null());
     }
-    let all = good("-v -b -s -y -c -d -p -w -e --json");
+    let all = good("-v -b -s -y -c -d -p -w -e -T -M -m 64k --json");
     assert_eq!(all.lines().count(), 1);
     let value: serde_json::Value = serde_json::from_str(&all).unwrap();
     assert_eq!(value.as_object().unwrap().len(), letters.len());
@@ -99,8 +102,7 @@ fn configuration_can_be_read_back() {
 
 #[test]
 fn what_is_wrong_is_one_line() {
-    let nothing =
-        "say what to show: -v, -b, -s, -y, -c, -d, -p, -w, -e, --doctor or --calibrate (see ucx-info -h)";
+    let nothing = "say what to show: -v, -b, -s, -T, -M, -y, -c, -d, -p, -w, -e, -m, --doctor or --calibrate (see ucx-info -h)";
     bad("", &[], nothing);
     bad("--json", &[], nothing);
     bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
@@ -117,6 +119,29 @@ fn what_is_wrong_is_one_line() {
     }
 }
 
+#[test]
+fn habits_of_ucx_info() {
+    assert_eq!(good("-f"), good("-c"));
+    let text = good("-c -F fifo_size --plain");
+    assert!(text.lines().all(|line| line.contains("FIFO_SIZE")) && !text.is_empty(), "{text}");
+    let text = good("-epw -u t");
+    assert!(text.contains("tag_send: ") && !text.contains("msg_send") && !text.contains(" put: "), "{text}");
+    let text = good("-e -u r -P intra -D shm");
+    assert!(text.contains(" put: ") && !text.contains("tag_send") && !text.contains("self/memory"), "{text}");
+    assert!(!good("-p -u t -D net").contains("posix"));
+    for (line, want) in [
+        ("-p -D net", "-D: no transport of network devices is left (there are: posix"),
+        ("-e -u t -P self", "-P: none of the transports that are left leads there (they are: posix"),
+        ("-m 100000t -u r", "-m 109951162777600000: "),
+    ] {
+        let out = run(line, &[("UCX_TLS", "posix")]);
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert!(err.starts_with(&format!("ucx-info: {want}")) && err.lines().count() == 1, "{line}: {err}");
+        assert_eq!(out.status.code(), Some(2), "{line}");
+    }
+    bad("-y -t posix", &[], "-t is for -d, which is not asked for (see ucx-info -h)");
+}
+
 /// Every command of the page does something, and no letter is missing from it.
 #[test]
 fn the_page_tells_the_truth() {
@@ -129,7 +154,7 @@ fn the_page_tells_the_truth() {
         assert!(out.status.code() != Some(2) && !out.stdout.is_empty(), "{words}");
         commands.push(words.to_owned());
     }
-    for letter in ["-v", "-b", "-s", "-y", "-c", "-d", "-p", "-w", "-e", "--doctor"] {
+    for letter in ["-v", "-b", "-s", "-y", "-c", "-d", "-p", "-w", "-e", "-T", "-M", "-f", "--doctor"] {
         assert!(commands.iter().any(|c| c == letter), "{letter} is not on the page");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::{self, LineArgs, Row, TestArgs};
 use crate::fail::Failure;
-use crate::spec::Banner;
+use crate::spec::{self, Banner};
 
 /// Most batch files at once.
 const MAX_FILES: usize = 32;
@@ -18,34 +18,34 @@ pub fn rows(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result
         return Err(Failure::Usage(format!("-b: at most {MAX_FILES} files")));
     }
     if files.is_empty() {
-        let row = |spec: crate::spec::Spec| Row { label: spec.label.clone(), spec: Ok(spec) };
-        return Ok(args.specs(None)?.into_iter().map(row).collect());
+        let row = |spec: spec::Spec| Row { label: spec.label(), spec: Ok(spec) };
+        return Ok(args.specs(&[])?.into_iter().map(row).collect());
     }
-    let mut all: Vec<(String, LineArgs)> =
-        vec![(String::new(), LineArgs { test: args.clone(), ..LineArgs::default() })];
+    let mut all: Vec<(Vec<String>, LineArgs)> =
+        vec![(Vec::new(), LineArgs { test: args.clone(), ..LineArgs::default() })];
     for file in files {
         let lines = read(file.as_ref())?;
-        let join = |(label, base): &(String, LineArgs)| {
+        let join = |(names, base): &(Vec<String>, LineArgs)| {
             let mut out = Vec::with_capacity(lines.len());
             for (name, line) in &lines {
-                let label = if label.is_empty() { name.clone() } else { format!("{label}/{name}") };
+                let names = [&names[..], std::slice::from_ref(name)].concat();
                 let test = line.test.clone().over(&base.test);
                 let (quiet, loopback) = (line.quiet || base.quiet, line.loopback || base.loopback);
-                out.push((label, LineArgs { test, quiet, loopback }));
+                out.push((names, LineArgs { test, quiet, loopback }));
             }
             out
         };
         all = all.iter().flat_map(join).collect();
     }
     let mut rows = Vec::new();
-    for (label, line) in all {
+    for (names, line) in all {
         let these = match line.loopback && !looped {
             true => Err(Failure::Usage("-l of a batch line is for runs with -l".into())),
-            false => line.test.rows(Some(&label)),
+            false => line.test.rows(&names),
         };
         let from = rows.len();
         match these {
-            Err(e) => rows.push(Row { label: Some(label), spec: Err(e) }),
+            Err(e) => rows.push(Row { label: spec::label(&names, None), spec: Err(e) }),
             Ok(these) => rows.extend(these),
         }
         if line.quiet {
@@ -94,7 +94,7 @@ mod tests {
         let base = TestArgs { iters: Some(500), ..TestArgs::default() };
         let rows = rows(&base, &[&tests, &sizes], false).unwrap();
         let all: Vec<Spec> = rows.into_iter().map(|row| row.spec.unwrap()).collect();
-        let labels: Vec<_> = all.iter().map(|s| s.label.as_deref().unwrap()).collect();
+        let labels: Vec<_> = all.iter().map(|s| s.label().unwrap()).collect();
         assert_eq!(labels, ["lat/8", "lat/1k", "bw/8", "bw/1k"]);
         assert_eq!((all[1].size(), all[1].iters, all[2].iters), (1024, 500, 7));
         for path in [tests, sizes] {

@@ -2,8 +2,10 @@
 //! Read by `main` and, for batch lines, by `batch`. Turns options into [`Spec`]s; opens nothing.
 
 use clap::builder::TypedValueParser as _;
-use clap::{ArgAction, Args, FromArgMatches, Parser};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser};
 use tools_common::boot::Family;
+use tools_common::pmix::Pmix;
 use tools_common::units::parse_count;
 
 mod later;
@@ -12,6 +14,7 @@ mod words;
 
 use crate::cpus::Cpus;
 use crate::fail::Failure;
+use crate::pattern::SEQ;
 use crate::spec::{
     Arrival, Banner, Histogram, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec,
     TagMatch, Target, Test, Validate, Waiting,
@@ -79,7 +82,7 @@ pub struct Cli {
     pub json: bool,
 
     /// Also print how the times are distributed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub hist: bool,
 
     /// Draw the results over the size, as SVG
@@ -109,6 +112,10 @@ pub struct Cli {
     /// Which process of a group `--peer-of` is, and of how many.
     #[arg(long, hide = true, value_name = "N/SIZE", requires = "peer_of", value_parser = place)]
     pub proc: Option<(u32, u32)>,
+
+    /// The options that are on the command line, as they are written.
+    #[arg(skip)]
+    pub given: Vec<String>,
 
     /// Start by a launcher (PMIx): 0 no, 1 yes; default: if there is one
     #[arg(short = 'P', value_name = "0|1", value_parser = clap::value_parser!(u8).range(0..=1))]
@@ -183,7 +190,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
     pub pattern: Option<Pattern>,
 
-    /// Header of high-level active messages, bytes [default: 0]
+    /// Header of active messages, bytes [default: 0; low level 8, another with zcopy]
     #[arg(short = 'H', value_name = "SIZE", value_parser = tools_common::units::parse_bytes, allow_negative_numbers = true)]
     pub header: Option<usize>,
 
@@ -191,11 +198,11 @@ pub struct TestArgs {
     #[arg(short = 'E', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Waiting::parse_name(&s)))]
     pub waiting: Option<Waiting>,
 
-    /// Distance between the starts of the pieces of a zcopy, bytes; 0: they are side by side [default: 0]
+    /// Distance between the starts of the pieces of a message, bytes; 0: they are side by side [default: 0]
     #[arg(short = 'i', value_name = "SIZE", value_parser = tools_common::units::parse_bytes, allow_negative_numbers = true)]
     pub stride: Option<usize>,
 
-    /// Memory of low-level tests gets its pages when they are first used
+    /// Memory of low-level tests, and with --own what high-level ones work on, gets its pages when they are first used
     #[arg(short = 'B')]
     pub lazy: bool,
 
@@ -212,7 +219,7 @@ pub struct TestArgs {
     #[arg(short = 'r', value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Receive::parse_name(&s)))]
     pub receive: Option<Receive>,
 
-    /// Thread level of low-level interfaces: single, serialized, multi [default: single]
+    /// Thread level of low-level interfaces: single, serialized, multi [default: single]; a worker is one thread's in any case
     #[arg(short = 'M', value_name = "LEVEL", value_parser = clap::builder::StringValueParser::new().try_map(|s| Level::parse_name(&s)))]
     pub level: Option<Level>,
 
@@ -269,8 +276,8 @@ impl TestArgs {
     }
 
     /// The measurements asked for: one, or one a size of the sweep.
-    pub fn specs(&self, label: Option<&str>) -> Result<Vec<Spec>, Failure> {
-        self.rows(label)?.into_iter().map(|row| row.spec).collect()
+    pub fn specs(&self, names: &[String]) -> Result<Vec<Spec>, Failure> {
+        self.rows(names)?.into_iter().map(|row| row.spec).collect()
     }
 
     /// The percentile of the first column.
@@ -279,7 +286,7 @@ impl TestArgs {
     }
 
     /// The same, each with what is wrong with it; an error if that is wrong with all of them.
-    pub fn rows(&self, label: Option<&str>) -> Result<Vec<Row>, Failure> {
+    pub fn rows(&self, names: &[String]) -> Result<Vec<Row>, Failure> {
         self.later.check().map_err(Failure::Usage)?;
         let Some(test) = self.test else {
             return Err(Failure::Usage("no test: choose one with -t (see -h), or --local for a tour".into()));
@@ -289,14 +296,21 @@ impl TestArgs {
             self.errors.map_or(Ok(self.peer_errors), Errors::reported).map_err(Failure::Usage)?;
         let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
         let iters = self.iters.unwrap_or(1_000_000);
-        let sweep = matches!(sizes, Sizes::Sweep(..));
+        let swept = matches!(sizes, Sizes::Sweep(..));
+        // What is handed over in one piece is as long as the pieces together, as with `ucx_perftest`, and -i changes nothing.
+        let in_pieces = self.layout.is_some_and(|(sender, receiver)| {
+            let has = |l| matches!(l, Layout::Iov | Layout::ShortIov | Layout::Zcopy);
+            has(sender) || receiver.is_some_and(has)
+        });
+        let header = if test.layer() == Layer::Uct && test.is_am() { SEQ } else { 0 };
         let one = |pieces: Vec<usize>| {
+            let pieces = match pieces.iter().try_fold(0usize, |sum, n| sum.checked_add(*n)) {
+                Some(sum) if !in_pieces => vec![sum],
+                _ => pieces,
+            };
             let spec = Spec {
-                label: match (label, sweep) {
-                    (Some(label), true) => Some(format!("{label}/{}", pieces[0])),
-                    (None, true) => Some(pieces[0].to_string()),
-                    (label, false) => label.map(str::to_owned),
-                },
+                names: names.to_vec(),
+                swept,
                 test,
                 tl: self.tl.clone(),
                 dev: self.dev.clone(),
@@ -313,9 +327,9 @@ impl TestArgs {
                 arrival: if self.unexpected { Arrival::Unexpected } else { Arrival::Expected },
                 peer_errors,
                 pattern: self.pattern.unwrap_or(Pattern::Pairs),
-                am_header: self.header.unwrap_or(0),
+                am_header: self.header.unwrap_or(header),
                 waiting: self.waiting.unwrap_or(Waiting::Poll),
-                stride: self.stride.unwrap_or(0),
+                stride: self.stride.filter(|_| in_pieces).unwrap_or(0),
                 pages: if self.lazy { Pages::Lazy } else { Pages::Now },
                 memory: match (self.registered, self.own || test.is_ucp_rma()) {
                     (true, _) => Memory::Registered,
@@ -331,7 +345,7 @@ impl TestArgs {
                 banner: Banner::Shown,
                 hist: Histogram::No,
             };
-            Row { label: spec.label.clone(), spec: spec.check().map(|()| spec) }
+            Row { label: spec.label(), spec: spec.check().map(|()| spec) }
         };
         Ok(sizes.all().into_iter().map(one).collect())
     }
@@ -343,12 +357,27 @@ impl Cli {
         args: impl IntoIterator<Item = T>,
     ) -> Result<Cli, Option<Failure>> {
         let args = args.into_iter().map(|arg| attached(arg.into()));
-        let cli = Cli::try_parse_from(args).map_err(|e| refusal(&e))?;
-        if cli.procs.is_some() && !cli.local {
+        let mut command = Cli::command();
+        let read = || {
+            let matches = command.try_get_matches_from_mut(args)?;
+            let given = given(&command, &matches);
+            Ok(Cli {
+                given,
+                ..Cli::from_arg_matches(&matches).map_err(|e: clap::Error| e.format(&mut command))?
+            })
+        };
+        let cli = read().map_err(|e: clap::Error| refusal(&e))?;
+        if cli.procs.is_some() && !cli.local && !cli.is_launched() {
             let line = "--procs needs --local, or a launcher such as mpirun or srun";
             return Err(Some(Failure::Usage(line.into())));
         }
         Ok(cli)
+    }
+
+    /// Whether this is one of the processes that a launcher has started.
+    pub fn is_launched(&self) -> bool {
+        let alone = self.host.is_none() && !self.loopback && !self.local;
+        alone && self.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1)
     }
 
     /// Which internet protocol to listen on.
@@ -420,6 +449,18 @@ fn attached(arg: std::ffi::OsString) -> std::ffi::OsString {
         Some(mode) => format!("--errors={mode}").into(),
         None => arg,
     }
+}
+
+/// The options that stand on a command line.
+fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let stands = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let name = |arg: &clap::Arg| match (arg.get_short(), arg.get_long()) {
+        (_, Some("errors")) => "-e".to_owned(),
+        (Some(letter), _) => format!("-{letter}"),
+        (None, long) => format!("--{}", long.unwrap_or_default()),
+    };
+    let ids: Vec<&str> = matches.ids().map(clap::Id::as_str).filter(|id| stands(id)).collect();
+    command.get_arguments().filter(|arg| ids.contains(&arg.get_id().as_str())).map(name).collect()
 }
 
 fn port(text: &str) -> Result<u16, String> {

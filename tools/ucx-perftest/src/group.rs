@@ -8,7 +8,7 @@ use tools_common::boot::{BootError, Hub, Listener, Seat};
 use ucs::config::Source;
 use ucs::sys::{CpuSet, cpu};
 
-use crate::cpus::Back;
+use crate::cpus::{Back, Cpus};
 use crate::fail::Failure;
 use crate::link::{Cores, Link};
 use crate::local::TOOL;
@@ -79,10 +79,23 @@ impl Place {
 
 /// Whether `seats` on this host have a core each, of those that this process may use.
 pub fn share(seats: u32) -> Cores {
-    match CpuSet::allowed() {
-        Ok(all) if all.len() >= seats as usize => Cores::Enough,
-        _ => Cores::Shared,
+    CpuSet::allowed().map_or(Cores::Shared, |all| one_each(all.len(), seats))
+}
+
+/// Whether there are as many cores as seats.
+pub fn one_each(cores: usize, seats: u32) -> Cores {
+    if cores >= seats as usize { Cores::Enough } else { Cores::Shared }
+}
+
+/// Whether all seats on this host have a core each: of `threads` in each of these processes, which may run on these cores.
+pub fn share_of(procs: &[Cpus], threads: u32) -> Cores {
+    let mut all: Vec<usize> = procs.iter().flat_map(Cpus::as_slice).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    if procs.iter().any(|one| one_each(one.as_slice().len(), threads) == Cores::Shared) {
+        return Cores::Shared;
     }
+    one_each(all.len(), (procs.len() as u32).saturating_mul(threads))
 }
 
 /// A hub at work.
@@ -119,14 +132,18 @@ pub fn run(
 ) -> Result<(), Failure> {
     // The last seat is on this thread.
     let _back = Back::to_here();
+    // All are taken before any begins: who cannot take one, or start a thread for it, leaves, which the others hear of.
+    let join = |t| Seat::join(TOOL, &place.host, place.port, place.proc * place.threads + t, place.seats());
+    let mut seats = (0..place.threads).map(join).collect::<Result<Vec<Seat>, _>>()?;
+    let last = seats.pop().ok_or_else(|| Failure::Run("a process without a seat".into()))?;
     thread::scope(|scope| {
         let mut others = Vec::new();
-        for t in 0..place.threads - 1 {
-            let work = move || seat(place, t, None, source, &mut Report::silent(), drop);
+        for (t, taken) in seats.into_iter().enumerate() {
+            let work = move || seat(place, taken, None, source, &mut Report::silent(), drop);
             let started = thread::Builder::new().name(format!("seat {t}")).spawn_scoped(scope, work);
             others.push(started.map_err(|e| Failure::Cannot(format!("cannot start a thread: {e}")))?);
         }
-        let mine = seat(place, place.threads - 1, plan, source, report, each);
+        let mine = seat(place, last, plan, source, report, each);
         let panicked = || Err(Failure::Run("a thread panicked".into()));
         let all =
             std::iter::once(mine).chain(others.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())));
@@ -145,22 +162,21 @@ pub fn run(
 
 fn seat(
     place: &Place,
-    thread: u32,
+    seat: Seat,
     plan: Option<&[Spec]>,
     source: &Source,
     report: &mut Report,
     each: impl FnMut(Done),
 ) -> Result<(), Failure> {
-    let rank = place.proc * place.threads + thread;
-    if let Some(core) = place.pin(rank) {
-        cpu::pin(core)?;
-    }
-    let seat = Seat::join(TOOL, &place.host, place.port, rank, place.seats())?;
+    let pinned = place.pin(seat.rank()).map_or(Ok(()), cpu::pin);
     let mut link = match place.partner {
         Partner::Other => Link::group(seat, place.cores),
         Partner::Itself => Link::loopbacks(seat, place.cores),
     };
-    let result = session::group(plan, source, &mut link, report, each);
+    let result = match pinned {
+        Ok(()) => session::group(plan, source, &mut link, report, each),
+        Err(e) => Err(e.into()),
+    };
     if let Err(e) = &result {
         link.give_up(e);
     }
@@ -176,6 +192,20 @@ mod tests {
         let host = String::new();
         let (cores, partner) = (Cores::Shared, Partner::Other);
         Place { host, port: 0, proc: 0, procs, threads, pins, cores, partner }
+    }
+
+    #[test]
+    fn processes_with_a_core_of_their_own_each_share_none() {
+        let of = |lists: &[&str], threads| {
+            let all: Vec<Cpus> = lists.iter().map(|list| Cpus::parse(list).unwrap()).collect();
+            share_of(&all, threads)
+        };
+        assert_eq!(of(&["0", "1"], 1), Cores::Enough);
+        assert_eq!(of(&["0,1", "0,1"], 1), Cores::Enough);
+        assert_eq!(of(&["0-3", "4-7"], 4), Cores::Enough);
+        assert_eq!(of(&["0", "0"], 1), Cores::Shared);
+        assert_eq!(of(&["0,1", "0,1"], 2), Cores::Shared);
+        assert_eq!(of(&["0", "1-7"], 2), Cores::Shared, "the first's two threads");
     }
 
     #[test]

@@ -4,7 +4,18 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
+use crate::fail::Failure;
 use crate::spec::Pages;
+
+/// `len` zeros, if there are as many: how many may be a peer's wish.
+pub fn zeros(len: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(len)
+        .map_err(|_| Failure::Cannot(format!("cannot get {len} bytes of memory for a message (see -s)")))?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
 
 /// Pages of the process's heap, by address only: others may write them at any moment.
 pub struct Heap {
@@ -52,5 +63,7 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == 0));
         }
         assert!(Heap::new(usize::MAX, Pages::Lazy).is_none());
+        let text = zeros(usize::MAX).unwrap_err().to_string();
+        assert!(text.starts_with("cannot get 18446744073709551615 bytes of memory"), "{text}");
     }
 }

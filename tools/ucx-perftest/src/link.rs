@@ -2,7 +2,7 @@
 //! Used by the tests around their measured loops, never inside, except to ask whether a silent peer still lives.
 
 use serde::{Serialize, de::DeserializeOwned};
-use tools_common::boot::{Boot, BootError, Seat};
+use tools_common::boot::{Boot, BootError, Seat, Watch};
 
 use crate::fail::Failure;
 
@@ -177,6 +177,14 @@ impl Link {
             To::Nobody => Ok(()),
             To::Other(boot) => boot.barrier(progress),
             To::Group(seat) => seat.gather(&(), progress).map(drop),
+        }
+    }
+
+    /// For a thread that wants to know whether the other side of two is there.
+    pub fn watch(&self) -> Result<Option<Watch>, BootError> {
+        match &self.to {
+            To::Other(boot) => boot.watch().map(Some),
+            To::Nobody | To::Group(_) => Ok(None),
         }
     }
 

@@ -39,9 +39,11 @@ use local::TOOL;
 use report::{Report, Shows};
 use session::Plan;
 use spec::{Histogram, Pattern, Spec};
-use tools_common::boot::{Boot, Listener};
+use tools_common::boot::{Boot, Listener, Watch};
+use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
+use ucs::sys::host::HostKey;
 
 fn main() -> ExitCode {
     let cli = match Cli::read(std::env::args_os()) {
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn refuse(e: &Failure) -> ExitCode {
-    eprintln!("{TOOL}: {e}");
+    eprintln!("{TOOL}: {}", printable(&e.to_string()));
     ExitCode::from(e.status())
 }
 
@@ -90,10 +92,10 @@ fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     if cli.local {
         return local(cli, source, report);
     }
-    let alone = cli.host.is_none() && !cli.loopback;
-    if alone && cli.launcher.map_or_else(Pmix::is_there, |launcher| launcher == 1) {
+    if cli.is_launched() {
         return launched(cli, source, report);
     }
+    let alone = cli.host.is_none() && !cli.loopback;
     if alone && cli.launcher != Some(0) && Slurm::is_alone_there() {
         return Err(Failure::Usage(Slurm::HOW.into()));
     }
@@ -123,7 +125,15 @@ impl Slurm {
 /// What can be done of what is asked for; the rest is told.
 fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
     let rows = batch::rows(&cli.test, &cli.batch, cli.loopback)?;
+    if rows.len() > session::MOST {
+        return Err(Failure::Usage(format!(
+            "-b: {} tests, of at most {} in a run",
+            rows.len(),
+            session::MOST
+        )));
+    }
     report.expect(rows.len());
+    report.sweeps(rows.iter().any(|row| row.spec.as_ref().is_ok_and(|spec| spec.swept)));
     let mut specs = Vec::with_capacity(rows.len());
     for Row { label, spec } in rows {
         match spec {
@@ -153,7 +163,7 @@ fn each_part(
             Ok(()) => at += part.len(),
             Err(e) if begun == 0 || plan.specs.len() == 1 => return Err(e),
             Err(e) => {
-                report.failed(part[begun - 1].label.as_deref(), e);
+                report.failed(part[begun - 1].label().as_deref(), e);
                 at += begun;
             }
         }
@@ -199,15 +209,42 @@ fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure>
         }
         let _back = Back::to_here();
         let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-        link.send(&Plan { specs: part.to_vec() })?;
+        Plan { specs: part.to_vec() }.send(&mut link)?;
         session::drive(part, source, &mut link, report, drop)
     })
+}
+
+/// What each process of a launcher says of itself: its host, and the cores it may use.
+const CORES: &str = "ucx-perftest.cores";
+
+/// Whether seats of the launcher's processes share cores: of this host's, all of which have spoken.
+fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Cores, Failure> {
+    if let Some(list) = &cli.cpus {
+        // One each, by number.
+        return Ok(group::one_each(list.as_slice().len(), procs * threads));
+    }
+    let host = HostKey::here().0.to_string();
+    let mut all = Vec::new();
+    for rank in 0..procs {
+        let said = pmix.get(rank, CORES)?;
+        match said.split_once(' ').map(|(of, cores)| (of == host, Cpus::parse(cores))) {
+            Some((true, Ok(cores))) => all.push(cores),
+            Some((false, _)) => {}
+            _ => return Err(Failure::Run("the launcher's answer makes no sense".into())),
+        }
+    }
+    Ok(group::share_of(&all, threads))
 }
 
 /// One of the processes that a launcher has started, all with the same command line. The first has the hubs.
 fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let pmix = Pmix::init()?;
     let (proc, procs) = (pmix.rank(), pmix.size()?);
+    if let Some(asked) = cli.procs.filter(|asked| *asked != procs) {
+        return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
+    }
+    let here = Cpus::allowed()?;
+    pmix.put(CORES, &format!("{} {here}", HostKey::here().0))?;
     let prints = proc + 1 == procs;
     let mut silent = Report::silent();
     let report = if prints { report } else { &mut silent };
@@ -253,7 +290,7 @@ fn launched_part(
     let found = at.split_once(' ').and_then(|(port, host)| Some((port.parse().ok()?, host)));
     let (port, host) = found.ok_or_else(|| Failure::Run("the launcher's answer makes no sense".into()))?;
     let pins = cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Group(list.as_slice().to_vec()));
-    let cores = group::share(here * threads);
+    let cores = launched_cores(cli, pmix, procs, threads)?;
     let (host, partner) = (host.into(), Partner::Other);
     let place = Place { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;
@@ -272,7 +309,7 @@ fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
     }
     confine(cli)?;
     let mut link = local::join(port)?;
-    match link.recv::<Plan>()? {
+    match Plan::recv(&mut link)? {
         Some(plan) => session::serve(&plan.specs, source, &mut link, &mut Report::silent()),
         None => Ok(()),
     }
@@ -285,7 +322,7 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
     }
     report.show_only(Shows::Results);
     let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
-    link.send(&plan)?;
+    plan.send(&mut link)?;
     plan.parts().try_for_each(|part| {
         if !session::is_for_group(&part[0]) {
             return session::drive(part, source, &mut link, report, drop);
@@ -315,7 +352,7 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
     drop(listener);
     report.say(&format!("Accepted connection from {}", boot.peer()));
     let mut link = Link::new(Side::Server, boot);
-    let Some(plan) = link.recv::<Plan>()? else { return Ok(()) };
+    let Some(plan) = Plan::recv(&mut link)? else { return Ok(()) };
     report.expect(plan.specs.len());
     plan.parts().try_for_each(|part| {
         if !session::is_for_group(&part[0]) {
@@ -327,7 +364,10 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
         let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
-        let hub = group::hub(listener, 2 * threads, || Ok(()))?;
+        // A client that goes before all seats are taken would leave those of this process waiting.
+        let watch = link.watch()?;
+        let still = move || watch.as_ref().map_or(Ok(()), Watch::alive);
+        let hub = group::hub(listener, 2 * threads, still)?;
         link.send(&port)?;
         let (host, partner) = (host.into(), Partner::Other);
         let place = Place { host, port, proc: 0, procs: 2, threads, pins, cores, partner };

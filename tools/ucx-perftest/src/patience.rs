@@ -15,15 +15,16 @@ const SPIN_SHARED: u32 = 5;
 /// Times the core is offered between two looks at the peer, as a power of two.
 const LOOK: u32 = 5;
 /// Most polls that a loop counts by itself.
-const STRIDE: u32 = 1 << 10;
+const STRIDE: u64 = 1 << 10;
 /// How long nothing may happen at all.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Counts empty polls.
 pub struct Patience {
-    empty: u32,
+    /// Wide enough for any wait: a narrower count would begin anew before the time is over, and the time with it.
+    empty: u64,
     /// The core is offered when `empty` has none of these bits.
-    mask: u32,
+    mask: u64,
     since: Option<Instant>,
     longest: Duration,
 }
@@ -55,14 +56,14 @@ impl Patience {
     /// between two looks at it: counting in memory each time makes a ping-pong of 40 ns a third slower, since the processor is
     /// then still busy with counting when the line has come.
     #[inline(always)]
-    pub fn stride(&self) -> u32 {
+    pub fn stride(&self) -> u64 {
         STRIDE.min(self.mask + 1)
     }
 
     /// Nothing happened in [`Patience::stride`] polls. An error when it makes no sense to go on.
     #[cold]
     pub fn lose_stride(&mut self, link: &mut Link) -> Result<(), Failure> {
-        self.empty = (self.empty & !(self.stride() - 1)).wrapping_add(self.stride());
+        self.empty = (self.empty & !(self.stride() - 1)) + self.stride();
         if self.empty & self.mask == 0 { self.rest(link) } else { Ok(()) }
     }
 
@@ -107,6 +108,26 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn waited(empty: u64, seconds: u64) -> Patience {
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds));
+        Patience { empty, mask: (1 << SPIN) - 1, since, longest: LONGEST }
+    }
+
+    #[test]
+    fn who_polls_fast_does_not_wait_for_ever() {
+        let mut link = Link::loopback();
+        for empty in [1u64 << 32, 3 << 32, 1 << 40] {
+            let told = waited(empty - 1, 61).lose(&mut link).unwrap_err().to_string();
+            assert!(told.contains("nothing happened for 60 s"), "{told}");
+            let mut patience = waited(empty - STRIDE, 61);
+            assert!(patience.lose_stride(&mut link).is_err());
+            // Some polls later the time has not begun anew.
+            let all = (0..32u64 << SPIN).map(|_| patience.lose(&mut link));
+            assert!(all.fold(Ok(()), Result::and).is_err());
+            assert!(waited(empty - 1, 1).lose(&mut link).is_ok());
+        }
+    }
 
     #[test]
     fn a_sleeper_does_not_wait_for_ever() {

@@ -57,8 +57,14 @@ fn find(bytes: &[u8], seq: u64) -> Option<usize> {
     bytes.iter().enumerate().position(|(at, b)| *b != byte(seq, at))
 }
 
+/// Most words of 64 messages each of which it is known whether they have come: 1 GiB.
+const MOST: usize = 1 << 27;
+/// Most messages that are looked at one by one.
+pub const MOST_SEEN: u64 = 64 * MOST as u64;
+
 /// Which of a known number of messages have come.
 pub struct Seen {
+    /// As many as have been needed: how many are said to come is a claim.
     bits: Vec<u64>,
     count: u64,
     left: u64,
@@ -67,7 +73,7 @@ pub struct Seen {
 impl Seen {
     /// None of `count` yet.
     pub fn new(count: u64) -> Seen {
-        Seen { bits: vec![0; count.div_ceil(64) as usize], count, left: count }
+        Seen { bits: Vec::new(), count, left: count }
     }
 
     /// Message `seq` has come.
@@ -75,12 +81,25 @@ impl Seen {
         if seq >= self.count {
             return Err(format!("message {seq} came, of {} that were sent", self.count));
         }
-        let (word, bit) = (&mut self.bits[(seq / 64) as usize], 1 << (seq % 64));
+        let (at, bit) = ((seq / 64) as usize, 1 << (seq % 64));
+        if at >= self.bits.len() {
+            self.grow(at + 1)?;
+        }
+        let word = &mut self.bits[at];
         if *word & bit != 0 {
             return Err(format!("message {seq} came twice"));
         }
         *word |= bit;
         self.left -= 1;
+        Ok(())
+    }
+
+    fn grow(&mut self, words: usize) -> Result<(), String> {
+        let more = words - self.bits.len();
+        if words > MOST || self.bits.try_reserve(more).is_err() {
+            return Err(format!("of {} messages it cannot be told which have come", self.count));
+        }
+        self.bits.resize(words, 0);
         Ok(())
     }
 
@@ -104,6 +123,10 @@ mod tests {
         assert_eq!(seen.missing(), 0);
         assert_eq!(seen.mark(64).unwrap_err(), "message 64 came twice");
         assert_eq!(seen.mark(65).unwrap_err(), "message 65 came, of 65 that were sent");
+        let mut seen = Seen::new(u64::MAX);
+        seen.mark(1000).unwrap();
+        assert_eq!(seen.mark(1000).unwrap_err(), "message 1000 came twice");
+        assert!(seen.mark(MOST_SEEN).unwrap_err().ends_with("cannot be told which have come"));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! `--plot FILE.svg`: results of this run and of saved ones (lines of `--json`), over the size of the message. One panel
-//! for times, one for bandwidth; a curve for each file, test, transport and data path that has several sizes, points
-//! where there is one. Called by `main` when all is measured. Never part of a measurement.
+//! for times, one for bandwidth; a curve for each file, test and transport, and for each window, layout, number of threads and
+//! memory where these differ. Called by `main` when all is measured. Never part of a measurement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use plotters::prelude::*;
@@ -23,9 +23,15 @@ struct Saved {
     latency_us: Latency,
     bandwidth_mbs: f64,
     #[serde(default)]
+    data_path: String,
+    #[serde(default)]
+    window: u32,
+    #[serde(default)]
     pattern: Option<String>,
     #[serde(default)]
     seats: Option<usize>,
+    #[serde(default)]
+    run: Asked,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -34,27 +40,46 @@ struct Latency {
     avg: f64,
 }
 
+/// What was asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    layout: Option<String>,
+    threads: u32,
+    memory: String,
+    target: String,
+}
+
 /// Points of one curve: size and value, by size.
 type Curves = BTreeMap<String, BTreeMap<usize, f64>>;
 
+/// A result, and whose it is.
+struct Point {
+    run: String,
+    result: Saved,
+}
+
+const THIS_RUN: &str = "this run";
+
 /// Reads saved results and draws them together with the lines of this run.
 pub fn draw(file: &Path, saved: &[impl AsRef<Path>], this_run: &[String]) -> Result<(), Failure> {
-    let (mut times, mut bandwidths) = (Curves::new(), Curves::new());
-    for path in saved {
+    let mut points = Vec::new();
+    let names = names(saved);
+    for (path, name) in saved.iter().zip(names) {
         let path = path.as_ref();
         let cannot = |e: std::io::Error| {
             Failure::Usage(format!("--with: cannot read {}: {}", path.display(), e.kind()))
         };
         let text = std::fs::read_to_string(path).map_err(cannot)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
         for (n, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
             let at = |why: &str| Failure::Usage(format!("--with: {}, line {}: {why}", path.display(), n + 1));
-            add(&name, line, &mut times, &mut bandwidths).map_err(|why| at(&why))?;
+            points.push(point(&name, line).map_err(|why| at(&why))?);
         }
     }
     for line in this_run {
-        add("this run", line, &mut times, &mut bandwidths).map_err(Failure::Run)?;
+        points.push(point(THIS_RUN, line).map_err(Failure::Run)?);
     }
+    let (times, bandwidths) = curves(&points);
     if times.is_empty() && bandwidths.is_empty() {
         return Err(Failure::Usage(
             "--plot: no results: measure some (-t), or name saved ones (--with)".into(),
@@ -65,23 +90,92 @@ pub fn draw(file: &Path, saved: &[impl AsRef<Path>], this_run: &[String]) -> Res
         .map_err(|e| Failure::Cannot(format!("--plot: cannot write {}: {}", file.display(), e.kind())))
 }
 
-fn add(run: &str, line: &str, times: &mut Curves, bandwidths: &mut Curves) -> Result<(), String> {
-    let r: Saved =
-        serde_json::from_str(line).map_err(|_| "not a result of ucx-perftest --json".to_owned())?;
-    let test = Test::parse(&r.test)?;
-    let group = match (&r.pattern, r.seats) {
-        (Some(pattern), Some(seats)) if seats > 2 => format!(" {pattern} of {seats}"),
-        _ => String::new(),
+/// What each file is called: by its name without the ending, or by its path where another has the same.
+fn names(saved: &[impl AsRef<Path>]) -> Vec<String> {
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stems: Vec<String> = saved.iter().map(|path| stem(path.as_ref())).collect();
+    let is_alone =
+        |name: &String| *name != THIS_RUN && stems.iter().filter(|other| *other == name).count() == 1;
+    let name = |(stem, path): (&String, &Path)| {
+        if is_alone(stem) { stem.clone() } else { path.display().to_string() }
     };
-    let name = format!("{run}: {} {}{group}", r.test, r.transport);
-    // Of a stream the time of one post says little.
-    if test.times() == "latency" {
-        let time = if r.latency_us.p50 > 0.0 { r.latency_us.p50 } else { r.latency_us.avg };
-        times.entry(name).or_default().insert(r.size, time);
-    } else {
-        bandwidths.entry(name).or_default().insert(r.size, r.bandwidth_mbs);
+    stems.iter().zip(saved.iter().map(AsRef::as_ref)).map(name).collect()
+}
+
+fn point(run: &str, line: &str) -> Result<Point, String> {
+    let result: Saved =
+        serde_json::from_str(line).map_err(|_| "not a result of ucx-perftest --json".to_owned())?;
+    Test::parse(&result.test)?;
+    Ok(Point { run: run.to_owned(), result })
+}
+
+impl Point {
+    /// What a curve is of in any case.
+    fn name(&self) -> String {
+        let r = &self.result;
+        let group = match (&r.pattern, r.seats) {
+            (Some(pattern), Some(seats)) if seats > 2 => format!(" {pattern} of {seats}"),
+            _ => String::new(),
+        };
+        format!("{}: {} {}{group}", self.run, r.test, r.transport)
     }
-    Ok(())
+
+    /// What tells curves of one name apart: a part of a curve's name where it differs.
+    fn marks(&self) -> [String; 4] {
+        let r = &self.result;
+        let memory = match (r.run.target.as_str(), r.run.memory.as_str()) {
+            ("own", _) => " --own",
+            (_, "registered") => " -z",
+            _ => "",
+        };
+        let layout = r.run.layout.as_ref().map_or(String::new(), |layout| format!(" {layout}"));
+        [layout, format!(" -O {}", r.window), format!(" -T {}", r.run.threads), memory.to_owned()]
+    }
+}
+
+/// Times and bandwidths. No result is lost: those of one curve and one size have names of their own.
+fn curves(points: &[Point]) -> (Curves, Curves) {
+    let (mut times, mut bandwidths) = (Curves::new(), Curves::new());
+    let mut alike: BTreeMap<String, Vec<&Point>> = BTreeMap::new();
+    points.iter().for_each(|p| alike.entry(p.name()).or_default().push(p));
+    for (name, points) in alike {
+        let marks: Vec<[String; 4]> = points.iter().map(|p| p.marks()).collect();
+        let differs: Vec<usize> = (0..4).filter(|n| marks.iter().any(|m| m[*n] != marks[0][*n])).collect();
+        let mut curves: BTreeMap<String, Vec<&Point>> = BTreeMap::new();
+        for (point, marks) in points.iter().zip(&marks) {
+            let marks: String = differs.iter().map(|n| marks[*n].as_str()).collect();
+            curves.entry(name.clone() + &marks).or_default().push(point);
+        }
+        for (name, points) in curves {
+            let sizes: BTreeSet<usize> = points.iter().map(|p| p.result.size).collect();
+            // A curve may go over several data paths, but has one at each size.
+            let by_path = sizes.len() < points.len();
+            for Point { result: r, .. } in points {
+                let path = if by_path && r.run.layout.as_ref() != Some(&r.data_path) {
+                    format!(" {}", r.data_path)
+                } else {
+                    String::new()
+                };
+                add(&mut times, &mut bandwidths, &(name.clone() + &path), r);
+            }
+        }
+    }
+    (times, bandwidths)
+}
+
+fn add(times: &mut Curves, bandwidths: &mut Curves, name: &str, r: &Saved) {
+    // Of a stream the time of one post says little.
+    let (curves, value) = match Test::parse(&r.test) {
+        Ok(test) if test.times() != "latency" => (bandwidths, r.bandwidth_mbs),
+        _ => (times, if r.latency_us.p50 > 0.0 { r.latency_us.p50 } else { r.latency_us.avg }),
+    };
+    // The same once more.
+    let again = (2..).map(|n| format!("{name} #{n}"));
+    let mut names = std::iter::once(name.to_owned()).chain(again);
+    let is_free = |name: &String| curves.get(name).is_none_or(|curve| !curve.contains_key(&r.size));
+    if let Some(name) = names.find(is_free) {
+        curves.entry(name).or_default().insert(r.size, value);
+    }
 }
 
 fn svg(times: &Curves, bandwidths: &Curves) -> Result<String, Box<dyn std::error::Error>> {
@@ -198,6 +292,37 @@ mod tests {
         assert!(svg.starts_with("<svg") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         std::fs::remove_file(saved).unwrap();
         std::fs::remove_file(out).unwrap();
+    }
+
+    #[test]
+    fn what_differs_is_another_curve() {
+        let with = |more: &str| line("put_bw", 8, 0.0, 1.0).replace("\"something\":[1]", more);
+        let names = |lines: &[String]| {
+            let points: Vec<Point> = lines.iter().map(|line| point("r", line).unwrap()).collect();
+            curves(&points).1.into_keys().collect::<Vec<_>>()
+        };
+        let (short, zcopy) =
+            ("\"window\":32,\"data_path\":\"short\"", "\"window\":32,\"data_path\":\"zcopy\"");
+        let own = "\"window\":32,\"data_path\":\"short\",\"run\":{\"target\":\"own\",\"threads\":2}";
+        assert_eq!(names(&[with(short)]), ["r: put_bw posix"]);
+        assert_eq!(names(&[with(short), with(zcopy)]), ["r: put_bw posix short", "r: put_bw posix zcopy"]);
+        let longer = with(zcopy).replace("\"size\":8", "\"size\":9");
+        assert_eq!(names(&[with(short), longer]), ["r: put_bw posix"], "one way after the other");
+        assert_eq!(
+            names(&[with(short), with(&short.replace("32", "1"))]),
+            ["r: put_bw posix -O 1", "r: put_bw posix -O 32"]
+        );
+        assert_eq!(names(&[with(short), with(own)]), ["r: put_bw posix -T 0", "r: put_bw posix -T 2 --own"]);
+        assert_eq!(
+            names(&[with(short), with(short), with(short)]),
+            ["r: put_bw posix short", "r: put_bw posix short #2", "r: put_bw posix short #3"]
+        );
+    }
+
+    #[test]
+    fn files_of_one_name_are_told_apart() {
+        assert_eq!(names(&["d1/r.json", "d2/r.json", "d1/s.json"]), ["d1/r.json", "d2/r.json", "s"]);
+        assert_eq!(names(&["this run.json"]), ["this run.json"]);
     }
 
     #[test]

@@ -17,7 +17,8 @@ mod total;
 
 use crate::cli::Cli;
 use crate::fail::Failure;
-use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Pattern, Spec, Test, Validate};
+use crate::link::Cores;
+use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Level, Pattern, Spec, Test, Validate};
 
 use live::Live;
 use tally::Tally;
@@ -84,11 +85,13 @@ pub struct Where {
     pub tls: String,
     /// Devices of networks, as in `UCX_NET_DEVICES`.
     pub devices: String,
+    /// Whether it gives its core away soon while it waits: sides share cores.
+    pub yields: bool,
 }
 
 impl Where {
     /// This thread, at a test.
-    pub fn here(spec: &Spec, source: &Source) -> Where {
+    pub fn here(spec: &Spec, source: &Source, cores: Cores) -> Where {
         let set = |asked: &Option<String>, key| {
             let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
             value.unwrap_or("all").to_owned()
@@ -97,6 +100,7 @@ impl Where {
             cores: CpuSet::allowed().map_or_else(|_| String::new(), |set| set.to_string()),
             tls: set(&spec.tl, "UCX_TLS"),
             devices: set(&spec.dev, "UCX_NET_DEVICES"),
+            yields: cores == Cores::Shared,
         }
     }
 }
@@ -152,6 +156,8 @@ pub struct Report {
     quiet: bool,
     extra: bool,
     batch: Vec<String>,
+    /// Whether sizes of sweeps are among the tests.
+    sweeps: bool,
     headed: bool,
     live: Live,
     tally: Tally,
@@ -178,6 +184,7 @@ impl Report {
             quiet: cli.quiet,
             extra: cli.extra,
             batch: cli.batch.iter().map(name).collect(),
+            sweeps: false,
             headed: false,
             // Columns have a line a second of their own.
             live: Live::new(cli.json || cli.csv || cli.only_final),
@@ -202,6 +209,7 @@ impl Report {
             quiet: true,
             extra: false,
             batch: Vec::new(),
+            sweeps: false,
             headed: false,
             live: Live::default(),
             tally: Tally::default(),
@@ -217,6 +225,11 @@ impl Report {
     /// So many tests are to be done.
     pub fn expect(&mut self, tests: usize) {
         self.tally.expect(tests);
+    }
+
+    /// Whether sizes of sweeps are among them: a row of CSV has a cell for the size then.
+    pub fn sweeps(&mut self, any: bool) {
+        self.sweeps = any;
     }
 
     /// How many have begun.
@@ -235,7 +248,7 @@ impl Report {
         if !matches!(failure, Failure::Agreed(_)) {
             return Err(failure);
         }
-        self.failed(spec.label.as_deref(), failure);
+        self.failed(spec.label().as_deref(), failure);
         Ok(())
     }
 
@@ -287,7 +300,6 @@ impl Report {
 
     /// The column head, once; and in a batch the label of the test that follows.
     fn start(&mut self, spec: &Spec) {
-        let labelled = spec.label.is_some();
         match self.format {
             Format::Columns => {
                 if !self.headed && !self.quiet {
@@ -295,14 +307,14 @@ impl Report {
                 } else if self.only_final && self.shows == Shows::All && spec.banner == Banner::Shown {
                     self.end_banner();
                 }
-                if let (Some(label), false) = (&spec.label, self.only_final) {
+                if let (Some(label), false) = (spec.label(), self.only_final) {
                     out::line(format!("+{label:-<14}{}", CELLS.get(15..).unwrap_or_default()));
                 }
             }
             Format::Csv if !self.headed => {
-                let mut names = self.batch.clone();
-                if names.is_empty() && labelled {
-                    names.push("label".into());
+                let mut names: Vec<String> = self.batch.iter().map(|name| cell(name)).collect();
+                if self.sweeps {
+                    names.push(if names.is_empty() { "label" } else { "size" }.into());
                 }
                 names.push(format!(
                     "iterations,{:.1}_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr",
@@ -317,6 +329,9 @@ impl Report {
 
     /// Figures so far, once a second.
     pub fn progress(&self, spec: &Spec, path: &Path, reading: Reading) {
+        if self.shows == Shows::Tests {
+            return;
+        }
         if self.format == Format::Columns && !self.only_final {
             out::line(self.columns("[thread 0]", spec, reading) + &self.way(path));
         }
@@ -333,7 +348,7 @@ impl Report {
         if let Some(kept) = &mut self.kept {
             kept.push(json());
         }
-        let label = done.spec.label.as_deref();
+        let label = done.spec.label();
         match self.format {
             Format::None => {}
             Format::Columns => {
@@ -350,8 +365,8 @@ impl Report {
                 hist::lines(&done.hist).iter().for_each(out::line);
             }
             Format::Csv => {
-                let mut cells: Vec<String> =
-                    label.map(|l| l.split('/').map(str::to_owned).collect()).unwrap_or_default();
+                let mut cells: Vec<String> = done.spec.names.iter().map(|name| cell(name)).collect();
+                cells.extend(self.sweeps.then(|| done.spec.size().to_string()));
                 cells.extend(cells_of(done));
                 out::line(cells.join(","));
             }
@@ -428,6 +443,11 @@ impl Figures {
     }
 }
 
+/// A word as a cell of CSV.
+fn cell(word: &str) -> String {
+    if word.contains([',', '"']) { format!("\"{}\"", word.replace('"', "\"\"")) } else { word.to_owned() }
+}
+
 /// The figures of a row of CSV: of several seats those that are known, as of `ucx_perftest`'s threads.
 fn cells_of(done: &Done) -> Vec<String> {
     let f = done.figures();
@@ -474,6 +494,13 @@ fn rows(spec: &Spec) -> Vec<(&'static str, String)> {
     // What only this program has comes last.
     if spec.pattern != Pattern::Pairs {
         rows.push(("Pattern:", spec.pattern.name().to_owned()));
+    }
+    match (spec.level, spec.test.layer()) {
+        (Level::Single, _) => {}
+        (_, Layer::Ucp) => {
+            rows.push(("Thread mode:", "single: each thread has a worker of its own".to_owned()))
+        }
+        (level, Layer::Uct) => rows.push(("Thread mode:", level.name().to_owned())),
     }
     if spec.validate == Validate::Yes {
         rows.push(("Validation:", "every byte".to_owned()));

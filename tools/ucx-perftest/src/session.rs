@@ -1,7 +1,7 @@
 //! A run of the program: the list of measurements goes from client to server, or from one seat of a group to all, then
 //! everybody works through it. Called by `main` and `group` with an open line. Owns nothing that outlives a measurement.
 
-use serde::{Deserialize, Serialize};
+use tools_common::boot::BootError;
 use ucs::config::Source;
 
 use crate::fail::Failure;
@@ -10,8 +10,13 @@ use crate::report::{Done, Report, Share, Total, Where};
 use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
+/// Measurements that go over the line at once: a line is bounded, a batch is not.
+const AT_ONCE: usize = 64;
+/// Most measurements of a run; more are not taken from the other side.
+pub const MOST: usize = 1 << 16;
+
 /// What the active side wants done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// The measurements.
     pub specs: Vec<Spec>,
@@ -36,6 +41,25 @@ pub fn fits(spec: &Spec, procs: u32) -> Result<(), Failure> {
 }
 
 impl Plan {
+    /// Tells the other side of two: some at a time, then none.
+    pub fn send(&self, link: &mut Link) -> Result<(), BootError> {
+        let end: &[Spec] = &[];
+        self.specs.chunks(AT_ONCE).chain([end]).try_for_each(|some| link.send(&some))
+    }
+
+    /// What the other side of two tells; there is none otherwise.
+    pub fn recv(link: &mut Link) -> Result<Option<Plan>, BootError> {
+        let mut specs = Vec::new();
+        for _ in 0..=MOST / AT_ONCE {
+            match link.recv::<Vec<Spec>>()? {
+                None => return Ok(None),
+                Some(some) if some.is_empty() => return Ok(Some(Plan { specs })),
+                Some(some) => specs.extend(some),
+            }
+        }
+        Err(too_many())
+    }
+
     /// The measurements from number `at` on that the same sides can do.
     pub fn part(&self, at: usize) -> &[Spec] {
         let rest = self.specs.get(at..).unwrap_or_default();
@@ -54,6 +78,25 @@ impl Plan {
     }
 }
 
+fn too_many() -> BootError {
+    BootError::Garbage { why: format!("more than {MOST} tests") }
+}
+
+/// Gives all seats what one of them has, some at a time.
+fn share(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError> {
+    let mut left = plan.map(|specs| specs.chunks(AT_ONCE));
+    let mut specs = Vec::new();
+    for _ in 0..=MOST / AT_ONCE {
+        let mine: Option<Vec<Spec>> = left.as_mut().map(|left| left.next().unwrap_or_default().to_vec());
+        let some = link.gather(&mine, || 0)?.into_iter().flatten().next().unwrap_or_default();
+        if some.is_empty() {
+            return Ok(specs);
+        }
+        specs.extend(some);
+    }
+    Err(too_many())
+}
+
 /// The active side of two: measures, hands each result to `each`.
 pub fn drive(
     specs: &[Spec],
@@ -66,7 +109,7 @@ pub fn drive(
         report.begin(spec);
         match run(spec, source, link, report) {
             Ok(mut done) => {
-                done.seats = link.gather(&Where::here(spec, source), || 0)?;
+                done.seats = link.gather(&Where::here(spec, source, link.cores()), || 0)?;
                 report.done(&done);
                 each(done);
                 Ok(())
@@ -88,7 +131,7 @@ pub fn serve(specs: &[Spec], source: &Source, link: &mut Link, report: &mut Repo
         spec.check()?;
         report.begin(spec);
         match run(spec, source, link, report) {
-            Ok(_) => Ok(link.gather(&Where::here(spec, source), || 0).map(drop)?),
+            Ok(_) => Ok(link.gather(&Where::here(spec, source, link.cores()), || 0).map(drop)?),
             Err(e) => report.next_after(spec, e),
         }
     });
@@ -106,8 +149,7 @@ pub fn group(
     report: &mut Report,
     mut each: impl FnMut(Done),
 ) -> Result<(), Failure> {
-    let plans: Vec<Option<Vec<Spec>>> = link.gather(&plan.map(<[Spec]>::to_vec), || 0)?;
-    let specs = plans.into_iter().flatten().next().unwrap_or_default();
+    let specs = share(plan, link)?;
     specs.iter().try_for_each(|spec| {
         // What another seat asks for is a claim.
         spec.check()?;
@@ -117,7 +159,7 @@ pub fn group(
             Err(e) => return report.next_after(spec, e),
         };
         let active = spec.pattern != Pattern::Pairs || link.side().is_active();
-        let mine = (Share::of(&done, active), Where::here(spec, source));
+        let mine = (Share::of(&done, active), Where::here(spec, source, link.cores()));
         let (shares, seats) = link.gather(&mine, || 0)?.into_iter().unzip();
         done.seats = seats;
         let total = Total::new(spec.pattern, shares);

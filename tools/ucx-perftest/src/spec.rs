@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 mod words;
 
 use crate::fail::Failure;
+use crate::pattern::{MOST_SEEN, SEQ};
 pub use words::{Layout, Level, Pattern, Receive, Waiting};
 
 /// Longest message, bytes; larger ones are a typing error or a hostile peer.
@@ -16,6 +17,8 @@ const MAX_PIECES: usize = 64;
 const MAX_RMA_PIECES: usize = 4;
 /// Most threads of a process.
 const MAX_THREADS: u32 = 64;
+/// Most iterations: hours of the fastest. Their numbers leave room for a seat's.
+const MAX_ITERS: u64 = 1 << 40;
 /// Largest window.
 const MAX_WINDOW: u32 = 1 << 16;
 
@@ -126,6 +129,12 @@ impl Test {
             || matches!(self, Test::UcpAdd | Test::UcpFadd | Test::UcpSwap | Test::UcpCswap)
     }
 
+    /// Whether it is a test of active messages, of either level.
+    pub fn is_am(self) -> bool {
+        use Test::*;
+        matches!(self, AmLat | AmBw | AmMr | UcpAmLat | UcpAmBw)
+    }
+
     /// Whether it is a high-level test of active messages or streams.
     pub fn is_mail(self) -> bool {
         matches!(self, Test::StreamLat | Test::StreamBw | Test::UcpAmLat | Test::UcpAmBw)
@@ -224,8 +233,10 @@ pub enum Histogram {
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name in a batch, or the size in a sweep.
-    pub label: Option<String>,
+    /// Its name in each batch file.
+    pub names: Vec<String>,
+    /// Whether its size is one of a sweep.
+    pub swept: bool,
     /// The test.
     pub test: Test,
     /// Transport; for high-level tests a list as in `UCX_TLS`.
@@ -287,6 +298,11 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// What it is called where there are several: its names, and its size if that is one of a sweep.
+    pub fn label(&self) -> Option<String> {
+        label(&self.names, self.swept.then(|| self.size()))
+    }
+
     /// Length of one message, bytes.
     pub fn size(&self) -> usize {
         self.pieces.iter().sum()
@@ -333,11 +349,26 @@ impl Spec {
         if self.am_header > 4096 {
             return wrong(format!("-H {}: a header has at most 4096 bytes", self.am_header));
         }
-        if self.am_header > 0 && !matches!(self.test, Test::UcpAmLat | Test::UcpAmBw) {
-            // Low-level messages have a header of 8 bytes in any case.
-            if self.test.layer() == Layer::Ucp || self.am_header != 8 {
-                return wrong(format!("-H is for ucp_am_lat and ucp_am_bw, not for {test}"));
+        match (self.test.layer(), self.test.is_am()) {
+            (Layer::Ucp, true) => {}
+            // Their number goes as header.
+            (Layer::Uct, _) if self.am_header == SEQ => {}
+            (Layer::Uct, true) if self.layout != Some(Layout::Zcopy) => {
+                return wrong(format!(
+                    "-H {}: low-level messages have a header of {SEQ} bytes, or with -D zcopy another",
+                    self.am_header
+                ));
             }
+            (Layer::Uct, true) if self.am_header > self.pieces[0] => {
+                return wrong(format!(
+                    "-H {}: a header is the first bytes of the first piece",
+                    self.am_header
+                ));
+            }
+            (_, false) if self.am_header > 0 => {
+                return wrong(format!("-H is for tests of active messages, not for {test}"));
+            }
+            _ => {}
         }
         if self.waiting == Waiting::Sleep && self.test.layer() == Layer::Uct {
             return wrong(format!("-E sleep is for high-level tests, not for {test}"));
@@ -350,6 +381,12 @@ impl Spec {
         }
         if self.iters == 0 {
             return wrong("-n: at least 1 iteration".into());
+        }
+        if let Some(count) = [self.iters, self.warmup].into_iter().find(|n| *n > MAX_ITERS) {
+            return wrong(format!("-n, -w: at most {MAX_ITERS} iterations, not {count}"));
+        }
+        if self.validate == Validate::Yes && self.test.is_am() && self.iters.max(self.warmup) > MOST_SEEN {
+            return wrong(format!("-V: at most {MOST_SEEN} messages of {test} are checked"));
         }
         if self.window == 0 || self.window > MAX_WINDOW {
             return wrong(format!("-O {}: from 1 to {MAX_WINDOW} outstanding operations", self.window));
@@ -377,11 +414,6 @@ impl Spec {
                 return wrong(format!("-D {l} is for low-level tests, {test} receives: contig, iov"));
             }
         }
-        if self.level != Level::Single && self.test.layer() == Layer::Ucp {
-            return wrong(format!(
-                "-M serialized and multi are for low-level tests, not for {test}: a worker is one thread's, each thread of -T has its own"
-            ));
-        }
         if self.receive == Receive::Data && !matches!(self.test, Test::StreamLat | Test::StreamBw) {
             return wrong(format!("-r is for stream_lat and stream_bw, not for {test}"));
         }
@@ -392,9 +424,7 @@ impl Spec {
         if self.test.is_atomic() && self.layout.is_some_and(|l| !in_call(l)) {
             return wrong(format!("-D: {test} passes its word in the call (short)"));
         }
-        if self.layout == Some(Layout::ShortIov)
-            && !matches!(self.test, Test::AmLat | Test::AmBw | Test::AmMr)
-        {
+        if self.layout == Some(Layout::ShortIov) && !self.test.is_am() {
             return wrong(format!("-D shortiov is for active messages, not for {test}"));
         }
         let iov = self.layout == Some(Layout::Iov) || self.recv_layout == Some(Layout::Iov);
@@ -425,10 +455,11 @@ impl Spec {
                 return wrong(format!("-i {}: pieces lie within {MAX_MESSAGE} bytes", self.stride));
             }
         }
-        if self.pages == Pages::Lazy && self.test.layer() == Layer::Ucp {
-            return wrong(format!("-B is for low-level tests, not for {test}"));
-        }
         let low = self.test.layer() == Layer::Uct;
+        if self.pages == Pages::Lazy && !low && !(self.test.is_ucp_rma() && self.target == Target::Own) {
+            let what = "low-level tests and, with --own, for one-sided ones: what ucp allocates has its pages at once";
+            return wrong(format!("-B is for {what}, so not for {test}"));
+        }
         if self.memory == Memory::Registered && (low || self.pattern != Pattern::Pairs) {
             return wrong(format!("-z is for high-level tests in pairs, not for {test}"));
         }
@@ -480,12 +511,28 @@ impl Spec {
                 self.size()
             )));
         }
+        let none = [
+            (self.arrival == Arrival::Unexpected, "-U"),
+            (self.passive == Passive::Idle, "-o"),
+            (self.stride > 0, "-i"),
+        ];
+        if let Some((_, letter)) = none.iter().find(|(asked, _)| *asked) {
+            return Err(Failure::Usage(format!(
+                "{letter} is for tests in pairs, not for --pattern {pattern}"
+            )));
+        }
         let mut layouts = [self.layout, self.recv_layout].into_iter().flatten();
         if layouts.any(|l| matches!(l, Layout::ShortIov | Layout::Iov)) || self.pieces.len() > 1 {
             return Err(Failure::Usage(format!("--pattern {pattern} has messages of one piece")));
         }
         Ok(())
     }
+}
+
+/// What a test of these names, and of this size of a sweep, is called.
+pub fn label(names: &[String], size: Option<usize>) -> Option<String> {
+    let all: Vec<String> = names.iter().cloned().chain(size.map(|n| n.to_string())).collect();
+    (!all.is_empty()).then(|| all.join("/"))
 }
 
 #[cfg(test)]

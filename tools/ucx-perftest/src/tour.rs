@@ -34,11 +34,20 @@ const ROWS: &[Row] = &[
 /// Transports and their devices.
 const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 
+/// Options that a tour heeds, or whose wish it does in any case.
+const HEEDED: [&str; 6] = ["--local", "--json", "-v", "-c", "-q", "-f"];
+
 /// Measures and prints.
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
+    if let Some(option) = cli.given.iter().find(|option| !HEEDED.contains(&option.as_str())) {
+        return Err(Failure::Usage(format!(
+            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: {}",
+            HEEDED[1..].join(", ")
+        )));
+    }
     let specs = specs()?;
     let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
-    link.send(&Plan { specs: specs.clone() })?;
+    Plan { specs: specs.clone() }.send(&mut link)?;
     let mut report = if cli.json || cli.csv { Report::new(cli) } else { Report::silent() };
     let mut table = Table::new(&[
         ("wire", Align::Left),
@@ -79,7 +88,7 @@ fn specs() -> Result<Vec<Spec>, Failure> {
                 iters: Some(iters),
                 ..TestArgs::default()
             };
-            specs.extend(args.specs(None)?);
+            specs.extend(args.specs(&[])?);
         }
     }
     Ok(specs)

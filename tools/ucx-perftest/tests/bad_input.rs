@@ -2,9 +2,10 @@
 
 mod common;
 use common::{Server, children_of, is_running, program, run, run_with, soon};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use tools_common::boot::PROTOCOL;
 
 /// Runs, and wants exactly this line and status.
 fn bad(line: &str, status: i32, want: &str) {
@@ -39,12 +40,6 @@ fn names_that_mean_nothing() {
     );
     bad("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
     bad("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
-    bad(
-        "-l -t tag_lat -M multi",
-        129,
-        "-M serialized and multi are for low-level tests, not for tag_lat: a worker is one thread's, each thread of -T has \
-         its own",
-    );
     bad("-l -t tag_bw --pattern incast", 129, "--pattern: with -l everybody sends to itself");
     for line in [
         "--local -t am_lat -x self",
@@ -52,6 +47,21 @@ fn names_that_mean_nothing() {
         "--local -t am_bw -x self --pattern incast",
     ] {
         bad(line, 129, "transport 'self' reaches its own thread only: use -l, with -T for several threads");
+    }
+    for option in
+        ["-x", "-s", "-n", "-T", "-V", "-m", "--procs", "--pattern", "-O", "--hist", "-N", "-R", "-e"]
+    {
+        let value = match option {
+            "-x" => "posix",
+            "-m" => "host",
+            "--pattern" => "incast",
+            "-V" | "--hist" | "-N" | "-e" => "",
+            _ => "8",
+        };
+        let want = format!(
+            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: --json, -v, -c, -q, -f"
+        );
+        bad(&format!("--local {option} {value}"), 129, &want);
     }
     bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
     bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
@@ -97,6 +107,37 @@ fn sizes_that_do_not_fit() {
 }
 
 #[test]
+fn what_cannot_be_had_is_told_and_aborts_nothing() {
+    let ran = run("-l -q --own -V -x posix -t ucp_put_bw -s 4g -O 65536");
+    assert!(ran.err.starts_with("ucx-perftest: cannot get 281474976710656 bytes of memory"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    let ran = run("-l -q -V -x posix -t am_bw -n 1000000t");
+    assert!(ran.err.contains("iterations"), "{}", ran.err);
+    assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
+    bad(
+        "--local -q -t ucp_put_lat -x posix -E sleep",
+        255,
+        "-E sleep: puts of ucp_put_lat go by 'mapped' here, which wakes nobody at the target: poll",
+    );
+}
+
+/// Address space for the program, but for no message of this length.
+#[test]
+fn messages_that_there_is_no_memory_for() {
+    for test in ["am_bw", "put_bw", "put_lat", "get -D bcopy", "get"] {
+        let ran = limited("-v 2000000", &format!("-l -q -x self -s 3g -t {test}"), &[]);
+        assert!(ran.err.starts_with("ucx-perftest: "), "{test}: {}", ran.err);
+        assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{test}: {}", ran.err);
+    }
+    for test in ["tag_lat", "ucp_am_lat -y", "stream_lat -r recv_data -D iov", "ucp_put_lat", "ucp_get --own"]
+    {
+        let ran = limited("-v 2000000", &format!("-l -q -x self -n 10 -s 3g -t {test}"), &[]);
+        assert!(ran.err.starts_with("ucx-perftest: "), "{test}: {}", ran.err);
+        assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{test}: {}", ran.err);
+    }
+}
+
+#[test]
 fn configuration_that_cannot_be() {
     let posix = "--local -t am_lat -x posix";
     bad_with(
@@ -125,6 +166,21 @@ fn configuration_that_cannot_be() {
         ran.err
     );
     assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
+}
+
+/// One seat of several that cannot be taken as asked for: the others do not wait for it.
+#[test]
+fn a_core_that_is_not_there_for_one_of_several() {
+    for how in ["-l -T 2", "-l -T 3", "--local -T 2", "--local --procs 2"] {
+        let ran = limited("-n 1000", &format!("{how} -q -t tag_lat -n 100 -c 9999,0"), &[]);
+        assert!(ran.err.contains("cpu 9999 cannot be used here: "), "{how}: {}", ran.err);
+        assert!(ran.status == 129 || ran.status == 255, "{how}: {} {}", ran.status, ran.err);
+    }
+    for n in 8..30 {
+        let ran = limited(&format!("-n {n}"), "-l -T 3 -q -f -n 100 -t tag_lat -x posix", &[]);
+        assert_ne!(ran.status, 124, "with {n} descriptors it hangs");
+        assert!(ran.status == 0 || !ran.err.is_empty(), "{n}");
+    }
 }
 
 /// Runs under a limit of the shell (`ulimit`), and wants success or a failure that says what to do.
@@ -203,9 +259,10 @@ fn a_client_of_another_version_or_of_another_kind() {
         (
             "{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":99,\"version\":\"9.9\"}}\n",
             format!(
-                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol 4): run the same \
+                "the other side is ucx-perftest 9.9 (protocol 99), this is ucx-perftest {} (protocol {}): run the same \
                  version on both sides",
-                env!("CARGO_PKG_VERSION")
+                env!("CARGO_PKG_VERSION"),
+                PROTOCOL
             ),
         ),
         (
@@ -220,6 +277,73 @@ fn a_client_of_another_version_or_of_another_kind() {
         assert!(ran.err.ends_with(&format!("{want}\n")), "{}", ran.err);
         assert_eq!((ran.status, ran.err.lines().count()), (255, 1));
     }
+}
+
+/// What a client says until its server has told it where the hub is: `plan` as it would be sent.
+fn until_the_hub(server: &Server, plan: &str) -> TcpStream {
+    let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}", PROTOCOL);
+    write!(line, "{hello}\n{{\"value\":[{plan}]}}\n{{\"value\":[]}}\n").unwrap();
+    let mut heard = BufReader::new(line.try_clone().unwrap());
+    let mut said = String::new();
+    (0..2).for_each(|_| assert!(heard.read_line(&mut said).unwrap() > 0, "{said}"));
+    assert!(said.lines().last().unwrap().starts_with("{\"value\":"), "{said}");
+    line
+}
+
+/// A test with two threads of each side, as its client sends it: taken from what a client has really sent.
+fn two_threads() -> String {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port().to_string();
+    let mut client = program();
+    client.args(["127.0.0.1", "-p", &port]).args("-t tag_lat -x posix -T 2".split(' '));
+    let mut client = client.stderr(Stdio::null()).spawn().unwrap();
+    let (mut line, _) = server.accept().unwrap();
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}\n", PROTOCOL);
+    line.write_all(hello.as_bytes()).unwrap();
+    let mut heard = BufReader::new(line);
+    let mut said = String::new();
+    (0..2).for_each(|_| {
+        said.clear();
+        heard.read_line(&mut said).unwrap();
+    });
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let plan = said.trim().strip_prefix("{\"value\":[").and_then(|plan| plan.strip_suffix("]}"));
+    plan.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+/// What a client calls its tests is shown by its server without what a terminal takes for orders.
+#[test]
+fn names_of_a_client_are_words() {
+    let server = Server::start("");
+    let named = |name: &str| two_threads().replace("\"names\":[]", &format!("\"names\":[\"{name}\"]"));
+    let plan = named("a\\n\\u001b[2J").replace("\"threads\":2", "\"threads\":1");
+    let other = plan.replace("posix", "none\\u001b[0m");
+    let hello =
+        format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{PROTOCOL},\"version\":\"0\"}}}}");
+    let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(line, "{hello}\n{{\"value\":[{other},{plan}]}}\n{{\"value\":[]}}\n").unwrap();
+    // Its part of the first test: it could not either.
+    writeln!(line, "{{\"value\":{{\"Err\":\"me neither\"}}}}").unwrap();
+    line.shutdown(std::net::Shutdown::Write).unwrap();
+    let ran = server.finish();
+    assert!(ran.err.starts_with("ucx-perftest: a  [2J: "), "{:?}", ran.err);
+    assert!(!ran.err.contains('\x1b') && ran.err.contains("'none [0m'"), "{:?}", ran.err);
+}
+
+#[test]
+fn a_client_that_leaves_before_it_takes_its_seats_ends_the_server() {
+    let mut server = Server::start("");
+    drop(until_the_hub(&server, &two_threads()));
+    let ended = soon(|| server.child.try_wait().unwrap().is_some());
+    server.child.kill().unwrap();
+    assert!(ended, "the server waits for ever");
+    let ran = server.finish();
+    assert_eq!((ran.status, ran.err.lines().count()), (255, 1), "{}", ran.err);
+    assert!(ran.err.contains("the other side went away"), "{}", ran.err);
 }
 
 #[test]

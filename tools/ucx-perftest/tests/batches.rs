@@ -118,6 +118,30 @@ fn a_test_that_fails_while_it_runs_takes_no_other_along() {
     assert_eq!(labels(&ran.out), ["a", "c"]);
 }
 
+/// More than a line between the sides has room for.
+#[test]
+fn a_batch_may_be_long() {
+    let name = "n".repeat(4000);
+    let text: String = (0..300).map(|n| format!("{name}{n} -t tag_lat -n 1 -w 0\n")).collect();
+    let file = File::new("long", &text);
+    for how in ["--local", "--local --procs 2"] {
+        let ran = run(&format!("{how} --json -x posix -b {}", file.path()));
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{how}");
+        assert_eq!(ran.out.lines().count(), 300, "{how}");
+    }
+}
+
+#[test]
+fn a_batch_has_an_end() {
+    let text: String = (0..257).map(|n| format!("{n} -t tag_lat\n")).collect();
+    let file = File::new("endless", &text);
+    let ran = run(&format!("-l -x self -b {0} -b {0}", file.path()));
+    assert_eq!(
+        (ran.status, ran.err.as_str()),
+        (129, "ucx-perftest: -b: 66049 tests, of at most 65536 in a run\n")
+    );
+}
+
 #[test]
 fn a_word_that_means_nothing_ends_all_before_it_begins() {
     let tests = File::new("typo", "a -t tag_lat\nb -t tag_latt\n");

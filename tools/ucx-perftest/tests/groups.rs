@@ -3,6 +3,7 @@
 mod common;
 use common::{Server, children_of, good, is_running, program, soon};
 use serde_json::Value;
+use std::io::Read;
 use std::process::Stdio;
 
 fn json(line: &str) -> Value {
@@ -99,6 +100,9 @@ fn everybody_to_one_and_everybody_to_all() {
         "fadd -x posix -s 1",
         "add_mr -x posix -s 2",
         "ucp_add -x posix -s 1",
+        "tag_bw -x posix -C -E sleep",
+        "ucp_am_bw -x efa -E sleep",
+        "ucp_put_bw -x posix -E sleep",
     ];
     for test in tests {
         for (pattern, senders) in [("incast", 2), ("alltoall", 3)] {
@@ -109,6 +113,69 @@ fn everybody_to_one_and_everybody_to_all() {
             adds_up(&line, &value, 3, senders);
         }
     }
+}
+
+/// Ends with the test, and its children with it.
+struct Spawned(std::process::Child);
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads until `wanted` is there; what was read, which is all if it never comes.
+fn read_until(from: &mut impl Read, wanted: &str) -> String {
+    let (mut all, mut room) = (Vec::new(), [0; 512]);
+    loop {
+        match from.read(&mut room) {
+            Ok(n @ 1..) => all.extend_from_slice(&room[..n]),
+            _ => return String::from_utf8_lossy(&all).into(),
+        }
+        let text = String::from_utf8_lossy(&all);
+        if text.contains(wanted) {
+            return text.into();
+        }
+    }
+}
+
+/// A row a second, of a test that takes longer.
+#[test]
+fn a_long_test_says_how_far_it_is() {
+    for test in [
+        "-t am_lat -x posix",
+        "-t tag_bw -x posix --procs 3 --pattern incast",
+        "-t am_bw -x posix --procs 3 --pattern alltoall",
+        "-t ucp_put_bw -x posix --procs 3 --pattern incast",
+        "-t stream_bw -x posix --procs 3 --pattern incast",
+    ] {
+        let line = format!("--local -n 1000m -w 0 {test}");
+        let run = program().args(line.split(' ')).stdout(Stdio::piped()).spawn().unwrap();
+        let mut run = Spawned(run);
+        let mut out = run.0.stdout.take().unwrap();
+        let text = read_until(&mut out, "[thread 0]");
+        assert!(text.contains("\n[thread 0]  "), "{test}: {text}");
+    }
+}
+
+/// Where results come at the end only, and somebody looks.
+#[test]
+fn a_terminal_shows_how_far_a_test_is() {
+    let line = format!(
+        "{} --local --json -n 1000m -w 0 --procs 3 --pattern incast -t tag_bw -x posix",
+        program().get_program().display()
+    );
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let Ok(run) = script.spawn() else {
+        eprintln!("no script here: install bsdutils to run this test");
+        return;
+    };
+    let mut run = Spawned(run);
+    let mut out = run.0.stdout.take().unwrap();
+    let text = read_until(&mut out, " M/s");
+    assert!(text.contains("\r\x1b[Ktag_bw of 8 bytes: ") && text.ends_with(" M/s"), "{text:?}");
 }
 
 #[test]

@@ -7,9 +7,13 @@ use std::process::{Command, Stdio};
 
 /// Runs under `mpirun -n COUNT`; `None` if there is none.
 fn mpirun(count: u32, line: &str) -> Option<Ran> {
+    mpirun_with("--oversubscribe", count, line)
+}
+
+fn mpirun_with(options: &str, count: u32, line: &str) -> Option<Ran> {
     let this = program();
     let mut command = Command::new("timeout");
-    command.args(["60", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", &count.to_string()]);
+    command.args(["60", "mpirun", "--allow-run-as-root", "-n", &count.to_string()]).args(options.split(' '));
     command.arg(this.get_program()).args(line.split_whitespace());
     for (name, _) in this.get_envs() {
         command.env_remove(name);
@@ -39,6 +43,29 @@ fn many_processes_of_several_threads() {
     assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.out);
     let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&value["seats"], &value["iterations"]), (&6.into(), &1800.into()), "{}", ran.out);
+}
+
+/// Each with a core of its own, of which it knows no other.
+#[test]
+fn processes_bound_to_a_core_each_do_not_share() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("one core here");
+        return;
+    }
+    let line = "--json -t am_lat -x posix -n 300 --procs 2";
+    for (options, shared) in [("--bind-to core", false), ("--bind-to none", false)] {
+        let Some(ran) = mpirun_with(options, 2, line) else { return };
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{options}: {}", ran.out);
+        let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(value["run"]["yields"], shared, "{options}: {value}");
+    }
+    let more = 2 * std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let Some(ran) = mpirun(more, "--json -t am_lat -x posix -n 300") else { return };
+    let value: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(value["run"]["yields"], true, "{value}");
+    let Some(ran) = mpirun(2, "-t tag_lat --procs 4") else { return };
+    assert!(ran.err.contains("--procs 4: the launcher has started 2\n"), "{}", ran.err);
+    assert_eq!(ran.status, 129);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn ucs_cores() -> Vec<usize> {
 
 #[test]
 fn what_was_asked_for_is_said() {
-    let value = of("--local --json -t ucp_am_bw -x posix -n 300 -w 7 -O 5 -H 24 -R 90 -s 100 -y");
+    let value = of("--local --json -t ucp_am_bw -x posix -n 300 -w 7 -O 5 -H 24 -R 90 -s 100 -y -M multi");
     let run = &value["run"];
     assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(value["percentile"]["rank"], 90.0);
@@ -37,6 +37,7 @@ fn what_was_asked_for_is_said() {
         ("devices", json!("all")),
         ("copies", json!(true)),
         ("wait", json!("poll")),
+        ("thread_mode", json!("single")),
     ] {
         assert_eq!(run[field], want, "{field}: {value}");
     }

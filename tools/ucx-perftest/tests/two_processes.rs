@@ -44,6 +44,8 @@ const RMA: &[&str] = &[
 ];
 const SHM_ONLY: &[&str] = &[
     "am_lat -D zcopy -s 100,200",
+    "am_lat -D zcopy -s 100,200 -H 40",
+    "am_bw -D zcopy -s 100 -H 0",
     "am_bw -D zcopy -s 3,100,200 -i 512",
     "put_bw -D zcopy -s 100,200 -i 4k -B",
     "get -D zcopy -s 100,200,7 -i 256",
@@ -90,6 +92,7 @@ const TAG: &[&str] = &[
     "tag_bw -D iov,contig -s 1k:16 -i 1500",
     "tag_bw -D contig,iov -s 100,0,7",
     "tag_bw -D iov -s 64k:16 -O 4",
+    "tag_bw -D contig -s 512,512 -i 8192 -M multi -A signal",
 ];
 
 const ONE_SIDED: &[&str] = &[
@@ -273,6 +276,23 @@ fn a_batch_in_each_format() {
     );
     assert!(rows[1].starts_with("lat,300,") && rows[2].starts_with("bw,300,"), "{csv}");
     assert!(rows.iter().all(|r| r.split(',').count() == 9), "{csv}");
+    // A sweep has a title, and a cell of its own, in every row.
+    std::fs::write(&file, "a/b -t tag_lat\nbw -t tag_bw -s 1k\nall,of -t tag_lat\n").unwrap();
+    let csv = line("-v -s 8..16");
+    let rows: Vec<&str> = csv.lines().collect();
+    assert!(rows[0].starts_with(&format!("{name},size,iterations,")), "{csv}");
+    for (row, start) in rows[1..].iter().zip([
+        "a/b,8,300,",
+        "a/b,16,300,",
+        "bw,1024,300,",
+        "\"all,of\",8,300,",
+        "\"all,of\",16,300,",
+    ]) {
+        assert!(row.starts_with(start), "{csv}");
+        let commas = row.matches(',').count() - usize::from(row.contains('"'));
+        assert_eq!(commas, rows[0].matches(',').count(), "{csv}");
+    }
+    std::fs::write(&file, "# two tests\nlat -t tag_lat\nbw -t tag_bw -s 1k\n").unwrap();
     let json = line("--json");
     assert_eq!(json.lines().count(), 2);
     assert!(json.starts_with("{\"label\":\"lat\",\"test\":\"tag_lat\""), "{json}");

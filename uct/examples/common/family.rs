@@ -5,12 +5,13 @@
 //! that has no file; a process that fails, or is killed, ends the family.
 
 use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, Command, ExitCode};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 /// How an example ends.
 pub type Outcome = Result<(), Box<dyn Error>>;
@@ -84,8 +85,9 @@ fn first(size: usize) -> Outcome {
     // A thread for each member, so that whoever speaks, or falls silent, is heard at once.
     let (tell, heard) = channel();
     let mut lines: Vec<Option<UnixStream>> = (0..size).map(|_| None).collect();
+    listener.set_nonblocking(true)?;
     for _ in 0..size {
-        let (mut line, _) = listener.accept()?;
+        let mut line = next(&listener, &mut members, &lines)?;
         let rank = usize::from(u16::from_le_bytes(read_array(&mut line)?));
         *lines.get_mut(rank).ok_or("a stranger is at the door")? = Some(line.try_clone()?);
         let tell = tell.clone();
@@ -113,6 +115,29 @@ fn first(size: usize) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The line of the next member, unless one ends before it has any.
+fn next(
+    listener: &UnixListener,
+    members: &mut Members,
+    lines: &[Option<UnixStream>],
+) -> Result<UnixStream, Box<dyn Error>> {
+    loop {
+        // Looked at before the door: who has ended has knocked by now, or never will.
+        let has_ended = |(child, line): (&mut Child, &Option<UnixStream>)| {
+            line.is_none() && matches!(child.try_wait(), Ok(Some(_)))
+        };
+        let ended = members.0.iter_mut().zip(lines).position(has_ended);
+        match (listener.accept(), ended) {
+            (Ok((line, _)), _) => return Ok(line),
+            (Err(e), _) if e.kind() != ErrorKind::WouldBlock => return Err(e.into()),
+            (Err(_), Some(rank)) => {
+                return Err(format!("process {rank} of {} ended before it was there", lines.len()).into());
+            }
+            (Err(_), None) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 fn member(place: &str, work: impl FnOnce(&mut Family) -> Outcome) -> Outcome {

@@ -74,6 +74,14 @@ pub enum BootError {
         /// What was wrong.
         why: String,
     },
+    /// What is to be said is more than the other side takes.
+    #[error("a line of {len} bytes for the other side, which takes {most}: ask for less at once")]
+    TooLong {
+        /// Its length.
+        len: usize,
+        /// The most there may be.
+        most: usize,
+    },
     /// It ended.
     #[error("the other side went away")]
     Gone,
@@ -92,7 +100,7 @@ pub enum BootError {
 }
 
 /// Words of the other side, as they may be shown: on one line, without control characters, of bounded length.
-pub(super) fn one_line(words: &str) -> String {
+pub fn one_line(words: &str) -> String {
     const LONGEST: usize = 500;
     let mut text: String =
         words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::BootError;
 
 /// Version of the lines that follow the hello, and of what they mean.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The first line of each side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

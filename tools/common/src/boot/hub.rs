@@ -3,13 +3,13 @@
 //! up ends the group: the others are told at once.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Boot, BootError, Line, Listener, timespec};
+use super::{Boot, BootError, HELLO_TIME, Line, Listener, MAX_LINE, MAX_OF_ALL, timespec};
 
 /// How often the hub looks whether it still makes sense to wait for members.
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,12 +34,18 @@ enum Turn {
 pub struct Hub {
     listener: Listener,
     size: u32,
+    patience: Duration,
+}
+
+/// Longest line of a hub of so many members: it has a value of each.
+fn longest(size: u32) -> usize {
+    MAX_LINE.saturating_mul(size as usize).min(MAX_OF_ALL)
 }
 
 impl Hub {
     /// A hub for `size` members that will come to `listener`.
     pub fn new(listener: Listener, size: u32) -> Hub {
-        Hub { listener, size }
+        Hub { listener, size, patience: HELLO_TIME }
     }
 
     /// Works until all members have said good-bye, or one is lost. `still` is asked now and then, until all have
@@ -71,7 +77,10 @@ impl Hub {
                 }
                 boot => boot?,
             };
-            let Ok(claim) = boot.recv::<Claim>(|| 0) else { continue };
+            // Who has said hello and says no more must not keep the others waiting.
+            let until = Some(Instant::now() + self.patience);
+            let Ok(claim) = boot.recv_until::<Claim>(until, || 0) else { continue };
+            boot.sends = longest(self.size);
             match members.get_mut(claim.rank as usize) {
                 Some(seat @ None) if claim.size == self.size => *seat = Some(boot),
                 _ => boot
@@ -163,6 +172,7 @@ impl Seat {
     pub fn join(tool: &'static str, host: &str, port: u16, rank: u32, size: u32) -> Result<Seat, BootError> {
         let mut boot = Boot::connect(tool, host, port)?;
         boot.send(&Claim { rank, size })?;
+        boot.takes = longest(size);
         Ok(Seat { boot, rank, size })
     }
 
@@ -261,6 +271,34 @@ mod tests {
             }
             assert!(hub.join().unwrap().is_err());
         }
+    }
+
+    #[test]
+    fn who_says_hello_and_no_more_keeps_nobody_waiting() {
+        let listener = Listener::local(TOOL).unwrap();
+        let port = listener.port();
+        let hub = Hub { patience: Duration::from_millis(50), ..Hub::new(listener, 2) };
+        let hub = thread::spawn(move || hub.serve(|| Ok(())));
+        let silent = Boot::connect(TOOL, "127.0.0.1", port).unwrap();
+        drop(seats(port, 2));
+        assert_eq!(hub.join().unwrap(), Ok(()));
+        drop(silent);
+    }
+
+    #[test]
+    fn what_all_say_together_may_be_longer_than_what_one_says() {
+        let (port, hub) = hub(3);
+        let work = |mut seat: Seat| {
+            thread::spawn(move || {
+                let all = seat.gather(&"x".repeat(MAX_LINE / 2), || 0).unwrap();
+                assert!(all.iter().all(|said| said.len() == MAX_LINE / 2));
+                let text = seat.gather(&"x".repeat(MAX_LINE), || 0).unwrap_err().to_string();
+                assert!(text.ends_with("which takes 1048576: ask for less at once"), "{text}");
+            })
+        };
+        let all: Vec<_> = seats(port, 3).into_iter().map(work).collect();
+        all.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(hub.join().unwrap(), Ok(()));
     }
 
     #[test]

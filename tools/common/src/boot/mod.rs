@@ -6,7 +6,7 @@ mod err;
 mod hello;
 mod hub;
 
-pub use err::BootError;
+pub use err::{BootError, one_line};
 pub use hello::{Hello, PROTOCOL};
 pub use hub::{Hub, Seat};
 
@@ -21,6 +21,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Longest line taken from a peer, bytes.
 const MAX_LINE: usize = 1 << 20;
+/// The same of a hub, whose lines have a value of each member.
+const MAX_OF_ALL: usize = 16 << 20;
 /// How long the other side may take to say hello.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 /// Calls of `progress` between two looks at the socket.
@@ -63,7 +65,26 @@ pub struct Boot {
     stream: TcpStream,
     peer: SocketAddr,
     taken: Vec<u8>,
+    /// Of these it is known that no line ends there.
+    looked: usize,
     barriers: u32,
+    /// Longest line that this side takes, and that the other one does, bytes.
+    takes: usize,
+    sends: usize,
+}
+
+/// Tells whether the other side of a line is still there, from another thread than the line's.
+pub struct Watch(TcpStream);
+
+impl Watch {
+    /// An error if it has gone, whatever it has said before.
+    pub fn alive(&self) -> Result<(), BootError> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        match poll(&mut fds, Some(&timespec(Duration::ZERO))) {
+            Ok(n) if n > 0 => Err(BootError::Gone),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Listener {
@@ -127,7 +148,8 @@ impl Boot {
     fn greet(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Boot, BootError> {
         // Small lines at once; a socket that cannot is only slower.
         let _ = stream.set_nodelay(true);
-        let mut boot = Boot { stream, peer, taken: Vec::new(), barriers: 0 };
+        let (taken, takes, sends) = (Vec::new(), MAX_LINE, MAX_LINE);
+        let mut boot = Boot { stream, peer, taken, looked: 0, barriers: 0, takes, sends };
         let ours = Hello::new(tool);
         boot.put(&Line::Hello(ours.clone()))?;
         let until = Instant::now() + HELLO_TIME;
@@ -145,6 +167,11 @@ impl Boot {
         self.peer
     }
 
+    /// For a thread that wants to know whether the other side is there.
+    pub fn watch(&self) -> Result<Watch, BootError> {
+        self.stream.try_clone().map(Watch).map_err(|e| BootError::Broken { why: plain(&e) })
+    }
+
     /// Sends a value.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
         let value = serde_json::to_value(value).expect("values of tools are plain data");
@@ -153,7 +180,15 @@ impl Boot {
 
     /// Waits for a value, calling `progress` meanwhile; it answers how many events it found.
     pub fn recv<T: DeserializeOwned>(&mut self, progress: impl FnMut() -> usize) -> Result<T, BootError> {
-        match self.next_line(None, progress)? {
+        self.recv_until(None, progress)
+    }
+
+    fn recv_until<T: DeserializeOwned>(
+        &mut self,
+        until: Option<Instant>,
+        progress: impl FnMut() -> usize,
+    ) -> Result<T, BootError> {
+        match self.next_line(until, progress)? {
             Line::Value(value) => {
                 serde_json::from_value(value).map_err(|e| BootError::Garbage { why: e.to_string() })
             }
@@ -203,6 +238,9 @@ impl Boot {
     fn put(&mut self, line: &Line) -> Result<(), BootError> {
         let mut bytes = serde_json::to_vec(line).expect("lines are plain data");
         bytes.push(b'\n');
+        if bytes.len() > self.sends {
+            return Err(BootError::TooLong { len: bytes.len(), most: self.sends });
+        }
         if let Err(e) = self.stream.write_all(&bytes) {
             // The last word may say why the other side went.
             return Err(self.alive().err().unwrap_or_else(|| BootError::gone(e)));
@@ -244,13 +282,15 @@ impl Boot {
 
     /// A line that is here already.
     fn take_line(&mut self) -> Result<Option<Line>, BootError> {
-        let Some(end) = self.taken.iter().position(|b| *b == b'\n') else {
-            return match self.taken.len() {
-                MAX_LINE.. => Err(BootError::Garbage { why: format!("a line longer than {MAX_LINE} bytes") }),
-                _ => Ok(None),
+        let Some(end) = self.taken[self.looked..].iter().position(|b| *b == b'\n') else {
+            self.looked = self.taken.len();
+            return match self.taken.len() < self.takes {
+                true => Ok(None),
+                false => Err(BootError::Garbage { why: format!("a line longer than {} bytes", self.takes) }),
             };
         };
-        let raw: Vec<u8> = self.taken.drain(..=end).collect();
+        let raw: Vec<u8> = self.taken.drain(..=self.looked + end).collect();
+        self.looked = 0;
         match serde_json::from_slice(&raw) {
             Ok(Line::Abort(why)) => Err(BootError::Peer { why }),
             Ok(line) => Ok(Some(line)),

@@ -65,6 +65,18 @@ fn an_end_or_a_last_word_is_an_error_everywhere() {
 }
 
 #[test]
+fn another_thread_sees_the_end_behind_words_that_nobody_has_read() {
+    let (server, mut client) = pair();
+    let watch = server.watch().unwrap();
+    client.send(&7u32).unwrap();
+    assert_eq!(watch.alive(), Ok(()));
+    drop(client);
+    let until = Instant::now() + Duration::from_secs(10);
+    while watch.alive().is_ok() && Instant::now() < until {}
+    assert_eq!(watch.alive(), Err(BootError::Gone));
+}
+
+#[test]
 fn a_taken_port_and_an_absent_server_are_told() {
     let taken = Listener::any(TOOL, Family::V4, 0).unwrap();
     let port = taken.port();

@@ -13,7 +13,7 @@ pub struct Later {
         short = 'A',
         hide = true,
         value_name = "MODE",
-        help = "asynchronous progress: thread, thread_spinlock, thread_mutex"
+        help = "asynchronous progress: thread, thread_spinlock, thread_mutex, signal; here nothing runs beside the caller"
     )]
     asynchronous: Option<String>,
     /// Every worker can wake.
@@ -80,13 +80,11 @@ impl Later {
     pub fn check(&self) -> Result<(), String> {
         self.memory.as_deref().map_or(Ok(()), memory)?;
         match self.asynchronous.as_deref() {
-            None | Some("thread" | "thread_spinlock" | "thread_mutex") => {}
-            Some("signal") => {
-                return Err("-A signal: nothing here runs in signal handlers (there are: thread, thread_spinlock, thread_mutex)".into());
-            }
+            // Nothing here runs beside the caller, in no thread and in no signal handler.
+            None | Some("thread" | "thread_spinlock" | "thread_mutex" | "signal") => {}
             Some(other) => {
                 return Err(format!(
-                    "-A: mode '{other}' is unknown (there are: thread, thread_spinlock, thread_mutex)"
+                    "-A: mode '{other}' is unknown (there are: thread, thread_spinlock, thread_mutex, signal)"
                 ));
             }
         }

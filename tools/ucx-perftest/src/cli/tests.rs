@@ -6,7 +6,7 @@ fn read(line: &str) -> Result<Cli, String> {
 }
 
 fn specs(line: &str) -> Result<Vec<Spec>, String> {
-    read(line)?.test.specs(None).map_err(|e| e.to_string())
+    read(line)?.test.specs(&[]).map_err(|e| e.to_string())
 }
 
 fn spec(line: &str) -> Spec {
@@ -17,7 +17,7 @@ fn spec(line: &str) -> Spec {
 fn defaults_are_ucx_perftests() {
     let s = spec("host -t am_lat -x posix -d memory");
     assert_eq!((s.size(), s.iters, s.warmup, s.window, s.credits), (8, 1_000_000, 10_000, 1, 127));
-    assert_eq!((s.layout, s.validate, s.label), (None, Validate::No, None));
+    assert_eq!((s.layout, s.validate, s.label()), (None, Validate::No, None));
     assert_eq!(spec("host -t tag_bw").window, 32);
     assert_eq!(
         (spec("host -t put_bw -x posix -O 0").window, spec("host -t am_bw -x posix -O 0").window),
@@ -34,10 +34,22 @@ fn sizes_are_pieces_or_sweeps() {
     assert_eq!(spec("-l -t tag_bw -s 64k").size(), 65536);
     let sweep = specs("-l -t tag_bw -s 6..40").unwrap();
     assert_eq!(sweep.iter().map(Spec::size).collect::<Vec<_>>(), [6, 8, 16, 32, 40]);
-    assert_eq!(sweep[4].label.as_deref(), Some("40"));
+    assert_eq!(sweep[4].label().as_deref(), Some("40"));
     assert_eq!(specs("-l -t tag_bw -s 0..2").unwrap().iter().map(Spec::size).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(specs("-l -t tag_bw -s 8..8").unwrap().len(), 1);
     assert_eq!(spec("-l -t tag_bw -D iov -s 1k:3,7").pieces, [1024, 1024, 1024, 7]);
+}
+
+#[test]
+fn what_goes_in_one_piece_is_as_long_as_the_pieces_together() {
+    for line in
+        ["-l -t tag_bw", "-l -t tag_bw -D contig", "-l -t am_bw -x self -D bcopy", "-l -t put_bw -x self"]
+    {
+        let spec = spec(&format!("{line} -s 16,48 -i 32"));
+        assert_eq!((&spec.pieces[..], spec.stride, spec.span()), (&[64][..], 0, 64), "{line}");
+    }
+    let spec = spec("-l -t tag_bw -D contig,iov -s 16,48 -i 64");
+    assert_eq!((&spec.pieces[..], spec.stride), (&[16, 48][..], 64));
 }
 
 #[test]
@@ -90,20 +102,15 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -efailover", "-efailover: lanes that are lost are replaced in any case here"),
         ("-t tag_lat -g 1.2.3.4", "-g: there is no daemon to give operations to"),
         ("-t tag_lat -F 8", "-F: this program was built without accelerators"),
-        ("-t am_lat -x posix -D bcopy -i 64", "-i is for -D zcopy and -D iov"),
         ("-t am_lat -x posix -D zcopy -s 100,8 -i 64", "-i 64: pieces of 100 bytes would overlap"),
-        ("-t tag_lat -B", "-B is for low-level tests, not for tag_lat"),
+        ("-t tag_lat -B --own", "-B is for low-level tests and, with --own, for one-sided ones"),
+        ("-t ucp_put_bw -B", "-B is for low-level tests and, with --own, for one-sided ones"),
         ("-t am_lat -x posix -z", "-z is for high-level tests in pairs, not for am_lat"),
         ("-t tag_lat -m foo", "-m: memory 'foo' is unknown (there is: host)"),
         ("-t tag_lat -m host,host,host", "-m host,host,host: one kind of memory, or two"),
-        ("-t tag_lat -A signal", "-A signal: nothing here runs in signal handlers"),
         ("-t tag_lat -A poll", "-A: mode 'poll' is unknown"),
         ("localhost -t tag_lat -K mlx5_0:1", "-K: no InfiniBand management datagrams here"),
-        (
-            "-t tag_lat -s 8,8",
-            "-s with several pieces needs -D shortiov, -D zcopy or, for high-level tests, -D iov",
-        ),
-        ("-l -t tag_lat -M multi", "-M serialized and multi are for low-level tests, not for tag_lat"),
+        ("-l -t tag_lat -v --hist", "cannot be used with"),
         ("-t tag_lat -T 65", "-T: 65 is not in 1..=64"),
         ("-t tag_lat --procs 4", "--procs needs --local, or a launcher such as mpirun or srun"),
         ("--local -t tag_lat --procs 1", "--procs: 1 is not in 2..=64"),
@@ -116,8 +123,23 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
             "--local -t am_bw -x posix -s 7 --pattern alltoall",
             "-s 7: am_bw with --pattern alltoall needs 8 bytes to say who sends",
         ),
+        ("--local -t tag_bw --pattern incast -U", "-U is for tests in pairs, not for --pattern incast"),
+        (
+            "--local -t ucp_put_bw --pattern alltoall -o",
+            "-o is for tests in pairs, not for --pattern alltoall",
+        ),
+        ("--local -t put_bw -x posix -D zcopy -i 64 --pattern incast", "-i is for tests in pairs"),
         ("-t tag_lat -m cuda", "-m cuda: this program was built without CUDA (there is: host)"),
-        ("-t tag_lat -H 8", "-H is for ucp_am_lat and ucp_am_bw, not for tag_lat"),
+        ("-t tag_lat -H 8", "-H is for tests of active messages, not for tag_lat"),
+        ("-t put_lat -x posix -H 9", "-H is for tests of active messages, not for put_lat"),
+        (
+            "-t am_lat -x posix -H 9",
+            "-H 9: low-level messages have a header of 8 bytes, or with -D zcopy another",
+        ),
+        (
+            "-t am_lat -x posix -D zcopy -s 16,48 -H 17",
+            "-H 17: a header is the first bytes of the first piece",
+        ),
         ("-t ucp_am_bw -H 4097", "-H 4097: a header has at most 4096 bytes"),
         ("-t stream_bw -s 0", "-s 0: stream_bw needs at least 1 byte"),
         ("-t tag_lat -E doze", "wait mode 'doze' is unknown: one of poll, sleep"),
@@ -125,6 +147,9 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -r recv_data", "-r is for stream_lat and stream_bw, not for tag_lat"),
         ("-t stream_bw -r nothing", "receive mode 'nothing' is unknown: one of recv, recv_data"),
         ("-t tag_lat -n 0", "-n: at least 1 iteration"),
+        ("-t tag_lat -n 2t", "-n, -w: at most 1099511627776 iterations, not 2199023255552"),
+        ("-t tag_lat -n 9 -w 2t", "-n, -w: at most 1099511627776 iterations"),
+        ("-t am_bw -x posix -V -n 16g", "-V: at most 8589934592 messages of am_bw are checked"),
         ("-t tag_lat -n many", "'many' is not a count"),
         ("-t tag_lat -n -5", "-n: '-5' is not a count"),
         ("-t tag_lat -w -1", "-w: '-1' is not a count"),
@@ -154,25 +179,24 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
 #[test]
 fn options_that_ask_for_what_is_there_anyway_pass() {
     spec("host -t tag_lat -A thread -m host -T 1 -E poll -H 0 -I -M single");
+    spec("host -t tag_lat -A signal -M multi");
     spec("host -t am_lat -x posix -H 8");
+    spec("host -t am_lat -x posix -D zcopy -s 100 -H 0");
+    spec("host -t ucp_put_bw -B --own");
 }
 
 #[test]
 fn a_batch_line_goes_over_the_command_line() {
     let base = read("-l -x self -n 500 -s 8").unwrap().test;
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let spec =
-        read_line(&words("-t am_bw -s 64 --validate")).unwrap().test.over(&base).specs(Some("a")).unwrap();
-    assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
-    assert_eq!((spec[0].validate, spec[0].label.as_deref()), (Validate::Yes, Some("a")));
-    let text = read_line(&words("-t tag_lat -M multi"))
+    let spec = read_line(&words("-t am_bw -s 64 --validate"))
         .unwrap()
         .test
         .over(&base)
-        .specs(None)
-        .unwrap_err()
-        .to_string();
-    assert!(text.contains("-M serialized and multi"), "{text}");
+        .specs(&["a".into()])
+        .unwrap();
+    assert_eq!((spec[0].size(), spec[0].iters, spec[0].tl.as_deref()), (64, 500, Some("self")));
+    assert_eq!((spec[0].validate, spec[0].label().as_deref()), (Validate::Yes, Some("a")));
     let text = read_line(&words("-p 3")).unwrap_err().to_string();
     assert!(text.contains("unexpected argument '-p'"), "{text}");
 }

@@ -4,14 +4,13 @@
 use serde::Serialize;
 
 use super::Done;
-use crate::pattern::SEQ;
-use crate::spec::{Arrival, Layout, Memory, Pages, Passive, TagMatch, Target, Test, Validate};
+use crate::spec::{Arrival, Layer, Layout, Level, Memory, Pages, Passive, TagMatch, Target, Validate};
 
 /// The JSON object of a result.
 #[derive(Serialize)]
 pub struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<&'a str>,
+    label: Option<String>,
     test: &'static str,
     transport: &'a str,
     device: &'a str,
@@ -64,6 +63,8 @@ struct Run<'a> {
     thread_mode: &'static str,
     /// Of each side or thread, by number.
     cores: Vec<&'a str>,
+    /// Whether those that wait give their core away soon: there are fewer cores than sides.
+    yields: bool,
     tls: &'a str,
     devices: &'a str,
     wait: &'static str,
@@ -88,17 +89,14 @@ impl<'a> Run<'a> {
             recv_layout: spec.recv_layout.map(Layout::name),
             pieces: &spec.pieces,
             stride: spec.stride,
-            header: match spec.test {
-                // Low-level messages begin with their number.
-                Test::AmLat | Test::AmBw | Test::AmMr => SEQ,
-                Test::UcpAmLat | Test::UcpAmBw => spec.am_header,
-                _ => 0,
-            },
+            header: if spec.test.is_am() { spec.am_header } else { 0 },
             credits: spec.credits,
             processes: (done.seats.len() / spec.threads.max(1) as usize).max(1),
             threads: spec.threads,
-            thread_mode: spec.level.name(),
+            // A worker is one thread's, whatever was asked for.
+            thread_mode: if spec.test.layer() == Layer::Ucp { Level::Single } else { spec.level }.name(),
             cores: done.seats.iter().map(|seat| seat.cores.as_str()).collect(),
+            yields: done.seats.iter().any(|seat| seat.yields),
             tls: here.map_or("", |seat| &seat.tls),
             devices: here.map_or("", |seat| &seat.devices),
             wait: spec.waiting.name(),
@@ -153,7 +151,7 @@ pub fn object(done: &Done) -> Object<'_> {
         msg_rate: (*iterations as f64 / seconds).round(),
     };
     Object {
-        label: done.spec.label.as_deref(),
+        label: done.spec.label(),
         test: done.spec.test.name(),
         transport: &done.path.transport,
         device: &done.path.device,

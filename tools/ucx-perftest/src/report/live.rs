@@ -40,7 +40,7 @@ impl Live {
 fn line(spec: &Spec, reading: Reading) -> String {
     let done = (reading.iters as f64 / spec.iters as f64 * 100.0).min(100.0);
     let rate = if reading.overall > 0.0 { 1e-6 / reading.overall } else { 0.0 };
-    let label = spec.label.as_deref().map_or(String::new(), |label| format!("{label}: "));
+    let label = spec.label().map_or(String::new(), |label| format!("{label}: "));
     format!(
         "{label}{} of {} bytes: {done:.0} %, {:.3} usec, {rate:.3} M/s",
         spec.test.name(),
@@ -63,7 +63,7 @@ mod tests {
             iters: Some(1000),
             ..TestArgs::default()
         };
-        let spec = args.specs(None).unwrap().remove(1);
+        let spec = args.specs(&[]).unwrap().remove(1);
         let reading = Reading { iters: 250, overall: 2e-6, ..Reading::default() };
         assert_eq!(line(&spec, reading), "16: tag_lat of 16 bytes: 25 %, 2.000 usec, 0.500 M/s");
     }

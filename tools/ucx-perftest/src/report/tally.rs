@@ -1,6 +1,8 @@
 //! Which of the tests of a run could not be done. One alone is the run's failure; of several each is told when it is found, and
 //! the run goes on.
 
+use tools_common::out::printable;
+
 use crate::fail::Failure;
 use crate::local::TOOL;
 
@@ -26,7 +28,8 @@ impl Tally {
         match label {
             Some(label) if self.all > 1 => {
                 if tells {
-                    eprintln!("{TOOL}: {label}: {failure}");
+                    // Both may be a peer's words.
+                    eprintln!("{TOOL}: {}", printable(&format!("{label}: {failure}")));
                 }
             }
             _ => self.only = Some(failure),

@@ -8,7 +8,7 @@ fn spec(size: usize) -> Spec {
         size: Some(Sizes::Pieces(vec![size])),
         ..TestArgs::default()
     };
-    args.specs(None).unwrap().remove(0)
+    args.specs(&[]).unwrap().remove(0)
 }
 
 fn report(args: &[&str]) -> Report {
@@ -63,7 +63,7 @@ fn heads_are_ucx_perftests() {
 fn banners_are_ucx_perftests() {
     let of = |line: &str| {
         let cli = Cli::read(format!("ucx-perftest {line}").split(' ')).unwrap();
-        banner(&cli.test.specs(None).unwrap()[0]).join("\n")
+        banner(&cli.test.specs(&[]).unwrap()[0]).join("\n")
     };
     assert_eq!(
         of("-t ucp_am_bw -n 1000 -H 16"),
@@ -98,6 +98,17 @@ fn banners_are_ucx_perftests() {
     );
     assert!(text.lines().last().unwrap().starts_with("| Validation:   every byte "), "{text}");
     assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
+    // What was asked for of threads, and what it comes to.
+    for (line, want) in [
+        ("-t tag_bw -M multi", Some("single: each thread has a worker of its own")),
+        ("-t am_bw -x posix -M serialized", Some("serialized")),
+        ("-t am_bw -x posix -M single", None),
+    ] {
+        let text = of(line);
+        let row = text.lines().find_map(|l| l.strip_prefix("| Thread mode:  "));
+        assert_eq!(row.map(|row| row.trim_end_matches([' ', '|'])), want, "{text}");
+        assert!(text.lines().all(|l| l.len() == BOX.len()), "{text}");
+    }
 }
 
 #[test]
@@ -130,7 +141,12 @@ fn several_seats_have_four_cells() {
 fn json_has_the_promised_fields() {
     let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
     let mut done = Done::new(&spec(8), path, reading(), Vec::new());
-    let seat = |cores: &str| Where { cores: cores.into(), tls: "posix".into(), devices: "all".into() };
+    let seat = |cores: &str| Where {
+        cores: cores.into(),
+        tls: "posix".into(),
+        devices: "all".into(),
+        yields: false,
+    };
     done.seats = vec![seat("1"), seat("0")];
     let text = serde_json::to_string(&json::object(&done)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
@@ -142,7 +158,7 @@ fn json_has_the_promised_fields() {
              \"latency_us\":{{\"p50\":0.5,\"avg\":0.403,\"p99_9\":2.0}},\"bandwidth_mbs\":18.9315,\"msg_rate\":2481390.0,\
              \"version\":\"{version}\",\"percentile\":{{\"rank\":50.0,\"us\":0.5}},\
              \"run\":{{\"warmup\":10000,\"pieces\":[8],\"stride\":0,\"header\":8,\"credits\":127,\"processes\":2,\"threads\":1,\
-             \"thread_mode\":\"single\",\"cores\":[\"1\",\"0\"],\"tls\":\"posix\",\"devices\":\"all\",\"wait\":\"poll\",\
+             \"thread_mode\":\"single\",\"cores\":[\"1\",\"0\"],\"yields\":false,\"tls\":\"posix\",\"devices\":\"all\",\"wait\":\"poll\",\
              \"receive\":\"recv\",\"wildcard\":false,\"unexpected\":false,\"peer_errors\":false,\"idle_passive\":false,\
              \"lazy_pages\":false,\"memory\":\"allocated\",\"target\":\"allocated\",\"copies\":false}}}}"
         )

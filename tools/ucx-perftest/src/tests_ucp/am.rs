@@ -28,6 +28,8 @@ pub struct Inbox {
     /// Buffers for them.
     spare: RefCell<Vec<Vec<u8>>>,
     checks: bool,
+    /// Whether something may be wrong.
+    looks: Cell<bool>,
     header: usize,
     size: usize,
     /// Where the data go, if handlers put them anywhere.
@@ -52,22 +54,23 @@ impl<'a> ActiveMessages<'a> {
 
 impl Inbox {
     /// Sets the worker's handler.
-    pub fn listen(spec: &Spec, worker: &Worker) -> Rc<Inbox> {
+    pub fn listen(spec: &Spec, worker: &Worker) -> Result<Rc<Inbox>, Failure> {
         let inbox = Rc::new(Inbox {
             come: Cell::new(0),
             pulling: Cell::new(false),
             pulls: RefCell::default(),
             spare: RefCell::default(),
             checks: spec.validate == Validate::Yes,
+            looks: Cell::new(false),
             header: spec.am_header,
             size: spec.size(),
-            into: Scattered::of_receiver(spec).map(RefCell::new),
+            into: Scattered::of_receiver(spec)?.map(RefCell::new),
             seen: RefCell::new(Seen::new(0)),
             wrong: RefCell::new(None),
         });
         let (taker, room) = (inbox.clone(), spec.size());
         worker.set_am_handler(MSG, move |message| taker.take(message, room));
-        inbox
+        Ok(inbox)
     }
 
     /// HOT
@@ -79,8 +82,11 @@ impl Inbox {
             self.arrived(data);
             return;
         }
-        let mut into = self.spare.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(room));
+        let mut into = self.spare.borrow_mut().pop().unwrap_or_default();
         into.clear();
+        if into.try_reserve_exact(room).is_err() {
+            return self.wrong(Failure::Cannot(format!("cannot get {room} bytes for a message (see -s)")));
+        }
         self.pulling.set(true);
         self.pulls.borrow_mut().push(message.recv(into));
     }
@@ -109,6 +115,7 @@ impl Inbox {
     }
 
     fn wrong(&self, failure: Failure) {
+        self.looks.set(true);
         self.wrong.borrow_mut().get_or_insert(failure);
     }
 
@@ -155,7 +162,7 @@ impl Way for ActiveMessages<'_> {
         if self.inbox.pulling.get() {
             self.inbox.pull()?;
         }
-        match self.inbox.checks.then(|| self.inbox.wrong.take()).flatten() {
+        match self.inbox.looks.get().then(|| self.inbox.wrong.take()).flatten() {
             None => Ok(self.inbox.come.get()),
             Some(wrong) => Err(wrong),
         }

@@ -50,7 +50,8 @@ impl Mail<'_> {
                 self.passes(&mut way)
             }
             _ => {
-                let mut way = ActiveMessages::new(self.spec, self.ep, Inbox::listen(self.spec, &self.worker));
+                let mut way =
+                    ActiveMessages::new(self.spec, self.ep, Inbox::listen(self.spec, &self.worker)?);
                 self.passes(&mut way)
             }
         }

@@ -3,11 +3,12 @@
 //! could wait for somebody who waits for the other.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use tools_common::boot::Blob;
 use tools_common::meter::Meter;
 use ucp::select::Sync;
-use ucp::{EXACT, Ep, Match, Worker};
+use ucp::{ANY_TAG, EXACT, Ep, Match, Woken, Worker};
 
 use super::many_rma::{self, Memories};
 use super::ring::{Buffers, Ring};
@@ -16,8 +17,9 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::patience::Patience;
 use crate::pattern;
+use crate::pulse::Pulse;
 use crate::report::{Done, Report};
-use crate::spec::{Pattern, Spec, Test, Validate};
+use crate::spec::{Pattern, Spec, TagMatch, Test, Validate, Waiting};
 use ucs::config::Source;
 
 /// Tag of measured messages; the lower half says who sends.
@@ -37,7 +39,7 @@ pub struct Crowd<'a> {
     /// Seats that work on this one.
     pub sources: Vec<usize>,
     /// Counts iterations.
-    pub meter: Meter,
+    pub pulse: Pulse<'a>,
     patience: Patience,
     memories: Option<Memories>,
     /// What swaps of this seat have changed in each seat's word, to be summed up where it is checked.
@@ -45,7 +47,7 @@ pub struct Crowd<'a> {
 }
 
 /// Runs one test; answers what this seat did.
-pub fn run(spec: &Spec, source: &Source, link: &mut Link) -> Result<Done, Failure> {
+pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
     let (me, size) = (link.rank(), link.size());
     let opened = open(spec, source);
     let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
@@ -72,15 +74,17 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link) -> Result<Done, Failur
         (Pattern::Incast, _) => (vec![0], Vec::new()),
         _ => (others().collect(), others().collect()),
     };
-    let (patience, meter) = (Patience::new(link), Meter::new());
+    let mut show = |meter: &mut Meter| report.progress(spec, &path, meter.read(spec.rank));
+    let (patience, pulse) = (Patience::new(link), Pulse::new(&mut show));
     let deltas = vec![0; size];
-    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, meter, patience, memories, deltas };
+    let mut crowd = Crowd { spec, link, worker, eps, targets, sources, pulse, patience, memories, deltas };
     if spec.warmup > 0 {
         crowd.measure(spec.warmup, me)?;
     }
     crowd.measure(spec.iters, me)?;
-    let (reading, hist) = (crowd.meter.read(spec.rank), Report::histogram(spec, &crowd.meter));
-    let done = Done::new(spec, path, reading, hist);
+    let meter = &mut crowd.pulse.meter;
+    let (reading, hist) = (meter.read(spec.rank), Report::histogram(spec, meter));
+    let done = Done::new(spec, path.clone(), reading, hist);
     crowd.barrier()?;
     Ok(done)
 }
@@ -115,7 +119,13 @@ impl Crowd<'_> {
         let window = self.spec.window as u64;
         let sync = if self.spec.test == Test::TagSyncBw { Sync::Yes } else { Sync::No };
         let checks = self.spec.validate == Validate::Yes;
-        let any = Match::tagged(MSG, EXACT << 32);
+        let any = Match::tagged(
+            MSG,
+            match self.spec.tag_match {
+                TagMatch::Exact => EXACT << 32,
+                TagMatch::Any => ANY_TAG,
+            },
+        );
         let mut next = vec![0u64; self.eps.len()];
         self.barrier()?;
         // From here on there is room for what comes first.
@@ -124,7 +134,7 @@ impl Crowd<'_> {
             recvs.recv(posted as usize, any)?;
             posted += 1;
         }
-        self.meter.start();
+        self.pulse.start();
         let (mut sent, mut received) = (0, 0);
         while sent < out || received < inward {
             let mut moved = false;
@@ -137,7 +147,7 @@ impl Crowd<'_> {
                 let ep = self.eps[to].as_ref().ok_or_else(|| Failure::Run("a seat without a way".into()))?;
                 sends.send(slot, ep, MSG | me as u64, sync)?;
                 sent += 1;
-                let _ = self.meter.beat();
+                self.pulse.beat();
                 moved = true;
             }
             let slot = (received % window) as usize;
@@ -179,8 +189,25 @@ impl Crowd<'_> {
             self.patience.renew();
             return Ok(());
         }
+        if self.spec.waiting == Waiting::Sleep {
+            return self.sleep();
+        }
         self.patience.lose(self.link)?;
         if self.patience.is_due() { self.look() } else { Ok(()) }
+    }
+
+    /// Until something happens; a tenth of a second at most, then a look at the others.
+    #[cold]
+    fn sleep(&mut self) -> Result<(), Failure> {
+        let woken = self.worker.wait(Some(Duration::from_millis(100)));
+        match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
+            Woken::Ready => Ok(()),
+            Woken::TimedOut => {
+                self.link.alive()?;
+                self.patience.slept()?;
+                self.look()
+            }
+        }
     }
 
     /// A receive from anybody does not end because one peer has failed.

@@ -26,7 +26,7 @@ impl Crowd<'_> {
             let mut ways = ways.collect::<Result<Vec<_>, _>>()?;
             return self.exchange(&mut ways, Counts::Each, (each, from_each), me);
         }
-        let inbox = Inbox::listen(spec, &worker);
+        let inbox = Inbox::listen(spec, &worker)?;
         let ways = eps.iter().map(|ep| ep.as_ref().map(|ep| ActiveMessages::new(spec, ep, inbox.clone())));
         let mut ways: Vec<_> = ways.collect();
         self.exchange(&mut ways, Counts::Together, (each, from_each), me)
@@ -57,7 +57,7 @@ impl Crowd<'_> {
         }
         let mut ring = self.ring()?;
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         let (mut sent, mut received) = (0, 0);
         while sent < out || received < inward {
             let mut moved = false;
@@ -76,7 +76,7 @@ impl Crowd<'_> {
                 // SAFETY: a way sends on an endpoint of the ring's worker, and keeps nothing.
                 unsafe { ring.send_by(slot, begin) }?;
                 sent += 1;
-                let _ = self.meter.beat();
+                self.pulse.beat();
                 moved = true;
             }
             let come = come(ways, counts)?;

@@ -8,6 +8,7 @@ use super::many::Crowd;
 use super::ring::Ring;
 use super::rma;
 use crate::fail::Failure;
+use crate::heap::zeros;
 use crate::link::Link;
 use crate::pattern;
 use crate::spec::{Spec, Test, Validate};
@@ -67,12 +68,12 @@ impl Crowd<'_> {
         // What each seat's word was when this one last saw it.
         let mut known = vec![0u64; self.deltas.len()];
         if checks && self.spec.test == Test::UcpGet {
-            let mut bytes = vec![0; size];
+            let mut bytes = zeros(size)?;
             pattern::fill(&mut bytes, number(me, 0));
             memories.mine.write(0, &bytes);
         }
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         let (out, window) = (each * self.targets.len() as u64, self.spec.window as u64);
         for n in 0..out {
             let (slot, seq) = ((n % window) as usize, n / self.targets.len() as u64);
@@ -105,7 +106,7 @@ impl Crowd<'_> {
                     _ => {}
                 }
             }
-            let _ = self.meter.beat();
+            self.pulse.beat();
         }
         (0..ring.len()).try_for_each(|slot| self.idle(&mut ring, slot))?;
         self.flush()?;
@@ -159,7 +160,7 @@ impl Crowd<'_> {
         let size = self.spec.size();
         match self.spec.test {
             Test::UcpPutBw => self.sources.iter().try_for_each(|from| {
-                let mut got = vec![0; size];
+                let mut got = zeros(size)?;
                 memories.mine.read(from * size, &mut got);
                 pattern::check(&got, number(*from, from_each - 1), size)
                     .map_err(|why| Failure::Corrupt(format!("from seat {from}: {why}")))

@@ -23,14 +23,14 @@ use crate::fail::Failure;
 use crate::link::Link;
 use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
-use crate::spec::{Flow, Layout, Memory, Pattern, Spec, Test};
+use crate::spec::{Flow, Layout, Memory, Pattern, Spec, Test, Waiting};
 use ring::Waiter;
 use tag::Tag;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
 pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
     if spec.pattern != Pattern::Pairs {
-        return many::run(spec, source, link);
+        return many::run(spec, source, link, report);
     }
     let opened = open(spec, source);
     let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
@@ -76,11 +76,14 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
 
 fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Report) -> Result<Done, Failure> {
     let target = rma::target(spec, &worker);
-    let mine = target.as_ref().map(|mem| (mem.addr(), Blob(mem.pack_rkey())));
+    let mine = target.as_ref().map(|ours| (ours.mem.addr(), Blob(ours.mem.pack_rkey())));
     let (addr, packed) = link.exchange_result(mine.map_err(|e| Failure::Cannot(e.to_string())))?;
-    let target = target?;
+    let ours = target?;
     let rkey = ep.unpack_rkey(&packed.0).map_err(|e| Failure::Run(e.to_string()))?;
     let path = path(&worker, ep, rma::data_path(spec, ep, &rkey));
+    if spec.test == Test::UcpPutLat && spec.waiting == Waiting::Sleep {
+        link.exchange_result(rma::can_sleep(&path.data_path))?;
+    }
     let (rank, side) = (spec.rank, link.side());
     let mut show = |meter: &mut Meter| {
         let reading = meter.read(rank);
@@ -90,7 +93,7 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
     };
     let (wait, pulse, remote) =
         (Waiter::new(spec, link, ep), Pulse::new(&mut show), rma::Remote { addr, rkey });
-    let (remote, target) = (&remote, &target);
+    let (remote, target) = (&remote, &ours.mem);
     let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, pulse };
     if spec.warmup > 0 {
         rma.measure(spec.warmup)?;
@@ -100,6 +103,8 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
         (scale(spec, rma.pulse.meter.read(rank)), Report::histogram(spec, &rma.pulse.meter));
     let done = Done::new(spec, path.clone(), reading, hist);
     rma.wait.barrier(&rma.worker)?;
+    drop(rma);
+    ours.end();
     Ok(done)
 }
 

@@ -2,11 +2,14 @@
 //! Run by `tests_ucp` on both sides. The target is only touched by the other side's operations while a loop runs; a side
 //! that only waits makes progress, since it may be asked by packets.
 
+use std::fmt::Display;
+
 use ucp::select::RmaOp;
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
 use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
+use crate::heap::{Heap, zeros};
 use crate::link::Side;
 use crate::pattern;
 use crate::pulse::Pulse;
@@ -40,19 +43,46 @@ pub struct Rma<'a> {
     pub pulse: Pulse<'a>,
 }
 
+/// Our memory, which the other side works on.
+pub struct Ours {
+    /// As peers know it. Ends before the memory that it is of.
+    pub mem: Mem,
+    own: Option<Heap>,
+    ended: bool,
+}
+
+impl Ours {
+    /// Both sides have ended.
+    pub fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        // After a failure the other side may still write, by the kernel, where this was; then it stays.
+        if !self.ended {
+            std::mem::forget(self.own.take());
+        }
+    }
+}
+
 /// Memory for a test.
-pub fn target(spec: &Spec, worker: &Worker) -> Result<Mem, Failure> {
+pub fn target(spec: &Spec, worker: &Worker) -> Result<Ours, Failure> {
     let places = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
     let len = spec.size().saturating_mul(places).max(64);
-    let got = match spec.target {
-        Target::Allocated => worker.mem_alloc(len, Access::all()),
+    let cannot = |why: &dyn Display| {
+        Failure::Cannot(format!("cannot get {len} bytes of memory for peers (see -s, -O): {why}"))
+    };
+    let (got, own) = match spec.target {
+        Target::Allocated => (worker.mem_alloc(len, Access::all()), None),
         Target::Own => {
-            let bytes = Box::leak(vec![0u8; len].into_boxed_slice());
-            // SAFETY: leaked, so it lives for ever, and is looked at by way of the `Mem` only.
-            unsafe { worker.mem_map(bytes.as_mut_ptr(), len, Access::all()) }
+            let own = Heap::new(len, spec.pages).ok_or_else(|| cannot(&"there is not as much"))?;
+            // SAFETY: `Ours` keeps it longer than the `Mem`, by way of which alone it is looked at.
+            (unsafe { worker.mem_map(own.start().as_ptr(), len, Access::all()) }, Some(own))
         }
     };
-    got.map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of memory for peers: {e}")))
+    Ok(Ours { mem: got.map_err(|e| cannot(&e))?, own, ended: false })
 }
 
 /// How the operations of a test are carried out, for people.
@@ -67,6 +97,16 @@ pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
         Means::Copied => "kernel",
         Means::Rdma => "rdma",
         Means::Emulated => "packets",
+    }
+}
+
+/// Whether who waits for a put can sleep meanwhile: only packets wake it.
+pub fn can_sleep(data_path: &str) -> Result<(), Failure> {
+    match data_path {
+        "packets" => Ok(()),
+        path => Err(Failure::Cannot(format!(
+            "-E sleep: puts of ucp_put_lat go by '{path}' here, which wakes nobody at the target: poll"
+        ))),
     }
 }
 
@@ -146,7 +186,7 @@ impl Rma<'_> {
     fn put_lat(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, first) = (self.spec.size(), self.side != Side::Server);
         let mut out = self.ring(1)?;
-        let mut got = vec![0; size];
+        let mut got = zeros(size)?;
         self.target.write(0, &got);
         self.barrier()?;
         self.pulse.start();
@@ -217,7 +257,7 @@ impl Rma<'_> {
     /// Rounds of puts to different places; after each round the target looks at every byte.
     fn put_checked(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, window) = (self.spec.size(), u64::from(self.spec.window));
-        let (mut out, mut got) = (self.ring(window as usize)?, vec![0; size]);
+        let (mut out, mut got) = (self.ring(window as usize)?, zeros(size)?);
         let mut seq = 0;
         while seq < iters {
             let round = window.min(iters - seq);
@@ -248,7 +288,7 @@ impl Rma<'_> {
     fn get(&mut self, iters: u64) -> Result<(), Failure> {
         let size = self.spec.size();
         if self.side.is_passive() {
-            let mut bytes = vec![0; size];
+            let mut bytes = zeros(size)?;
             pattern::fill(&mut bytes, iters);
             self.target.write(0, &bytes);
         }

@@ -2,6 +2,8 @@
 //! memory of the library's: a program scatters them, so the tests do, and it is measured. Used by `am` and `stream`;
 //! other receives, and one-sided operations, take pieces themselves.
 
+use crate::fail::Failure;
+use crate::heap::zeros;
 use crate::spec::{Layout, Spec, Validate};
 
 /// The pieces of one message, and the memory they lie in.
@@ -13,13 +15,13 @@ pub struct Scattered {
 
 impl Scattered {
     /// The receiver's of what comes in the library's memory; with `-y` in any case.
-    pub fn of_receiver(spec: &Spec) -> Option<Scattered> {
-        (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec))
+    pub fn of_receiver(spec: &Spec) -> Result<Option<Scattered>, Failure> {
+        (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec)).transpose()
     }
 
-    fn new(spec: &Spec) -> Scattered {
+    fn new(spec: &Spec) -> Result<Scattered, Failure> {
         let checks = spec.validate == Validate::Yes;
-        Scattered { spots: spec.spots().collect(), area: vec![0; spec.span()], checks }
+        Ok(Scattered { spots: spec.spots().collect(), area: zeros(spec.span())?, checks })
     }
 
     /// Copies the pieces to one.

@@ -35,7 +35,7 @@ impl<'a> Bytes<'a> {
         let checks = spec.validate == Validate::Yes;
         // What comes in memory of the library's is scattered by us.
         let into = match spec.receive {
-            Receive::Data => Scattered::of_receiver(spec),
+            Receive::Data => Scattered::of_receiver(spec)?,
             Receive::Recv => None,
         };
         // What is looked at must not be written by the next one meanwhile.

@@ -18,10 +18,10 @@ struct Message {
 }
 
 impl Message {
-    fn new<I: Iface>(rig: &Rig<'_, I>) -> Message {
-        let mut bytes = Own::new(rig.spec.size());
+    fn new<I: Iface>(rig: &Rig<'_, I>) -> Result<Message, Failure> {
+        let mut bytes = Own::new(rig.spec.size())?;
         pattern::fill(&mut bytes, 0);
-        Message { bytes, pieces: rig.spec.pieces.clone() }
+        Ok(Message { bytes, pieces: rig.spec.pieces.clone() })
     }
 
     #[inline(always)]
@@ -37,7 +37,7 @@ impl Message {
 /// Calls `$run!(send)` with the sending closure of the data path, so that each path has loops of its own.
 macro_rules! by_path {
     ($rig:ident, $path:expr, $run:expr) => {{
-        let mut message = Message::new($rig);
+        let mut message = Message::new($rig)?;
         match $path {
             Layout::Bcopy => $run($rig, |rig: &mut Rig<'_, I>, seq| {
                 message.number(rig, seq);
@@ -86,11 +86,11 @@ fn short_iov<I: Iface>(rig: &mut Rig<'_, I>, message: &Message) -> Result<(), Fa
     rig.post(|ep, _| ep.am_short_iov(MSG, &iov).map(drop))
 }
 
-/// The number goes as header, the rest as pieces of registered memory.
+/// The first bytes go as header, the rest as pieces of registered memory.
 #[inline(always)]
 fn zcopy<I: Iface>(rig: &mut Rig<'_, I>, message: &Message) -> Result<(), Failure> {
     let size = message.bytes.len();
-    let header = &message.bytes[..size.min(SEQ)];
+    let header = &message.bytes[..size.min(rig.spec.am_header)];
     rig.post_slot(|rig, slot| {
         if rig.validates() {
             rig.scatter(slot, &message.bytes);

@@ -18,9 +18,11 @@ use super::mem::Room;
 use super::rig::{CREDIT, MSG};
 use super::{Setup, path};
 use crate::fail::Failure;
+use crate::heap::zeros;
 use crate::link::Link;
 use crate::patience::Patience;
 use crate::pattern::{self, SEQ, Seen};
+use crate::pulse::Pulse;
 use crate::report::{Done, Path, Report};
 use crate::spec::{Layout, Pattern, Spec, Test, Validate};
 
@@ -123,14 +125,14 @@ struct Crowd<'a, I: Iface> {
     target: Room<I::Md>,
     source: Room<I::Md>,
     events: Events,
-    meter: Meter,
+    pulse: Pulse<'a>,
     patience: Patience,
     /// What swaps of this seat have changed in each seat's word, where that is checked.
     deltas: Vec<u64>,
 }
 
 /// Runs one test on an open interface; answers what this seat did.
-pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Failure> {
+pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link, report: &Report) -> Result<Done, Failure> {
     let (me, size) = (link.rank(), link.size());
     let prepared = prepare(spec, iface, size);
     let (mine, rooms) = match prepared {
@@ -149,7 +151,10 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Fa
         (Pattern::Incast, _) => (vec![0], Vec::new()),
         _ => (others().collect(), others().collect()),
     };
-    let (patience, meter) = (Patience::new(link), Meter::new());
+    let attr = iface.attr().clone();
+    let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
+    let mut show = |meter: &mut Meter| report.progress(spec, &path, meter.read(spec.rank));
+    let (patience, pulse) = (Patience::new(link), Pulse::new(&mut show));
     let events = Events {
         got: vec![0; size],
         credit: vec![0; size],
@@ -159,7 +164,6 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Fa
         flushed: false,
         wrong: None,
     };
-    let attr = iface.attr().clone();
     let mut crowd = Crowd {
         spec,
         layout,
@@ -172,7 +176,7 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Fa
         target,
         source,
         events,
-        meter,
+        pulse,
         patience,
         deltas: vec![0; size],
     };
@@ -180,9 +184,9 @@ pub fn run<I: Iface>(spec: &Spec, iface: &I, link: &mut Link) -> Result<Done, Fa
         crowd.measure(spec.warmup)?;
     }
     crowd.measure(spec.iters)?;
-    let (reading, hist) = (crowd.meter.read(spec.rank), Report::histogram(spec, &crowd.meter));
-    let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
-    let done = Done::new(spec, path, reading, hist);
+    let meter = &mut crowd.pulse.meter;
+    let (reading, hist) = (meter.read(spec.rank), Report::histogram(spec, meter));
+    let done = Done::new(spec, path.clone(), reading, hist);
     crowd.flush()?;
     crowd.barrier()?;
     Ok(done)
@@ -247,9 +251,9 @@ impl<I: Iface> Crowd<'_, I> {
 
     fn measure(&mut self, iters: u64) -> Result<(), Failure> {
         let each = self.share(iters, self.targets.len());
-        self.reset(iters);
+        self.reset(iters)?;
         self.barrier()?;
-        self.meter.start();
+        self.pulse.start();
         match self.spec.test {
             Test::AmBw | Test::AmMr => self.messages(each, iters)?,
             Test::PutBw => self.puts(each)?,
@@ -265,7 +269,7 @@ impl<I: Iface> Crowd<'_, I> {
         Ok(())
     }
 
-    fn reset(&mut self, iters: u64) {
+    fn reset(&mut self, iters: u64) -> Result<(), Failure> {
         self.events.got.fill(0);
         self.events.credit.fill(0);
         self.target.clear_word();
@@ -274,11 +278,12 @@ impl<I: Iface> Crowd<'_, I> {
             let expected = self.expected(iters);
             self.events.seen = self.events.got.iter().map(|_| Seen::new(expected)).collect();
             if matches!(self.spec.test, Test::Get | Test::GetBw) {
-                let mut bytes = vec![0; self.spec.size()];
+                let mut bytes = zeros(self.spec.size())?;
                 pattern::fill(&mut bytes, number(self.me, 0));
                 self.target.write(0, &bytes);
             }
         }
+        Ok(())
     }
 
     /// After all have ended: what the others left here is what they should have.
@@ -363,7 +368,7 @@ impl<I: Iface> Crowd<'_, I> {
         for seq in 0..each {
             for at in 0..self.targets.len() {
                 op(self, self.targets[at], seq)?;
-                let _ = self.meter.beat();
+                self.pulse.beat();
             }
         }
         Ok(())
@@ -373,7 +378,7 @@ impl<I: Iface> Crowd<'_, I> {
         let (credits, expected) = (u64::from(self.spec.credits), self.expected(iters));
         let step = (credits / 2).max(1);
         let mut told = vec![0; self.events.got.len()];
-        let mut bytes = vec![0; self.spec.size()];
+        let mut bytes = zeros(self.spec.size())?;
         pattern::fill(&mut bytes, number(self.me, 0));
         self.each_target(each, |crowd, to, seq| {
             while seq - crowd.events.credit[to] >= credits {
@@ -438,7 +443,7 @@ impl<I: Iface> Crowd<'_, I> {
     fn puts(&mut self, each: u64) -> Result<(), Failure> {
         let (size, me) = (self.spec.size(), self.me);
         let room = (me * size) as u64;
-        let mut bytes = vec![0; size];
+        let mut bytes = zeros(size)?;
         pattern::fill(&mut bytes, number(me, 0));
         self.each_target(each, |crowd, to, seq| {
             if crowd.validates() {
@@ -474,8 +479,8 @@ impl<I: Iface> Crowd<'_, I> {
 
     fn gets(&mut self, each: u64) -> Result<(), Failure> {
         let size = self.spec.size();
-        let mut bytes = vec![0; size];
-        let unpacked = Rc::new(RefCell::new(vec![0; size]));
+        let mut bytes = zeros(size)?;
+        let unpacked = Rc::new(RefCell::new(zeros(size)?));
         self.each_target(each, |crowd, to, _| {
             let mut used = 0;
             match crowd.layout {

@@ -2,13 +2,14 @@
 //! The only place of this tool that touches such memory. The peer may write the target at any moment, so it is only
 //! read and written by atomic accesses, never through a Rust reference.
 
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use uct::api::{Access, AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
-use crate::heap::Heap;
+use crate::heap::{Heap, zeros};
 use crate::pattern;
 use crate::spec::{Pages, Target};
 
@@ -21,11 +22,11 @@ pub struct Own {
 
 impl Own {
     /// `len` zeros.
-    pub fn new(len: usize) -> Own {
+    pub fn new(len: usize) -> Result<Own, Failure> {
         let page = rustix::param::page_size();
-        let bytes = vec![0; len + page];
+        let bytes = zeros(len + page)?;
         let start = bytes.as_ptr().addr().wrapping_neg() & (page - 1);
-        Own { bytes, range: start..start + len }
+        Ok(Own { bytes, range: start..start + len })
     }
 }
 
@@ -50,6 +51,16 @@ pub struct Room<M: Md> {
     /// Ends before the memory that it is of.
     mem: M::Mem,
     own: Option<Heap>,
+    ended: Cell<bool>,
+}
+
+impl<M: Md> Drop for Room<M> {
+    fn drop(&mut self) {
+        // After a failure the other side may still write, by the kernel, where this was; then it stays.
+        if !self.ended.get() {
+            std::mem::forget(self.own.take());
+        }
+    }
 }
 
 impl<M: Md> Room<M> {
@@ -62,7 +73,7 @@ impl<M: Md> Room<M> {
         let mem = md
             .alloc(&AllocReq { fill, ..AllocReq::new(len.max(64), "ucx-perftest") })
             .map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of registered memory: {e}")))?;
-        Ok(Room { mem, own: None })
+        Ok(Room { mem, own: None, ended: Cell::new(false) })
     }
 
     fn of_program(md: &M, len: usize, pages: Pages) -> Result<Self, Failure> {
@@ -72,7 +83,12 @@ impl<M: Md> Room<M> {
         let mem = unsafe { md.register(own.start().as_ptr(), len, Access::ALL) };
         let mem =
             mem.map_err(|e| Failure::Cannot(format!("--own: cannot register {len} bytes of memory: {e}")))?;
-        Ok(Room { mem, own: Some(own) })
+        Ok(Room { mem, own: Some(own), ended: Cell::new(false) })
+    }
+
+    /// All sides have ended.
+    pub fn end(&self) {
+        self.ended.set(true);
     }
 
     /// Its remote key.

@@ -71,7 +71,7 @@ impl open::Job for Job<'_> {
         }
         if spec.pattern != Pattern::Pairs {
             *answered = true;
-            return many::run(spec, &iface, link);
+            return many::run(spec, &iface, link, report);
         }
         let attr = attr.clone();
         let prepared = prepare(spec, &iface);
@@ -115,6 +115,7 @@ impl open::Job for Job<'_> {
             (scale(spec, rig.pulse.meter.read(rank)), Report::histogram(spec, &rig.pulse.meter));
         let done = Done::new(spec, path.clone(), reading, hist);
         end(&mut rig)?;
+        [&target, &source].into_iter().for_each(Room::end);
         Ok(done)
     }
 }

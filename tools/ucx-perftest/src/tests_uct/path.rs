@@ -5,7 +5,6 @@ use tools_common::units::short_bytes;
 use uct::api::{AtomicOps, Caps, IfaceAttr};
 
 use crate::fail::Failure;
-use crate::pattern::SEQ;
 use crate::spec::{Layout, Spec, Test};
 
 /// One path, if the interface has it: up to what size.
@@ -20,7 +19,7 @@ pub fn choose(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
     if spec.test.is_atomic() {
         return atomic(spec, attr);
     }
-    let offers = offers(spec.test, attr);
+    let offers = offers(spec, attr);
     let (size, pieces) = (spec.size(), spec.pieces.len());
     let fits = |o: &&Offer| o.range.0 <= size && size <= o.range.1 && pieces <= o.pieces;
     let found = match spec.layout {
@@ -51,11 +50,11 @@ fn refusal(spec: &Spec, attr: &IfaceAttr, offers: &[Offer]) -> String {
     format!("{test}: {tl}/{dev} cannot do {asked}{pieces} (it can: {})", can.join(", "))
 }
 
-fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
+fn offers(spec: &Spec, attr: &IfaceAttr) -> Vec<Offer> {
     let offer = |cap, layout, low, high, pieces| {
         attr.has(cap).then_some(Offer { layout, range: (low, high), pieces })
     };
-    let all = match test {
+    let all = match spec.test {
         Test::Get | Test::GetBw => {
             let l = attr.get;
             vec![
@@ -74,7 +73,7 @@ fn offers(test: Test, attr: &IfaceAttr) -> Vec<Offer> {
         }
         _ => {
             let l = attr.am;
-            let zcopy_low = if l.max_hdr < SEQ { usize::MAX } else { 0 };
+            let zcopy_low = if l.max_hdr < spec.am_header { usize::MAX } else { 0 };
             vec![
                 offer(Caps::AM_SHORT, Layout::Short, 0, l.max_short, 1),
                 offer(Caps::AM_SHORT, Layout::ShortIov, 0, l.max_short, usize::MAX),

@@ -10,6 +10,7 @@ use uct::api::{Comp, Ep as _, Iface};
 use super::mem::Own;
 use super::rig::Rig;
 use crate::fail::Failure;
+use crate::heap::zeros;
 use crate::link::Side;
 use crate::pattern;
 use crate::spec::Layout;
@@ -54,7 +55,7 @@ pub fn put_lat<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Resu
 #[inline(always)]
 fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     let size = rig.spec.size();
-    let mut bytes = Own::new(size);
+    let mut bytes = Own::new(size)?;
     let first = rig.side != Side::Server;
     rig.target.write(0, &bytes);
     rig.barrier()?;
@@ -113,7 +114,7 @@ fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     if !rig.side.is_active() {
         return Ok(());
     }
-    let mut bytes = Own::new(rig.spec.size());
+    let mut bytes = Own::new(rig.spec.size())?;
     pattern::fill(&mut bytes, 0);
     let bytes = &*bytes;
     rig.pulse.start();
@@ -128,7 +129,7 @@ fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
 fn put_checked<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     let size = rig.spec.size();
     let slots = u64::from(rig.spec.window);
-    let mut bytes = Own::new(size);
+    let mut bytes = Own::new(size)?;
     let mut seq = 0;
     rig.pulse.start();
     while seq < iters {
@@ -159,7 +160,7 @@ pub fn get<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
     // What a pass before this one read must not change under it.
     rig.barrier()?;
     if rig.side.is_passive() {
-        let mut bytes = vec![0; size];
+        let mut bytes = zeros(size)?;
         pattern::fill(&mut bytes, iters);
         rig.target.write(0, &bytes);
     }
@@ -177,7 +178,7 @@ pub fn get<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(
 
 fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
     let size = rig.spec.size();
-    let mut bytes = Own::new(size);
+    let mut bytes = Own::new(size)?;
     for _ in 0..iters {
         let from = rig.remote.0;
         rig.post(|ep, key| ep.get_short(&mut bytes, from, key).map(drop))?;
@@ -192,7 +193,7 @@ fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> 
 
 fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
     let (size, from) = (rig.spec.size(), rig.remote.0);
-    let into = Rc::new(RefCell::new(Own::new(size)));
+    let into = Rc::new(RefCell::new(Own::new(size)?));
     let wrong = Rc::new(RefCell::new(None));
     for _ in 0..iters {
         rig.post_slot(|rig, slot| {

@@ -3,6 +3,7 @@
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
 mod kills;
+mod told;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,6 +27,7 @@ fn main() {
         return;
     }
     match args.first().map(String::as_str) {
+        Some("idle") => return told::idle(),
         Some("leaver") => return leaver(),
         Some("tag-leaver") => return tag_leaver(),
         Some("contained") => return contained(&args[1]),
@@ -35,7 +37,11 @@ fn main() {
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 8] = [
+        ("a_death_ends_a_sleep", told::a_death_ends_a_sleep),
+        ("a_poll_tells_no_more_than_it_may", told::a_poll_tells_no_more_than_it_may),
+        ("asking_finds_a_death_whatever_else_comes", told::asking_finds_a_death_whatever_else_comes),
+        ("endpoints_to_a_closed_interface_are_told_too", told::endpoints_to_a_closed_interface_are_told_too),
         ("killed_at_any_moment", kills::killed_at_any_moment),
         ("what_was_sent_arrives", what_was_sent_arrives),
         ("tagged_messages_of_one_who_left_arrive", tagged_messages_of_one_who_left_arrive),
@@ -46,7 +52,7 @@ fn main() {
         test();
         println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
     }
-    println!("4 passed, 0 failed");
+    println!("{} passed, 0 failed", tests.len());
 }
 
 /// An interface's address, and memory of it: address and key.

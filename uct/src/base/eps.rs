@@ -50,6 +50,13 @@ impl Eps {
         self.list.borrow_mut().tags[idx.0 as usize] = Some(tag);
     }
 
+    /// The first endpoint from number `at` on: its tag, and the number behind its own.
+    pub fn from(&self, at: u32) -> Option<(u32, EpTag)> {
+        let list = self.list.borrow();
+        let later = list.tags.iter().zip(1..).skip(at as usize);
+        later.filter_map(|(tag, behind)| tag.map(|tag| (behind, tag))).next()
+    }
+
     /// The tags of all.
     pub fn tags(&self) -> Vec<EpTag> {
         self.list.borrow().tags.iter().copied().flatten().collect()
@@ -68,6 +75,7 @@ mod tests {
         eps.set_tag(b, EpTag(8));
         eps.leave(a);
         assert_eq!(eps.tags(), [EpTag(8)]);
+        assert_eq!((eps.from(0), eps.from(1), eps.from(2)), (Some((2, EpTag(8))), Some((2, EpTag(8))), None));
         let again = eps.enter();
         assert_eq!((again, eps.tag(again), eps.tag(b)), (a, EpTag::default(), EpTag(8)));
     }

@@ -8,8 +8,8 @@ use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
-    self, AddrBuf, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
-    IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
+    self, AddrBuf, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, EpTag, Error, Events,
+    Glance, IfaceAttr, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
@@ -18,6 +18,7 @@ use crate::base::pending::{Arbiter, Room};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::iter;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
@@ -56,6 +57,10 @@ pub(super) struct Inner {
     rx: Rx,
     pub(super) pending: Arbiter,
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
+    /// Peers that have closed, and whose name leads to another one since: their endpoints are told of the death too.
+    former: RefCell<Vec<Weak<Peer>>>,
+    /// The dead whose endpoints are still to be told, each from that number on.
+    grief: RefCell<VecDeque<(Rc<Peer>, u32)>>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
@@ -85,6 +90,8 @@ impl Iface {
             md: Md::new(porter, Some(rx.alarm().clone())),
             rx,
             peers: RefCell::default(),
+            former: RefCell::default(),
+            grief: RefCell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             nap: Nap::default(),
@@ -133,8 +140,11 @@ impl Iface {
         addr::same_place(device, own.porter().place())?;
         let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_closed()) {
-            return Ok(peer);
+        let known = peers.get(&name).and_then(Weak::upgrade);
+        match known {
+            Some(peer) if !peer.is_closed() => return Ok(peer),
+            Some(closed) => inner.remember(&closed),
+            None => {}
         }
         let peer = Rc::new(Peer::new(name));
         if inner.rx.is_bereaved() && peer.has_died(own.porter()) {
@@ -190,7 +200,11 @@ fn attr(config: &Config) -> IfaceAttr {
 impl Inner {
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let events = self.rx.poll(max, sink, |sink| self.mourn(sink));
+        let mut mourns = false;
+        let mut events = self.rx.poll(max, sink, |_| mourns = true);
+        if mourns {
+            events += self.mourn(max.saturating_sub(events), sink);
+        }
         if self.pending.waiting() > 0 {
             return events + self.go_on(max.saturating_sub(events));
         }
@@ -328,14 +342,46 @@ impl Inner {
     }
 
     /// Whether messages wait to be read, or are being written.
-    pub(super) fn has_unread(&self) -> bool {
+    fn has_unread(&self) -> bool {
         self.rx.has_unread()
     }
 
-    /// Peers have died: their endpoints say so, and fail from now on.
+    /// Whether a peer can still read, or something that it has sent may wait to be read: of its death nobody is told before that.
+    pub(super) fn is_there(&self, peer: &Peer) -> bool {
+        !peer.is_lost() && (self.is_alive(peer) || !self.rx.has_read(peer.last_words(|| self.rx.claimed())))
+    }
+
+    /// Keeps a peer in mind whose name is about to lead to another one.
     #[cold]
-    fn mourn<S: Sink>(&self, sink: &mut S) {
-        let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
+    fn remember(&self, closed: &Rc<Peer>) {
+        let mut former = self.former.borrow_mut();
+        if former.len() == former.capacity() {
+            former.retain(|peer| peer.strong_count() > 0);
+        }
+        former.push(Rc::downgrade(closed));
+    }
+
+    /// Peers have died: their endpoints fail from now on and say so, at most `max` now. Answers how many have.
+    #[cold]
+    fn mourn<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.bury();
+        let mut told = 0;
+        while told < max
+            && let Some(tag) = self.next_bereaved()
+        {
+            sink.on_ep_error(tag, Error::PeerDead);
+            told += 1;
+        }
+        if !self.grief.borrow().is_empty() {
+            self.rx.mourn_on();
+        }
+        told
+    }
+
+    /// Finds the peers that have died, and has their endpoints fail.
+    fn bury(&self) {
+        let mut peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
+        peers.extend(self.former.borrow().iter().filter_map(Weak::upgrade));
         let (porter, foreign) = (self.rx.export().porter(), self.md.foreign());
         // Deaths are held until all who are to know of them are found. What happens from here on raises the alarm again.
         let dead = foreign.take_dead();
@@ -346,10 +392,19 @@ impl Inner {
             self.rx.bereave();
         }
         lost.iter().for_each(|peer| peer.lose());
-        for peer in lost {
-            for tag in peer.eps.tags() {
-                sink.on_ep_error(tag, Error::PeerDead);
+        self.grief.borrow_mut().extend(lost.into_iter().map(|peer| (peer, 0)));
+    }
+
+    /// The next endpoint that is to be told of a death.
+    fn next_bereaved(&self) -> Option<EpTag> {
+        let mut grief = self.grief.borrow_mut();
+        loop {
+            let (peer, at) = grief.front_mut()?;
+            if let Some((next, tag)) = peer.eps.from(*at) {
+                *at = next;
+                return Some(tag);
             }
+            grief.pop_front();
         }
     }
 }

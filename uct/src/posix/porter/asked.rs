@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A question that was asked. Dropped, nobody waits for the answer.
 pub struct Asked {
     names: Each<Name>,
-    /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may.
+    /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may, or it has hung up.
     open: Option<(OwnedFd, Sight)>,
     since: Instant,
     /// Not looked for again before.
@@ -56,12 +56,16 @@ impl Porter {
         Ok(Box::new(Asked { names, open, since: now, next: now }))
     }
 
+    /// `None`: it is to be tried again. A porter that hangs up, and whose process lives, is short of something; or it has closed
+    /// its door, which the next try tells.
     fn knock(&self, names: &[Name]) -> Result<Option<(OwnedFd, Sight)>, ConnectError> {
         let owner = names.first().ok_or(ConnectError::Malformed)?.owner();
         let Some(door) = ask::connect(&self.place, owner)? else { return Ok(None) };
         let sight = self.shared.watches.look(owner, &door)?;
-        ask::ask(&door, names, sight.needs_door())?;
-        Ok(Some((door, sight)))
+        match ask::ask(&door, names, sight.needs_door()) {
+            Err(ConnectError::Gone) if sight.may_live() => Ok(None),
+            asked => asked.map(|()| Some((door, sight))),
+        }
     }
 
     /// What has come of a question by now, or comes within `wait`. Whoever does not wait may ask as often as it likes: the
@@ -91,9 +95,14 @@ impl Porter {
             asked.open = self.knock(&asked.names)?;
         }
         let Some((door, sight)) = asked.open.take() else { return Ok(Heard::Nothing(asked)) };
-        let Some(given) = ask::hear(&door, &asked.names)? else {
-            asked.open = Some((door, sight));
-            return Ok(Heard::Nothing(asked));
+        let given = match ask::hear(&door, &asked.names) {
+            Ok(Some(given)) => given,
+            Ok(None) => {
+                asked.open = Some((door, sight));
+                return Ok(Heard::Nothing(asked));
+            }
+            Err(ConnectError::Gone) if sight.may_live() => return Ok(Heard::Nothing(asked)),
+            Err(why) => return Err(why),
         };
         let owner = asked.names.first().ok_or(ConnectError::Malformed)?.owner();
         let death = self.shared.watches.watch(owner, sight, door)?;

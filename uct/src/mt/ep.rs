@@ -5,8 +5,8 @@ use super::iface::Shared;
 use super::mem::{Mem, Rkey, behind_the_gate};
 use crate::any;
 use crate::api::{
-    AddrBuf, AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused,
-    RemoteIov, Retry, Sent, Word,
+    AddrBuf, AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued,
+    Refused, RemoteIov, Retry, Sent, Word,
 };
 use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
@@ -110,6 +110,13 @@ impl Ep {
     pub fn am_packet(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
         self.ep.am_packet(max, pack)
+    }
+
+    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the gate. // HOT
+    #[inline]
+    pub fn am_short_packet(&self, max: usize, pack: impl Pack) -> Outcome<usize> {
+        let _inside = self.shared.enter()?;
+        self.ep.am_short_packet(max, pack)
     }
 
     /// See [`crate::api::Ep::am_bare`]; `pack` runs inside the gate.

@@ -2,6 +2,7 @@
 
 use crate::{PATIENCE, Seen, open, place};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use suites::partner::Partner;
 use ucs::config::Source;
@@ -62,18 +63,28 @@ pub fn a_death_ends_a_sleep() {
     worker.add(posix.clone()).unwrap();
     let (idle, theirs) = victim();
     let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
+    ep.set_tag(EpTag(5));
     ep.ensure_connected().unwrap();
+    let (told, by) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let tell = told.clone();
+    posix.set_error_handler(Some(Box::new(move |tag, error| tell.lock().unwrap().push((tag, error)))));
     let later = kill_later(idle);
     assert_eq!(worker.wait(8, 0, None), Ok(1));
+    assert_eq!(*told.lock().unwrap(), [(EpTag(5), Error::PeerDead)]);
     assert_eq!(ep.flush(Comp::None), Err(Refused::Failed(Error::PeerDead)));
     later.join().unwrap();
 
     let shared = mt::Iface::open("posix", "memory", &Source::empty(), ThreadMode::Multi).unwrap();
     let (idle, theirs) = victim();
     let ep = shared.connect(&theirs.0, &theirs.1).unwrap();
+    ep.set_tag(EpTag(6)).unwrap();
     ep.ensure_connected().unwrap();
+    let tell = by.clone();
+    let handler = move |tag, error| tell.lock().unwrap().push((tag, error));
+    shared.set_error_handler(Some(Box::new(handler))).unwrap();
     let later = kill_later(idle);
     assert_eq!(shared.wait(0, None), Ok(1));
+    assert_eq!(*by.lock().unwrap(), [(EpTag(6), Error::PeerDead)]);
     assert_eq!(ep.flush(None), Err(Refused::Failed(Error::PeerDead)));
     later.join().unwrap();
 }
@@ -125,6 +136,19 @@ pub fn asking_finds_a_death_whatever_else_comes() {
         assert_eq!(posix.poll(1, &mut seen), 1);
     }
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
+    // So does a flush, as soon as the porter knows and before any poll has looked for that.
+    let (idle, theirs) = victim();
+    let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
+    ep.ensure_connected().unwrap();
+    drop(idle);
+    let wake =
+        [rustix::event::PollFd::from_borrowed_fd(posix.event_fd().unwrap(), rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut { wake }, None), Ok(1));
+    for n in 0..10 {
+        assert_eq!(ep.flush(Comp::None), Ok(Sent::Done), "{n} read");
+        assert_eq!((send(), posix.poll(1, &mut seen)), (Ok(10), 1));
+    }
+    assert_eq!(ep.flush(Comp::None), Err(Refused::Failed(Error::PeerDead)));
 }
 
 pub fn endpoints_to_a_closed_interface_are_told_too() {

@@ -337,18 +337,18 @@ impl Inner {
     /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read
     /// is read first.
     pub(super) fn is_mute(&self, peer: &Peer) -> bool {
-        peer.is_deaf()
-            || self.rx.is_to_mourn() && peer.has_died(self.rx.export().porter()) && !self.has_unread()
+        let porter = self.rx.export().porter();
+        peer.is_deaf() || self.rx.is_to_mourn() && peer.has_died(porter) && self.has_heard_out(peer)
     }
 
-    /// Whether messages wait to be read, or are being written.
-    fn has_unread(&self) -> bool {
-        self.rx.has_unread()
+    /// Of a peer that has died: whether all is read that it can have sent. What others send meanwhile does not count.
+    fn has_heard_out(&self, peer: &Peer) -> bool {
+        self.rx.has_read(peer.last_words(|| self.rx.claimed()))
     }
 
     /// Whether a peer can still read, or something that it has sent may wait to be read: of its death nobody is told before that.
     pub(super) fn is_there(&self, peer: &Peer) -> bool {
-        !peer.is_lost() && (self.is_alive(peer) || !self.rx.has_read(peer.last_words(|| self.rx.claimed())))
+        !peer.is_lost() && (self.is_alive(peer) || !self.has_heard_out(peer))
     }
 
     /// Keeps a peer in mind whose name is about to lead to another one.

@@ -182,11 +182,6 @@ impl Rx {
         self.alarm.is_raised() || self.mourn_at.get().is_some()
     }
 
-    /// Whether tickets are claimed that have not been read.
-    pub fn has_unread(&self) -> bool {
-        fifo::stuck(self.seg().head(), self.next.get())
-    }
-
     /// The ticket below which all are that anybody has claimed until now.
     pub fn claimed(&self) -> u64 {
         self.seg().head().load(Ordering::SeqCst)

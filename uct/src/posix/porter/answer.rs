@@ -42,6 +42,7 @@ struct Caller {
 }
 
 /// What a caller does now.
+#[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
 enum Heard {
     /// It asks, and stays or not.
     Asks(Each<Found>, Stay),

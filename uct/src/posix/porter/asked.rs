@@ -51,9 +51,16 @@ impl Porter {
     /// does not depend on the others, but for descriptors: if they do not suffice, the first names get them.
     pub fn ask(&self, names: impl IntoIterator<Item = Name>) -> Result<Box<Asked>, ConnectError> {
         let names: Each<Name> = names.into_iter().take(MOST).collect();
-        let open = self.knock(&names)?;
+        let open = self.knock(&names).inspect_err(|why| self.clear_up(names.first(), *why))?;
         let now = Instant::now();
         Ok(Box::new(Asked { names, open, since: now, next: now }))
+    }
+
+    /// Who is gone has listened before it told anybody its name, so a socket that it has left in a directory is nobody's.
+    fn clear_up(&self, first: Option<&Name>, why: ConnectError) {
+        if let (ConnectError::Gone, Some(name)) = (why, first) {
+            self.place.unlink(name.owner());
+        }
     }
 
     /// `None`: it is to be tried again. A porter that hangs up, and whose process lives, is short of something; or it has closed
@@ -77,7 +84,8 @@ impl Porter {
         }
         let until = start + wait.min(PATIENCE.saturating_sub(start - asked.since));
         loop {
-            asked = match self.look(asked)? {
+            let first = asked.names.first().copied();
+            asked = match self.look(asked).inspect_err(|why| self.clear_up(first.as_ref(), *why))? {
                 Heard::Nothing(asked) => asked,
                 all => return Ok(all),
             };

@@ -43,14 +43,17 @@ pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
         return;
     }
     use AllocMethod as M;
-    let mut worked = 0;
     for method in [M::Md, M::Huge, M::Thp, M::Memfd, M::Mmap, M::Heap] {
         for fill in [Fill::Now, Fill::Lazy] {
             let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
             let methods = &[method];
             let req = AllocReq { methods, fill, access, ..AllocReq::new(10_000, "conform") };
-            let Ok(mem) = md.alloc(&req) else { continue };
-            worked += 1;
+            let mem = match md.alloc(&req) {
+                Ok(mem) => mem,
+                // The pool may have none, and not every device registers what is less than a page.
+                Err(_) if matches!(method, M::Huge | M::Heap) => continue,
+                Err(e) => panic!("{method:?}, {fill:?}: {e}"),
+            };
             assert_eq!((mem.len(), mem.method()), (10_000, Some(method)));
             let given = mem.access();
             assert!(access.contains(given - Access::LOCAL_READ) && given.contains(Access::LOCAL_WRITE));
@@ -71,38 +74,63 @@ pub fn every_allocation_method<I: Iface>(p: &Pair<I>) {
             assert!(found.kind == MemKind::Host && found.page.is_power_of_two());
         }
     }
-    assert!(worked >= 4, "{worked} of 12 ways to allocate");
     // The first that works wins.
     let both = AllocReq { methods: &[M::Thp, M::Mmap], ..AllocReq::new(64, "conform") };
     assert_eq!(md.alloc(&both).unwrap().method(), Some(M::Thp));
 }
 
-/// At an address of the caller's choice, or not at all.
+/// At an address of the caller's choice, or not at all: each method that is about pages, and lengths that are no multiple of
+/// any.
 pub fn allocation_at_an_address<I: Iface>(p: &Pair<I>) {
-    const LEN: usize = 1 << 20;
+    const HUGE: usize = 2 << 20;
     let md = p.a.md();
     if !md.attr().can_alloc {
         return;
     }
-    // A hole in the address space: other tests of this process allocate too, so it may be taken before we are there.
-    for _ in 0..20 {
-        let hole = ucs::mem::Mapping::new(LEN, Default::default()).unwrap();
-        let at = NonNull::new(hole.as_ptr()).unwrap();
-        let methods = &[AllocMethod::Md, AllocMethod::Mmap];
-        let req = AllocReq { at: Some(at), methods, ..AllocReq::new(LEN, "fixed") };
+    use AllocMethod as M;
+    for methods in [&[M::Md, M::Mmap][..], &[M::Mmap], &[M::Thp], &[M::Huge]] {
+        for (len, fill) in [(1 << 20, Fill::Now), (10_000, Fill::Lazy), (HUGE + 1, Fill::Now)] {
+            let Some(mem) = at_a_hole(p, methods, len, fill) else {
+                assert_eq!(methods, [M::Huge], "{len} {fill:?}: never got the address");
+                continue;
+            };
+            let at = mem.addr();
+            assert_eq!(mem.len(), len);
+            let last = at.wrapping_add(len - 1);
+            // SAFETY: inside the allocation.
+            assert_eq!(unsafe { last.read() }, 0);
+            // SAFETY: as above.
+            unsafe { last.write(9) };
+            let Ok(packed) = md.pack_rkey(&mem) else { continue };
+            let rkey = p.b.md().unpack_rkey(&packed).unwrap();
+            assert_eq!(rkey.range(), (at.addr() as u64, len));
+            if let Some(there) = p.b.md().direct_ptr(&rkey, last.addr() as u64, 1) {
+                // SAFETY: mapped as long as the key lives.
+                assert_eq!(unsafe { there.read_volatile() }, 9);
+            }
+        }
+    }
+}
+
+/// Other tests of this process allocate too, so a hole in the address space may be taken before we are there.
+fn at_a_hole<'p, I: Iface>(
+    p: &'p Pair<I>,
+    methods: &[AllocMethod],
+    len: usize,
+    fill: Fill,
+) -> Option<<I::Md as Md>::Mem> {
+    const HUGE: usize = 2 << 20;
+    let md: &'p I::Md = p.a.md();
+    (0..20).find_map(|_| {
+        let hole = ucs::mem::Mapping::new(len + 2 * HUGE, Default::default()).unwrap();
+        let at = NonNull::new(hole.as_ptr().map_addr(|at| at.next_multiple_of(HUGE))).unwrap();
+        let req = AllocReq { at: Some(at), methods, fill, ..AllocReq::new(len, "fixed") };
         assert!(md.alloc(&req).is_err(), "something is there");
         drop(hole);
-        let Ok(mem) = md.alloc(&req) else { continue };
-        assert_eq!((mem.addr(), mem.len()), (at.as_ptr(), LEN));
-        // SAFETY: inside the allocation.
-        assert_eq!(unsafe { mem.addr().wrapping_add(LEN - 1).read() }, 0);
-        if let Ok(packed) = md.pack_rkey(&mem) {
-            let rkey = p.b.md().unpack_rkey(&packed).unwrap();
-            assert_eq!(rkey.range(), (at.addr().get() as u64, LEN).min(rkey.range()));
-        }
-        return;
-    }
-    panic!("never got the address");
+        let mem = md.alloc(&req).ok()?;
+        assert_eq!(mem.addr(), at.as_ptr());
+        Some(mem)
+    })
 }
 
 /// Memory of the caller's own.
@@ -133,7 +161,7 @@ pub fn keys_are_checked<I: Iface>(p: &Pair<I>) {
     let packed = md.pack_rkey(&mem).unwrap();
     assert_eq!(packed.len(), md.attr().rkey_len);
     let rkey = p.a.md().unpack_rkey(&packed).unwrap();
-    assert_eq!(rkey.range(), (mem.addr().addr() as u64, 5000).min(rkey.range()));
+    assert_eq!(rkey.range(), (mem.addr().addr() as u64, 5000));
     if let Some(at) = p.a.md().direct_ptr(&rkey, mem.addr().addr() as u64 + 8, 8) {
         // SAFETY: mapped as long as the key lives; the owner of the memory is this test.
         unsafe { at.write(77) };

@@ -52,6 +52,35 @@ pub fn no_resource_then_recovery<I: Iface>(p: &Pair<I>) {
     }
 }
 
+/// A poll takes in no more than it may, and says how much that was; the next one goes on.
+pub fn a_poll_has_a_bound<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return;
+    }
+    let sent = (0..10).take_while(|_| p.ab.am_bcopy(1, |_| 4) == Ok(4)).count();
+    let (mut got, mut polls) = (0, 0);
+    while got < sent {
+        for max in [0, 1, 3, 2] {
+            let mut b = Log::default();
+            (p.tick)();
+            if !p.same {
+                // What it has sent may need it.
+                p.a.poll(1, &mut Log::default());
+            }
+            let events = p.b.poll(max, &mut b);
+            assert!(
+                b.ams.len() <= events && events <= max,
+                "{} messages, {events} events of {max}",
+                b.ams.len()
+            );
+            got += b.ams.len();
+        }
+        polls += 1;
+        assert!(polls < 200_000, "{got} of {sent} came");
+    }
+    assert!(sent > 0 && got == sent);
+}
+
 /// Busy while there is room; queued when there is none; then out of progress, in order.
 pub fn pending_goes_out_in_order<I: Iface>(p: &Pair<I>) {
     if !p.a.attr().has(Caps::PENDING) {

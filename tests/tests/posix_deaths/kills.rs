@@ -1,5 +1,6 @@
-//! A hundred times `kill -9` at any moment: on `posix` and `cma`, in the middle of messages or of puts and atomics that the
-//! victim takes no part in; of a process that the survivor has started, or of the one that has started it.
+//! More than a hundred times `kill -9` at any moment: on `posix`, `cma` and the software device, in the middle of messages or of
+//! puts and atomics that the victim takes no part in; of a process that the survivor has started, or of the one that has
+//! started it; and as the two meet.
 
 use crate::{Dir, PATIENCE, Seen, TOLD_WITHIN, open, place, send_some, socket_of};
 use std::io::{BufRead, BufReader, Write};
@@ -35,6 +36,9 @@ enum Talk {
     Words,
     /// Puts and gets each way on `cma`, in mapped memory and by the kernel.
     Cma,
+    /// Messages, puts and gets each way on the software device. What ends is told by its operations, so there is always one
+    /// more, and each that fails says so.
+    Soft,
 }
 
 /// Who is killed.
@@ -47,15 +51,17 @@ enum Victim {
 }
 
 /// How often each of them.
-const ROUNDS: [(Talk, Victim, u64); 8] = [
+const ROUNDS: [(Talk, Victim, u64); 10] = [
     (Talk::Messages, Victim::Child, 24),
     (Talk::Puts, Victim::Child, 16),
     (Talk::Words, Victim::Child, 8),
     (Talk::Cma, Victim::Child, 16),
+    (Talk::Soft, Victim::Child, 20),
     (Talk::Messages, Victim::Parent, 12),
     (Talk::Puts, Victim::Parent, 8),
     (Talk::Words, Victim::Parent, 4),
     (Talk::Cma, Victim::Parent, 12),
+    (Talk::Soft, Victim::Parent, 12),
 ];
 
 /// An interface's address, and memory of it: address, key, and the key that is a word (0: none).
@@ -63,12 +69,16 @@ type Where = (Vec<u8>, Vec<u8>, Vec<(u64, Vec<u8>, u64)>);
 
 impl Talk {
     fn named(name: &str) -> Talk {
-        let all = [Talk::Messages, Talk::Puts, Talk::Words, Talk::Cma];
+        let all = [Talk::Messages, Talk::Puts, Talk::Words, Talk::Cma, Talk::Soft];
         all.into_iter().find(|talk| format!("{talk:?}") == name).unwrap()
     }
 
     fn tl(self) -> &'static str {
-        if self == Talk::Cma { "cma" } else { "posix" }
+        match self {
+            Talk::Messages | Talk::Puts | Talk::Words => "posix",
+            Talk::Cma => "cma",
+            Talk::Soft => "efa",
+        }
     }
 }
 
@@ -129,11 +139,17 @@ impl Side {
 
     /// A message, where messages are sent at all: who has neither a key nor ever sent anything is not told. There is no
     /// resource for it until the peer's porter has had a core.
-    fn send_first(&self) {
+    fn send_first(&mut self) {
         let (start, all_ones) = (Instant::now(), 0x0101_0101_0101_0101);
         let send = || self.eps[0].am_short(1, all_ones, &[]);
         while self.talk == Talk::Messages && send() == Err(Refused::NoResource) {
             assert!(start.elapsed() < PATIENCE, "nothing can be sent");
+        }
+        // Memory is for who is known: whoever sends us something knows us.
+        while self.talk == Talk::Soft && self.seen.bytes.is_empty() {
+            assert_eq!(send_some(&self.eps[0], 0), Ok(()));
+            self.iface.poll(8, &mut self.seen);
+            assert!(start.elapsed() < PATIENCE, "nothing comes");
         }
     }
 
@@ -146,6 +162,17 @@ impl Side {
         let (mut near, mut old) = ([7u8; 64], 0u64);
         let result = NonNull::from(&mut old);
         let iov = [Iov::new(near.as_mut_ptr(), near.len(), None)];
+        if self.talk == Talk::Soft {
+            let local = &self.mems[0];
+            let own = [Iov::new(local.addr(), 64, Some(local))];
+            return match n % 3 {
+                0 => send_some(ep, n as u64),
+                // SAFETY: registered memory of the side, which lives longer than the interface is polled.
+                1 => done(unsafe { ep.put_zcopy(&own, *at, key, Comp::None) }),
+                // SAFETY: as above.
+                _ => done(unsafe { ep.get_zcopy(&own, *at, key, Comp::None) }),
+            };
+        }
         let mapped = self.talk != Talk::Cma;
         done(match n % STEPS {
             0 if mapped => ep.put_short(&near, *at, key),
@@ -180,6 +207,11 @@ impl Side {
     fn poll(&mut self) {
         self.iface.poll(8, &mut self.seen);
         self.seen.bytes.clear();
+        if self.talk == Talk::Soft {
+            // Each operation that was on its way says so.
+            self.seen.deaths.sort_by_key(|tag| tag.0);
+            self.seen.deaths.dedup();
+        }
         if self.busy {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -190,6 +222,9 @@ impl Side {
         if matches!(self.talk, Talk::Puts | Talk::Words) {
             return std::thread::sleep(PATIENCE);
         }
+        if self.talk == Talk::Soft {
+            self.send_first();
+        }
         let start = Instant::now();
         self.talk(|seen| !seen.deaths.is_empty() || start.elapsed() > PATIENCE);
     }
@@ -198,6 +233,9 @@ impl Side {
     fn is_told(&mut self, theirs: &Where) {
         self.seen.deaths.sort_by_key(|tag| tag.0);
         assert_eq!(self.seen.deaths, [EpTag(10), EpTag(11), EpTag(12)], "each once");
+        if self.talk == Talk::Soft {
+            return self.is_told_again();
+        }
         let late = self.iface.connect(&theirs.0, &theirs.1);
         if self.talk == Talk::Cma {
             assert_eq!(late.as_ref().err(), Some(&ConnectError::Gone));
@@ -214,6 +252,24 @@ impl Side {
             self.iface.poll(8, &mut self.seen);
         }
         assert_eq!(self.seen.deaths.len(), EPS, "and never again");
+    }
+}
+
+impl Side {
+    /// Whatever is begun later ends the same way, an operation like a question.
+    fn is_told_again(&mut self) {
+        let start = Instant::now();
+        for n in 0..6 {
+            self.seen.deaths.clear();
+            while self.seen.deaths.len() < EPS {
+                for ep in &self.eps {
+                    let began = if n % 2 == 0 { self.step(ep, n) } else { done(ep.check(Comp::None)) };
+                    assert!(matches!(began, Ok(()) | Err(Error::PeerDead)), "{began:?}");
+                }
+                self.poll();
+                assert!(start.elapsed() < PATIENCE, "not told again of {n}");
+            }
+        }
     }
 }
 
@@ -288,7 +344,7 @@ fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -
     let (killed, at_once) = (clock.now(), Instant::now());
     // Dropping the partner kills it with SIGKILL.
     drop(victim);
-    if dice.percent(50) {
+    if talk == Talk::Soft || dice.percent(50) {
         side.talk(|seen| seen.deaths.len() == EPS || clock.since(killed) > TOLD_WITHIN);
     } else {
         while side.seen.deaths.len() < EPS && clock.since(killed) <= TOLD_WITHIN {
@@ -337,8 +393,71 @@ fn is_bound(sockets: &[String]) {
     }
 }
 
-/// At a random moment, from before the two have met to the middle of a stream. Every endpoint is told within a second
-/// (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
+/// Killed around the time when the two meet: before, so that the first message or key finds nobody, or in the middle of it. The
+/// first call that needs the victim says so, at the latest, and removes the socket that it has left in a directory.
+pub fn killed_as_they_meet() {
+    let (dir, clock) = (Dir::new(), Clock::start());
+    let mut dice = Dice::new(0x0dea_d001, 0);
+    for round in 0..24 {
+        let at = if round % 2 == 0 { "" } else { dir.path() };
+        let talk = [Talk::Messages, Talk::Puts][round / 2 % 2];
+        let mut side = Side::open(talk, at);
+        let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
+        let theirs: Where = victim.hear(PATIENCE).unwrap();
+        side.eps = (0..EPS).map(|_| side.iface.connect(&theirs.0, &theirs.1).unwrap()).collect();
+        let pid = victim.pid().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
+        let delay = Duration::from_micros(dice.below(400));
+        let killer = std::thread::spawn(move || {
+            if round >= 8 {
+                std::thread::sleep(delay);
+            }
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        });
+        let mut racing = Some(killer);
+        if round < 8 {
+            racing.take().into_iter().for_each(|killer| killer.join().unwrap());
+        }
+        let killed = clock.now();
+        let limit = TOLD_WITHIN + delay;
+        match talk {
+            Talk::Messages => {
+                for ep in &side.eps {
+                    while send_some(ep, 1) != Err(Error::PeerDead) {
+                        side.iface.poll(8, &mut side.seen);
+                        assert!(clock.since(killed) < limit, "round {round}: never told");
+                    }
+                }
+            }
+            _ => {
+                let (remote, key, _) = &theirs.2[0];
+                let rkey = side.iface.md().unpack_rkey(key);
+                assert!(matches!(rkey, Ok(_) | Err(Error::PeerDead)), "{:?}", rkey.err());
+                while let Ok(rkey) = &rkey
+                    && side.eps[0].put_short(&[1; 8], *remote, rkey) != Err(Refused::Failed(Error::PeerDead))
+                {
+                    side.iface.poll(8, &mut side.seen);
+                    assert!(clock.since(killed) < limit, "round {round}: never told");
+                }
+            }
+        }
+        for ep in &side.eps {
+            while ep.check(Comp::None) != Err(Refused::Failed(Error::PeerDead)) {
+                assert!(clock.since(killed) < limit, "round {round}: a question is answered");
+            }
+            assert!(send_some(ep, 2) == Err(Error::PeerDead));
+        }
+        racing.into_iter().for_each(|killer| killer.join().unwrap());
+        drop(victim);
+        // The survivor's own is there.
+        while dir.files() > usize::from(!at.is_empty()) {
+            assert!(clock.since(killed) < limit, "round {round}: a socket is left");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// At a random moment once the two have met: at the first message to the middle of a stream. Every endpoint is told within a
+/// second (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
 pub fn killed_at_any_moment() {
     let (dir, clock) = (Dir::new(), Clock::start());
     let mut dice = Dice::new(0x0dea_d000, 0);

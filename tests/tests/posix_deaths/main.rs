@@ -1,8 +1,9 @@
-//! `posix` and `cma` when processes end: killed at any moment, a hundred times (`kills.rs`); gone after sending; in containers
-//! that share a directory only. The survivor is told, has what was sent, and nothing is left.
+//! `posix`, `cma` and the software device when processes end: killed at any moment, more than a hundred times (`kills.rs`), with
+//! nothing else going on (`told.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
 mod kills;
+mod told;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,6 +27,7 @@ fn main() {
         return;
     }
     match args.first().map(String::as_str) {
+        Some("idle") => return told::idle(),
         Some("leaver") => return leaver(),
         Some("tag-leaver") => return tag_leaver(),
         Some("contained") => return contained(&args[1]),
@@ -35,7 +37,12 @@ fn main() {
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 9] = [
+        ("a_death_ends_a_sleep", told::a_death_ends_a_sleep),
+        ("a_poll_tells_no_more_than_it_may", told::a_poll_tells_no_more_than_it_may),
+        ("asking_finds_a_death_whatever_else_comes", told::asking_finds_a_death_whatever_else_comes),
+        ("endpoints_to_a_closed_interface_are_told_too", told::endpoints_to_a_closed_interface_are_told_too),
+        ("killed_as_they_meet", kills::killed_as_they_meet),
         ("killed_at_any_moment", kills::killed_at_any_moment),
         ("what_was_sent_arrives", what_was_sent_arrives),
         ("tagged_messages_of_one_who_left_arrive", tagged_messages_of_one_who_left_arrive),
@@ -46,7 +53,7 @@ fn main() {
         test();
         println!("test {name} ... ok ({:.1} s)", start.elapsed().as_secs_f64());
     }
-    println!("4 passed, 0 failed");
+    println!("{} passed, 0 failed", tests.len());
 }
 
 /// An interface's address, and memory of it: address and key.
@@ -57,7 +64,8 @@ fn place(iface: &Iface) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn open(tl: &str, dir: &str) -> Iface {
-    any::open(tl, "memory", &Source::empty().with("UCX_POSIX_SOCKET_DIR", dir)).unwrap()
+    let device = if tl == "efa" { "softefa0" } else { "memory" };
+    any::open(tl, device, &Source::empty().with("UCX_POSIX_SOCKET_DIR", dir)).unwrap()
 }
 
 /// A directory for sockets, gone with the test.
@@ -102,11 +110,17 @@ impl Sink for Seen {
         assert_eq!(error, Error::PeerDead);
         self.deaths.push(ep);
     }
+    // A packet that found no receive: its receiver was not running.
+    fn on_unsent(&mut self, _ep: EpTag, _packet: &[u8]) {}
 }
 
 /// How the name of the socket ends that the process with this interface has.
 fn socket_of(iface: &[u8]) -> String {
     let word = |at: usize| u64::from_le_bytes(iface[at..at + 8].try_into().unwrap());
+    if iface.len() == 32 {
+        // The software device: interface id, and number of the queue pair.
+        return format!(".{:x}.{:x}", word(8).swap_bytes(), word(16) & 0xffff);
+    }
     // `cma` has the pid before the process's key, `posix` the interface's number behind it.
     let key = if iface.len() == 8 { word(0) >> 24 } else { word(8) };
     // In a directory the host stands between the two.

@@ -1,10 +1,10 @@
 //! Mappings at an address the caller chose: symmetric heaps, where the same address means the same everywhere.
 //! Used by memory domains. Never replaces a mapping that is already there.
 
-use super::map::{Fill, MapOpts, MemError, Pages, SharedMem};
+use super::map::{Fill, MapOpts, MemError, Pages, SharedMem, advise_huge, check_room, populate};
 use super::page::{HUGE_2M, page_size, round_up};
 use crate::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 use std::ptr::NonNull;
 
 /// Memory at a chosen address; unmapped on drop.
@@ -37,6 +37,7 @@ impl FixedMap {
     /// Maps at least `len` zeroed bytes of this process alone at `at`.
     pub fn anon(at: NonNull<u8>, len: usize, opts: MapOpts) -> Result<FixedMap, MemError> {
         let len = checked(at, len, opts.pages)?;
+        check_room("memory at a fixed address", len, opts)?;
         let mut flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         if opts.pages == Pages::Huge2M {
             flags |= MapFlags::HUGETLB | MapFlags::HUGE_2MB;
@@ -47,10 +48,24 @@ impl FixedMap {
         let got = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, prot, flags) };
         let map = FixedMap::made(at, len, got)?;
         if opts.pages == Pages::Transparent {
-            // SAFETY: the range is the mapping just made; the advice changes no byte. A hint: its refusal is too.
-            let _ = unsafe { rustix::mm::madvise(at.as_ptr().cast(), len, Advice::LinuxHugepage) };
+            advise_huge(map.as_ptr(), len);
+        }
+        if opts.fill == Fill::Now {
+            // The flag of `mmap` says nothing of a failure.
+            populate(map.as_ptr(), len)?;
         }
         Ok(map)
+    }
+
+    /// Takes `at` for a memory file of at least `len` bytes with such pages: nothing can be read or written there until it is
+    /// [put there](Self::back_by), and it costs no memory. The file, which is mapped a first time wherever there is room, could
+    /// take just that place otherwise.
+    pub fn reserve(at: NonNull<u8>, len: usize, pages: Pages) -> Result<FixedMap, MemError> {
+        let len = checked(at, len, pages)?;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE;
+        // SAFETY: as in `anon`.
+        let got = unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), len, ProtFlags::empty(), flags) };
+        FixedMap::made(at, len, got)
     }
 
     /// Maps a memory file once more, at `at`.
@@ -63,18 +78,23 @@ impl FixedMap {
         FixedMap::made(at, len, got)
     }
 
-    /// Puts a memory file of the same length in place of these pages, whose contents are lost. To take an address before
-    /// the file is made: it is mapped a first time wherever there is room, which may be just there.
-    pub fn back_by(&mut self, mem: &SharedMem) -> Result<(), MemError> {
+    /// Puts a memory file of the same length, made with `opts`, in place of these pages, whose contents are lost.
+    pub fn back_by(&mut self, mem: &SharedMem, opts: MapOpts) -> Result<(), MemError> {
         if mem.len() != self.len {
             return Err(MemError::BadLength { len: mem.len() });
         }
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         // SAFETY: what is replaced is this very mapping, which `&mut self` has to itself.
-        match unsafe { rustix::mm::mmap(self.at.as_ptr().cast(), self.len, prot, flags, mem, 0) } {
-            Ok(_) => Ok(()),
-            Err(e) => Err(MemError::Os { op: "mmap", errno: e.into() }),
+        unsafe { rustix::mm::mmap(self.at.as_ptr().cast(), self.len, prot, flags, mem, 0) }
+            .map_err(|e| MemError::Os { op: "mmap", errno: e.into() })?;
+        if opts.pages == Pages::Transparent {
+            advise_huge(self.as_ptr(), self.len);
         }
+        if opts.fill == Fill::Now {
+            // As of the file's own mapping: a hint, since the file has its pages.
+            let _ = populate(self.as_ptr(), self.len);
+        }
+        Ok(())
     }
 
     fn made(
@@ -148,10 +168,50 @@ mod tests {
         assert_eq!(unsafe { mem.as_ptr().read_volatile() }, 7);
         drop(twice);
         let mut reserved = FixedMap::anon(at, 4096, MapOpts::default()).unwrap();
-        reserved.back_by(&mem).unwrap();
+        reserved.back_by(&mem, MapOpts::default()).unwrap();
         // SAFETY: as above.
         assert_eq!(unsafe { reserved.as_ptr().read_volatile() }, 7);
         let odd = at.map_addr(|a| a | std::num::NonZero::<usize>::MIN);
         assert!(FixedMap::anon(odd, 4096, MapOpts::default()).is_err());
+    }
+
+    #[test]
+    fn a_file_of_any_pages_is_put_at_an_address() {
+        // Where the system puts nothing by itself, so that other tests do not come in between.
+        let mut free = 0x3800_0000_0000_usize;
+        for (pages, len) in [(Pages::Small, 5000), (Pages::Transparent, 3 << 20), (Pages::Huge2M, 5000)] {
+            for fill in [Fill::Now, Fill::Lazy] {
+                free += 1 << 30;
+                let (opts, at) = (MapOpts { pages, fill }, std::ptr::without_provenance_mut(free));
+                let at = NonNull::new(at).unwrap();
+                let mut there = FixedMap::reserve(at, len, pages).unwrap();
+                let file = match SharedMem::create("fixed", len, opts) {
+                    Ok(file) => file,
+                    // No huge pages here.
+                    Err(e) if pages == Pages::Huge2M => {
+                        assert!(matches!(e, MemError::Exhausted { .. } | MemError::Os { .. }), "{e}");
+                        continue;
+                    }
+                    Err(e) => panic!("{e}"),
+                };
+                there.back_by(&file, opts).unwrap();
+                assert_eq!((there.as_ptr(), there.len()), (at.as_ptr(), file.len()));
+                let mapped = crate::mem::query::mapped_bytes(at.addr().get()).unwrap();
+                assert_eq!(mapped, if fill == Fill::Now { file.len() } else { 0 }, "{opts:?}");
+                // SAFETY: inside the mapping, which is ours.
+                unsafe { there.as_ptr().wrapping_add(len - 1).write_volatile(7) };
+                // SAFETY: the same byte of the file.
+                assert_eq!(unsafe { file.as_ptr().wrapping_add(len - 1).read_volatile() }, 7);
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_for_what_is_filled_later_costs_nothing() {
+        // More than any machine has.
+        let len = 1 << 45;
+        let at = NonNull::new(std::ptr::without_provenance_mut(0x1000_0000_0000)).unwrap();
+        assert_eq!(FixedMap::reserve(at, len, Pages::Small).unwrap().len(), len);
+        assert!(FixedMap::anon(at, len, MapOpts::default()).is_err(), "that is to be had now");
     }
 }

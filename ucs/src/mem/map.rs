@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::Advice;
 
 use super::page::{HUGE_2M, page_size, round_up};
 use crate::{Blame, Errno, Status};
@@ -218,10 +219,11 @@ impl Mapping {
         let map = how.map_anon().map_err(|e| MemError::os("mmap", "private memory", len, e))?;
         let map = Mapping { map: MmapRaw::from(map) };
         if opts.pages == Pages::Transparent {
-            advise_huge(&map.map);
-            if opts.fill == Fill::Now {
-                populate(&map.map)?;
-            }
+            advise_huge(map.as_ptr(), len);
+        }
+        if opts.fill == Fill::Now {
+            // The flag of `mmap` says nothing of a failure.
+            populate(map.as_ptr(), len)?;
         }
         Ok(map)
     }
@@ -270,19 +272,26 @@ impl SharedMem {
         check_file_limit(len)?;
         let fd = memfd(name, opts.pages).map_err(fail("memfd_create"))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(fail("ftruncate"))?;
-        if opts.fill == Fill::Now {
-            rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64).map_err(fail("fallocate"))?;
+        let fill =
+            || rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64).map_err(fail("fallocate"));
+        // Where huge pages need advice they are given to a mapping that has it, not to the file.
+        let mapping_first = opts.pages == Pages::Transparent;
+        if opts.fill == Fill::Now && !mapping_first {
+            fill()?;
         }
         // SEAL itself too: otherwise a peer could add a write seal and lock later peers out.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("add seals"))?;
         let map = map_file(&fd, len)?;
-        if opts.pages == Pages::Transparent {
-            advise_huge(&map);
+        if mapping_first {
+            advise_huge(map.as_mut_ptr(), len);
         }
         if opts.fill == Fill::Now {
-            // Page table entries too, so that the first message does not fault. Only a hint here: the memory is ours.
-            let _ = populate(&map);
+            // Page table entries too, so that the first message does not fault. Only a hint: what the file has is ours.
+            let _ = populate(map.as_mut_ptr(), len);
+            if mapping_first {
+                fill()?;
+            }
         }
         Ok(SharedMem { map, fd })
     }
@@ -300,18 +309,7 @@ impl SharedMem {
 
     /// Maps a segment received as a descriptor, under the same conditions as [`open_proc`](Self::open_proc).
     pub fn from_fd(fd: OwnedFd, min_len: usize) -> Result<SharedMem, MemError> {
-        let stat = rustix::fs::fstat(&fd).map_err(|e| MemError::os("fstat", "shared memory", min_len, e))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(MemError::Refused { why: "it is not a memory file" });
-        }
-        match rustix::fs::fcntl_get_seals(&fd) {
-            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
-            _ => return Err(MemError::Refused { why: "it is not sealed against shrinking" }),
-        }
-        let len = usize::try_from(stat.st_size).unwrap_or(0);
-        if len == 0 || len < min_len || len > isize::MAX as usize {
-            return Err(MemError::Refused { why: "its size is not the one announced" });
-        }
+        let len = acceptable(&fd, min_len)?;
         Ok(SharedMem { map: map_file(&fd, len)?, fd })
     }
 
@@ -376,6 +374,22 @@ impl SharedMap {
     }
 }
 
+impl SharedMap {
+    /// Maps a segment received as a descriptor, under the same conditions as [`SharedMem::open_proc`], for reading only or for
+    /// writing too.
+    pub fn from_fd(fd: OwnedFd, min_len: usize, writes: bool) -> Result<SharedMap, MemError> {
+        let len = acceptable(&fd, min_len)?;
+        let map = match writes {
+            true => map_file(&fd, len)?,
+            false => {
+                let map = MmapOptions::new().len(len).map_raw_read_only(&fd);
+                map.map_err(|e| MemError::os("mmap", "shared memory", len, e))?
+            }
+        };
+        Ok(SharedMap { map })
+    }
+}
+
 impl From<SharedMem> for SharedMap {
     fn from(mem: SharedMem) -> SharedMap {
         SharedMap { map: mem.map }
@@ -387,7 +401,7 @@ const ALWAYS_TRY: usize = 16 << 20;
 
 /// Refuses to fill more than the machine or the container has left: the kernel would not refuse, it would kill.
 /// The huge page pool is different: it answers for itself.
-fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
+pub(super) fn check_room(what: &'static str, len: usize, opts: MapOpts) -> Result<(), MemError> {
     if len < ALWAYS_TRY || opts.fill == Fill::Lazy || opts.pages == Pages::Huge2M {
         return Ok(());
     }
@@ -420,6 +434,23 @@ fn memfd(name: &str, pages: Pages) -> Result<OwnedFd, rustix::io::Errno> {
     }
 }
 
+/// The length of what a peer named, if it is a memory file that cannot shrink.
+fn acceptable(fd: &OwnedFd, min_len: usize) -> Result<usize, MemError> {
+    let stat = rustix::fs::fstat(fd).map_err(|e| MemError::os("fstat", "shared memory", min_len, e))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(MemError::Refused { why: "it is not a memory file" });
+    }
+    match rustix::fs::fcntl_get_seals(fd) {
+        Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
+        _ => return Err(MemError::Refused { why: "it is not sealed against shrinking" }),
+    }
+    let len = usize::try_from(stat.st_size).unwrap_or(0);
+    if len == 0 || len < min_len || len > isize::MAX as usize {
+        return Err(MemError::Refused { why: "its size is not the one announced" });
+    }
+    Ok(len)
+}
+
 fn map_file(fd: &OwnedFd, len: usize) -> Result<MmapRaw, MemError> {
     MmapOptions::new().len(len).map_raw(fd).map_err(|e| MemError::os("mmap", "shared memory", len, e))
 }
@@ -433,19 +464,22 @@ fn lock(map: &MmapRaw) -> Result<(), MemError> {
     })
 }
 
-/// A hint; kernels without transparent huge pages refuse it, which changes nothing.
-fn advise_huge(map: &MmapRaw) {
-    if let Err(e) = map.advise(memmap2::Advice::HugePage) {
-        tracing::debug!("no transparent huge pages for {} bytes: {e}", map.len());
+/// A hint; kernels without transparent huge pages refuse it, which changes nothing. The pages are mapped, and the caller's.
+pub(super) fn advise_huge(at: *mut u8, len: usize) {
+    // SAFETY: the advice changes no byte, and of what is not mapped it is an error.
+    if let Err(e) = unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxHugepage) } {
+        tracing::debug!("no transparent huge pages for {len} bytes: {e}");
     }
 }
 
-/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch.
-fn populate(map: &MmapRaw) -> Result<(), MemError> {
-    match map.advise(memmap2::Advice::PopulateWrite).map_err(Errno::from) {
+/// Gives every page its memory. Kernels before 5.14 do not know the advice; there, pages come at first touch. They are
+/// mapped, and the caller's.
+pub(super) fn populate(at: *mut u8, len: usize) -> Result<(), MemError> {
+    // SAFETY: as above.
+    match unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxPopulateWrite) }.map_err(Errno::from) {
         Ok(()) | Err(Errno(libc::EINVAL)) => Ok(()),
         Err(errno @ (Errno(libc::ENOMEM) | Errno(libc::EFAULT))) => {
-            Err(MemError::Exhausted { what: "memory", len: map.len(), errno })
+            Err(MemError::Exhausted { what: "memory", len, errno })
         }
         Err(errno) => Err(MemError::Os { op: "madvise", errno }),
     }

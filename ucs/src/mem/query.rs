@@ -26,6 +26,26 @@ pub fn stretch_at(addr: usize) -> Option<Stretch> {
     find(BufReader::new(file), addr)
 }
 
+/// Bytes of the mapping at `addr` that have a page here, for tests.
+#[cfg(test)]
+pub(super) fn mapped_bytes(addr: usize) -> Option<usize> {
+    field(BufReader::new(std::fs::File::open("/proc/self/smaps").ok()?), addr, "Rss:")
+}
+
+/// A number of the mapping that holds the byte at `addr`, for tests.
+#[cfg(test)]
+pub(super) fn field(smaps: impl BufRead, addr: usize, name: &str) -> Option<usize> {
+    let mut inside = false;
+    for line in smaps.lines().map_while(Result::ok) {
+        if let Some(stretch) = head(&line) {
+            inside = addr.wrapping_sub(stretch.start) < stretch.len;
+        } else if inside && let Some(kib) = line.strip_prefix(name) {
+            return Some(kib.trim().strip_suffix(" kB")?.parse::<usize>().ok()? << 10);
+        }
+    }
+    None
+}
+
 fn find(smaps: impl BufRead, addr: usize) -> Option<Stretch> {
     let mut found: Option<Stretch> = None;
     for line in smaps.lines() {

@@ -1,8 +1,10 @@
 //! The endpoints to one peer, and what they are called: whoever finds the peer dead tells each of them.
 //! Used by the transports whose endpoints share what they know of a peer. Calls nobody.
 
-use crate::api::EpTag;
+use crate::api::{EpTag, Error, Sink};
 use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// An endpoint among those to one peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,21 +52,57 @@ impl Eps {
         self.list.borrow_mut().tags[idx.0 as usize] = Some(tag);
     }
 
-    /// The tags of up to `max`, from the place `from` on, which is moved behind them; fewer are all that are left.
-    pub fn tags_from(&self, from: &mut usize, max: usize) -> Vec<EpTag> {
+    /// The first endpoint from number `at` on: its tag, and the number behind its own.
+    fn from(&self, at: u32) -> Option<(u32, EpTag)> {
         let list = self.list.borrow();
-        let rest = list.tags.iter().enumerate().skip(*from);
-        let here = rest.filter_map(|(at, tag)| Some((at, (*tag)?))).take(max);
-        let tags = here.map(|(at, tag)| {
-            *from = at + 1;
-            tag
-        });
-        tags.collect()
+        let later = list.tags.iter().zip(1..).skip(at as usize);
+        later.filter_map(|(tag, behind)| tag.map(|tag| (behind, tag))).next()
+    }
+}
+
+/// Peers that are gone, whose endpoints are still to be told; and from which of them on.
+pub struct Bereaved<P>(RefCell<VecDeque<(Rc<P>, u32)>>);
+
+impl<P> Default for Bereaved<P> {
+    fn default() -> Self {
+        Bereaved(RefCell::default())
+    }
+}
+
+impl<P> Bereaved<P> {
+    /// These are gone.
+    pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>) {
+        self.0.borrow_mut().extend(peers.into_iter().map(|peer| (peer, 0)));
     }
 
-    /// The tags of all.
-    pub fn tags(&self) -> Vec<EpTag> {
-        self.list.borrow().tags.iter().copied().flatten().collect()
+    /// Tells up to `max` endpoints: the bound of a poll is for this, too. Answers how many; the others are for the next one. `eps`
+    /// are those to a peer.
+    pub fn tell<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &Eps, sink: &mut S) -> usize {
+        let mut told = 0;
+        while told < max
+            && let Some(tag) = self.next(&eps)
+        {
+            sink.on_ep_error(tag, Error::PeerDead);
+            told += 1;
+        }
+        told
+    }
+
+    /// Whether all have been told.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    fn next(&self, eps: impl Fn(&P) -> &Eps) -> Option<EpTag> {
+        let mut peers = self.0.borrow_mut();
+        loop {
+            let (peer, at) = peers.front_mut()?;
+            if let Some((next, tag)) = eps(peer).from(*at) {
+                *at = next;
+                return Some(tag);
+            }
+            peers.pop_front();
+        }
     }
 }
 
@@ -79,22 +117,35 @@ mod tests {
         eps.set_tag(a, EpTag(7));
         eps.set_tag(b, EpTag(8));
         eps.leave(a);
-        assert_eq!(eps.tags(), [EpTag(8)]);
+        assert_eq!((eps.from(0), eps.from(1), eps.from(2)), (Some((2, EpTag(8))), Some((2, EpTag(8))), None));
         let again = eps.enter();
         assert_eq!((again, eps.tag(again), eps.tag(b)), (a, EpTag::default(), EpTag(8)));
     }
 
     #[test]
     fn tags_are_told_a_few_at_a_time() {
-        let eps = Eps::default();
+        struct Told(Vec<u64>);
+        impl Sink for Told {
+            fn on_am(&mut self, _am: crate::api::Am<'_>) {}
+            fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
+            fn on_ep_error(&mut self, tag: EpTag, error: Error) {
+                assert_eq!(error, Error::PeerDead);
+                self.0.push(tag.0);
+            }
+        }
+        let (eps, others) = (Rc::new(Eps::default()), Rc::new(Eps::default()));
         let all: Vec<EpIdx> = (0..5).map(|_| eps.enter()).collect();
         all.iter().zip(10..).for_each(|(&idx, n)| eps.set_tag(idx, EpTag(n)));
-        let mut from = 0;
-        assert_eq!(eps.tags_from(&mut from, 2), [EpTag(10), EpTag(11)]);
+        others.enter();
+        let (bereaved, mut told) = (Bereaved::default(), Told(Vec::new()));
+        let mut tell = |max| bereaved.tell(max, |eps: &Eps| eps, &mut told);
+        assert_eq!(tell(9), 0);
+        bereaved.add([eps.clone(), others]);
+        assert_eq!((tell(2), tell(0)), (2, 0));
         eps.leave(all[2]);
         eps.leave(all[4]);
-        assert_eq!(eps.tags_from(&mut from, 0), []);
-        assert_eq!(eps.tags_from(&mut from, 2), [EpTag(13)]);
-        assert_eq!(eps.tags_from(&mut from, 2), []);
+        assert_eq!((tell(1), tell(9), tell(9)), (1, 1, 0));
+        assert!(bereaved.is_empty());
+        assert_eq!(told.0, [10, 11, 13, 0]);
     }
 }

@@ -135,6 +135,11 @@ impl Gate {
         gives
     }
 
+    /// Whether thread `me` is inside. In mode [`ThreadMode::Single`] its owner always is.
+    pub fn is_inside(&self, me: ThreadKey) -> bool {
+        self.holder.load(Ordering::Relaxed) == me
+    }
+
     /// The thread that is inside goes out, as often as it came in. // HOT
     #[inline]
     pub fn leave(&self) {

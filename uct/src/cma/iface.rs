@@ -9,12 +9,11 @@ use crate::api::{
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
-use crate::base::eps::Eps;
+use crate::base::eps::{Bereaved, Eps};
 use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -74,7 +73,7 @@ pub(super) struct Inner {
     /// What bcopy packs into, made by the first; away while one is at it.
     bounce: Cell<Option<Box<[u8]>>>,
     /// Peers that have died, with how many of their endpoints have been told so.
-    owed: RefCell<VecDeque<(Rc<Proc>, usize)>>,
+    bereaved: Bereaved<Proc>,
     /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
@@ -114,7 +113,7 @@ impl Iface {
             wake,
             handlers: AmTable::default(),
             bounce: Cell::default(),
-            owed: RefCell::default(),
+            bereaved: Bereaved::default(),
             procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
@@ -232,19 +231,9 @@ impl Inner {
         self.alarm.take();
         let procs: Vec<Rc<Proc>> = self.procs.borrow().values().filter_map(Weak::upgrade).collect();
         let dead = procs.into_iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true));
-        self.owed.borrow_mut().extend(dead.map(|proc| (proc, 0)));
-        let mut told = 0;
-        while told < max {
-            // The borrow ends before the callback starts: it may poll.
-            let Some((proc, mut from)) = self.owed.borrow_mut().pop_front() else { break };
-            let tags = proc.eps.tags_from(&mut from, max - told);
-            if !tags.is_empty() {
-                self.owed.borrow_mut().push_front((proc, from));
-            }
-            told += tags.len();
-            tags.into_iter().for_each(|tag| sink.on_ep_error(tag, Error::PeerDead));
-        }
-        if !self.owed.borrow().is_empty() {
+        self.bereaved.add(dead);
+        let told = self.bereaved.tell(max, |proc| &proc.eps, sink);
+        if !self.bereaved.is_empty() {
             // The rest is for the next poll.
             self.alarm.raise();
         }

@@ -5,8 +5,8 @@ use super::iface::Shared;
 use super::mem::{Mem, Rkey, behind_the_gate};
 use crate::any;
 use crate::api::{
-    AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, PendingQueued, Refused, RemoteIov,
-    Retry, Sent, Word,
+    AddrBuf, AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued,
+    Refused, RemoteIov, Retry, Sent, Word,
 };
 use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
@@ -60,6 +60,30 @@ impl Ep {
         Ok(())
     }
 
+    /// That number.
+    pub fn tag(&self) -> Result<EpTag, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.ep.tag())
+    }
+
+    /// See [`crate::api::Ep::max_bcopy`].
+    pub fn max_bcopy(&self) -> Result<usize, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.ep.max_bcopy())
+    }
+
+    /// See [`crate::api::Ep::ep_addr`].
+    pub fn ep_addr(&self) -> Result<AddrBuf, Error> {
+        let _inside = self.shared.enter()?;
+        self.ep.ep_addr()
+    }
+
+    /// See [`crate::api::Ep::connect_to_ep`].
+    pub fn connect_to_ep(&self, device: &[u8], iface: &[u8], ep: &[u8]) -> Result<(), ConnectError> {
+        let _inside = self.shared.enter()?;
+        self.ep.connect_to_ep(device, iface, ep)
+    }
+
     /// See [`crate::api::Ep::am_short`]. // HOT
     #[inline]
     pub fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
@@ -86,6 +110,13 @@ impl Ep {
     pub fn am_packet(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
         self.ep.am_packet(max, pack)
+    }
+
+    /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the gate. // HOT
+    #[inline]
+    pub fn am_short_packet(&self, max: usize, pack: impl Pack) -> Outcome<usize> {
+        let _inside = self.shared.enter()?;
+        self.ep.am_short_packet(max, pack)
     }
 
     /// See [`crate::api::Ep::am_bare`]; `pack` runs inside the gate.
@@ -313,7 +344,12 @@ impl Ep {
     /// See [`crate::api::Ep::pending_add`]; the operation runs inside the gate, in whichever thread progresses.
     pub fn pending_add(&self, op: Box<dyn FnMut() -> Retry + Send>) -> Result<PendingQueued, Error> {
         let _inside = self.shared.enter()?;
-        self.ep.pending_add(op)
+        let added = self.ep.pending_add(op);
+        if added == Ok(PendingQueued::Queued) {
+            // Who sleeps without a limit counts on nothing waiting.
+            self.shared.news.ring();
+        }
+        added
     }
 
     /// See [`crate::api::Ep::pending_purge`]: hands each waiting operation to `each`, still boxed.

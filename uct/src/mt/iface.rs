@@ -1,20 +1,19 @@
 //! The interface behind its gate: opening, handlers, progress, memory, sleeping.
 
 use super::comp::{Completion, Tokens};
-use super::mem::{Mem, Rkey};
+use super::news::News;
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
-    self, Access, AddrBuf, AllocReq, Am, Armed, Comp, ConnectError, EpTag, Error, Events, Iface as _,
-    IfaceAttr, Imm, Keep, Kept, Md as _, OpenError, Outcome, Sent, Sink, Source,
+    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Keep, Kept, Md as _,
+    MdAttr, OpenError, Outcome, Sent, Sink, Source,
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::gate::{Entry, Gate, ThreadKey, this_thread};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use ucs::config::Source as Config;
 
 /// In which thread a handler may be called.
@@ -22,7 +21,8 @@ use ucs::config::Source as Config;
 pub enum HandlerThread {
     /// Any that progresses the interface, a [`super::ProgressThread`] included.
     Any,
-    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it.
+    /// One that calls [`Iface::progress`] itself. What a progress thread takes in is kept for it: up to 128 messages or 4 MiB, then
+    /// that thread takes in nothing more until somebody has called, and peers find no resource.
     Caller,
 }
 
@@ -36,16 +36,35 @@ pub(super) enum Origin {
     ProgressThread,
 }
 
-/// An interface that threads share. Cloning gives another handle to the same one.
-#[derive(Clone)]
+/// An interface that threads share. Cloning gives another handle to the same one, with news of its own
+/// ([`wait`](Iface::wait)).
 pub struct Iface {
     pub(super) shared: Arc<Shared>,
+    /// Events that were taken in by this handle, or that it has been told of. Inside the gate.
+    seen: AtomicU64,
 }
+
+impl Clone for Iface {
+    fn clone(&self) -> Self {
+        Iface { shared: self.shared.clone(), seen: AtomicU64::new(self.seen.load(Ordering::Relaxed)) }
+    }
+}
+
+impl std::fmt::Debug for Iface {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Iface({}, {:?})", self.shared.attr.tl, self.mode())
+    }
+}
+
+/// Most messages kept for callers, and most bytes of them, give or take one.
+const MOST_KEPT: usize = 128;
+const MOST_BYTES: usize = 4 << 20;
 
 /// The interface and all that is inside its gate.
 pub(super) struct Shared {
     gate: Gate,
     attr: IfaceAttr,
+    pub(super) md_attr: MdAttr,
     device_addr: AddrBuf,
     iface_addr: AddrBuf,
     pub(super) iface: any::Iface,
@@ -56,10 +75,12 @@ pub(super) struct Shared {
     /// Messages for them.
     kept: RefCell<VecDeque<(Source, Kept)>>,
     kept_len: Cell<usize>,
+    kept_bytes: Cell<usize>,
+    pub(super) news: News,
 }
 
-// SAFETY: the fields with interior mutability are used by whoever is inside the gate; `attr` and the addresses never
-// change. What `iface` shares is shared with endpoints, memory and keys made here, which follow the same rule, and with
+// SAFETY: the fields with interior mutability are used by whoever is inside the gate (what of `news` is used outside is
+// locked or atomic); the attributes and the addresses never change. What `iface` shares is shared with endpoints, memory and keys made here, which follow the same rule, and with
 // no thread local (`open` lets only such transports in). Handlers are `Send`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
@@ -121,7 +142,7 @@ impl Shared {
     }
 
     /// Goes in if nobody else is there.
-    fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
+    pub(super) fn try_enter(&self) -> Result<Option<Inside<'_>>, Error> {
         match self.gate.try_enter(this_thread()) {
             Some(Entry::In) => Ok(Some(Inside(&self.gate))),
             Some(Entry::Foreign) => Err(FOREIGN),
@@ -149,6 +170,13 @@ impl Shared {
                 None
             }
         }
+    }
+
+    /// Events that a progress thread may take in now, so that what is kept for callers has a bound.
+    pub(super) fn room(&self, max: usize) -> usize {
+        let bytes = MOST_BYTES.saturating_sub(self.kept_bytes.get());
+        let messages = bytes.div_ceil(self.attr.am.max_bcopy.max(1));
+        max.min(messages).min(MOST_KEPT.saturating_sub(self.kept_len.get()))
     }
 
     /// Runs an operation inside, with a token for its completion. // HOT
@@ -184,6 +212,7 @@ impl Sink for Teller<'_> {
     fn on_am(&mut self, am: Am<'_>) {
         if self.origin == Origin::ProgressThread && self.shared.for_callers.borrow()[usize::from(am.id())] {
             self.shared.kept_len.set(self.shared.kept_len.get() + 1);
+            self.shared.kept_bytes.set(self.shared.kept_bytes.get() + am.packet().len());
             return self.shared.kept.borrow_mut().push_back((am.source(), am.keep()));
         }
         TableSink(&self.shared.handlers).on_am(am);
@@ -229,6 +258,7 @@ impl Iface {
         let shared = Shared {
             gate: Gate::new(mode, this_thread()),
             attr,
+            md_attr: iface.md().attr().clone(),
             device_addr: iface.device_addr(),
             iface_addr: iface.iface_addr(),
             iface,
@@ -237,8 +267,10 @@ impl Iface {
             for_callers: RefCell::new(Box::new([false; 256])),
             kept: RefCell::default(),
             kept_len: Cell::new(0),
+            kept_bytes: Cell::new(0),
+            news: News::new(),
         };
-        Ok(Iface { shared: Arc::new(shared) })
+        Ok(Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) })
     }
 
     /// What it can do.
@@ -259,6 +291,18 @@ impl Iface {
     /// Which interface on the device.
     pub fn iface_addr(&self) -> AddrBuf {
         self.shared.iface_addr.clone()
+    }
+
+    /// Whether [`Iface::connect`] to that address can work, and if not, why.
+    pub fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
+        let _inside = self.shared.enter()?;
+        self.shared.iface.reachable(device, iface)
+    }
+
+    /// A new endpoint to be connected by [`Ep::connect_to_ep`].
+    pub fn create_ep(&self) -> Result<Ep, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Ep::new(self.shared.iface.create_ep()?, &self.shared))
     }
 
     /// A new endpoint to a remote interface.
@@ -305,22 +349,80 @@ impl Iface {
         self.progress_from(max, Origin::Caller)
     }
 
+    /// The same; if nothing has come, what others have taken in since this handle was told the last time.
     #[inline]
-    pub(super) fn progress_from(&self, max: usize, origin: Origin) -> Result<usize, Error> {
+    pub(super) fn progress_or_news(&self, max: usize) -> Result<usize, Error> {
         let shared = &*self.shared;
         let Some(_inside) = shared.try_enter()? else { return Ok(0) };
+        match self.take_in(max, Origin::Caller) {
+            0 => Ok(self.news() as usize),
+            events => Ok(events),
+        }
+    }
+
+    #[inline]
+    pub(super) fn progress_from(&self, max: usize, origin: Origin) -> Result<usize, Error> {
+        let Some(_inside) = self.shared.try_enter()? else { return Ok(0) };
+        Ok(self.take_in(max, origin))
+    }
+
+    /// Inside the gate.
+    #[inline]
+    fn take_in(&self, max: usize, origin: Origin) -> usize {
+        let shared = &*self.shared;
         if shared.handlers.is_running() {
             // Called by a handler: messages come one after another.
-            return Ok(0);
+            return 0;
         }
         let mut events = 0;
-        while origin == Origin::Caller && shared.kept_len.get() > 0 && events < max {
+        let max = match origin {
+            Origin::Caller => {
+                if shared.kept_len.get() > 0 {
+                    events = self.give_kept(max);
+                }
+                max
+            }
+            Origin::ProgressThread => match shared.room(max) {
+                0 => return 0,
+                max => max,
+            },
+        };
+        events += shared.iface.poll(max - events, &mut Teller { shared, origin });
+        if events > 0 {
+            // Others may wait for what has come; this handle knows of it.
+            shared.news.took(events);
+            self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
+        }
+        events
+    }
+
+    /// What was kept for callers, at most `max` of it.
+    fn give_kept(&self, max: usize) -> usize {
+        let (shared, mut events) = (&*self.shared, 0);
+        let was_full = shared.room(1) == 0;
+        while events < max {
             let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };
             shared.kept_len.set(shared.kept_len.get() - 1);
+            shared.kept_bytes.set(shared.kept_bytes.get() - kept.packet().len());
             shared.handlers.dispatch(Am::new(kept.packet(), source, &Copying));
             events += 1;
         }
-        Ok(events + shared.iface.poll(max - events, &mut Teller { shared, origin }))
+        if was_full {
+            // Progress threads may go on.
+            shared.news.ring();
+        }
+        events
+    }
+
+    /// Events that this handle has not been told of: it has now. Inside the gate.
+    pub(super) fn news(&self) -> u64 {
+        let count = self.shared.news.count();
+        count - self.seen.swap(count, Ordering::Relaxed)
+    }
+
+    /// Whether there is something that this handle may not know of. Inside the gate.
+    pub(super) fn has_news(&self) -> bool {
+        self.shared.kept_len.get() > 0 || self.shared.news.count() != self.seen.load(Ordering::Relaxed)
     }
 
     /// Completes when everything issued so far on all endpoints has; see [`api::Iface::flush`].
@@ -334,58 +436,9 @@ impl Iface {
         self.shared.iface.fence()
     }
 
-    /// Allocates and registers memory.
-    pub fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
-        let _inside = self.shared.enter()?;
-        Ok(Mem::new(self.shared.iface.md().alloc(req)?, &self.shared))
-    }
-
-    /// Registers memory the caller owns.
-    ///
-    /// # Safety
-    /// As [`api::Md::register`].
-    pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {
-        let _inside = self.shared.enter()?;
-        // SAFETY: the caller's promise is the same.
-        let mem = unsafe { self.shared.iface.md().register(addr.as_ptr(), len, access) }?;
-        Ok(Mem::new(mem, &self.shared))
-    }
-
-    /// Packs the remote key of a registration made here.
-    pub fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
-        self.shared.ours(&mem.shared)?;
-        let _inside = self.shared.enter()?;
-        self.shared.iface.md().pack_rkey(&mem.mem)
-    }
-
-    /// Unpacks a peer's remote key.
-    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
-        let _inside = self.shared.enter()?;
-        Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
-    }
-
-    /// The descriptor that [`Iface::arm`] arms.
-    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
-        let _inside = self.shared.enter()?;
-        self.shared.iface.event_fd()
-    }
-
-    /// Arms the descriptor for one wake-up. `Ok(false)`: something is there already, progress first.
-    pub fn arm(&self, events: Events) -> Result<bool, Error> {
-        let _inside = self.shared.enter()?;
-        Ok(self.shared.kept_len.get() == 0 && self.shared.iface.arm(events)?)
-    }
-
-    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
-    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
-        let _inside = self.shared.enter()?;
-        if self.shared.kept_len.get() > 0 { Ok(Armed::Busy) } else { self.shared.iface.arm_for(events) }
-    }
-
-    /// The same for a thread that does not care for what is kept for callers.
-    pub(super) fn arm_thread(&self) -> Result<Armed, Error> {
-        let _inside = self.shared.enter()?;
-        self.shared.iface.arm_for(Events::all())
+    /// Whether the calling thread is inside: in a handler, a completion or a closure of an operation.
+    pub(super) fn is_inside(&self) -> bool {
+        self.shared.gate.is_inside(this_thread())
     }
 }
 

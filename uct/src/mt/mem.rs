@@ -1,9 +1,15 @@
-//! Memory and keys of an interface that threads share. Used and given back inside the gate.
+//! Memory and keys of an interface that threads share: how they are had from it, and what they tell. Used and given back
+//! inside the gate.
 
+use super::Iface;
 use super::iface::Shared;
 use crate::any;
-use crate::api::{Access, AllocMethod, Memory as _, Rkey as _};
+use crate::api::{
+    Access, AddrBuf, Advice, AllocMethod, AllocReq, Error, Iface as _, Md as _, MdAttr, MemQuery,
+    Memory as _, Rkey as _,
+};
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 macro_rules! behind_the_gate {
@@ -78,5 +84,82 @@ impl Rkey {
     /// The remote range it names: first virtual address in the owner's process, and length.
     pub fn range(&self) -> (u64, usize) {
         self.rkey.range()
+    }
+}
+
+/// What its memory domain does.
+impl Iface {
+    /// What its memory domain can do.
+    pub fn md_attr(&self) -> &MdAttr {
+        &self.shared.md_attr
+    }
+
+    /// Allocates and registers memory.
+    pub fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Mem::new(self.shared.iface.md().alloc(req)?, &self.shared))
+    }
+
+    /// Registers memory the caller owns.
+    ///
+    /// # Safety
+    /// As [`api::Md::register`].
+    pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {
+        let _inside = self.shared.enter()?;
+        // SAFETY: the caller's promise is the same.
+        let mem = unsafe { self.shared.iface.md().register(addr.as_ptr(), len, access) }?;
+        Ok(Mem::new(mem, &self.shared))
+    }
+
+    /// Packs the remote key of a registration made here.
+    pub fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
+        self.shared.ours(&mem.shared)?;
+        let _inside = self.shared.enter()?;
+        self.shared.iface.md().pack_rkey(&mem.mem)
+    }
+
+    /// Unpacks a peer's remote key.
+    pub fn unpack_rkey(&self, packed: &[u8]) -> Result<Rkey, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Rkey::new(self.shared.iface.md().unpack_rkey(packed)?, &self.shared))
+    }
+
+    /// Whether all of a range lies in one piece of memory allocated here; see [`crate::api::Md::has_allocated`].
+    pub fn has_allocated(&self, addr: *const u8, len: usize) -> Result<bool, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.shared.iface.md().has_allocated(addr, len))
+    }
+
+    /// See [`crate::api::Md::advise`].
+    pub fn advise(&self, mem: &Mem, offset: usize, len: usize, advice: Advice) -> Result<(), Error> {
+        self.shared.ours(&mem.shared)?;
+        let _inside = self.shared.enter()?;
+        self.shared.iface.md().advise(&mem.mem, offset, len, advice)
+    }
+
+    /// See [`crate::api::Md::query`].
+    pub fn query(&self, addr: *const u8) -> Result<Option<MemQuery>, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(self.shared.iface.md().query(addr))
+    }
+
+    /// See [`crate::api::Md::word_key`].
+    pub fn word_key(&self, mem: &Mem) -> Result<u64, Error> {
+        self.shared.ours(&mem.shared)?;
+        let _inside = self.shared.enter()?;
+        self.shared.iface.md().word_key(&mem.mem)
+    }
+
+    /// See [`crate::api::Md::rkey_of_word`].
+    pub fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
+        let _inside = self.shared.enter()?;
+        Ok(Rkey::new(self.shared.iface.md().rkey_of_word(key, addr, len)?, &self.shared))
+    }
+
+    /// See [`crate::api::Md::direct_ptr`].
+    pub fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Result<Option<NonNull<u8>>, Error> {
+        self.shared.ours(&rkey.shared)?;
+        let _inside = self.shared.enter()?;
+        Ok(self.shared.iface.md().direct_ptr(&rkey.rkey, remote, len).and_then(NonNull::new))
     }
 }

@@ -21,6 +21,10 @@ mod comp;
 mod ep;
 mod iface;
 mod mem;
+mod news;
+mod sleep;
+#[cfg(test)]
+mod sleep_tests;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -170,6 +170,7 @@ fn a_progress_thread_serves_while_the_owner_computes() {
             a.progress(16).unwrap();
             b.progress(16).unwrap();
         }
+        assert!(b.wait(10, Some(Duration::from_millis(1))).unwrap() > 0, "news of what the thread took in");
         assert_eq!(b.wait(10, Some(Duration::from_millis(1))), Ok(0));
         retry(&a, || ep.am_bcopy(1, |_| 4));
         while b.wait(10, Some(Duration::from_millis(1))).unwrap() == 0 {

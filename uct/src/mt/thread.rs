@@ -1,97 +1,101 @@
-//! A thread that progresses an interface while the program computes: what the wire does in software, and handlers that
-//! any thread may run. It sleeps on the interface's descriptor when nothing comes.
+//! A thread that progresses interfaces while the program computes: what the wire does in software, and handlers that
+//! any thread may run. It sleeps on their descriptors when nothing comes.
 
 use super::iface::Origin;
+use super::sleep::sleep;
 use super::{Iface, ThreadMode};
 use crate::api::{Error, OpenError};
-use rustix::event::{PollFd, PollFlags};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, ThreadId};
 use ucs::sys::fd::EventFd;
 
 /// Events taken at a time, so that callers get in between.
 const BATCH: usize = 64;
-/// Empty polls before it sleeps.
+/// Empty rounds before it sleeps.
 const SPIN: u32 = 200;
 
-/// A progress thread; it ends when this is dropped.
+/// A progress thread. It ends when this is dropped, and is waited for; not in one of its handlers or completions, nor in one
+/// of its interfaces' in another thread, which may be what it waits for: then it ends soon.
 #[derive(Debug)]
 pub struct ProgressThread {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<Result<(), Error>>>,
+    stop: Arc<Stop>,
+    id: ThreadId,
+    thread: Option<JoinHandle<()>>,
+    ifaces: Vec<Iface>,
+}
+
+/// That it is to end.
+#[derive(Debug)]
+struct Stop {
+    now: AtomicBool,
+    wake: EventFd,
+}
+
+impl ProgressThread {
+    /// Starts a thread that progresses some interfaces. In mode [`ThreadMode::Multi`] only: it comes at any time.
+    pub fn spawn<'a>(ifaces: impl IntoIterator<Item = &'a Iface>) -> Result<ProgressThread, OpenError> {
+        let ifaces: Vec<Iface> = ifaces.into_iter().cloned().collect();
+        if ifaces.iter().any(|iface| iface.mode() != ThreadMode::Multi) {
+            return Err(OpenError::Config("a progress thread needs thread mode multi".into()));
+        }
+        for iface in &ifaces {
+            // So that an interface that cannot wake anybody says so here.
+            iface.event_fd()?;
+        }
+        let failed = |errno| OpenError::Op(Error::Sys { call: "eventfd", errno });
+        let stop = Stop { now: AtomicBool::new(false), wake: EventFd::new().map_err(failed)? };
+        let stop = Arc::new(stop);
+        let (served, until) = (ifaces.clone(), stop.clone());
+        let body = move || {
+            if let Err(error) = serve(&served, &until) {
+                tracing::warn!(%error, "a progress thread ends early");
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("uct-progress".into())
+            .spawn(body)
+            .map_err(|e| OpenError::Op(Error::Sys { call: "thread", errno: e.into() }))?;
+        Ok(ProgressThread { stop, id: thread.thread().id(), thread: Some(thread), ifaces })
+    }
+
+    /// Whether it still serves: not after a panic of a handler or an error of an interface.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
 }
 
 impl Iface {
-    /// Starts a thread that progresses this interface. In mode [`ThreadMode::Multi`] only: it comes at any time.
+    /// Starts a thread that progresses this interface: [`ProgressThread::spawn`] for one.
     pub fn spawn_progress(&self) -> Result<ProgressThread, OpenError> {
-        if self.mode() != ThreadMode::Multi {
-            return Err(OpenError::Config("a progress thread needs thread mode multi".into()));
-        }
-        // So that an interface that cannot wake anybody says so here.
-        self.event_fd()?;
-        let failed = |errno| OpenError::Op(Error::Sys { call: "eventfd", errno });
-        let stop = Arc::new(EventFd::new().map_err(failed)?);
-        let (iface, until) = (self.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("uct-progress".into())
-            .spawn(move || serve(&iface, &until))
-            .map_err(|e| OpenError::Op(Error::Sys { call: "thread", errno: e.into() }))?;
-        Ok(ProgressThread { stop, thread: Some(thread) })
-    }
-
-    /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): `spin` empty polls
-    /// first, then asleep. Answers the events taken in, 0 at the timeout.
-    pub fn wait(&self, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        loop {
-            for _ in 0..=spin {
-                let events = self.progress(BATCH)?;
-                if events > 0 {
-                    return Ok(events);
-                }
-                std::hint::spin_loop();
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(0);
-            }
-            if let Some(time) = self.arm_for(crate::api::Events::all())?.within(left) {
-                sleep(&[self.event_fd()?], time)?;
-            }
-        }
+        ProgressThread::spawn([self])
     }
 }
 
 impl Drop for ProgressThread {
     fn drop(&mut self) {
+        self.stop.now.store(true, Ordering::Relaxed);
         // It can only fail for want of the descriptor, which we hold.
-        let _ = self.stop.signal();
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => tracing::warn!(%error, "progress thread ended early"),
-            Some(Err(_)) => tracing::warn!("a handler panicked in the progress thread"),
-            _ => {}
+        let _ = self.stop.wake.signal();
+        // A handler of its own, or one that is inside where it may have to go.
+        if std::thread::current().id() == self.id || self.ifaces.iter().any(Iface::is_inside) {
+            return;
+        }
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::warn!("a handler panicked in the progress thread");
         }
     }
 }
 
-/// Waits until one of the descriptors is readable.
-fn sleep(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<u32, Error> {
-    let mut polled: arrayvec::ArrayVec<PollFd<'_>, 2> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let timeout = timeout.and_then(|t| rustix::time::Timespec::try_from(t).ok());
-    match rustix::event::poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(e) => return Err(Error::Sys { call: "poll", errno: e.into() }),
-    }
-    Ok(polled.iter().enumerate().fold(0, |ready, (n, fd)| ready | u32::from(!fd.revents().is_empty()) << n))
-}
-
-fn serve(iface: &Iface, stop: &EventFd) -> Result<(), Error> {
+fn serve(ifaces: &[Iface], stop: &Stop) -> Result<(), Error> {
     let mut idle = 0;
-    loop {
-        if iface.progress_from(BATCH, Origin::ProgressThread)? > 0 {
+    while !stop.now.load(Ordering::Relaxed) {
+        let mut events = 0;
+        for iface in ifaces {
+            events += iface.progress_from(BATCH, Origin::ProgressThread)?;
+        }
+        if events > 0 {
             idle = 0;
             continue;
         }
@@ -101,13 +105,13 @@ fn serve(iface: &Iface, stop: &EventFd) -> Result<(), Error> {
             continue;
         }
         idle = 0;
-        if let Some(time) = iface.arm_thread()?.within(None)
-            && sleep(&[iface.event_fd()?, stop.as_fd()], time)? & 2 != 0
-        {
-            return Ok(());
+        let mut beds = Vec::with_capacity(ifaces.len());
+        for iface in ifaces {
+            beds.extend(iface.lie_down_as_thread()?);
         }
-        if sleep(&[stop.as_fd()], Some(Duration::ZERO))? != 0 {
-            return Ok(());
+        if beds.len() == ifaces.len() {
+            sleep(&beds, Some(stop.wake.as_fd()))?;
         }
     }
+    Ok(())
 }

@@ -340,12 +340,7 @@ impl api::Ep for Ep {
     }
 
     fn check(&self, _comp: Comp) -> Outcome {
-        // A dead peer is not told of before what it has sent is read.
-        if !self.peer.is_lost() && (self.own.is_alive(&self.peer) || self.own.has_unread()) {
-            Ok(Sent::Done)
-        } else {
-            Err(Error::PeerDead.into())
-        }
+        if self.own.is_there(&self.peer) { Ok(Sent::Done) } else { Err(Error::PeerDead.into()) }
     }
 
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {

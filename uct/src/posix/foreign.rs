@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use ucs::mem::{MemError, SharedMap, SharedMem};
+use ucs::mem::{MemError, SharedMap};
 
 /// Most mappings kept for words: what makes room for another is what was used longest ago.
 const MOST: usize = 256;
@@ -52,7 +52,7 @@ pub struct Foreign {
 }
 
 impl Mapped {
-    /// A part of it.
+    /// A part of it, with as much of `access` as its owner gives everybody: whatever a key claims.
     pub fn window(&self, addr: u64, len: usize, access: Access) -> Result<Window, Error> {
         // An address below it wraps to a huge offset.
         let (into, all) = (addr.wrapping_sub(self.place.addr.get()), self.map.len());
@@ -60,15 +60,26 @@ impl Mapped {
             return Err(Error::RemoteAccess);
         }
         let at = self.map.as_ptr().wrapping_add(into as usize);
-        // SAFETY: `len` bytes from there on are mapped (just checked) as long as `self`, which is kept beside the window.
+        let access = access & self.access();
+        // SAFETY: `len` bytes from there on are mapped (just checked) as long as `self`, which is kept beside the window; to be
+        // written if the owner allows that, without which nothing is written through the window.
         Ok(unsafe { Window::new(addr, len, at, access) })
     }
 
     /// All of it, with the rights that its owner gives everybody.
     pub fn all(&self) -> Result<Window, Error> {
         let len = usize::try_from(self.place.len.get()).map_err(|_| Error::RemoteAccess)?;
-        self.window(self.place.addr.get(), len, Access::from_bits_truncate(self.place.access.get()))
+        self.window(self.place.addr.get(), len, self.access())
     }
+
+    fn access(&self) -> Access {
+        access(&self.place)
+    }
+}
+
+/// What the owner lets everybody do.
+fn access(place: &Whereabouts) -> Access {
+    Access::from_bits_truncate(place.access.get())
 }
 
 impl Foreign {
@@ -95,9 +106,10 @@ impl Foreign {
         // An interface's memory is no memory of the program's.
         let What::Memory(place) = what else { return Err(Error::RemoteAccess) };
         let len = usize::try_from(place.len.get()).map_err(|_| Error::RemoteAccess)?;
-        let map = SharedMem::from_fd(mem, len).map_err(error)?;
+        let writes = access(&place).intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let map = SharedMap::from_fd(mem, len, writes).map_err(error)?;
         let death = self.watch(name.owner(), death);
-        let map = Rc::new(Mapped { map: SharedMap::from(map), place, _death: death });
+        let map = Rc::new(Mapped { map, place, _death: death });
         let mut maps = self.maps.borrow_mut();
         if maps.len() == maps.capacity() {
             maps.retain(|_, map| map.strong_count() > 0);

@@ -13,6 +13,7 @@ use crate::api::{
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
+use crate::base::eps::Bereaved;
 use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
 use hashbrown::HashMap;
@@ -56,6 +57,10 @@ pub(super) struct Inner {
     rx: Rx,
     pub(super) pending: Arbiter,
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
+    /// Peers that have closed, and whose name leads to another one since: their endpoints are told of the death too.
+    former: RefCell<Vec<Weak<Peer>>>,
+    /// The dead whose endpoints are still to be told, each from that number on.
+    bereaved: Bereaved<Peer>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
@@ -85,6 +90,8 @@ impl Iface {
             md: Md::new(porter, Some(rx.alarm().clone())),
             rx,
             peers: RefCell::default(),
+            former: RefCell::default(),
+            bereaved: Bereaved::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             nap: Nap::default(),
@@ -133,8 +140,11 @@ impl Iface {
         addr::same_place(device, own.porter().place())?;
         let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        if let Some(peer) = peers.get(&name).and_then(Weak::upgrade).filter(|peer| !peer.is_closed()) {
-            return Ok(peer);
+        let known = peers.get(&name).and_then(Weak::upgrade);
+        match known {
+            Some(peer) if !peer.is_closed() => return Ok(peer),
+            Some(closed) => inner.remember(&closed),
+            None => {}
         }
         let peer = Rc::new(Peer::new(name));
         if inner.rx.is_bereaved() && peer.has_died(own.porter()) {
@@ -190,7 +200,11 @@ fn attr(config: &Config) -> IfaceAttr {
 impl Inner {
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let events = self.rx.poll(max, sink, |sink| self.mourn(sink));
+        let mut mourns = false;
+        let mut events = self.rx.poll(max, sink, |_| mourns = true);
+        if mourns {
+            events += self.mourn(max.saturating_sub(events), sink);
+        }
         if self.pending.waiting() > 0 {
             return events + self.go_on(max, events);
         }
@@ -326,19 +340,45 @@ impl Inner {
     /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read
     /// is read first.
     pub(super) fn is_mute(&self, peer: &Peer) -> bool {
-        peer.is_deaf()
-            || self.rx.is_to_mourn() && peer.has_died(self.rx.export().porter()) && !self.has_unread()
+        let porter = self.rx.export().porter();
+        peer.is_deaf() || self.rx.is_to_mourn() && peer.has_died(porter) && self.has_heard_out(peer)
     }
 
-    /// Whether messages wait to be read, or are being written.
-    pub(super) fn has_unread(&self) -> bool {
-        self.rx.has_unread()
+    /// Of a peer that has died: whether all is read that it can have sent. What others send meanwhile does not count.
+    fn has_heard_out(&self, peer: &Peer) -> bool {
+        self.rx.has_read(peer.last_words(|| self.rx.claimed()))
     }
 
-    /// Peers have died: their endpoints say so, and fail from now on.
+    /// Whether a peer can still read, or something that it has sent may wait to be read: of its death nobody is told before that.
+    pub(super) fn is_there(&self, peer: &Peer) -> bool {
+        !peer.is_lost() && (self.is_alive(peer) || !self.has_heard_out(peer))
+    }
+
+    /// Keeps a peer in mind whose name is about to lead to another one.
     #[cold]
-    fn mourn<S: Sink>(&self, sink: &mut S) {
-        let peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
+    fn remember(&self, closed: &Rc<Peer>) {
+        let mut former = self.former.borrow_mut();
+        if former.len() == former.capacity() {
+            former.retain(|peer| peer.strong_count() > 0);
+        }
+        former.push(Rc::downgrade(closed));
+    }
+
+    /// Peers have died: their endpoints fail from now on and say so, at most `max` now. Answers how many have.
+    #[cold]
+    fn mourn<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.bury();
+        let told = self.bereaved.tell(max, |peer| &peer.eps, sink);
+        if !self.bereaved.is_empty() {
+            self.rx.mourn_on();
+        }
+        told
+    }
+
+    /// Finds the peers that have died, and has their endpoints fail.
+    fn bury(&self) {
+        let mut peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
+        peers.extend(self.former.borrow().iter().filter_map(Weak::upgrade));
         let (porter, foreign) = (self.rx.export().porter(), self.md.foreign());
         // Deaths are held until all who are to know of them are found. What happens from here on raises the alarm again.
         let dead = foreign.take_dead();
@@ -349,11 +389,7 @@ impl Inner {
             self.rx.bereave();
         }
         lost.iter().for_each(|peer| peer.lose());
-        for peer in lost {
-            for tag in peer.eps.tags() {
-                sink.on_ep_error(tag, Error::PeerDead);
-            }
-        }
+        self.bereaved.add(lost);
     }
 }
 

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use ucs::mem::{Fill, FixedMap, MapOpts, SharedMem};
+use ucs::mem::{FixedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -148,16 +148,13 @@ impl api::Md for Md {
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
         by_methods(req, |method| {
             // Private pages have no name a peer could map, so these are memory files, whatever their pages.
-            let lazy = MapOpts { fill: Fill::Lazy, ..MapOpts::default() };
+            let opts = alloc::map_opts(req, method);
             // The address first, so that the file's own mapping does not take it.
-            let mut fixed = match req.at {
-                Some(at) => Some(FixedMap::anon(at, req.len, lazy).map_err(alloc::error)?),
-                None => None,
-            };
-            let file =
-                SharedMem::create(req.name, req.len, alloc::map_opts(req, method)).map_err(alloc::error)?;
+            let reserve = |at| FixedMap::reserve(at, req.len, opts.pages).map_err(alloc::error);
+            let mut fixed = req.at.map(reserve).transpose()?;
+            let file = SharedMem::create(req.name, req.len, opts).map_err(alloc::error)?;
             if let Some(fixed) = &mut fixed {
-                fixed.back_by(&file).map_err(alloc::error)?;
+                fixed.back_by(&file, opts).map_err(alloc::error)?;
             }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
             let porter = self.inner.foreign.porter();

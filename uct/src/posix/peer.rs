@@ -34,6 +34,8 @@ pub struct Peer {
     gone: Cell<bool>,
     /// Its process has died, and its endpoints know.
     mourned: Cell<bool>,
+    /// The ticket below which all is that it can have sent, once somebody has found it dead.
+    last_words: Cell<Option<u64>>,
     /// Endpoints to it, by number.
     pub eps: Eps,
     /// Those that wait for room.
@@ -102,9 +104,9 @@ impl Peer {
     /// The peer of an address. Asks nobody.
     pub fn new(name: Name) -> Peer {
         let (given, asked) = (Cell::new(None), Cell::new(None));
-        let (gone, mourned) = (Cell::new(false), Cell::new(false));
+        let (gone, mourned, last_words) = (Cell::new(false), Cell::new(false), Cell::new(None));
         let (link, eps, waiting) = (OnceCell::new(), Eps::default(), Waiting::default());
-        Peer { name, link, given, asked, gone, mourned, eps, waiting }
+        Peer { name, link, given, asked, gone, mourned, last_words, eps, waiting }
     }
 
     /// What it is called.
@@ -224,6 +226,13 @@ impl Peer {
             Some(link) => link.is_alive(),
             None => !self.gone.get() && porter.is_alive(self.name.owner()),
         }
+    }
+
+    /// It has been found dead, so `claimed` is above all that it has sent: as it was the first time.
+    pub fn last_words(&self, claimed: impl FnOnce() -> u64) -> u64 {
+        let last = self.last_words.get().unwrap_or_else(claimed);
+        self.last_words.set(Some(last));
+        last
     }
 
     /// Whether it is known without asking that its interface is closed, while its process may live on: who connects to that

@@ -182,9 +182,20 @@ impl Rx {
         self.alarm.is_raised() || self.mourn_at.get().is_some()
     }
 
-    /// Whether tickets are claimed that have not been read.
-    pub fn has_unread(&self) -> bool {
-        fifo::stuck(self.seg().head(), self.next.get())
+    /// The ticket below which all are that anybody has claimed until now.
+    pub fn claimed(&self) -> u64 {
+        self.seg().head().load(Ordering::SeqCst)
+    }
+
+    /// Whether all below a ticket has been read.
+    pub fn has_read(&self, ticket: u64) -> bool {
+        self.next.get() >= ticket
+    }
+
+    /// Not everybody has been told of a death: the next poll goes on with that.
+    pub fn mourn_on(&self) {
+        self.mourn_at.set(Some(0));
+        self.patience.set(1);
     }
 
     /// Polls until the next look around.
@@ -395,7 +406,7 @@ impl Rx {
         self.expects.set(self.next_then.replace(next) != next);
         if self.alarm.take() {
             // The dead claim no more: what they have sent is below the head.
-            self.mourn_at.set(Some(self.seg().head().load(Ordering::SeqCst)));
+            self.mourn_at.set(Some(self.claimed()));
             self.stuck_wait.set(0);
         }
         let wait = self.stuck_wait.get().saturating_sub(1);

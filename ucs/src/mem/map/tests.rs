@@ -120,6 +120,41 @@ fn huge_pages_or_a_clear_error() {
     }
 }
 
+/// Where the system gives them on advice: to a file that is filled at once, too.
+#[test]
+fn a_file_gets_transparent_huge_pages() {
+    let choice = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    let choice = std::fs::read_to_string(choice).unwrap_or_default();
+    if !["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|on| choice.contains(on)) {
+        return crate::testing::skipped("a_file_gets_transparent_huge_pages", "files have none here");
+    }
+    let smaps = || BufReader::new(File::open("/proc/self/smaps").unwrap());
+    for fill in [Fill::Now, Fill::Lazy] {
+        let mem = SharedMem::create("thp", 16 << 20, MapOpts { pages: Pages::Transparent, fill }).unwrap();
+        // SAFETY: ours alone.
+        unsafe { mem.as_ptr().write_bytes(1, mem.len()) };
+        let huge = crate::mem::query::field(smaps(), mem.as_ptr().addr(), "ShmemPmdMapped:").unwrap();
+        // Some may be missing for want of free ones.
+        assert!(huge > 0, "{fill:?}");
+    }
+}
+
+#[test]
+fn what_is_mapped_to_be_read_is_read() {
+    let mem = SharedMem::create("read", 5000, MapOpts::default()).unwrap();
+    // SAFETY: ours alone.
+    unsafe { mem.as_ptr().write_volatile(7) };
+    let copy = || mem.as_fd().try_clone_to_owned().unwrap();
+    for writes in [false, true] {
+        let map = SharedMap::from_fd(copy(), 5000, writes).unwrap();
+        // SAFETY: the first byte of a live mapping.
+        assert_eq!((map.len(), unsafe { map.as_ptr().read_volatile() }), (8192, 7));
+        assert_eq!(crate::mem::query::stretch_at(map.as_ptr().addr()).unwrap().writable, writes);
+    }
+    assert!(SharedMap::from_fd(copy(), 10_000, false).is_err());
+    assert!(SharedMap::from_fd(plain_memfd(4096), 1, false).is_err());
+}
+
 #[test]
 fn names_and_locks() {
     let long = "x\0".repeat(300);

@@ -118,3 +118,27 @@ fn words_keep_so_much_and_no_more() {
     assert!(Rc::strong_count(&map) >= 2);
     drop(held);
 }
+
+/// Whatever a key claims: what the owner keeps from everybody is not written, and not even mapped so that it could be.
+#[test]
+fn a_key_gives_no_more_than_the_owner_does() {
+    let (owner, reader) = (open(), open());
+    let ep = reader.connect(&owner.device_addr(), &owner.iface_addr()).unwrap();
+    for (access, writes) in [(Access::REMOTE_READ, false), (Access::ALL, true)] {
+        let mem = owner.md().alloc(&AllocReq { access, ..AllocReq::new(4096, "test") }).unwrap();
+        let mut packed = owner.md().pack_rkey(&mem).unwrap().to_vec();
+        packed[24..28].fill(0xff);
+        let at = mem.addr().addr() as u64;
+        for key in
+            [reader.md().unpack_rkey(&packed), of_word(reader.md(), owner.md().word_key(&mem).unwrap())]
+        {
+            let key = key.unwrap();
+            let want = if writes { Ok(Sent::Done) } else { Err(Error::RemoteAccess.into()) };
+            assert_eq!(ep.put_short(&[7], at, &key), want);
+            assert_eq!(ep.atomic_post(api::AtomicOp::Add, 1u64, at, &key), want);
+            assert!(ep.get_short(&mut [0; 8], at, &key).is_ok());
+            let here = reader.md().direct_ptr(&key, at, 8).unwrap();
+            assert_eq!(ucs::mem::query::stretch_at(here.addr()).unwrap().writable, writes);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use super::place::{Place, ProcKey};
 use super::wire::{Answer, Each, MOST_FDS, Question, ROOM, Stay, Verdict};
-use super::{Exported, Shared, What, lock};
+use super::{Exported, Name, Shared, What, lock};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
@@ -42,11 +42,13 @@ struct Caller {
 }
 
 /// What a caller does now.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
 enum Heard {
+    /// It asks, and stays or not.
+    Asks(Each<Found>, Stay),
     /// It may ask (again).
     Waits,
-    /// It is gone, or has all it wanted.
+    /// It is gone.
     Bye,
 }
 
@@ -98,8 +100,16 @@ impl Body {
                 let welcome = PeerCred::of(&fd).is_ok_and(PeerCred::is_our_user);
                 let caller = Caller { fd, welcome };
                 // The question mostly comes with the caller: then that is all, without a second turn.
-                if self.hear(&caller) != Heard::Bye {
-                    self.seat(caller);
+                match self.hear(&caller) {
+                    Heard::Asks(found, Stay::No) => drop(answer(&caller.fd, &found)),
+                    // Before it is answered: the end of a connection that stays is the news of a death.
+                    Heard::Asks(found, Stay::Yes) => match self.seat(caller) {
+                        Ok(token) => self.answer_seated(token, &found),
+                        Err(caller) => drop(answer(&caller.fd, &later(&found))),
+                    },
+                    // Who is sent away unheard comes again.
+                    Heard::Waits => drop(self.seat(caller)),
+                    Heard::Bye => {}
                 }
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
@@ -111,13 +121,19 @@ impl Body {
         }
     }
 
-    /// Has a caller wait for its next question, or for its leave.
-    fn seat(&mut self, caller: Caller) {
+    /// Has a caller wait for its next question, or for its leave; or gives it back.
+    fn seat(&mut self, caller: Caller) -> Result<u64, Caller> {
         let token = self.next;
         self.next += 1;
         match self.shared.watches.epoll().add(&caller.fd, token) {
-            Ok(()) => drop(self.callers.insert(token, caller)),
-            Err(errno) => tracing::warn!(%errno, "the porter sends a caller away"),
+            Ok(()) => {
+                self.callers.insert(token, caller);
+                Ok(token)
+            }
+            Err(errno) => {
+                tracing::warn!(%errno, "the porter sends a caller away");
+                Err(caller)
+            }
         }
     }
 
@@ -133,14 +149,39 @@ impl Body {
 
     fn serve(&mut self, token: u64) {
         let Some(caller) = self.callers.get(&token) else { return };
-        if self.hear(caller) == Heard::Bye {
-            // Closing takes it off the set, unless a forked child holds a copy.
-            let _ = self.shared.watches.epoll().remove(&caller.fd);
-            self.callers.remove(&token);
+        match self.hear(caller) {
+            Heard::Asks(found, stay) => {
+                self.answer_seated(token, &found);
+                if stay == Stay::No {
+                    self.see_out(token);
+                }
+            }
+            Heard::Waits => {}
+            Heard::Bye => self.see_out(token),
         }
     }
 
-    /// Answers a question, if there is one.
+    fn answer_seated(&mut self, token: u64, found: &[Found]) {
+        let Some(caller) = self.callers.get(&token) else { return };
+        match answer(&caller.fd, found) {
+            // Who does not listen does not get one.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            // Hung up on, it comes again.
+            Err(errno) => {
+                tracing::debug!(%errno, "the porter cannot answer");
+                self.see_out(token);
+            }
+        }
+    }
+
+    fn see_out(&mut self, token: u64) {
+        if let Some(caller) = self.callers.remove(&token) {
+            // Closing takes it off the set, unless a forked child holds a copy.
+            let _ = self.shared.watches.epoll().remove(&caller.fd);
+        }
+    }
+
+    /// Hears a question, if there is one, and looks for what it is about.
     fn hear(&self, caller: &Caller) -> Heard {
         let mut bytes = [0; ROOM];
         let heard = match rustix::net::recv(&caller.fd, &mut bytes, RecvFlags::DONTWAIT) {
@@ -149,24 +190,26 @@ impl Body {
             // Hung up.
             _ => return Heard::Bye,
         };
-        let question = Question::read(&bytes[..heard.min(ROOM)]);
-        let found: Each<Found> = match &question {
-            Some((names, _)) if caller.welcome => {
+        match Question::read(&bytes[..heard.min(ROOM)]) {
+            Some((names, stay)) if caller.welcome => {
                 let exports = lock(&self.shared.exports);
-                names.iter().map(|name| exports.get(&name.0).cloned().ok_or(Verdict::Nothing)).collect()
+                let find = |name: &Name| exports.get(&name.0).cloned().ok_or(Verdict::Nothing);
+                Heard::Asks(names.iter().map(find).collect(), stay)
             }
-            Some((names, _)) => names.iter().map(|_| Err(Verdict::Denied)).collect(),
+            Some((names, stay)) => Heard::Asks(names.iter().map(|_| Err(Verdict::Denied)).collect(), stay),
             // Nonsense, or another version, which reads ours in the answer.
-            None => Each::new(),
-        };
-        // Who does not wait for the answer does not get one.
-        let _ = answer(&caller.fd, &found);
-        if matches!(question, Some((_, Stay::No))) { Heard::Bye } else { Heard::Waits }
+            None => Heard::Asks(Each::new(), Stay::Yes),
+        }
     }
 }
 
 /// What there is of a name, or why not.
 type Found = Result<Exported, Verdict>;
+
+/// The same of a caller who cannot be let in now.
+fn later(found: &[Found]) -> Each<Found> {
+    found.iter().map(|found| Err(found.as_ref().err().copied().unwrap_or(Verdict::Later))).collect()
+}
 
 fn answer(to: &OwnedFd, found: &[Found]) -> Result<usize, Errno> {
     let mut passed = found.len();

@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A question that was asked. Dropped, nobody waits for the answer.
 pub struct Asked {
     names: Each<Name>,
-    /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may.
+    /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may, or it has hung up.
     open: Option<(OwnedFd, Sight)>,
     since: Instant,
     /// Not looked for again before.
@@ -51,17 +51,28 @@ impl Porter {
     /// does not depend on the others, but for descriptors: if they do not suffice, the first names get them.
     pub fn ask(&self, names: impl IntoIterator<Item = Name>) -> Result<Box<Asked>, ConnectError> {
         let names: Each<Name> = names.into_iter().take(MOST).collect();
-        let open = self.knock(&names)?;
+        let open = self.knock(&names).inspect_err(|why| self.clear_up(names.first(), *why))?;
         let now = Instant::now();
         Ok(Box::new(Asked { names, open, since: now, next: now }))
     }
 
+    /// Who is gone has listened before it told anybody its name, so a socket that it has left in a directory is nobody's.
+    fn clear_up(&self, first: Option<&Name>, why: ConnectError) {
+        if let (ConnectError::Gone, Some(name)) = (why, first) {
+            self.place.unlink(name.owner());
+        }
+    }
+
+    /// `None`: it is to be tried again. A porter that hangs up, and whose process lives, is short of something; or it has closed
+    /// its door, which the next try tells.
     fn knock(&self, names: &[Name]) -> Result<Option<(OwnedFd, Sight)>, ConnectError> {
         let owner = names.first().ok_or(ConnectError::Malformed)?.owner();
         let Some(door) = ask::connect(&self.place, owner)? else { return Ok(None) };
         let sight = self.shared.watches.look(owner, &door)?;
-        ask::ask(&door, names, sight.needs_door())?;
-        Ok(Some((door, sight)))
+        match ask::ask(&door, names, sight.needs_door()) {
+            Err(ConnectError::Gone) if sight.may_live() => Ok(None),
+            asked => asked.map(|()| Some((door, sight))),
+        }
     }
 
     /// What has come of a question by now, or comes within `wait`. Whoever does not wait may ask as often as it likes: the
@@ -73,7 +84,8 @@ impl Porter {
         }
         let until = start + wait.min(PATIENCE.saturating_sub(start - asked.since));
         loop {
-            asked = match self.look(asked)? {
+            let first = asked.names.first().copied();
+            asked = match self.look(asked).inspect_err(|why| self.clear_up(first.as_ref(), *why))? {
                 Heard::Nothing(asked) => asked,
                 all => return Ok(all),
             };
@@ -91,9 +103,14 @@ impl Porter {
             asked.open = self.knock(&asked.names)?;
         }
         let Some((door, sight)) = asked.open.take() else { return Ok(Heard::Nothing(asked)) };
-        let Some(given) = ask::hear(&door, &asked.names)? else {
-            asked.open = Some((door, sight));
-            return Ok(Heard::Nothing(asked));
+        let given = match ask::hear(&door, &asked.names) {
+            Ok(Some(given)) => given,
+            Ok(None) => {
+                asked.open = Some((door, sight));
+                return Ok(Heard::Nothing(asked));
+            }
+            Err(ConnectError::Gone) if sight.may_live() => return Ok(Heard::Nothing(asked)),
+            Err(why) => return Err(why),
         };
         let owner = asked.names.first().ok_or(ConnectError::Malformed)?.owner();
         let death = self.shared.watches.watch(owner, sight, door)?;

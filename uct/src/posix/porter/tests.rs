@@ -151,6 +151,43 @@ fn who_does_not_answer_is_not_waited_for() {
     }
 }
 
+/// A process that lives and hangs up has nothing to give now, and is not dead.
+#[test]
+fn who_hangs_up_is_asked_again() {
+    let porter = Porter::at(Place::new("").unwrap()).unwrap();
+    let (key, listener) = porter.place().bind().unwrap();
+    let name = Name::new(key, 0);
+    let accept = || loop {
+        match rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK) {
+            Ok(caller) => return caller,
+            Err(e) => assert_eq!(e, rustix::io::Errno::AGAIN),
+        }
+    };
+    let mut asked = porter.ask([name]).unwrap();
+    let mut room = [0; ROOM];
+    for heard in [false, true, false, true] {
+        let caller = accept();
+        if heard {
+            rustix::net::recv(&caller, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+        }
+        drop(caller);
+        let Heard::Nothing(again) = porter.hear(asked, Duration::from_millis(5)).unwrap() else {
+            panic!("it has said nothing")
+        };
+        asked = again;
+    }
+    let caller = accept();
+    rustix::net::recv(&caller, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+    let answer = Answer::of([Verdict::Later]);
+    rustix::net::send(&caller, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+    let Heard::All(all) = porter.hear(asked, PATIENCE).unwrap() else { panic!("it has answered") };
+    assert!(matches!(&all[..], [(_, Err(ConnectError::Op(Error::NoDescriptor)))]));
+    // Who has closed its door has gone.
+    let asked = porter.ask([name]).unwrap();
+    drop((accept(), listener));
+    assert_eq!(porter.hear(asked, PATIENCE).err(), Some(ConnectError::Gone));
+}
+
 #[test]
 fn a_porter_that_has_left_leaves_nothing() {
     let dir = Dir::new("left");

@@ -57,6 +57,15 @@ pub enum Sight {
 }
 
 impl Sight {
+    /// Whether it is not known to have ended.
+    pub fn may_live(&self) -> bool {
+        match self {
+            Sight::Known(death) => !death.look(),
+            Sight::Process(process) => !process.is_dead(),
+            Sight::Door => true,
+        }
+    }
+
     /// Whether the connection must stay.
     pub fn needs_door(&self) -> Stay {
         if matches!(self, Sight::Door) { Stay::Yes } else { Stay::No }

@@ -13,12 +13,15 @@ use super::seg::{
 use crate::efa::dev::{DevStatus, QpKind};
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
+use std::time::Duration;
 use ucs::sync::Ordering::{Acquire, Relaxed};
 use ucs::sync::{fence, prefetch_write};
 use ucs::sys::Waker;
 
-/// Messages between two looks whether the receiver lives, while all goes well.
-const LOOK_EVERY: u32 = 1024;
+/// Operations between two times that a look may be due whether the receiver lives, while all goes well.
+const LOOK_EVERY: u32 = 64;
+/// A look serves for so long, however many operations there are.
+const LOOK_SERVES: Duration = Duration::from_millis(5);
 /// Tries without credit between two such looks.
 const LOOK_MISSES: u32 = 256;
 
@@ -108,6 +111,14 @@ impl ShmPeer {
         self.gone.set(self.remote.is_dead());
     }
 
+    /// The same, unless somebody has looked lately: one system call at most for many operations.
+    #[cold]
+    fn look_if_due(&self) {
+        if !self.remote.was_seen(LOOK_SERVES) {
+            self.look();
+        }
+    }
+
     /// Claims the next place. // HOT
     #[inline]
     fn claim(&self, head: &Head, credit: &Credit, seen: &Seen) -> Result<Claim, Verdict> {
@@ -184,7 +195,7 @@ impl ShmPeer {
         let n = self.sent.get().wrapping_add(1);
         self.sent.set(n);
         if n.is_multiple_of(LOOK_EVERY) {
-            self.look();
+            self.look_if_due();
         }
         !self.gone.get()
     }

@@ -70,10 +70,14 @@ impl Remote {
         dead
     }
 
+    /// Whether it was alive so long ago, or later.
+    pub(super) fn was_seen(&self, ago: Duration) -> bool {
+        self.seen.get().is_some_and(|at| at.elapsed() < ago)
+    }
+
     /// Copies between its memory and ours by a system call, which goes by its pid: not after the pid may be another's.
     fn copy(&self, raddr: u64, local: *mut u8, len: u32, way: Way) -> Result<(), DevStatus> {
-        let fresh = self.seen.get().is_some_and(|at| at.elapsed() < LOOK_LASTS);
-        if !fresh && self.is_dead() {
+        if !self.was_seen(LOOK_LASTS) && self.is_dead() {
             return Err(DevStatus::BadDestQpn);
         }
         vm::copy(self.pid, raddr, local, len, way)

@@ -1,0 +1,152 @@
+//! Sleeping on a shared interface: by waiting, by its descriptor, and as a progress thread. What wakes is the interface's own
+//! descriptor, and news of what other threads do (`news.rs`).
+
+use super::Iface;
+use super::news::{News, Sleeper};
+use crate::api::{Armed, Error, Events, Iface as _};
+use rustix::event::{PollFd, PollFlags};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Events taken at a time.
+const BATCH: usize = 64;
+
+/// Where somebody is about to sleep.
+pub(super) struct Bed<'a> {
+    pub(super) sleeper: Sleeper<'a>,
+    /// The interface's own; none if what it tells is not to be taken in now.
+    pub(super) own: Option<BorrowedFd<'a>>,
+    /// For how long, at most.
+    pub(super) time: Option<Duration>,
+}
+
+impl Iface {
+    /// Progresses until something has come, at most for `timeout` (`None`: however long it takes): `spin` empty polls
+    /// first, then asleep. Answers the events taken in, 0 at the timeout. What others have taken in since the last wait by this
+    /// handle counts too, since it may be what is waited for; so who waits beside others has a handle of its own.
+    pub fn wait(&self, spin: u32, timeout: Option<Duration>) -> Result<usize, Error> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            for _ in 0..=spin {
+                let events = self.progress_or_news(BATCH)?;
+                if events > 0 {
+                    return Ok(events);
+                }
+                std::hint::spin_loop();
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(0);
+            }
+            if let Some(bed) = self.lie_down(left)? {
+                sleep(&[bed], None)?;
+            }
+        }
+    }
+
+    /// The descriptor that [`Iface::arm`] arms; several of them can be watched together, as a [`Worker`](crate::Worker) does. It
+    /// tells of what other threads take in, too.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.news.event_fd(self.shared.iface.event_fd()?)
+    }
+
+    /// Arms the descriptor for one wake-up, of one thread: for several of them there is [`Iface::wait`]. `Ok(false)`: something is
+    /// there already, progress first, or was taken in by others.
+    pub fn arm(&self, events: Events) -> Result<bool, Error> {
+        let _inside = self.shared.enter()?;
+        if self.is_told() || !self.shared.iface.arm(events)? {
+            return Ok(false);
+        }
+        self.shared.news.arm(self.shared.iface.event_fd()?)?;
+        Ok(true)
+    }
+
+    /// [`Iface::arm`] for who can limit the time of its sleep: what waits for room need not keep it awake.
+    pub fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        let _inside = self.shared.enter()?;
+        if self.is_told() {
+            return Ok(Armed::Busy);
+        }
+        let armed = self.shared.iface.arm_for(events)?;
+        if armed != Armed::Busy {
+            self.shared.news.arm(self.shared.iface.event_fd()?)?;
+        }
+        Ok(armed)
+    }
+
+    /// Whether who is about to sleep is told instead that there is news.
+    fn is_told(&self) -> bool {
+        let has_news = self.has_news();
+        self.news();
+        has_news
+    }
+
+    /// Prepares the caller to sleep for `left` at most. `None`: there is something for it to do or to see.
+    pub(super) fn lie_down(&self, left: Option<Duration>) -> Result<Option<Bed<'_>>, Error> {
+        let shared = &*self.shared;
+        let _inside = shared.enter()?;
+        if self.has_news() {
+            return Ok(None);
+        }
+        self.bed(left, News::caller)
+    }
+
+    /// The same for a progress thread, which does not care for what is kept for callers unless that is too much. Never waits
+    /// for who is inside.
+    pub(super) fn lie_down_as_thread(&self) -> Result<Option<Bed<'_>>, Error> {
+        let shared = &*self.shared;
+        let Some(_inside) = shared.try_enter()? else { return Ok(None) };
+        if shared.room(1) == 0 {
+            // Whoever takes some of it rings for it.
+            return Ok(Some(Bed { sleeper: shared.news.thread()?, own: None, time: None }));
+        }
+        self.bed(None, News::thread)
+    }
+
+    /// Inside the gate.
+    fn bed(
+        &self,
+        left: Option<Duration>,
+        who: impl Fn(&News) -> Result<Sleeper<'_>, Error>,
+    ) -> Result<Option<Bed<'_>>, Error> {
+        let shared = &*self.shared;
+        let Some(time) = shared.iface.arm_for(Events::all())?.within(left) else { return Ok(None) };
+        Ok(Some(Bed { sleeper: who(&shared.news)?, own: Some(shared.iface.event_fd()?), time }))
+    }
+}
+
+/// A worker of one thread has shared interfaces among its members, too: one descriptor for all of them.
+impl crate::worker::Progress for Iface {
+    fn progress(&self, max: usize) -> usize {
+        self.progress_or_news(max).unwrap_or_else(|error| {
+            tracing::debug!(%error, "a shared interface is not progressed");
+            0
+        })
+    }
+
+    fn event_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Iface::event_fd(self)
+    }
+
+    fn arm(&self, events: Events) -> Result<bool, Error> {
+        Iface::arm(self, events)
+    }
+
+    fn arm_for(&self, events: Events) -> Result<Armed, Error> {
+        Iface::arm_for(self, events)
+    }
+}
+
+/// Waits until a descriptor of the beds is readable, or `stop` is, or the shortest of their times is over.
+pub(super) fn sleep(beds: &[Bed<'_>], stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+    let told = beds.iter().flat_map(|bed| bed.own.into_iter().chain([bed.sleeper.fd()]));
+    let mut polled: Vec<PollFd<'_>> =
+        told.chain(stop).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let time = beds.iter().filter_map(|bed| bed.time).min();
+    let time = time.and_then(|t| rustix::time::Timespec::try_from(t).ok());
+    match rustix::event::poll(&mut polled, time.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(Error::Sys { call: "poll", errno: e.into() }),
+    }
+}

@@ -142,6 +142,7 @@ impl Inward for Bound<'_> {
 }
 
 /// A packet for an endpoint to pack, as the engine fills it.
+#[derive(Clone, Copy)]
 struct Packed<F>(F);
 
 impl<F: Fill> Pack for Packed<F> {

@@ -236,7 +236,7 @@ pub trait Inward {
 }
 
 /// Who writes the packet of [`Wire::send_short`]: what is to be compiled into its caller, as a closure need not be.
-pub trait Fill {
+pub trait Fill: Copy {
     /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
     fn fill(self, slot: &mut [u8]) -> usize;
 }

@@ -108,6 +108,13 @@ impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
     }
 }
 
+/// A copy of its own, for one of several ways that a packet may take. Handed over as it is, what a way that is not compiled into
+/// the caller gets by pointer is stored before the ways part, though the others have it in registers. // HOT
+#[inline(always)]
+pub(crate) fn copy_of<P: Copy>(pack: &P) -> P {
+    *pack
+}
+
 /// An endpoint. What the interface cannot do answers [`Error::Unsupported`]: that is the default of each method.
 ///
 /// Remote addresses are virtual addresses of the owner's process, inside the range the key names; anything else
@@ -157,7 +164,7 @@ pub trait Ep {
 
     /// [`Ep::am_packet`], for packets that are mostly short: what has a short way compiles it into the caller, `pack` and all.
     #[inline(always)]
-    fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
+    fn am_short_packet<P: Pack + Copy>(&self, max: usize, pack: P) -> Outcome<usize> {
         self.am_packet(max, |slot| pack.pack(slot))
     }
 

@@ -114,7 +114,7 @@ impl Ep {
 
     /// See [`crate::api::Ep::am_short_packet`]; `pack` runs inside the gate. // HOT
     #[inline]
-    pub fn am_short_packet(&self, max: usize, pack: impl Pack) -> Outcome<usize> {
+    pub fn am_short_packet(&self, max: usize, pack: impl Pack + Copy) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
         self.ep.am_short_packet(max, pack)
     }

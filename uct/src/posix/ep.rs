@@ -159,10 +159,13 @@ impl api::Ep for Ep {
 
     // HOT
     #[inline(always)]
-    fn am_short_packet<P: Pack>(&self, max: usize, pack: P) -> Outcome<usize> {
+    fn am_short_packet<P: Pack + Copy>(&self, max: usize, pack: P) -> Outcome<usize> {
         let link = self.link()?;
         let len = match max > INLINE {
-            true => self.am_packet(max, |slot: &mut [u8]| pack.pack(slot))?,
+            true => {
+                let pack = api::copy_of(&pack);
+                self.am_packet(max, |slot: &mut [u8]| pack.pack(slot))?
+            }
             false => link.send_in_cell(self, max, pack)?,
         };
         self.own.sent(self.peer.name(), link);

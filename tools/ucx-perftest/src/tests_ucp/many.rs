@@ -12,6 +12,7 @@ use ucp::{ANY_TAG, EXACT, Ep, Match, Woken, Worker};
 
 use super::many_rma::{self, Memories};
 use super::ring::{Buffers, Ring};
+use super::tag::tagged;
 use super::{connect, mail_path, open, tag_path};
 use crate::fail::Failure;
 use crate::link::Link;
@@ -145,7 +146,7 @@ impl Crowd<'_> {
                     pattern::fill(sends.bytes(slot), sent / self.targets.len() as u64);
                 }
                 let ep = self.eps[to].as_ref().ok_or_else(|| Failure::Run("a seat without a way".into()))?;
-                sends.send(slot, ep, MSG | me as u64, sync)?;
+                sends.send(slot, ep, &tagged(MSG | me as u64, sync))?;
                 sent += 1;
                 self.pulse.beat();
                 moved = true;

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use ucp::rdm::RecvStatus;
-use ucp::select::Sync;
 use ucp::{
     Access, AtomicParams, Ep, Match, Mem, Piece, RemotePiece, RequestId, Rkey, RmaParams, SendParams,
     Started, Until, Woken, Worker,
@@ -68,7 +67,7 @@ enum Slot {
     Idle,
     /// An operation has the buffer.
     Running(RequestId),
-    /// The operation ended in the call that began it.
+    /// A receive ended in the call that began it.
     Ended,
 }
 
@@ -77,7 +76,7 @@ impl Slot {
     #[inline(always)]
     fn of(started: Result<Started<()>, ucp::Error>) -> Result<Slot, Failure> {
         Ok(match started.map_err(failed)? {
-            Started::Done(()) => Slot::Ended,
+            Started::Done(()) => Slot::Idle,
             Started::Running(id) => Slot::Running(id),
         })
     }
@@ -229,15 +228,14 @@ impl Ring {
 
     /// Sends an idle buffer. HOT
     #[inline(always)]
-    pub fn send(&mut self, slot: usize, ep: &Ep, tag: u64, sync: Sync) -> Result<(), Failure> {
+    pub fn send(&mut self, slot: usize, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let params = SendParams { tag: Some(tag), sync, ..SendParams::default() };
         let started = match self.message(slot) {
             // SAFETY: the buffer is not touched while its slot is `Running` (sends that share it only read), and lives
             // until then: see `drop`.
-            Message::One(at, len) => unsafe { ep.send_raw(at, len, &params) },
+            Message::One(at, len) => unsafe { ep.send_raw(at, len, params) },
             // SAFETY: as above.
-            Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, &params) },
+            Message::Pieces(pieces) => unsafe { ep.send_iov_raw(pieces, params) },
         };
         self.slots[slot] = Slot::of(started)?;
         Ok(())
@@ -389,7 +387,7 @@ impl Ring {
     pub fn wait(&mut self, slot: usize, wait: &mut Waiter<'_>) -> Result<Option<RecvStatus>, Failure> {
         let state = &mut self.slots[slot];
         let status = match *state {
-            Slot::Idle => None,
+            Slot::Idle => return Ok(None),
             Slot::Ended => self.statuses[slot].take(),
             Slot::Running(id) => {
                 let ended = loop {

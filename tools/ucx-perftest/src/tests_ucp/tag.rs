@@ -3,7 +3,7 @@
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
-use ucp::{ANY_TAG, EXACT, Ep, Match, Worker};
+use ucp::{ANY_TAG, EXACT, Ep, Match, SendParams, Worker};
 
 use super::ring::{Buffers, Ring, Waiter};
 use crate::fail::Failure;
@@ -16,6 +16,11 @@ use crate::spec::{Arrival, Memory, Spec, TagMatch, Test, Validate};
 const MSG: u64 = 0x6d73_6700;
 /// Tag of the receiver's answer at the end of a stream.
 const ACK: u64 = 0x6163_6b00;
+
+/// A send with this tag.
+pub fn tagged(tag: u64, sync: Sync) -> SendParams {
+    SendParams { tag: Some(tag), sync, ..SendParams::default() }
+}
 
 /// Everything a tag test has.
 pub struct Tag<'a> {
@@ -145,11 +150,12 @@ impl Tag<'_> {
         sync: Sync,
     ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
+        let params = tagged(MSG, sync);
         // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
             if first {
                 self.number(out, 0, seq);
-                out.send(0, self.ep, MSG, sync)?;
+                out.send(0, self.ep, &params)?;
                 self.pulse.tick();
             }
             self.post(inward, 0)?;
@@ -157,7 +163,7 @@ impl Tag<'_> {
             self.check(inward, 0, status, seq)?;
             if !first {
                 self.number(out, 0, seq);
-                out.send(0, self.ep, MSG, sync)?;
+                out.send(0, self.ep, &params)?;
                 self.pulse.tick();
             }
             out.wait(0, &mut self.wait)?;
@@ -169,11 +175,11 @@ impl Tag<'_> {
         let window = self.spec.window as usize;
         let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, EXACT))?;
-        let mut slot = 0;
+        let (params, mut slot) = (tagged(MSG, sync), 0);
         for seq in 0..iters {
             out.wait(slot, &mut self.wait)?;
             self.number(out, slot, seq);
-            out.send(slot, self.ep, MSG, sync)?;
+            out.send(slot, self.ep, &params)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.pulse.beat();
         }
@@ -203,7 +209,7 @@ impl Tag<'_> {
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.pulse.beat();
         }
-        ack.send(0, self.ep, ACK, Sync::No)?;
+        ack.send(0, self.ep, &tagged(ACK, Sync::No))?;
         ack.drain(&mut self.wait)
     }
 
@@ -215,7 +221,7 @@ impl Tag<'_> {
         sync: Sync,
     ) -> Result<(), Failure> {
         let window = u64::from(self.spec.window);
-        let mut slot = 0;
+        let (params, mut slot) = (tagged(MSG, sync), 0);
         for seq in 0..iters + window {
             if seq >= window {
                 let status = inward.wait(slot, &mut self.wait)?;
@@ -227,7 +233,7 @@ impl Tag<'_> {
                 if self.spec.arrival == Arrival::Expected {
                     self.post(inward, slot)?;
                 }
-                out.send(slot, self.ep, MSG, sync)?;
+                out.send(slot, self.ep, &params)?;
                 if self.spec.arrival == Arrival::Unexpected {
                     self.post(inward, slot)?;
                 }

@@ -29,6 +29,7 @@ const fn row(ty: PktType) -> PktRow {
 }
 
 /// A short tagged message.
+#[derive(Clone, Copy)]
 struct ShortMessage<B> {
     hdr: Short,
     body: B,

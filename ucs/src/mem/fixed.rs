@@ -208,9 +208,9 @@ mod tests {
 
     #[test]
     fn a_place_for_what_is_filled_later_costs_nothing() {
-        // More than any machine has.
+        // More than any machine has, above where a sanitizer keeps its own.
         let len = 1 << 45;
-        let at = NonNull::new(std::ptr::without_provenance_mut(0x1000_0000_0000)).unwrap();
+        let at = NonNull::new(std::ptr::without_provenance_mut(0x1100_0000_0000)).unwrap();
         assert_eq!(FixedMap::reserve(at, len, Pages::Small).unwrap().len(), len);
         assert!(FixedMap::anon(at, len, MapOpts::default()).is_err(), "that is to be had now");
     }

@@ -103,7 +103,7 @@ impl Iface {
     /// Registers memory the caller owns.
     ///
     /// # Safety
-    /// As [`api::Md::register`].
+    /// As [`crate::api::Md::register`].
     pub unsafe fn register(&self, addr: NonNull<u8>, len: usize, access: Access) -> Result<Mem, Error> {
         let _inside = self.shared.enter()?;
         // SAFETY: the caller's promise is the same.

@@ -146,6 +146,9 @@ impl Inward for Bound<'_> {
 struct Packed<F>(F);
 
 impl<F: Fill> Pack for Packed<F> {
+    // The engine writes headers and copies bytes.
+    const MAY_SEND: bool = false;
+
     // HOT
     #[inline(always)]
     fn pack(self, slot: &mut [u8]) -> usize {

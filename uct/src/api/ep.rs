@@ -97,6 +97,10 @@ macro_rules! unsupported {
 
 /// Who writes the packet of [`Ep::am_short_packet`]: a closure, or what is to be compiled into its caller.
 pub trait Pack {
+    /// Whether it may send as well ([`Ep::am_bcopy`] says what becomes of that). Who says no and sends by the same endpoint all the
+    /// same may lose the message that it was packing.
+    const MAY_SEND: bool = true;
+
     /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
     fn pack(self, slot: &mut [u8]) -> usize;
 }

@@ -317,12 +317,12 @@ impl Link {
 
     /// Sends what `pack` writes into a buffer of `max` bytes, which is at most [`INLINE`]. // HOT
     #[inline(always)]
-    pub fn send_in_cell(&self, by: &impl Sends, max: usize, pack: impl Pack) -> Outcome<usize> {
+    pub fn send_in_cell<P: Pack>(&self, by: &impl Sends, max: usize, pack: P) -> Outcome<usize> {
         let max = max.min(INLINE);
         let claim = self.claim(by)?;
         // SAFETY: INLINE bytes at `packet` are mapped and initialised, and the ticket makes them ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(claim.cell.packet(), max) };
-        let packing = Packing::begin(&claim);
+        let packing = P::MAY_SEND.then(|| Packing::begin(&claim));
         let len = pack.pack(room);
         drop(packing);
         let len = check::packed(len, max)?;

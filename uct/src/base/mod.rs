@@ -15,5 +15,6 @@ pub mod nap;
 pub mod ops;
 pub mod pending;
 pub mod rcache;
+pub mod taking;
 pub mod thunk;
 mod wide;

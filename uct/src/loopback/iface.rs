@@ -12,6 +12,7 @@ use crate::api::{
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
+use crate::base::taking::Taking;
 use crate::base::{check, direct};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -313,25 +314,6 @@ impl Inner {
             self.nap.reset();
         }
         done
-    }
-}
-
-/// Messages are being taken in. Over when it is dropped, also by who panics over one.
-struct Taking<'a>(&'a Cell<bool>);
-
-impl Taking<'_> {
-    /// `None`: they are already. // HOT
-    #[inline(always)]
-    fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
-        // Made only where it is to be: one that is made and dropped would end the other.
-        if taking.replace(true) { None } else { Some(Taking(taking)) }
-    }
-}
-
-impl Drop for Taking<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.set(false);
     }
 }
 

@@ -8,6 +8,7 @@ use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
+use crate::base::taking::Taking;
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -79,25 +80,6 @@ struct Store {
     slot_len: usize,
     spare: RefCell<Vec<u32>>,
     lent: Arc<Lent>,
-}
-
-/// That messages are being taken in. Over when it is dropped, also by a handler that panics.
-struct Taking<'a>(&'a Cell<bool>);
-
-impl Taking<'_> {
-    /// `None`: they are already. // HOT
-    #[inline(always)]
-    fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
-        // Made only where it is to be: one that is made and dropped would end the other.
-        if taking.replace(true) { None } else { Some(Taking(taking)) }
-    }
-}
-
-impl Drop for Taking<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.set(false);
-    }
 }
 
 /// A message in its handler.

@@ -1,0 +1,22 @@
+//! That messages of an interface are being taken in: by `loopback` and `posix`, which deliver nothing from within a handler.
+
+use std::cell::Cell;
+
+/// Messages are being taken in. Over when it is dropped, also by a handler that panics.
+pub struct Taking<'a>(&'a Cell<bool>);
+
+impl Taking<'_> {
+    /// `None`: they are already. // HOT
+    #[inline(always)]
+    pub fn begin(taking: &Cell<bool>) -> Option<Taking<'_>> {
+        // Made only where it is to be: one that is made and dropped would end the other.
+        if taking.replace(true) { None } else { Some(Taking(taking)) }
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}

@@ -97,7 +97,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline(always)]
     fn am_short_packet<P: Pack + Copy>(&self, max: usize, pack: P) -> Outcome<usize> {
-        each!(self, Ep(ep) => ep.am_short_packet(max, api::copy_of(&pack)))
+        each!(self, Ep(ep) => ep.am_short_packet(max, pack.copy()))
     }
 
     fn am_bare<F: FnOnce(&mut [u8]) -> usize>(

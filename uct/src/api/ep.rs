@@ -103,6 +103,16 @@ pub trait Pack {
 
     /// Writes the packet to the start of `slot`, which has the room that was asked for, and answers its length.
     fn pack(self, slot: &mut [u8]) -> usize;
+
+    /// A copy of its own, for one of several ways that a packet may take. Handed over as it is, what a way that is not compiled
+    /// into the caller gets by pointer is stored before the ways part, though the others have it in registers. // HOT
+    #[inline(always)]
+    fn copy(&self) -> Self
+    where
+        Self: Copy,
+    {
+        *self
+    }
 }
 
 impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
@@ -110,13 +120,6 @@ impl<F: FnOnce(&mut [u8]) -> usize> Pack for F {
     fn pack(self, slot: &mut [u8]) -> usize {
         self(slot)
     }
-}
-
-/// A copy of its own, for one of several ways that a packet may take. Handed over as it is, what a way that is not compiled into
-/// the caller gets by pointer is stored before the ways part, though the others have it in registers. // HOT
-#[inline(always)]
-pub(crate) fn copy_of<P: Copy>(pack: &P) -> P {
-    *pack
 }
 
 /// An endpoint. What the interface cannot do answers [`Error::Unsupported`]: that is the default of each method.

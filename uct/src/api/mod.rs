@@ -21,7 +21,6 @@ pub use caps::{
     AmLimits, Caps, DevKind, IfaceAttr, Latency, Linear, Op, OrderKind, RmaLimits, RmaPerf, TlResource,
 };
 pub use comp::{Comp, Completion};
-pub(crate) use ep::copy_of;
 pub use ep::{BareQp, Ep, EpTag, Iov, Pack, RemoteIov};
 pub use err::{Error, OpenError};
 pub use iface::{Armed, Events, Glance, Iface, Take};

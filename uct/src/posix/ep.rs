@@ -163,7 +163,7 @@ impl api::Ep for Ep {
         let link = self.link()?;
         let len = match max > INLINE {
             true => {
-                let pack = api::copy_of(&pack);
+                let pack = pack.copy();
                 self.am_packet(max, |slot: &mut [u8]| pack.pack(slot))?
             }
             false => link.send_in_cell(self, max, pack)?,

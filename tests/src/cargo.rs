@@ -12,7 +12,10 @@ pub fn build(profile: &Path, kind: &str, name: &str) -> Vec<String> {
         args.extend(["--example", "hello_tag"]);
     }
     if cfg!(feature = "verbs") {
-        args.extend(["--features", "uct/verbs,ucp/verbs,suites/verbs,ucx-info/verbs,ucx-perftest/verbs"]);
+        args.extend([
+            "--features",
+            "uct/verbs,ucp/verbs,suites/verbs,conform/verbs,ucx-info/verbs,ucx-perftest/verbs",
+        ]);
     }
     if profile.ends_with("release") {
         args.push("--release");

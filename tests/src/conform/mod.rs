@@ -1,5 +1,5 @@
 //! What every transport promises, as tests: each capability an interface claims works as the contract says, each one
-//! it does not claim answers *unsupported*. Instantiated per transport in `tests/tests/conform.rs` by one line.
+//! it does not claim answers *unsupported*. Instantiated per transport in `tests/conform/conform.rs` by one line.
 //! Sees the contract (`uct::api`) only, never a transport's type.
 
 pub mod am;

@@ -1,6 +1,6 @@
 //! What threads may expect of the form of a transport that they can share ([`uct::mt`]): two of them, on one interface and one
 //! endpoint of it, each with messages and memory of its own, and with words and a completion in common. Both make progress.
-//! Instantiated per transport in `tests/tests/conform.rs` by one line. Sees `uct::mt` only, never a transport's type.
+//! Instantiated per transport in `tests/conform/conform.rs` by one line. Sees `uct::mt` only, never a transport's type.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

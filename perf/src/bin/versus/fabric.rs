@@ -53,7 +53,7 @@ impl Theirs for Libfabric {
 
     fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
         if row.by == By::Count {
-            return counted(row, on_softefa, &self.bench, &["self", row.test, &row.size.to_string()]);
+            return counted(row, scale, on_softefa, &self.bench, &["self", row.test, &row.size.to_string()]);
         }
         let mut cmd = on_softefa();
         cmd.arg(&self.bench);
@@ -68,7 +68,7 @@ impl Theirs for Libfabric {
                 cmd.arg(format!("UCX_TLS={}", row.tls));
                 cmd
             };
-            return counted(row, env, &beside("twin"), &["self", row.test, &row.size.to_string()]);
+            return counted(row, scale, env, &beside("twin"), &["self", row.test, &row.size.to_string()]);
         }
         let mut cmd = Command::new(beside("twin"));
         cmd.env("UCX_TLS", row.tls);

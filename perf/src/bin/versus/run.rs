@@ -356,7 +356,14 @@ fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Er
 }
 
 /// Instructions of an operation: what twice as many of them cost more, by their number, which is the program's last argument.
-pub fn counted(row: &Row, under: impl Fn() -> Command, program: &Path, args: &[&str]) -> Result<f64, Error> {
+/// Both runs at once: what is counted nothing disturbs.
+pub fn counted(
+    row: &Row,
+    scale: u64,
+    under: impl Fn() -> Command + Sync,
+    program: &Path,
+    args: &[&str],
+) -> Result<f64, Error> {
     let run = |operations: u64| -> Result<f64, Error> {
         let mut cmd = under();
         cmd.args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
@@ -366,7 +373,13 @@ pub fn counted(row: &Row, under: impl Fn() -> Command, program: &Path, args: &[&
         let program = program.display().to_string();
         counted.ok_or_else(|| Error::Output { program, line: said.clone() })
     };
-    Ok((run(2 * row.iters)? - run(row.iters)?) / row.iters as f64)
+    let n = iters(row, scale);
+    let (twice, once) = std::thread::scope(|s| {
+        let twice = s.spawn(|| run(2 * n));
+        let once = run(n);
+        (twice.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), once)
+    });
+    Ok((twice? - once?) / n as f64)
 }
 
 #[cfg(test)]

@@ -40,13 +40,13 @@ impl Scale {
     }
 
     /// Instructions of a message of a process to itself, in windows of the row's size, through the memory that two share.
-    fn count(&self, row: &Row, program: &Path) -> Result<f64, Error> {
+    fn count(&self, row: &Row, scale: u64, program: &Path) -> Result<f64, Error> {
         let through = || {
             let mut cmd = Command::new("env");
             cmd.arg(format!("UCX_TLS={}", row.tls));
             cmd
         };
-        counted(row, through, program, &[row.test, &row.size.to_string()])
+        counted(row, scale, through, program, &[row.test, &row.size.to_string()])
     }
 }
 
@@ -64,7 +64,7 @@ impl Theirs for Scale {
             return self.ucx.run(row, scale);
         }
         if row.metric == Metric::Instructions {
-            return self.count(row, &self.program);
+            return self.count(row, scale, &self.program);
         }
         let mut cmd = Command::new(&self.program);
         cmd.env("UCX_TLS", &self.tls).env(NO_EVENTS.0, NO_EVENTS.1);
@@ -77,7 +77,7 @@ impl Theirs for Scale {
             return ours.run(row, scale);
         }
         if row.metric == Metric::Instructions {
-            return self.count(row, &beside("scale"));
+            return self.count(row, scale, &beside("scale"));
         }
         let mut cmd = Command::new(beside("scale"));
         cmd.env("UCX_TLS", row.tls);

@@ -244,7 +244,7 @@ macro_rules! conform_suite {
                 mem::registration_works mem::keys_are_checked
                 rma::put_of_every_size rma::get_of_every_size rma::nothing_outside_the_key rma::access_is_enforced
                 rma::strides_and_scatter_lists rma::scatter_lists_are_checked_whole rma::immediates_follow_their_writes
-                lists::messages_of_blocks lists::as_many_blocks_as_it_says lists::implicit_puts_are_there_after_a_flush
+                lists::messages_of_blocks lists::any_number_of_blocks lists::implicit_puts_are_there_after_a_flush
                 lists::words_are_keys lists::a_fence_orders_puts_to_one_word lists::bare_messages_go_into_posted_memory
                 lists::a_counted_completion_tells_a_failure
                 amo::every_operation_on_every_word amo::compare_and_swap amo::misuse_is_refused

@@ -141,7 +141,7 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
     );
     limit(Caps::AM_SHORT, "am_short", up_to(attr.am.max_short));
     limit(Caps::AM_BCOPY, "am_bcopy", up_to(attr.am.max_bcopy));
-    limit(Caps::AM_ZCOPY, "am_zcopy", pieces((0, attr.am.max_zcopy), attr.am.max_iov, usize::MAX));
+    limit(Caps::AM_ZCOPY, "am_zcopy", pieces((0, attr.am.max_zcopy), attr.am.max_iov));
     limit(Caps::AM_ZCOPY, "am header", up_to(attr.am.max_hdr));
     atomics(&mut facts, attr);
     facts.push(fact(
@@ -181,7 +181,7 @@ fn rma(
 ) {
     limit(caps[0], names[0], up_to(l.max_short));
     limit(caps[1], names[1], up_to(l.max_bcopy));
-    limit(caps[2], names[2], pieces((l.min_zcopy, l.max_zcopy), l.max_iov, l.max_blocks));
+    limit(caps[2], names[2], pieces((l.min_zcopy, l.max_zcopy), l.max_iov));
 }
 
 fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
@@ -219,12 +219,11 @@ fn up_to(n: usize) -> (String, Value) {
 }
 
 /// What is handed over in pieces, of which each may have several blocks.
-fn pieces((min, max): (usize, usize), iov: usize, blocks: usize) -> (String, Value) {
+fn pieces((min, max): (usize, usize), iov: usize) -> (String, Value) {
     let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
-    let in_all = if blocks == usize::MAX { String::new() } else { format!(", {blocks} blocks") };
     (
-        format!("{low}{}, up to {iov} iov{in_all}", at_most(max)),
-        json!({"min": min, "max": most(max), "iov": most(iov), "blocks": most(blocks)}),
+        format!("{low}{}, up to {iov} iov", at_most(max)),
+        json!({"min": min, "max": most(max), "iov": most(iov)}),
     )
 }
 

@@ -165,9 +165,6 @@ pub struct RmaLimits {
     pub max_iov: usize,
     /// Most remote pieces of a scatter list; 0 where there are none.
     pub max_remote: usize,
-    /// Most stretches that one zcopy or scatter list may be cut into, each contiguous at both ends: blocks with gaps are one
-    /// each. More are [`super::Error::TooLong`].
-    pub max_blocks: usize,
 }
 
 /// What order an interface promises between messages of one endpoint.

@@ -248,7 +248,6 @@ pub fn limits() -> RmaLimits {
         max_zcopy: usize::MAX,
         max_iov: MAX_IOV,
         max_remote: MAX_IOV,
-        max_blocks: usize::MAX,
     }
 }
 

@@ -73,13 +73,33 @@ impl Place {
     }
 }
 
-/// The fragments of two lists with the same number of bytes.
-pub fn fragments<'a, M, K>(
-    iov: &'a [Iov<'a, M>],
-    remote: &'a [RemoteIov<'a, K>],
-) -> impl Iterator<Item = Fragment<'a, M, K>> {
-    let (mut here, mut there) = (Place::default(), Place::default());
-    std::iter::from_fn(move || {
+/// A stretch that is contiguous on both sides, before anybody asks what registration and key it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Local side.
+    pub addr: *mut u8,
+    /// Number of the local piece.
+    pub here: usize,
+    /// Remote side.
+    pub remote: u64,
+    /// Number of the remote piece.
+    pub there: usize,
+    /// Bytes, never 0.
+    pub len: usize,
+}
+
+/// How far two lists with the same number of bytes are gone through.
+#[derive(Clone, Copy, Default)]
+pub struct Walk {
+    here: Place,
+    there: Place,
+}
+
+impl Walk {
+    /// The next stretch of the two lists, which are the same at each call.
+    #[inline]
+    pub fn next<M, K>(&mut self, iov: &[Iov<'_, M>], remote: &[RemoteIov<'_, K>]) -> Option<Cut> {
+        let Walk { here, there } = self;
         while iov.get(here.piece).is_some_and(|p| p.total() == 0) {
             here.piece += 1;
         }
@@ -97,16 +117,28 @@ pub fn fragments<'a, M, K>(
         };
         let len = (our_len - here.offset).min(their_len - there.offset);
         let skip = (there.block as u64).wrapping_mul(theirs.stride).wrapping_add(there.offset as u64);
-        let fragment = Fragment {
+        let cut = Cut {
             addr: ours.addr.wrapping_add(here.block.wrapping_mul(ours.stride)).wrapping_add(here.offset),
-            mem: ours.mem,
+            here: here.piece,
             remote: theirs.addr.wrapping_add(skip),
-            rkey: theirs.rkey,
+            there: there.piece,
             len,
         };
         here.advance(len, our_len, our_count);
         there.advance(len, their_len, their_count);
-        Some(fragment)
+        Some(cut)
+    }
+}
+
+/// The fragments of two lists with the same number of bytes.
+pub fn fragments<'a, M, K>(
+    iov: &'a [Iov<'a, M>],
+    remote: &'a [RemoteIov<'a, K>],
+) -> impl Iterator<Item = Fragment<'a, M, K>> {
+    let mut walk = Walk::default();
+    std::iter::from_fn(move || {
+        let Cut { addr, here, remote: at, there, len } = walk.next(iov, remote)?;
+        Some(Fragment { addr, mem: iov[here].mem, remote: at, rkey: remote[there].rkey, len })
     })
 }
 

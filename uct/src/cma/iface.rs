@@ -132,7 +132,6 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
         max_zcopy: isize::MAX as usize,
         max_iov: direct::MAX_IOV,
         max_remote: direct::MAX_IOV,
-        max_blocks: usize::MAX,
     };
     IfaceAttr {
         tl: TL,

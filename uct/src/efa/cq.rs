@@ -4,7 +4,7 @@
 use super::bare::{TOKEN, told};
 use super::dev::{Cqe, CqeOp, Dev, DevCq, DevStatus};
 use super::iface::{Inner, Stats};
-use super::tx::{Finished, Kind, Place};
+use super::tx::{EpIdx, Finished, Kind, Place};
 use crate::api::{Am, Comp, Error, Imm, Sink, Source};
 use crate::base::pending::Room;
 
@@ -154,15 +154,12 @@ impl<D: Dev> Inner<D> {
     fn on_odd_sent<S: Sink>(&self, status: DevStatus, done: Finished, sink: &mut S) {
         let tag = self.tx.borrow().tag(done.ep);
         if done.orphan {
-            let retired = self.tx.borrow_mut().retire(done.ep);
-            if retired {
-                self.ahs.borrow_mut().retire(done.ep);
-            }
+            self.retire(done.ep);
         }
         let result = verdict(done.kind, status);
         let (comp, result) = match done.group {
             None => (done.comp, result),
-            Some(group) => match self.tx.borrow_mut().groups.end(group, 1, result) {
+            Some(group) => match self.part_over(group, result) {
                 Some(over) => over,
                 None => return,
             },
@@ -171,6 +168,14 @@ impl<D: Dev> Inner<D> {
             (Comp::None, Ok(())) => {}
             (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
             (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
+        }
+    }
+
+    /// An operation of a dropped endpoint is over: the address handle goes back if it was the last.
+    pub(super) fn retire(&self, ep: EpIdx) {
+        let retired = self.tx.borrow_mut().retire(ep);
+        if retired {
+            self.ahs.borrow_mut().retire(ep);
         }
     }
 

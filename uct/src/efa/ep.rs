@@ -103,7 +103,7 @@ impl<D: Dev> Ep<D> {
 }
 
 #[cold]
-fn post_error(e: PostError) -> Refused {
+pub(super) fn post_error(e: PostError) -> Refused {
     match e {
         // Only a device that gives fewer entries than it says can be full when a row was free.
         PostError::Full => Refused::NoResource,

@@ -6,6 +6,7 @@ use super::ah::Ahs;
 use super::bare::{BareRx, TOKEN};
 use super::dev::{Channel, Cqe, Dev, DevAttr, DevCq, DevQp, QpInit, QpKind};
 use super::ep::Ep;
+use super::long::Long;
 use super::md::{Md, Mem};
 use super::rdma::MAX_PIECES;
 use super::region::Region;
@@ -106,6 +107,8 @@ pub(super) struct Inner<D: Dev> {
     pub(super) unpacks: RefCell<Box<[Option<Unpack>]>>,
     /// Where completions are read to; borrowed for as long as a poll lasts.
     pub(super) batch: RefCell<Box<[Cqe]>>,
+    /// Operations of more requests than there are rows.
+    pub(super) longs: RefCell<Vec<Long<D>>>,
     pub(super) ahs: RefCell<Ahs<D>>,
     pub(super) pending: Arbiter,
     pub(super) handlers: AmTable,
@@ -178,6 +181,7 @@ impl<D: Dev> Iface<D> {
                 bounce,
                 rx,
                 batch: RefCell::new(vec![Cqe::EMPTY; POLL_BATCH].into()),
+                longs: RefCell::default(),
                 ahs: RefCell::new(Ahs::new(dev.clone(), md.pd().clone())),
                 pending: Arbiter::default(),
                 handlers: AmTable::default(),
@@ -255,8 +259,6 @@ fn attr(a: &DevAttr, limits: &Limits, rows: u32, events: Channel, bare: bool) ->
             max_zcopy,
             max_iov: MAX_PIECES,
             max_remote: MAX_PIECES,
-            // A work request each, and all of them or none.
-            max_blocks: rows as usize,
         })
     };
     let put = rma(limits.write);

@@ -172,6 +172,11 @@ impl Rkey {
         usize::try_from(len).is_ok().then_some(Rkey { addr, len, key })
     }
 
+    /// The device's key.
+    pub(super) fn word(&self) -> u32 {
+        self.key
+    }
+
     /// The device's key, if `remote..remote + len` lies in the range. // HOT
     #[inline]
     pub(super) fn covering(&self, remote: u64, len: usize) -> Result<u32, Error> {
@@ -191,6 +196,11 @@ impl api::Rkey for Rkey {
 }
 
 impl<D: Dev> Mem<D> {
+    /// The device's key for its own use of it.
+    pub(super) fn lkey(&self) -> u32 {
+        self.mr.lkey()
+    }
+
     /// `len` bytes at `addr` for the device, if they lie in this registration. // HOT
     #[inline]
     pub(super) fn sge(&self, addr: *mut u8, len: usize) -> Result<Sge, Error> {

@@ -9,7 +9,7 @@
 //! | [`dev`] | what SRD hardware does, as a trait, and the software device |
 //! | `iface` | [`Iface`]: one queue pair, one completion queue, its buffers and attributes |
 //! | `ep` | [`Ep`]: posting of messages, also those without an id |
-//! | `rdma`, `parts` | put and get; operations of several work requests |
+//! | `rdma`, `parts`, `long` | put and get; operations of several work requests, and of more than there is room for |
 //! | `cq` | polling: arrivals to handlers, completions to whoever waits |
 //! | `tx`, `epoch` | what is on its way; flush and fence |
 //! | `rx`, `region` | receive buffers; registered slots |
@@ -33,6 +33,7 @@ pub mod dev;
 mod ep;
 mod epoch;
 mod iface;
+mod long;
 mod md;
 mod parts;
 mod rdma;

@@ -154,8 +154,8 @@ impl<D: Dev> Ep<D> {
         Ok(Sent::InProgress)
     }
 
-    /// `put_sgl` and `get_sgl`: one work request for each stretch that is contiguous on both sides. All are checked and
-    /// have room before the first is posted.
+    /// `put_sgl` and `get_sgl`: one work request for each stretch that is contiguous on both sides. All are checked before
+    /// the first is posted, and have room then unless they are more than there is room for at all.
     ///
     /// # Safety
     /// As for [`crate::api::Ep::put_sgl`] or [`crate::api::Ep::get_sgl`].
@@ -181,7 +181,10 @@ impl<D: Dev> Ep<D> {
         if parts == 0 {
             return Ok(Sent::Done);
         }
-        fits(parts as usize, iface.tx.borrow().depth() as usize)?;
+        if parts > iface.tx.borrow().depth() {
+            // SAFETY: the caller's promise is the same.
+            return unsafe { self.begin_long(way, iov, remote, parts, comp) };
+        }
         if !iface.tx.borrow_mut().admit(self.idx, parts) {
             return Err(Refused::NoResource);
         }

@@ -16,6 +16,7 @@ use ucs::sys::fd::Epoll;
 
 mod bare;
 mod flow;
+mod long;
 mod net;
 mod rdma;
 mod shm;

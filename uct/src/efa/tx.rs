@@ -224,6 +224,31 @@ impl Tx {
         Ok(Claim { tx, row })
     }
 
+    /// Takes a row for a request of `group`, which is part of an operation that has begun: a fence after it waits for the request,
+    /// and does not hold it back.
+    pub(super) fn claim_part(tx: &RefCell<Tx>, ep: EpIdx, group: GroupId) -> Option<Claim<'_>> {
+        let mut t = tx.borrow_mut();
+        let row = t.free.take()?;
+        let (ep_epoch, all_epoch) = t.start_whole(ep);
+        let (kind, packet) = (Kind::Part, Place::Nowhere);
+        t.rows[row as usize] = Row { comp: Comp::None, kind, packet, len: 0, ep, ep_epoch, all_epoch };
+        t.join(row, group);
+        Some(Claim { tx, row })
+    }
+
+    /// Counts an operation that has no row of its own; answers its epochs.
+    pub(super) fn start_whole(&mut self, ep: EpIdx) -> (u32, u32) {
+        (self.eps[ep.0 as usize].epochs.start(), self.all.start())
+    }
+
+    /// It is over. Whether its endpoint is dropped: [`Tx::retire`] it.
+    pub(super) fn end_whole(&mut self, ep: EpIdx, (ep_epoch, all_epoch): (u32, u32)) -> bool {
+        let e = &mut self.eps[ep.0 as usize];
+        e.epochs.finish(ep_epoch, &mut self.ready);
+        self.all.finish(all_epoch, &mut self.ready);
+        e.state != EpState::Live
+    }
+
     /// The device is done with a row. // HOT
     #[inline]
     pub(super) fn finish(&mut self, row: u32) -> Finished {

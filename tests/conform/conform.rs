@@ -93,6 +93,15 @@ conform_suite!(efa_inproc_rough, || {
 // `self` is one thread's memory and has no shared form: threads of a process share `posix`.
 shared_suite!(posix_shared, || Shared::new(shared::open("posix", "memory"), shared::open("posix", "memory")));
 shared_suite!(posix_shared_itself, || Shared::with_itself(shared::open("posix", "memory")));
+shared_suite!(posix_shared_traced, || {
+    let open = || {
+        let iface = shared::open("posix", "memory");
+        let look = |event: uct::wrap::TraceEvent<'_>| assert!(event.len >= event.head.len());
+        iface.set_tracer(Some(Box::new(look))).unwrap();
+        iface
+    };
+    Shared::new(open(), open())
+});
 shared_suite!(cma_shared, || Shared::new(shared::open("cma", "memory"), shared::open("cma", "memory")));
 shared_suite!(efa_shared, || Shared::new(shared::open("efa", "softefa0"), shared::open("efa", "softefa0")));
 

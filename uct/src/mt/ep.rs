@@ -8,6 +8,7 @@ use crate::api::{
     AddrBuf, AtomicOp, BareQp, ConnectError, Ep as _, EpTag, Error, Iov, Outcome, Pack, PendingQueued,
     Refused, RemoteIov, Retry, Sent, Word,
 };
+use crate::wrap::Watched;
 use arrayvec::ArrayVec;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -48,6 +49,12 @@ fn inner_iov<'m>(
 }
 
 impl Ep {
+    /// For who is inside: what sends and shows it.
+    #[cold]
+    fn watched(&self) -> Watched<'_, any::Ep> {
+        Watched { ep: &self.ep, tracer: &self.shared.tracer }
+    }
+
     fn key<'k>(&self, rkey: &'k Rkey) -> Result<&'k any::Rkey, Error> {
         self.shared.ours(&rkey.shared)?;
         Ok(&rkey.rkey)
@@ -88,6 +95,9 @@ impl Ep {
     #[inline]
     pub fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         let _inside = self.shared.enter()?;
+        if self.shared.is_traced() {
+            return self.watched().am_short(id, header, payload);
+        }
         self.ep.am_short(id, header, payload)
     }
 
@@ -95,6 +105,9 @@ impl Ep {
     #[inline]
     pub fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let _inside = self.shared.enter()?;
+        if self.shared.is_traced() {
+            return self.watched().am_short_iov(id, iov);
+        }
         self.ep.am_short_iov(id, iov)
     }
 
@@ -102,6 +115,9 @@ impl Ep {
     #[inline]
     pub fn am_bcopy(&self, id: u8, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
+        if self.shared.is_traced() {
+            return self.watched().am_bcopy(id, pack);
+        }
         self.ep.am_bcopy(id, pack)
     }
 
@@ -109,6 +125,9 @@ impl Ep {
     #[inline]
     pub fn am_packet(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
+        if self.shared.is_traced() {
+            return self.watched().am_packet(max, pack);
+        }
         self.ep.am_packet(max, pack)
     }
 
@@ -116,6 +135,9 @@ impl Ep {
     #[inline]
     pub fn am_short_packet(&self, max: usize, pack: impl Pack + Copy) -> Outcome<usize> {
         let _inside = self.shared.enter()?;
+        if self.shared.is_traced() {
+            return self.watched().am_packet(max, |slot| pack.pack(slot));
+        }
         self.ep.am_short_packet(max, pack)
     }
 
@@ -143,8 +165,15 @@ impl Ep {
         comp: Option<&Arc<Completion>>,
     ) -> Outcome {
         let iov = inner_iov(&self.shared, iov)?;
-        // SAFETY: the caller's promise is the same.
-        self.shared.run(comp, |comp| unsafe { self.ep.am_zcopy(id, header, &iov, comp) }, in_progress)
+        let call = |comp| {
+            if self.shared.is_traced() {
+                // SAFETY: the caller's promise is the same.
+                return unsafe { self.watched().am_zcopy(id, header, &iov, comp) };
+            }
+            // SAFETY: as above.
+            unsafe { self.ep.am_zcopy(id, header, &iov, comp) }
+        };
+        self.shared.run(comp, call, in_progress)
     }
 
     /// See [`crate::api::Ep::put_short`]. // HOT

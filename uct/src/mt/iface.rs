@@ -10,6 +10,7 @@ use crate::api::{
 };
 use crate::base::am::{AmTable, TableSink};
 use crate::base::gate::{Entry, Gate, ThreadKey, this_thread};
+use crate::wrap::{self, Passed, Shown, TraceEvent};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ pub enum HandlerThread {
 
 /// A handler that any thread may call.
 pub type AmHandler = Box<dyn FnMut(Am<'_>) + Send>;
+
+/// What is shown every active message, in whichever thread it passes: see [`Iface::set_tracer`].
+pub type Tracer = Box<dyn FnMut(TraceEvent<'_>) + Send>;
 
 /// Who progresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,8 @@ const MOST_BYTES: usize = 4 << 20;
 /// The interface and all that is inside its gate.
 pub(super) struct Shared {
     gate: Gate,
+    /// Active messages are shown to `tracer`.
+    traced: Cell<bool>,
     attr: IfaceAttr,
     pub(super) md_attr: MdAttr,
     device_addr: AddrBuf,
@@ -76,6 +82,8 @@ pub(super) struct Shared {
     kept: RefCell<VecDeque<(Source, Kept)>>,
     kept_len: Cell<usize>,
     kept_bytes: Cell<usize>,
+    /// `Send`, like handlers: there is no other way to set it.
+    pub(super) tracer: RefCell<wrap::Tracer>,
     pub(super) news: News,
 }
 
@@ -172,6 +180,25 @@ impl Shared {
         }
     }
 
+    /// Whether active messages are shown to a tracer. // HOT
+    #[inline(always)]
+    pub(super) fn is_traced(&self) -> bool {
+        self.traced.get()
+    }
+
+    /// A message that was shown when it arrived: shown once more if nobody takes it.
+    #[cold]
+    fn dispatch_traced(&self, am: Am<'_>) {
+        let (source, packet, before) = (am.source(), am.packet(), self.handlers.dropped());
+        self.handlers.dispatch(am);
+        if self.handlers.dropped() > before
+            && let Some((&id, head)) = packet.split_first()
+        {
+            let passed = Passed::Dropped(source);
+            (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len: head.len() });
+        }
+    }
+
     /// Events that a progress thread may take in now, so that what is kept for callers has a bound.
     pub(super) fn room(&self, max: usize) -> usize {
         let bytes = MOST_BYTES.saturating_sub(self.kept_bytes.get());
@@ -257,6 +284,7 @@ impl Iface {
         attr.caps.remove(api::Caps::RECV_BARE);
         let shared = Shared {
             gate: Gate::new(mode, this_thread()),
+            traced: Cell::new(false),
             attr,
             md_attr: iface.md().attr().clone(),
             device_addr: iface.device_addr(),
@@ -268,6 +296,7 @@ impl Iface {
             kept: RefCell::default(),
             kept_len: Cell::new(0),
             kept_bytes: Cell::new(0),
+            tracer: RefCell::new(Box::new(|_| {})),
             news: News::new(),
         };
         Ok(Iface { shared: Arc::new(shared), seen: AtomicU64::new(0) })
@@ -341,6 +370,21 @@ impl Iface {
         Ok(())
     }
 
+    /// Shows every active message from now on to `tracer`, in whichever thread it passes: sent by any endpoint of this interface,
+    /// received, dropped for want of a handler, or come back. `None` ends that. The tracer must not use the interface. What the
+    /// tracer of an interface of one thread is, see [`crate::wrap::Traced`].
+    pub fn set_tracer(&self, tracer: Option<Tracer>) -> Result<(), Error> {
+        let _inside = self.shared.enter()?;
+        self.shared.traced.set(tracer.is_some());
+        let before = self.shared.tracer.replace(match tracer {
+            Some(tracer) => tracer,
+            None => Box::new(|_| {}),
+        });
+        // It may own anything: dropped outside the borrow.
+        drop(before);
+        Ok(())
+    }
+
     /// Takes in up to `max` events and calls handlers and completions; answers how many there were. While another thread
     /// is inside, in mode [`ThreadMode::Multi`], there is nothing to do here: 0 at once; the same, up to four times in a row, for
     /// one that waits to send, and to who calls from within a handler. So 0 does not say that nothing has come.
@@ -387,13 +431,26 @@ impl Iface {
                 max => max,
             },
         };
-        events += shared.iface.poll(max - events, &mut Teller { shared, origin });
+        let mut teller = Teller { shared, origin };
+        events += if shared.is_traced() {
+            self.poll_traced(max - events, &mut teller)
+        } else {
+            shared.iface.poll(max - events, &mut teller)
+        };
         if events > 0 {
             // Others may wait for what has come; this handle knows of it.
             shared.news.took(events);
             self.seen.store(self.seen.load(Ordering::Relaxed) + events as u64, Ordering::Relaxed);
         }
         events
+    }
+
+    /// Inside the gate.
+    #[cold]
+    fn poll_traced(&self, max: usize, teller: &mut Teller<'_>) -> usize {
+        let shared = &*self.shared;
+        let (tracer, table) = (&shared.tracer, Some(&shared.handlers));
+        shared.iface.poll(max, &mut Shown { tracer, table, then: teller })
     }
 
     /// What was kept for callers, at most `max` of it.
@@ -404,7 +461,12 @@ impl Iface {
             let Some((source, kept)) = shared.kept.borrow_mut().pop_front() else { break };
             shared.kept_len.set(shared.kept_len.get() - 1);
             shared.kept_bytes.set(shared.kept_bytes.get() - kept.packet().len());
-            shared.handlers.dispatch(Am::new(kept.packet(), source, &Copying));
+            let am = Am::new(kept.packet(), source, &Copying);
+            if shared.is_traced() {
+                shared.dispatch_traced(am);
+            } else {
+                shared.handlers.dispatch(am);
+            }
             events += 1;
         }
         if was_full {

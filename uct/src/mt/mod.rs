@@ -32,6 +32,6 @@ mod thread;
 pub use crate::base::gate::ThreadMode;
 pub use comp::Completion;
 pub use ep::Ep;
-pub use iface::{AmHandler, HandlerThread, Iface};
+pub use iface::{AmHandler, HandlerThread, Iface, Tracer};
 pub use mem::{Mem, Rkey};
 pub use thread::ProgressThread;

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::api::{AllocReq, AtomicOp, Error, Outcome, PendingQueued, Refused, Sent};
+use crate::wrap::{Passed, TraceEvent};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use ucs::config::Source;
 
@@ -279,4 +280,121 @@ fn an_endpoint_is_given_up_and_what_waited_comes_back() {
     assert_eq!(back, 3);
     while to.progress(64).unwrap() > 0 {}
     assert_eq!(from.progress(8), Ok(0));
+}
+
+/// What a tracer was shown: which way, id, bytes, length.
+type Shown = (char, u8, Vec<u8>, usize);
+
+fn trace(iface: &Iface) -> Arc<Mutex<Vec<Shown>>> {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let into = log.clone();
+    let tracer = move |e: TraceEvent<'_>| {
+        let way = match e.passed {
+            Passed::Sent(_) => 's',
+            Passed::Received(_) => 'r',
+            Passed::Dropped(_) => 'd',
+            Passed::Returned(_) => 'b',
+        };
+        into.lock().unwrap().push((way, e.id, e.head.to_vec(), e.len));
+    };
+    iface.set_tracer(Some(Box::new(tracer))).unwrap();
+    log
+}
+
+#[test]
+fn a_tracer_sees_what_passes_in_any_thread() {
+    for tl in ["posix", "efa"] {
+        let (a, b) = (open(tl, ThreadMode::Multi), open(tl, ThreadMode::Multi));
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let local = a.alloc(&AllocReq::new(100, "local")).unwrap();
+        let (sent, came) = (trace(&a), trace(&b));
+        let seen = Arc::new(AtomicUsize::new(0));
+        for (id, thread) in [
+            (1, HandlerThread::Any),
+            (2, HandlerThread::Caller),
+            (3, HandlerThread::Any),
+            (4, HandlerThread::Any),
+            (5, HandlerThread::Any),
+        ] {
+            let count = seen.clone();
+            let handler = move |_: crate::api::Am<'_>| {
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            b.set_am_handler(id, thread, Some(Box::new(handler))).unwrap();
+        }
+        // Nobody takes ids 6 and 7: one is dropped by whatever thread takes it in, the other by who calls.
+        b.set_am_handler(7, HandlerThread::Caller, None).unwrap();
+        let thread = b.spawn_progress().unwrap();
+        let packed = |slot: &mut [u8], bytes: &[u8]| {
+            slot[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        };
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let _ = retry(&a, || ep.am_short(1, 0x0201, b"x"));
+                let _ = retry(&a, || ep.am_short_iov(2, &[b"ab", b"c"]));
+                retry(&a, || ep.am_bcopy(3, |slot| packed(slot, b"hi")));
+            });
+        });
+        retry(&a, || ep.am_packet(3, |slot| packed(slot, &[4, b'p'])));
+        // A copy of its own each time it is tried.
+        let short = |slot: &mut [u8]| packed(slot, &[6, b'q']);
+        retry(&a, || ep.am_short_packet(3, short));
+        let iov = [crate::api::Iov::new(local.addr(), 100, Some(&local))];
+        // SAFETY: `local` lives to the end of the round and is not written.
+        let _ = retry(&a, || unsafe { ep.am_zcopy(5, b"h", &iov, None) });
+        let _ = retry(&a, || ep.am_short_iov(7, &[b"y"]));
+        assert!(ep.am_packet(1 << 30, |_| 0).is_err(), "refused: not shown");
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while came.lock().unwrap().len() < 9 && std::time::Instant::now() < until {
+            a.progress(16).unwrap();
+            b.progress(16).unwrap();
+        }
+        drop(thread);
+        assert_eq!(seen.load(Ordering::Relaxed), 5, "{tl}");
+        let of = |way, id, head: &[u8], len| (way, id, head.to_vec(), len);
+        let head = [1, 2, 0, 0, 0, 0, 0, 0, b'x'];
+        let mut want = vec![
+            of('s', 1, &head, 9),
+            of('s', 2, b"abc", 3),
+            of('s', 3, b"hi", 2),
+            of('s', 4, b"p", 1),
+            of('s', 6, b"q", 1),
+            of('s', 5, b"h", 101),
+            of('s', 7, b"y", 1),
+        ];
+        assert_eq!(*sent.lock().unwrap(), want, "{tl}");
+        let body = [&b"h"[..], &[0; 100]].concat();
+        want.iter_mut().for_each(|shown| shown.0 = 'r');
+        want[5] = of('r', 5, &body, 101);
+        want.extend([of('d', 6, b"q", 1), of('d', 7, b"y", 1)]);
+        // `efa` keeps no order.
+        let mut came = std::mem::take(&mut *came.lock().unwrap());
+        came.sort();
+        want.sort();
+        assert_eq!(came, want, "{tl}");
+
+        a.set_tracer(None).unwrap();
+        let _ = retry(&a, || ep.am_short_iov(1, &[b"z"]));
+        assert_eq!(sent.lock().unwrap().len(), 7, "nobody is shown it any more");
+    }
+}
+
+#[test]
+fn a_tracer_is_shown_what_comes_back() {
+    let source = Source::empty().with("UCX_EFA_RNR_RETRY", "0");
+    let hasty = Iface::open("efa", "softefa0", &source, ThreadMode::Multi).unwrap();
+    let tiny = Source::empty().with("UCX_EFA_RX_QUEUE_LEN", "1").with("UCX_EFA_RX_SPARE", "0");
+    let tiny = Iface::open("efa", "softefa0", &tiny, ThreadMode::Multi).unwrap();
+    let ep = hasty.connect(&tiny.device_addr(), &tiny.iface_addr()).unwrap();
+    let log = trace(&hasty);
+    for n in [b"1", b"2"] {
+        assert_eq!(ep.am_short_iov(9, &[n]), Ok(Sent::Done));
+    }
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while log.lock().unwrap().len() < 3 && std::time::Instant::now() < until {
+        hasty.progress(16).unwrap();
+    }
+    let shown: Vec<(char, Vec<u8>)> = log.lock().unwrap().iter().map(|e| (e.0, e.2.clone())).collect();
+    assert_eq!(shown, [('s', b"1".to_vec()), ('s', b"2".to_vec()), ('b', b"2".to_vec())]);
 }

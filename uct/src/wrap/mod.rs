@@ -11,3 +11,5 @@ pub use crate::base::gate::ThreadMode;
 pub use gated::{Gated, GatedEp};
 pub use paired::{Paired, PairedEp};
 pub use trace::{Passed, TraceEvent, Traced, TracedEp};
+#[cfg(not(loom))]
+pub(crate) use trace::{Shown, Tracer, Watched};

@@ -1,5 +1,6 @@
 //! The tracer of active messages: every one that leaves or arrives is shown to a function, with its id and its bytes, and
-//! once more if it comes to nothing. For interfaces of one thread: what threads share (`mt`) shows nothing on its way.
+//! once more if it comes to nothing. As a decorator of interfaces of one thread; what threads share (`mt`) has a place for a
+//! tracer of its own, and shows by the same `Watched` and `Shown`.
 
 use super::forward::{forward_iface, forward_memory};
 use crate::api::{
@@ -38,7 +39,7 @@ pub struct TraceEvent<'a> {
     pub len: usize,
 }
 
-type Tracer = Box<dyn FnMut(TraceEvent<'_>)>;
+pub(crate) type Tracer = Box<dyn FnMut(TraceEvent<'_>)>;
 
 /// An interface whose active messages are shown to a tracer.
 pub struct Traced<I: Iface> {
@@ -82,18 +83,84 @@ impl<E: Ep> TracedEp<E> {
         Ok(&self.inner)
     }
 
+    fn watched(&self) -> Watched<'_, E> {
+        Watched { ep: &self.inner, tracer: &self.tracer }
+    }
+}
+
+/// An endpoint whose sends are shown.
+pub(crate) struct Watched<'a, E> {
+    pub(crate) ep: &'a E,
+    pub(crate) tracer: &'a RefCell<Tracer>,
+}
+
+impl<E: Ep> Watched<'_, E> {
     fn sent(&self, id: u8, head: &[u8], len: usize) {
-        let passed = Passed::Sent(self.inner.tag());
+        let passed = Passed::Sent(self.ep.tag());
         (self.tracer.borrow_mut())(TraceEvent { passed, id, head, len });
+    }
+
+    pub(crate) fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
+        let sent = self.ep.am_short(id, header, payload)?;
+        self.sent(id, &[&header.to_le_bytes(), payload].concat(), 8 + payload.len());
+        Ok(sent)
+    }
+
+    pub(crate) fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
+        let sent = self.ep.am_short_iov(id, iov)?;
+        let bytes = iov.concat();
+        self.sent(id, &bytes, bytes.len());
+        Ok(sent)
+    }
+
+    pub(crate) fn am_bcopy(&self, id: u8, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+        // The transport's buffer is out of sight once the call is over.
+        let mut copy = Vec::new();
+        let sent = self.ep.am_bcopy(id, copied(pack, &mut copy))?;
+        self.sent(id, &copy, copy.len());
+        Ok(sent)
+    }
+
+    pub(crate) fn am_packet(&self, max: usize, pack: impl FnOnce(&mut [u8]) -> usize) -> Outcome<usize> {
+        let mut copy = Vec::new();
+        let sent = self.ep.am_packet(max, copied(pack, &mut copy))?;
+        if let Some((&id, bytes)) = copy.split_first() {
+            self.sent(id, bytes, bytes.len());
+        }
+        Ok(sent)
+    }
+
+    /// # Safety
+    /// As for [`Ep::am_zcopy`].
+    pub(crate) unsafe fn am_zcopy(
+        &self,
+        id: u8,
+        header: &[u8],
+        iov: &[Iov<'_, E::Mem>],
+        comp: Comp,
+    ) -> Outcome {
+        // SAFETY: the caller's promise is the same.
+        let sent = unsafe { self.ep.am_zcopy(id, header, iov, comp) }?;
+        self.sent(id, header, header.len() + iov.iter().map(Iov::total).sum::<usize>());
+        Ok(sent)
+    }
+}
+
+/// What `pack` writes, and once more into `copy`.
+fn copied(pack: impl FnOnce(&mut [u8]) -> usize, copy: &mut Vec<u8>) -> impl FnOnce(&mut [u8]) -> usize {
+    |slot| {
+        let len = pack(slot);
+        copy.extend_from_slice(slot.get(..len).unwrap_or_default());
+        len
     }
 }
 
 /// The sink behind which another one stands.
-struct Shown<'a, S> {
-    tracer: &'a RefCell<Tracer>,
+pub(crate) struct Shown<'a, S> {
+    pub(crate) tracer: &'a RefCell<Tracer>,
     /// Where it hands messages to, if that may drop them.
-    table: Option<&'a AmTable>,
-    then: &'a mut S,
+    pub(crate) table: Option<&'a AmTable>,
+    pub(crate) then: &'a mut S,
 }
 
 impl<S> Shown<'_, S> {
@@ -207,41 +274,19 @@ impl<E: Ep> Ep for TracedEp<E> {
     }
 
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
-        let sent = self.inner.am_short(id, header, payload)?;
-        self.sent(id, &[&header.to_le_bytes(), payload].concat(), 8 + payload.len());
-        Ok(sent)
+        self.watched().am_short(id, header, payload)
     }
 
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
-        let sent = self.inner.am_short_iov(id, iov)?;
-        let bytes = iov.concat();
-        self.sent(id, &bytes, bytes.len());
-        Ok(sent)
+        self.watched().am_short_iov(id, iov)
     }
 
     fn am_bcopy<F: FnOnce(&mut [u8]) -> usize>(&self, id: u8, pack: F) -> Outcome<usize> {
-        let mut copy = Vec::new();
-        let sent = self.inner.am_bcopy(id, |slot| {
-            let len = pack(slot);
-            copy.extend_from_slice(slot.get(..len).unwrap_or_default());
-            len
-        })?;
-        self.sent(id, &copy, copy.len());
-        Ok(sent)
+        self.watched().am_bcopy(id, pack)
     }
 
     fn am_packet<F: FnOnce(&mut [u8]) -> usize>(&self, max: usize, pack: F) -> Outcome<usize> {
-        // The transport's buffer is out of sight once the call is over.
-        let mut copy = Vec::new();
-        let sent = self.inner.am_packet(max, |slot| {
-            let len = pack(slot);
-            copy.extend_from_slice(slot.get(..len).unwrap_or_default());
-            len
-        })?;
-        if let Some((&id, bytes)) = copy.split_first() {
-            self.sent(id, bytes, bytes.len());
-        }
-        Ok(sent)
+        self.watched().am_packet(max, pack)
     }
 
     fn max_bcopy(&self) -> usize {
@@ -250,9 +295,7 @@ impl<E: Ep> Ep for TracedEp<E> {
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, E::Mem>], comp: Comp) -> Outcome {
         // SAFETY: the caller's promise is the same.
-        let sent = unsafe { self.inner.am_zcopy(id, header, iov, comp) }?;
-        self.sent(id, header, header.len() + iov.iter().map(Iov::total).sum::<usize>());
-        Ok(sent)
+        unsafe { self.watched().am_zcopy(id, header, iov, comp) }
     }
 
     forward_memory!(inside);

@@ -1,7 +1,9 @@
 //! Interleavings of small histories of the FIFO, checked exhaustively up to a bound on preemptions. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p uct --release --lib loom`. Never compiled otherwise.
 
-use super::fifo;
+use super::lines::{self, Writer};
+use super::{binding, fifo};
+use crate::base::lent::Returns;
 use std::cell::Cell;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, thread};
 
@@ -138,5 +140,233 @@ fn fifo_model_a_holder_is_always_named() {
             assert!(fifo::peek(&fifo.words[0], 0).is_some(), "ticket 0 is held, and nobody says so");
         }
         writers.into_iter().for_each(|w| w.join().unwrap());
+    });
+}
+
+/// A FIFO of one line, which a process has left behind that is dead.
+struct Inherited {
+    head: AtomicU64,
+    tail: AtomicU64,
+    words: [AtomicU64; 4],
+    line: Writer,
+    dead: [AtomicU32; 4],
+    /// Touched by whoever has the line.
+    mine: UnsafeCell<u64>,
+}
+
+// SAFETY: the cell is its line's owner's alone; that it is, loom checks.
+unsafe impl Sync for Inherited {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Inherited {}
+
+impl Inherited {
+    /// Process 1 has the line and is alive, unless it has died with ticket 0 in its hand.
+    fn new(died: bool) -> Self {
+        Inherited {
+            head: AtomicU64::new(died.into()),
+            tail: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            line: Writer {
+                who: AtomicU64::new(1),
+                intent: AtomicU64::new(if died { 0 } else { fifo::NO_TICKET }),
+            },
+            dead: std::array::from_fn(|who| AtomicU32::new((died && who == 1).into())),
+            mine: UnsafeCell::new(0),
+        }
+    }
+
+    /// As the kernel says it.
+    fn is_alive(&self, who: u64) -> bool {
+        self.dead[who as usize].load(Ordering::Acquire) == 0
+    }
+
+    fn take(&self, who: u64) -> bool {
+        let taken = lines::take([&self.line].into_iter(), who, |who| self.is_alive(who)) == Some(0);
+        if taken {
+            self.touch(who);
+        }
+        taken
+    }
+
+    fn touch(&self, who: u64) {
+        // SAFETY: the line is ours.
+        self.mine.with_mut(|at| unsafe { *at = who });
+    }
+
+    fn claim(&self) -> Option<u64> {
+        fifo::claim(&self.head, &self.tail, &Cell::new(0), 4, &self.line.intent)
+    }
+
+    fn send(&self) {
+        if let Some(ticket) = self.claim() {
+            fifo::publish(&self.words[ticket as usize], ticket, 1);
+        }
+    }
+
+    /// What the reader finds, who has just seen nothing published: nobody claimed the ticket, somebody may hold it, it has been
+    /// published since, or it is abandoned.
+    fn judge(&self, ticket: u64) -> Verdict {
+        if !fifo::stuck(&self.head, ticket) {
+            return Verdict::Unclaimed;
+        }
+        if self.line.may_hold(ticket, |who| self.is_alive(who)) {
+            return Verdict::Held;
+        }
+        match fifo::peek(&self.words[ticket as usize], ticket) {
+            Some(_) => Verdict::Published,
+            None => Verdict::Abandoned,
+        }
+    }
+}
+
+#[derive(PartialEq, Debug)]
+enum Verdict {
+    Unclaimed,
+    Held,
+    Published,
+    Abandoned,
+}
+
+#[test]
+fn lines_model_one_owner_at_a_time() {
+    for dies in [false, true] {
+        model(move || {
+            let fifo = Arc::new(Inherited::new(false));
+            let others: Vec<_> = [2, 3]
+                .map(|who| {
+                    let fifo = fifo.clone();
+                    thread::spawn(move || {
+                        let taken = fifo.take(who);
+                        if taken && who == 2 {
+                            fifo.touch(who);
+                            fifo.line.leave();
+                        }
+                        taken
+                    })
+                })
+                .into();
+            fifo.touch(1);
+            if dies {
+                fifo.dead[1].store(1, Ordering::Release);
+            } else {
+                fifo.line.leave();
+            }
+            let taken: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
+            assert!(taken[1] || fifo.take(3), "it is to be had in the end");
+        });
+    }
+}
+
+#[test]
+fn lines_model_who_lives_is_never_passed_over_and_who_died_is() {
+    model(|| {
+        let fifo = Arc::new(Inherited::new(true));
+        let heirs: Vec<_> = [2, 3]
+            .map(|who| {
+                let fifo = fifo.clone();
+                thread::spawn(move || {
+                    if fifo.take(who) {
+                        fifo.send();
+                        if who == 2 {
+                            fifo.line.leave();
+                        }
+                    }
+                })
+            })
+            .into();
+        let first = fifo.judge(0);
+        assert!(matches!(first, Verdict::Held | Verdict::Abandoned), "{first:?}");
+        // Those of the heirs are published in the end.
+        assert_ne!(fifo.judge(1), Verdict::Abandoned);
+        heirs.into_iter().for_each(|heir| heir.join().unwrap());
+        assert_eq!(fifo.judge(0), Verdict::Abandoned, "what the dead has claimed");
+    });
+}
+
+/// A FIFO whose packets lie in slots, one more than there are cells.
+struct Slotted {
+    head: AtomicU64,
+    tail: AtomicU64,
+    words: [AtomicU64; 2],
+    intents: [AtomicU64; 2],
+    slot_of: [AtomicU32; 2],
+    slots: [UnsafeCell<u64>; 3],
+    returns: Returns,
+}
+
+// SAFETY: the slots are reached as the FIFO's rules say; that these suffice is what loom checks.
+unsafe impl Sync for Slotted {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Slotted {}
+
+#[test]
+fn slots_model_what_is_kept_stays_and_what_is_bound_is_free() {
+    model(|| {
+        let fifo = Arc::new(Slotted {
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            intents: std::array::from_fn(|_| AtomicU64::new(fifo::NO_TICKET)),
+            slot_of: [AtomicU32::new(0), AtomicU32::new(1)],
+            slots: std::array::from_fn(|_| UnsafeCell::new(0)),
+            returns: Returns::new(3),
+        });
+        let writer = {
+            let fifo = fifo.clone();
+            thread::spawn(move || {
+                let seen = Cell::new(0);
+                let mut sent = 0;
+                for _ in 0..4 {
+                    let claimed = fifo::claim(&fifo.head, &fifo.tail, &seen, CELLS, &fifo.intents[0]);
+                    let Some(ticket) = claimed else { continue };
+                    let cell = (ticket % CELLS) as usize;
+                    let slot = binding::bound(&fifo.slot_of[cell]) as usize;
+                    // SAFETY: the slot is bound to the cell, whose ticket is ours and unpublished.
+                    fifo.slots[slot].with_mut(|at| unsafe { *at = 10 + ticket });
+                    fifo::publish(&fifo.words[cell], ticket, 1);
+                    sent += 1;
+                }
+                sent
+            })
+        };
+        let ours = [Cell::new(0), Cell::new(1)];
+        let (spare, keeper) = (Cell::new(Some(2)), Cell::new(None));
+        let receive = |ticket: u64| {
+            let cell = (ticket % CELLS) as usize;
+            fifo::peek(&fifo.words[cell], ticket)?;
+            let slot = ours[cell].get();
+            // SAFETY: published, and not released yet.
+            assert_eq!(fifo.slots[slot as usize].with(|at| unsafe { *at }), 10 + ticket);
+            fifo.returns.take_all(|slot| spare.set(Some(slot)));
+            // Kept while there is a spare one; the message is read and given back in another thread.
+            if let Some(free) = spare.take() {
+                let kept = binding::rebind(&fifo.slot_of[cell], &ours[cell], free);
+                assert_eq!(kept, slot);
+                if keeper.take().is_none() {
+                    let fifo = fifo.clone();
+                    keeper.set(Some(thread::spawn(move || {
+                        // SAFETY: nobody writes to a slot that is bound to no cell.
+                        assert_eq!(fifo.slots[kept as usize].with(|at| unsafe { *at }), 10 + ticket);
+                        fifo.returns.push(kept);
+                    })));
+                } else {
+                    fifo.returns.push(kept);
+                }
+            }
+            fifo::release(&fifo.tail, ticket + 1);
+            Some(())
+        };
+        let mut got = 0;
+        for _ in 0..2 {
+            got += u64::from(receive(got).is_some());
+        }
+        let sent: u64 = writer.join().unwrap();
+        while receive(got).is_some() {
+            got += 1;
+        }
+        assert_eq!(got, sent);
+        if let Some(keeper) = keeper.take() {
+            keeper.join().unwrap();
+        }
     });
 }

@@ -47,7 +47,9 @@
 //! same nothing read from a peer's segment is used as an index or length without a bound, and no byte outside the
 //! mapping can be reached, so a peer's bug stays a bad message.
 
+mod binding;
 mod fifo;
+mod lines;
 #[cfg(all(test, loom))]
 mod loom;
 #[cfg(all(test, loom))]

@@ -2,7 +2,9 @@
 //! the first packet, and written from then on. Called by `ep.rs`. A full FIFO is an answer, and whether the peer still lives
 //! is only asked then. Nothing blocks.
 
+use super::binding;
 use super::fifo;
+use super::lines;
 use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
 use super::turns::{Sends, Waiting};
@@ -271,11 +273,9 @@ impl Link {
         if fifo::flags(seg.state()) & fifo::CLOSED != 0 || fetched.death.is_dead() {
             return Err(ConnectError::Gone);
         }
-        seg.take(
-            take_line(&seg, own.porter()).ok_or(Error::Exhausted("writer lines in the peer's segment"))?,
-        );
-        // A dead owner of the line may have left one.
-        seg.mine().intent.store(fifo::NO_TICKET, Ordering::Release);
+        let (me, alive) = (own.porter().key().0, |who| own.porter().is_alive(ProcKey(who)));
+        let line = lines::take(seg.writers(), me, alive);
+        seg.take(line.ok_or(Error::Exhausted("writer lines in the peer's segment"))?);
         let cells = u64::from(shape.cells);
         // Endpoints may wait for it already: whether there is room is still to be looked at.
         let seen_tail = Cell::new(seg.head().load(Ordering::Relaxed).wrapping_sub(cells));
@@ -506,8 +506,7 @@ impl Claim<'_> {
     /// The slot bound to the cell.
     #[inline(always)]
     fn slot(&self) -> Result<*mut u8, Refused> {
-        // SYNC(tail) ordered this behind the reader's last change of the binding.
-        let n = self.link.seg.slot_of(self.ticket as u32).load(Ordering::Relaxed);
+        let n = binding::bound(self.link.seg.slot_of(self.ticket as u32));
         self.link.seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
     }
 
@@ -538,24 +537,6 @@ impl Drop for Link {
         if !self.death.is_ours() {
             return;
         }
-        let line = self.seg.mine();
-        line.intent.store(fifo::NO_TICKET, Ordering::Release);
-        line.who.store(0, Ordering::Release);
+        self.seg.mine().leave();
     }
-}
-
-/// A free writer's line, or one whose owner is dead.
-fn take_line(seg: &Segment, porter: &Porter) -> Option<u32> {
-    let me = porter.key().0;
-    let lines = 0..seg.shape().writers;
-    let take = |n: u32, from: u64| {
-        let who = &seg.writer(n).who;
-        who.compare_exchange(from, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    lines.clone().find(|&n| take(n, 0)).or_else(|| {
-        lines.clone().find(|&n| {
-            let who = seg.writer(n).who.load(Ordering::Acquire);
-            who != 0 && !porter.is_alive(ProcKey(who)) && take(n, who)
-        })
-    })
 }

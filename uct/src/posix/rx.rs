@@ -1,6 +1,7 @@
 //! The reading side: this interface's own segment. Polled by `iface.rs`; holds the slots that handlers keep.
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
+use super::binding;
 use super::fifo;
 use super::holdoff::HoldOff;
 use super::pace::Pace;
@@ -420,15 +421,8 @@ impl Rx {
         if self.suspect.replace(ticket) != ticket {
             return;
         }
-        let writers = 0..self.seg().shape().writers;
-        let may_hold = |n| {
-            let line = self.seg().writer(n);
-            // Named first: a writer that is slow to register has not claimed anything yet.
-            let named = fifo::names(&line.intent, ticket);
-            let who = line.who.load(Ordering::Acquire);
-            named && who != 0 && self.export.porter().is_alive(ProcKey(who))
-        };
-        if writers.into_iter().any(may_hold) {
+        let alive = |who| self.export.porter().is_alive(ProcKey(who));
+        if self.seg().writers().any(|line| line.may_hold(ticket, alive)) {
             self.stuck_every.set((self.stuck_every.get() * 2).min(LOOK_SELDOM));
             return;
         }
@@ -482,8 +476,7 @@ impl Keep for Delivery<'_> {
         let (slot, at) = match self.slot_of {
             Some(cell) => {
                 // The cell gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
-                let slot = self.rx.bound[cell as usize].replace(spare);
-                store.seg.slot_of(cell).store(spare, Ordering::Relaxed);
+                let slot = binding::rebind(store.seg.slot_of(cell), &self.rx.bound[cell as usize], spare);
                 (slot, packet.as_ptr())
             }
             None => {

@@ -13,6 +13,7 @@
 //! ```
 
 use super::fifo;
+use super::lines::Writer;
 use super::porter::Name;
 use crate::api::ConnectError;
 use std::mem::{offset_of, size_of};
@@ -52,15 +53,6 @@ pub struct Header {
     writers: u32,
     /// [`fifo::ARMED`], [`fifo::CLOSED`].
     pub state: AtomicU32,
-}
-
-/// A writer's line.
-#[repr(C, align(64))]
-pub struct Writer {
-    /// Key of its process, or 0 when free.
-    pub who: AtomicU64,
-    /// The ticket it may hold unpublished.
-    pub intent: AtomicU64,
 }
 
 /// A message in the FIFO. A packet of up to 48 bytes lies in one cache line with its word.
@@ -268,6 +260,11 @@ impl Segment {
     pub fn writer(&self, n: u32) -> &Writer {
         // SAFETY: `line` answers an offset in the layout, aligned.
         unsafe { self.shared(self.line(n)) }
+    }
+
+    /// All of them.
+    pub fn writers(&self) -> impl Iterator<Item = &Writer> + Clone {
+        (0..self.shape.writers).map(|n| self.writer(n))
     }
 
     fn line(&self, n: u32) -> usize {

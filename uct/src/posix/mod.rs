@@ -5,6 +5,7 @@
 //! | File | What |
 //! |---|---|
 //! | `fifo.rs` | the synchronisation alone, with its loom models |
+//! | `lines.rs`, `binding.rs` | the same of writers' lines, and of slots that are bound to cells |
 //! | `seg.rs` | layout of a segment: header, writers, cells, slots |
 //! | `addr.rs` | addresses |
 //! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |

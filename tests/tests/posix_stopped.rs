@@ -13,8 +13,10 @@ use suites::partner::Partner;
 use suites::punctual::Clock;
 use ucp::{Address, Context, EXACT, Worker};
 use ucs::config::Source;
+use uct::any;
 use uct::api::{
-    Am, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, PendingQueued, Refused, Retry, Sent, Sink,
+    AllocReq, Am, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Memory as _,
+    PendingQueued, Refused, Retry, Sent, Sink,
 };
 use uct::posix::{Ep, Iface};
 
@@ -34,19 +36,22 @@ fn main() {
         Some("worker") => return worker_echo(),
         Some("shy") => return shy(),
         Some("short") => return short(),
+        Some("owner") => return owner(&args[1]),
         _ => {}
     }
     // A test runner asks what there is: nothing that it could run one by one.
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 9] = [
         ("an_interface_goes_on_with_others", an_interface_goes_on_with_others),
         ("who_has_other_slots_is_not_waited_for_either", who_has_other_slots_is_not_waited_for_either),
         ("a_worker_goes_on_with_others", a_worker_goes_on_with_others),
         ("who_has_sent_and_stopped_is_answered_later", who_has_sent_and_stopped_is_answered_later),
         ("who_stays_stopped_is_out_of_reach", who_stays_stopped_is_out_of_reach),
         ("who_is_killed_is_dead", who_is_killed_is_dead),
+        ("who_stays_stopped_is_waited_for_once", who_stays_stopped_is_waited_for_once),
+        ("the_kernel_copies_what_the_stopped_has", the_kernel_copies_what_the_stopped_has),
         ("who_has_no_descriptor_left_answers_all_the_same", who_has_no_descriptor_left_answers_all_the_same),
     ];
     for (name, test) in tests {
@@ -379,6 +384,109 @@ fn who_is_killed_is_dead() {
         }
     };
     assert_eq!(refused, Err(Refused::Failed(Error::PeerDead)));
+}
+
+/// Memory of somebody's: its first address, a key, and the key that is a word.
+type Owned = (u64, Vec<u8>, u64);
+
+/// An interface of transport `tl` and memory of it, full of its number, until the line ends.
+fn owner(tl: &str) {
+    let (mut line, iface) = (Partner::parent(), any::open(tl, "memory", &Source::empty()).unwrap());
+    let mems: Vec<_> = (0..3).map(|_| iface.md().alloc(&AllocReq::new(4096, "owned")).unwrap()).collect();
+    let key = |(n, mem): (u8, &any::Mem)| {
+        // SAFETY: freshly allocated, nobody else knows it.
+        unsafe { mem.addr().write_bytes(n, 4096) };
+        let packed = iface.md().pack_rkey(mem).unwrap().to_vec();
+        (mem.addr().addr() as u64, packed, iface.md().word_key(mem).unwrap())
+    };
+    let owned: Vec<Owned> = (0..).zip(&mems).map(key).collect();
+    line.say(&((iface.device_addr().to_vec(), iface.iface_addr().to_vec()), owned)).unwrap();
+    let _ = line.hear::<()>(PATIENCE);
+}
+
+/// Each call that waits for an answer waits as long as the setting says; the first key of the stopped, and not the others.
+fn who_stays_stopped_is_waited_for_once() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let config = uct::posix::Config { answer_timeout: LIMIT, ..Default::default() };
+    let (iface, clock) = (Iface::open(&config).unwrap(), Clock::start());
+    let mut it = Partner::start(&["owner".into(), "posix".into()]).unwrap();
+    let (place, owned): (Where, Vec<Owned>) = it.hear(PATIENCE).unwrap();
+    let mut other = Partner::start(&["other".into()]).unwrap();
+    let to_other = connect(&iface, &other.hear(PATIENCE).unwrap());
+    other.say(&self::place(&iface)).unwrap();
+    stop(&it);
+    stop(&other);
+    let took = |call: &mut dyn FnMut()| {
+        let then = clock.now();
+        call();
+        clock.since(then)
+    };
+    let (md, ep) = (iface.md(), connect(&iface, &place));
+    let waits = |call: &mut dyn FnMut()| {
+        let took = took(call);
+        assert!(took > LIMIT / 2 && took < LIMIT + SOON, "{took:?}");
+    };
+    let does_not = |call: &mut dyn FnMut()| {
+        let took = took(call);
+        assert!(took < SOON, "{took:?}");
+    };
+    waits(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
+    does_not(&mut || assert_eq!(ep.ensure_connected(), Err(ConnectError::Silent)));
+    let unpack = |n: usize| md.unpack_rkey(&owned[n].1).map(drop);
+    waits(&mut || assert_eq!(unpack(0), Err(Error::Unreachable)));
+    does_not(&mut || assert_eq!((unpack(0), unpack(1)), (Err(Error::Unreachable), Err(Error::Unreachable))));
+    // A word is never waited for.
+    let word = || md.rkey_of_word(owned[2].2, owned[2].0, 4096).map(drop);
+    does_not(&mut || assert_eq!(word(), Err(Error::NotReady)));
+    let start = clock.now();
+    while word() == Err(Error::NotReady) {
+        assert!(clock.since(start) < LIMIT + SOON, "not ready for ever");
+    }
+    assert_eq!(word(), Err(Error::Unreachable));
+    // How long its slots are only it can say: what is said instead is ours.
+    waits(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
+    does_not(&mut || assert_eq!(to_other.max_bcopy(), iface.attr().am.max_bcopy));
+
+    [&it, &other].iter().for_each(|it| signal(it, Signal::CONT));
+    let start = clock.now();
+    let soon = |what: &mut dyn FnMut() -> bool| {
+        while !what() {
+            assert!(clock.since(start) < GOES_ON, "it answers now");
+        }
+    };
+    soon(&mut || (0..2).all(|n| unpack(n) == Ok(())));
+    soon(&mut || word() == Ok(()));
+    soon(&mut || ep.ensure_connected() == Ok(()));
+    soon(&mut || to_other.max_bcopy() == 4095);
+    let mut got = [9];
+    let rkey = md.unpack_rkey(&owned[1].1).unwrap();
+    assert_eq!((ep.get_short(&mut got, owned[1].0, &rkey), got), (Ok(Sent::Done), [1]));
+}
+
+fn the_kernel_copies_what_the_stopped_has() {
+    if let Some(why) = uct::cma::why_off() {
+        return println!("    skipped: {why}");
+    }
+    const LIMIT: Duration = Duration::from_millis(300);
+    let config = uct::cma::Config { answer_timeout: LIMIT, ..Default::default() };
+    let (iface, clock) = (uct::cma::Iface::open(&config).unwrap(), Clock::start());
+    let mut it = Partner::start(&["owner".into(), "cma".into()]).unwrap();
+    let (place, owned): (Where, Vec<Owned>) = it.hear(PATIENCE).unwrap();
+    stop(&it);
+    let then = clock.now();
+    let ep = iface.connect(&place.0, &place.1).unwrap();
+    let keys: Vec<_> = owned.iter().map(|(_, packed, _)| iface.md().unpack_rkey(packed).unwrap()).collect();
+    let took = clock.since(then);
+    assert!(took < LIMIT + SOON, "{took:?} for three keys");
+    for (n, ((at, _, _), key)) in (0u8..).zip(owned.iter().zip(&keys)) {
+        let (mut got, then) = ([9u8; 64], clock.now());
+        let iov = [Iov::new(got.as_mut_ptr(), got.len(), None)];
+        // SAFETY: `got` outlives the call, which is the whole operation.
+        assert_eq!(unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) }, Ok(Sent::Done));
+        assert_eq!((got, ep.flush(Comp::None)), ([n; 64], Ok(Sent::Done)));
+        assert!(clock.since(then) < SOON);
+    }
+    assert_eq!(ep.check(Comp::None), Ok(Sent::Done), "stopped is not dead");
 }
 
 /// Has no descriptor left until it is told to let go of some. Its porter is on its own.

@@ -360,7 +360,7 @@ pub trait Ep {
 
     /// Does now what [`connect`](super::Iface::connect) may have put off until the first message. For who wants to know
     /// before it sends whether the peer can be reached, or wants no slow first message, and has nothing else to do: it waits
-    /// for the peer's answer, and after ten seconds no more ([`ConnectError::Silent`]).
+    /// for the peer's answer, and after a time that the transport sets no more ([`ConnectError::Silent`]).
     fn ensure_connected(&self) -> Result<(), ConnectError> {
         Ok(())
     }

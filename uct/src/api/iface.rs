@@ -100,7 +100,7 @@ pub trait Iface: Sized {
     /// message, which then takes longer, once, and answers what connecting would have: [`Error::PeerDead`] for a peer
     /// that is gone, [`Error::Unreachable`] for one that refuses. A peer that does not answer in time (stopped, perhaps) is
     /// not waited for: messages to it find no resource until it has answered, and are refused as to one that is unreachable
-    /// while it has not for longer than ten seconds. [`Ep::ensure_connected`] asks at once.
+    /// while it has not for longer than the transport's setting says. [`Ep::ensure_connected`] asks at once.
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Self::Ep, ConnectError>;
     /// A new endpoint to be connected by [`Ep::connect_to_ep`].
     fn create_ep(&self) -> Result<Self::Ep, Error> {

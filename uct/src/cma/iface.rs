@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use ucs::sys::host::HostKey;
 use ucs::sys::proc::start_time;
 use ucs::sys::{EventFd, ProcId};
@@ -31,6 +32,9 @@ ucs::config_table! {
         pub let_in: bool = "y", key "LET_IN";
         /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
         pub map: bool = "y", key "MAP";
+        /// How long a peer's process may take to answer when it is asked for memory to map. What it does not give by then is copied
+        /// by the kernel; nothing of its is waited for again until it answers.
+        pub answer_timeout: Duration = "1s", key "ANSWER_TIMEOUT";
         /// Longest put or get by bcopy: those to memory that is not mapped go through a buffer of so many bytes.
         pub seg_size: usize = "8256", key "SEG_SIZE", unit "bytes", range 64..=1048576;
         /// Directory of the sockets over which processes pass each other their memory, which is that of `posix`. Empty: what
@@ -105,7 +109,7 @@ impl Iface {
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
             attr: attr(config.seg_size),
-            md: Md::new(porter.clone(), config.map),
+            md: Md::new(porter.clone(), config.map, config.answer_timeout),
             host: HostKey::here(),
             proof: Box::new(porter.key().0),
             porter,

@@ -9,6 +9,7 @@ use crate::posix::foreign::Mapped;
 use crate::posix::porter::{Name, Porter, ProcKey};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -61,10 +62,10 @@ enum Way {
 }
 
 impl Md {
-    pub(super) fn new(porter: Arc<Porter>, mapping: bool) -> Self {
+    pub(super) fn new(porter: Arc<Porter>, mapping: bool, patience: Duration) -> Self {
         let owner = porter.key();
         // Processes are watched from their first endpoint on.
-        let files = posix::Md::new(porter, None);
+        let files = posix::Md::new(porter, None, patience);
         let attr = MdAttr {
             component: TL,
             rkey_len: KEY_LEN,
@@ -113,7 +114,7 @@ impl api::Md for Md {
         let map = match key.name.get() {
             0 => None,
             _ if !self.mapping => None,
-            // Where it cannot be mapped (another network namespace, no descriptor left) the kernel copies.
+            // Where it cannot be mapped (another network namespace, no descriptor left, a stopped process) the kernel copies.
             name => self
                 .files
                 .foreign()

@@ -4,7 +4,6 @@
 use super::addr;
 use super::iface::Inner;
 use super::peer::{Link, Peer};
-use super::porter::PATIENCE;
 use super::seg::INLINE;
 use super::turns::{Sends, Turn};
 use super::{Mem, Rkey};
@@ -61,7 +60,7 @@ impl Ep {
     /// The same for who has nothing else to do.
     #[cold]
     fn attach_now(&self) -> Result<&Link, ConnectError> {
-        self.own.attach(&self.peer, PATIENCE)?.ok_or(ConnectError::Silent)
+        self.own.attach(&self.peer, self.own.patience)?.ok_or(ConnectError::Silent)
     }
 }
 

@@ -47,8 +47,10 @@ pub struct Foreign {
     maps: RefCell<HashMap<Name, Weak<Mapped>, FxBuildHasher>>,
     kept: RefCell<HashMap<Name, Kept, FxBuildHasher>>,
     uses: Cell<u64>,
-    /// Names that words have said and that are asked for.
+    /// Names that are asked for: those that words have said, and those that were waited for in vain.
     asked: RefCell<HashMap<Name, Box<Asked>, FxBuildHasher>>,
+    /// How long an owner may take to answer.
+    patience: Duration,
 }
 
 impl Mapped {
@@ -83,9 +85,18 @@ fn access(place: &Whereabouts) -> Access {
 }
 
 impl Foreign {
-    pub(super) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>) -> Foreign {
+    pub(super) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>, patience: Duration) -> Foreign {
         let (maps, kept, asked) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Foreign { porter, alarm, watched: RefCell::default(), maps, kept, uses: Cell::new(0), asked }
+        Foreign {
+            porter,
+            alarm,
+            watched: RefCell::default(),
+            maps,
+            kept,
+            uses: Cell::new(0),
+            asked,
+            patience,
+        }
     }
 
     /// Our own porter, which asks those of peers.
@@ -93,13 +104,51 @@ impl Foreign {
         &self.porter
     }
 
-    /// What a key names, mapped as long as somebody has the answer. Waits for the porter of its owner.
+    /// What a key names, mapped as long as somebody has the answer. Waits for the porter of its owner; once only, if that does
+    /// not answer in time (it is stopped, perhaps), and not again for any key of its until it has answered.
     pub fn map(&self, name: Name) -> Result<Rc<Mapped>, Error> {
         if let Some(map) = self.maps.borrow().get(&name).and_then(Weak::upgrade) {
             return Ok(map);
         }
-        let fetched = self.porter.fetch(name).map_err(as_error)?;
+        let fetched = self.fetch(name).map_err(as_error)?;
         self.enter(name, fetched)
+    }
+
+    fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
+        let wait = if self.is_silent(name.owner()) { Duration::ZERO } else { self.patience };
+        let asked = self.asked.borrow_mut().remove(&name);
+        let question = asked.map_or_else(|| self.porter.ask([name], self.patience), Ok)?;
+        match self.porter.hear(question, wait)? {
+            Heard::All(mut all) => all.pop().map_or(Err(ConnectError::Malformed), |(_, given)| given),
+            Heard::Nothing(question) => {
+                self.go_on_asking(name, question);
+                Err(ConnectError::Silent)
+            }
+        }
+    }
+
+    /// Whether that process has a question that it should have answered by now, and still has not.
+    fn is_silent(&self, owner: ProcKey) -> bool {
+        let mut asked = self.asked.borrow_mut();
+        let overdue = asked.extract_if(|name, asked| name.owner() == owner && asked.is_overdue());
+        let overdue: Vec<_> = overdue.collect();
+        for (name, question) in overdue {
+            // What is said now, whatever it is, is not what anybody waits for any more: it answers.
+            if let Ok(Heard::Nothing(question)) = self.porter.hear(question, Duration::ZERO) {
+                asked.insert(name, question);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn go_on_asking(&self, name: Name, question: Box<Asked>) {
+        let mut asked = self.asked.borrow_mut();
+        if asked.len() == MOST_ASKED {
+            // Answers that nobody came for.
+            asked.clear();
+        }
+        asked.insert(name, question);
     }
 
     fn enter(&self, name: Name, Fetched { mem, what, death }: Fetched) -> Result<Rc<Mapped>, Error> {
@@ -129,7 +178,7 @@ impl Foreign {
     }
 
     /// The same of a key that is one word: it stays mapped. Does not wait: until the answer is there it is
-    /// [not ready](Error::NotReady).
+    /// [not ready](Error::NotReady), and when that takes too long [out of reach](Error::Unreachable).
     #[inline]
     pub fn of_word(&self, name: Name) -> Result<Rc<Mapped>, Error> {
         let now = self.uses.get();
@@ -165,23 +214,19 @@ impl Foreign {
             ConnectError::Gone => Error::RemoteAccess,
             e => as_error(e),
         };
-        let mut asked = self.asked.borrow_mut();
-        let Some(question) = asked.remove(&name) else {
-            if asked.len() == MOST_ASKED {
-                // Answers that nobody came for.
-                asked.clear();
-            }
-            asked.insert(name, self.porter.ask([name]).map_err(refused)?);
+        let asked = self.asked.borrow_mut().remove(&name);
+        let Some(question) = asked else {
+            self.go_on_asking(name, self.porter.ask([name], self.patience).map_err(refused)?);
             return Err(Error::NotReady);
         };
         let fetched = match self.porter.hear(question, Duration::ZERO).map_err(refused)? {
             Heard::Nothing(question) => {
-                asked.insert(name, question);
-                return Err(Error::NotReady);
+                let overdue = question.is_overdue();
+                self.go_on_asking(name, question);
+                return Err(if overdue { Error::Unreachable } else { Error::NotReady });
             }
             Heard::All(mut all) => all.pop().map_or(Err(ConnectError::Malformed), |(_, given)| given),
         };
-        drop(asked);
         let fetched = fetched.map_err(refused)?;
         self.enter(name, fetched)
     }

@@ -39,6 +39,10 @@ ucs::config_table! {
         /// Longest time for which who takes turns with a peer, message by message, does not look for the answer, so that its
         /// line stays with whom it is written by. Most of an answer's time, and never of one that takes longer. 0: never.
         pub hold_off: Duration = "1us", key "HOLD_OFF";
+        /// How long a peer's process may take to answer when it is asked for its memory, the first time: a stopped one does not.
+        /// So long wait the calls that need the answer (`ensure_connected`, unpacking a key, and `max_bcopy` where SEG_SIZE is not
+        /// the usual one), and so long messages to it find no resource; then it is unreachable, until it answers.
+        pub answer_timeout: Duration = "10s", key "ANSWER_TIMEOUT";
         /// Directory of the sockets over which processes pass each other their memory, for containers that share no
         /// network namespace; all of a job name the same one. Empty: names of the network namespace, no files.
         pub socket_dir: String = "", key "SOCKET_DIR";
@@ -67,6 +71,8 @@ pub(super) struct Inner {
     nap: Nap,
     /// When a peer's answer was last waited for in vain.
     in_vain: Cell<Option<Instant>>,
+    /// How long it may take.
+    pub(super) patience: Duration,
 }
 
 /// For a peer's porter to answer: mostly it takes microseconds. Whoever has not by then is looked at again by those who send
@@ -87,7 +93,7 @@ impl Iface {
             .map_err(|e| OpenError::memory(format_args!("transport '{TL}'"), &e))?;
         let inner = Inner {
             attr: attr(config),
-            md: Md::new(porter, Some(rx.alarm().clone())),
+            md: Md::new(porter, Some(rx.alarm().clone()), config.answer_timeout),
             rx,
             peers: RefCell::default(),
             former: RefCell::default(),
@@ -96,6 +102,7 @@ impl Iface {
             pending: Arbiter::default(),
             nap: Nap::default(),
             in_vain: Cell::new(None),
+            patience: config.answer_timeout,
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
@@ -232,7 +239,7 @@ impl Inner {
 
     /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter, at most `wait`, unless
     /// that has said already what is wanted. `None`: it has not answered; asked again later. If it has not for
-    /// [`PATIENCE`], that is an error, until it does.
+    /// as long as an answer may take, that is an error, until it does.
     pub(super) fn attach<'a>(
         &self,
         peer: &'a Peer,
@@ -286,7 +293,7 @@ impl Inner {
         let porter = self.rx.export().porter();
         let asked = match peer.take_asked() {
             Some(asked) => asked,
-            None => porter.ask(iter::once(peer.name()).chain(others()))?,
+            None => porter.ask(iter::once(peer.name()).chain(others()), self.patience)?,
         };
         let all = match porter.hear(asked, wait)? {
             Heard::All(all) => all,

@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use ucs::mem::{FixedMap, SharedMem};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -83,7 +84,7 @@ pub struct Rkey {
 
 impl Md {
     /// `alarm` is raised when a process dies whose memory was mapped here, if nobody else sees to that.
-    pub(crate) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>) -> Self {
+    pub(crate) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>, patience: Duration) -> Self {
         let attr = MdAttr {
             component: TL,
             can_alloc: true,
@@ -95,7 +96,7 @@ impl Md {
             max_reg: None,
         };
         let own = RefCell::default();
-        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter, alarm), own }) }
+        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter, alarm, patience), own }) }
     }
 
     /// Memory of peers that is mapped here.

@@ -8,15 +8,14 @@ use crate::api::ConnectError;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// A porter answers in microseconds, a starved one in milliseconds; who has not after this long is as good as out of reach.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-
 /// A question that was asked. Dropped, nobody waits for the answer.
 pub struct Asked {
     names: Each<Name>,
     /// Where the answer comes, and how the peer can be watched; none while more wait at its door than may, or it has hung up.
     open: Option<(OwnedFd, Sight)>,
     since: Instant,
+    /// A porter answers in microseconds, a starved one in milliseconds; who has not after this long is as good as out of reach.
+    patience: Duration,
     /// Not looked for again before.
     next: Instant,
 }
@@ -32,7 +31,7 @@ pub enum Heard {
 impl Asked {
     /// Whether its answer was waited for longer than anybody's should be. It is heard all the same, should it come.
     pub fn is_overdue(&self) -> bool {
-        self.since.elapsed() >= PATIENCE
+        self.since.elapsed() >= self.patience
     }
 
     /// Lets the peer's porter run, which may have to have this core.
@@ -48,12 +47,17 @@ impl Asked {
 
 impl Porter {
     /// Asks the owner of `names`, of which the first [`MOST`] count, for what they name, and does not wait. What is said of one
-    /// does not depend on the others, but for descriptors: if they do not suffice, the first names get them.
-    pub fn ask(&self, names: impl IntoIterator<Item = Name>) -> Result<Box<Asked>, ConnectError> {
+    /// does not depend on the others, but for descriptors: if they do not suffice, the first names get them. Nobody is to wait
+    /// for the answer longer than `patience`.
+    pub fn ask(
+        &self,
+        names: impl IntoIterator<Item = Name>,
+        patience: Duration,
+    ) -> Result<Box<Asked>, ConnectError> {
         let names: Each<Name> = names.into_iter().take(MOST).collect();
         let open = self.knock(&names).inspect_err(|why| self.clear_up(names.first(), *why))?;
         let now = Instant::now();
-        Ok(Box::new(Asked { names, open, since: now, next: now }))
+        Ok(Box::new(Asked { names, open, since: now, patience, next: now }))
     }
 
     /// Who is gone has listened before it told anybody its name, so a socket that it has left in a directory is nobody's.
@@ -82,7 +86,7 @@ impl Porter {
         if wait.is_zero() && start < asked.next {
             return Ok(Heard::Nothing(asked));
         }
-        let until = start + wait.min(PATIENCE.saturating_sub(start - asked.since));
+        let until = start + wait.min(asked.patience.saturating_sub(start - asked.since));
         loop {
             let first = asked.names.first().copied();
             asked = match self.look(asked).inspect_err(|why| self.clear_up(first.as_ref(), *why))? {
@@ -117,13 +121,5 @@ impl Porter {
         let fetched = |Given { mem, what }| Fetched { mem, what, death: death.clone() };
         let given = given.into_iter().map(|given| given.map(fetched));
         Ok(Heard::All(asked.names.iter().copied().zip(given).collect()))
-    }
-
-    /// Asks the owner of `name` for what it names. Waits for its porter, but not for its progress.
-    pub fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
-        match self.hear(self.ask([name])?, PATIENCE)? {
-            Heard::All(mut all) => all.pop().map_or(Err(ConnectError::Malformed), |(_, given)| given),
-            Heard::Nothing(_) => Err(ConnectError::Silent),
-        }
     }
 }

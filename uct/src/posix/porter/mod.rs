@@ -25,7 +25,7 @@ mod toll;
 mod watch;
 mod wire;
 
-pub use asked::{Asked, Heard, PATIENCE};
+pub use asked::{Asked, Heard};
 pub use place::{Place, ProcKey};
 pub use watch::{Alarm, Death};
 pub use wire::{Each, MOST, Place as Whereabouts};

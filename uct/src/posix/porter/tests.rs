@@ -6,6 +6,18 @@ use std::time::{Duration, Instant};
 use ucs::mem::MapOpts;
 use zerocopy::IntoBytes;
 
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Porter {
+    /// Asks for one name, and waits for what is said.
+    fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
+        match self.hear(self.ask([name], PATIENCE)?, PATIENCE)? {
+            Heard::All(mut all) => all.pop().expect("one was asked for").1,
+            Heard::Nothing(_) => Err(ConnectError::Silent),
+        }
+    }
+}
+
 fn memory(fill: u8) -> Arc<SharedMem> {
     let mem = SharedMem::create("porter-test", 4096, MapOpts::default()).unwrap();
     // SAFETY: the memory is ours and nobody else knows of it.
@@ -74,7 +86,7 @@ fn many_names_are_answered_one_by_one() {
     // One that is gone, and one of another process, in between.
     names[5] = porter.new_name();
     names[9] = Name::new(ProcKey(porter.key().0 ^ 1), 0);
-    let asked = porter.ask(names.iter().copied()).unwrap();
+    let asked = porter.ask(names.iter().copied(), PATIENCE).unwrap();
     let Heard::All(got) = porter.hear(asked, PATIENCE).unwrap() else { panic!("no answer") };
     assert_eq!(got.len(), MOST);
     for (n, (name, got)) in got.into_iter().enumerate() {
@@ -92,7 +104,7 @@ fn many_names_are_answered_one_by_one() {
         // SAFETY: a byte of the mapping, which nobody writes any more.
         assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
     }
-    assert!(porter.ask([]).is_err());
+    assert!(porter.ask([], PATIENCE).is_err());
 }
 
 /// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
@@ -119,7 +131,7 @@ fn who_does_not_answer_is_not_waited_for() {
     let (key, listener) = porter.place().bind().unwrap();
     let name = Name::new(key, 0);
     let start = Instant::now();
-    let mut asked = porter.ask([name]).unwrap();
+    let mut asked = porter.ask([name], PATIENCE).unwrap();
     for wait in [Duration::ZERO, Duration::from_millis(1)].repeat(20) {
         let Heard::Nothing(again) = porter.hear(asked, wait).unwrap() else { panic!("nobody is there") };
         asked = again;
@@ -130,7 +142,8 @@ fn who_does_not_answer_is_not_waited_for() {
     assert!(callers().is_none(), "asked once");
     // More than may wait there, and the question that is put when one of them is let in.
     let crowd: Vec<_> = std::iter::from_fn(|| ask::connect(porter.place(), key).unwrap()).collect();
-    let Heard::Nothing(late) = porter.hear(porter.ask([name]).unwrap(), Duration::ZERO).unwrap() else {
+    let Heard::Nothing(late) = porter.hear(porter.ask([name], PATIENCE).unwrap(), Duration::ZERO).unwrap()
+    else {
         panic!("nobody is there")
     };
     crowd.iter().for_each(|_| drop(callers().unwrap()));
@@ -163,7 +176,7 @@ fn who_hangs_up_is_asked_again() {
             Err(e) => assert_eq!(e, rustix::io::Errno::AGAIN),
         }
     };
-    let mut asked = porter.ask([name]).unwrap();
+    let mut asked = porter.ask([name], PATIENCE).unwrap();
     let mut room = [0; ROOM];
     for heard in [false, true, false, true] {
         let caller = accept();
@@ -183,7 +196,7 @@ fn who_hangs_up_is_asked_again() {
     let Heard::All(all) = porter.hear(asked, PATIENCE).unwrap() else { panic!("it has answered") };
     assert!(matches!(&all[..], [(_, Err(ConnectError::Op(Error::NoDescriptor)))]));
     // Who has closed its door has gone.
-    let asked = porter.ask([name]).unwrap();
+    let asked = porter.ask([name], PATIENCE).unwrap();
     drop((accept(), listener));
     assert_eq!(porter.hear(asked, PATIENCE).err(), Some(ConnectError::Gone));
 }

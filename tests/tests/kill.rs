@@ -34,8 +34,6 @@ impl Pair {
     fn start(tls: &str) -> Pair {
         let parent = Command::new(env!("CARGO_BIN_EXE_traffic"))
             .args(["--tls", tls, "--messages", "100000000", "--unpinned"])
-            // Who only waits for messages on a device finds a death by asking.
-            .env("UCX_KEEPALIVE_INTERVAL", "200ms")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

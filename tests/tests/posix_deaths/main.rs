@@ -1,9 +1,10 @@
 //! `posix`, `cma` and the software device when processes end: killed at any moment, more than a hundred times (`kills.rs`), with
-//! nothing else going on (`told.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
+//! nothing else going on (`told.rs`), while the survivor only waits (`waits.rs`); gone after sending; in containers that share a directory only. The survivor is told, has what was sent, and nothing is left.
 //! No test harness: the program starts itself again in other roles (`suites::partner`).
 
 mod kills;
 mod told;
+mod waits;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,6 +31,7 @@ fn main() {
         Some("idle") => return told::idle(),
         Some("leaver") => return leaver(),
         Some("tag-leaver") => return tag_leaver(),
+        Some("sleeper") => return waits::sleeper(&args[1]),
         Some("contained") => return contained(&args[1]),
         _ => {}
     }
@@ -37,11 +39,12 @@ fn main() {
     if args.iter().any(|arg| arg == "--list") {
         return;
     }
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("a_death_ends_a_sleep", told::a_death_ends_a_sleep),
         ("a_poll_tells_no_more_than_it_may", told::a_poll_tells_no_more_than_it_may),
         ("asking_finds_a_death_whatever_else_comes", told::asking_finds_a_death_whatever_else_comes),
         ("endpoints_to_a_closed_interface_are_told_too", told::endpoints_to_a_closed_interface_are_told_too),
+        ("who_only_waits_is_told", waits::who_only_waits_is_told),
         ("killed_as_they_meet", kills::killed_as_they_meet),
         ("killed_at_any_moment", kills::killed_at_any_moment),
         ("what_was_sent_arrives", what_was_sent_arrives),

@@ -91,10 +91,11 @@ ucs::config_table! {
         pub withhold_features: u64 = "0", key "WITHHOLD_FEATURES";
         /// Most events taken from one transport in one call of progress.
         pub progress_batch: usize = "32", key "PROGRESS_BATCH", unit "events", range 1..=4096;
-        /// How often the peers of endpoints are asked whether they live; 0 never. Without it, an operation that waits for
+        /// How often the peers of endpoints are asked whether they live; 0 never. Less than half of a second by default, so that who
+        /// only waits is told of a death within one, also if there is no room for the first question. Without it, an operation that waits for
         /// the answer of a peer that it has met does not learn of its death until something is sent to it. A HANDSHAKE that
         /// something waits for is called for again all the same, after 1 s and then more and more seldom.
-        pub keepalive: Duration = "1s", key "KEEPALIVE_INTERVAL";
+        pub keepalive: Duration = "400ms", key "KEEPALIVE_INTERVAL";
         /// Empty progress calls before a blocking wait goes to sleep.
         pub spin: u32 = "4096", key "SPIN", unit "calls";
     }

@@ -1,0 +1,89 @@
+//! A worker that only waits, asleep, for a peer that is killed: told within the second by default, on whichever transport.
+
+use crate::{PATIENCE, TOLD_WITHIN};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
+use suites::dice::Dice;
+use suites::partner::Partner;
+use suites::punctual::Clock;
+use ucp::{Address, Context, EXACT, Worker};
+use ucs::config::Source;
+
+/// Times each way of waiting on each transport.
+const ROUNDS: usize = 3;
+
+fn worker(tls: &str) -> Worker {
+    Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap().worker().unwrap()
+}
+
+/// Says hello, and sleeps until it is killed.
+pub fn sleeper(tls: &str) {
+    let (mut line, worker) = (Partner::parent(), worker(tls));
+    line.say(&worker.address().pack()).unwrap();
+    let address: Vec<u8> = line.hear(PATIENCE).unwrap();
+    let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
+    ep.tag_send_sync(1, vec![1; 8]).wait().0.unwrap();
+    line.say(&()).unwrap();
+    while !line.is_gone() {
+        worker.progress();
+        worker.wait(None).unwrap();
+    }
+}
+
+/// Sleeps for news, by itself or on the descriptor as a program with a loop of its own does.
+fn sleep(worker: &Worker, by_itself: bool) {
+    if by_itself {
+        worker.wait(None).unwrap();
+    } else if worker.arm() {
+        let time = worker.next_timer().map(|time| Timespec::try_from(time).unwrap());
+        let fd = worker.event_fd().expect("each of them has one");
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], time.as_ref()).unwrap();
+    }
+}
+
+pub fn who_only_waits_is_told() {
+    let (mut dice, clock) = (Dice::new(0x0dea_d002, 0), Clock::start());
+    for (tls, by_itself) in [("posix", true), ("posix", false), ("efa", true), ("efa", false)] {
+        let mut longest = Duration::ZERO;
+        for _ in 0..ROUNDS {
+            let own = worker(tls);
+            let mut victim = Partner::start(&["sleeper".into(), tls.into()]).unwrap();
+            let address: Vec<u8> = victim.hear(PATIENCE).unwrap();
+            victim.say(&own.address().pack()).unwrap();
+            let ep = own.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
+            own.tag_recv(1, EXACT, Vec::with_capacity(8)).wait().0.unwrap();
+            while victim.heard::<()>().unwrap().is_none() {
+                own.progress();
+            }
+            // What nobody will ever receive: its end is the news.
+            let send = ep.tag_send_sync(2, vec![2; 8]);
+            let every = own.next_timer().expect("peers are asked");
+            assert!(
+                every < TOLD_WITHIN / 2,
+                "a question that finds no room is asked again in time: {every:?}"
+            );
+            let (pid, delay) = (victim.pid().unwrap() as i32, Duration::from_millis(dice.below(600)));
+            let start = clock.now();
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(delay);
+                rustix::process::kill_process(
+                    rustix::process::Pid::from_raw(pid).unwrap(),
+                    rustix::process::Signal::KILL,
+                )
+                .unwrap();
+            });
+            while !send.is_done() {
+                own.progress();
+                sleep(&own, by_itself);
+                assert!(clock.since(start) < delay + TOLD_WITHIN, "{tls}, by itself {by_itself}: not told");
+            }
+            longest = longest.max(clock.since(start).saturating_sub(delay));
+            killer.join().unwrap();
+            assert_eq!(send.wait().0, Err(ucp::Error::PeerGone(ep.peer())));
+        }
+        println!(
+            "    told at most {:.0} ms after kill -9, {tls}, by itself {by_itself}",
+            longest.as_secs_f64() * 1e3
+        );
+    }
+}

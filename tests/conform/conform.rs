@@ -1,8 +1,9 @@
 //! The conformance suite, once for every transport and once more through the run-time choice; and what two threads share.
 
 use suites::conform::Pair;
+use suites::conform::deaths::{self, Mortal};
 use suites::conform::shared::{self, Shared};
-use suites::{conform_suite, shared_suite};
+use suites::{conform_suite, death_suite, shared_suite};
 use ucs::config::Source;
 use uct::wrap::{Gated, Paired, ThreadMode, Traced};
 use uct::{any, cma, loopback, posix};
@@ -105,13 +106,41 @@ shared_suite!(posix_shared_traced, || {
 shared_suite!(cma_shared, || Shared::new(shared::open("cma", "memory"), shared::open("cma", "memory")));
 shared_suite!(efa_shared, || Shared::new(shared::open("efa", "softefa0"), shared::open("efa", "softefa0")));
 
+/// The program that plays the peer who dies.
+const PEER: &str = env!("CARGO_BIN_EXE_peer");
+
+// `self` is one thread: there is nobody whose death it could tell of.
+death_suite!(posix_deaths, || Mortal::of_process(PEER, "posix", "memory"));
+death_suite!(posix_gated_deaths, || Mortal::wrapped(PEER, "posix", "memory", |iface| {
+    Gated::new(iface, ThreadMode::Multi)
+}));
+death_suite!(cma_deaths, || Mortal::of_process(PEER, "cma", "memory"));
+death_suite!(efa_deaths, || Mortal::of_process(PEER, "efa", "softefa0"));
+death_suite!(efa_inproc_deaths, || {
+    use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
+    use uct::efa::{Iface, Params};
+    let fabric = Fabric::new(11, FaultPlan { delay: 2000, ..FaultPlan::NONE });
+    let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &Params::default()).unwrap();
+    let (a, b, mortal) = (open(1), open(2), open(3));
+    let mem = deaths::memory(&mortal);
+    let (theirs, back) = (deaths::place(&mortal, &mem), mortal.connect_raw(&a.raw_addr()).unwrap());
+    let time = fabric.clone();
+    let pair = Pair::ticking(a, b, move || time.advance(1000));
+    Mortal::new(pair, &theirs, move || {
+        fabric.kill(mortal.raw_addr().gid);
+        drop((back, mem, mortal));
+    })
+});
+
 /// The same on a device of libibverbs, and with a software device of this process's own at one end. They fail where
 /// there is none; `tests/run verbs` runs them under `softefa run`.
 #[cfg(feature = "verbs")]
 mod through_verbs {
+    use super::PEER;
     use suites::conform::Pair;
-    use suites::conform_suite;
+    use suites::conform::deaths::Mortal;
     use suites::verbs;
+    use suites::{conform_suite, death_suite};
     use ucs::config::Source;
     use uct::any;
 
@@ -123,4 +152,5 @@ mod through_verbs {
     conform_suite!(efa_verbs, || pair(&verbs::device(), &verbs::device()));
     conform_suite!(efa_verbs_to_soft, || pair(&verbs::device(), "softefa0"));
     conform_suite!(efa_soft_to_verbs, || pair("softefa0", &verbs::device()));
+    death_suite!(efa_verbs_deaths, || Mortal::of_process(PEER, "efa", &verbs::device()));
 }

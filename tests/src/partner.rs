@@ -44,7 +44,7 @@ impl Partner {
     /// The same, started by another program: its name and arguments, to which ours are added.
     pub fn start_under(starter: &[&str], args: &[String]) -> Result<Partner, PartnerError> {
         let me = std::env::current_exe().map_err(PartnerError::Start)?;
-        let mut command = match starter {
+        let command = match starter {
             [] => Command::new(me),
             [program, rest @ ..] => {
                 let mut command = Command::new(program);
@@ -52,6 +52,15 @@ impl Partner {
                 command
             }
         };
+        Partner::run(command, args)
+    }
+
+    /// Starts another program with `args`, with the same line to it.
+    pub fn start_program(program: &str, args: &[String]) -> Result<Partner, PartnerError> {
+        Partner::run(Command::new(program), args)
+    }
+
+    fn run(mut command: Command, args: &[String]) -> Result<Partner, PartnerError> {
         let mut child = command
             .args(args)
             .stdin(Stdio::piped())

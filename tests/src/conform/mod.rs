@@ -5,6 +5,7 @@
 pub mod am;
 pub mod amo;
 pub mod caps;
+pub mod deaths;
 pub mod eps;
 pub mod glance;
 pub mod limits;

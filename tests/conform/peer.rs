@@ -1,0 +1,7 @@
+//! The peer that dies, of the conformance suite's cases about deaths: started by them with a transport and a device, and killed.
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [tl, dev] = &args[..] else { panic!("a transport and a device") };
+    suites::conform::deaths::be_the_peer(tl, dev);
+}

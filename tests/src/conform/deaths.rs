@@ -1,0 +1,354 @@
+//! What a transport that tells of deaths ([`Caps::PEER_FAILURE`]) promises when a peer is gone without a word: each endpoint to it
+//! fails, what is under way or waits comes to an end, once, and nobody else notices anything. The peer is another process, killed,
+//! or whatever the transport has for one. Instantiated in `tests/tests/conform.rs` by one line per transport.
+
+use super::{Log, PATIENCE as POLLS, Pair, rma};
+use crate::partner::Partner;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use ucs::config::Source;
+use uct::any;
+use uct::api::{
+    Access, AllocReq, Caps, Comp, Ep, EpTag, Error, Iface, Iov, Md, Memory, Outcome, PendingQueued, Refused,
+    Retry, Sent,
+};
+
+/// Before a test gives up. A death is told in milliseconds where nothing else runs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Endpoints to the one that dies.
+const EPS: u64 = 3;
+/// Bytes of its memory, and in an operation.
+const MEMORY: usize = 4096;
+const LEN: usize = 64;
+
+type KeyOf<I> = <<I as Iface>::Md as Md>::Rkey;
+type MemOf<I> = <<I as Iface>::Md as Md>::Mem;
+
+/// An interface with endpoints to a peer that is going to die, and a pair of which it is one side, that lives.
+pub struct Mortal<I: Iface> {
+    pair: Pair<I>,
+    eps: Vec<Rc<I::Ep>>,
+    /// Its memory, where there is such a thing: where, and the key.
+    remote: Option<(u64, KeyOf<I>)>,
+    local: MemOf<I>,
+    kill: RefCell<Option<Box<dyn FnOnce()>>>,
+}
+
+/// An address, and memory: where, and its key.
+pub type Where = (Vec<u8>, Vec<u8>, u64, Vec<u8>);
+
+/// Where an interface and memory of it are, as peers are told.
+pub fn place<I: Iface>(iface: &I, mem: &MemOf<I>) -> Where {
+    let key = iface.md().pack_rkey(mem).map_or(Vec::new(), |key| key.to_vec());
+    (iface.device_addr().to_vec(), iface.iface_addr().to_vec(), mem.addr().addr() as u64, key)
+}
+
+/// Memory for anybody.
+pub fn memory<I: Iface>(iface: &I) -> MemOf<I> {
+    let req = AllocReq { access: Access::ALL, ..AllocReq::new(MEMORY, "mortal") };
+    iface.md().alloc(&req).expect("memory")
+}
+
+/// Plays the peer, until it is killed: what `peer`, started by [`Mortal::of_process`], does.
+pub fn be_the_peer(tl: &str, dev: &str) {
+    let iface = any::open(tl, dev, &Source::empty()).expect("the transport");
+    let (mut line, mem) = (Partner::parent(), memory(&iface));
+    line.say(&place(&iface, &mem)).expect("a survivor");
+    let (device, addr, ..): Where = line.hear(PATIENCE).expect("a survivor");
+    // What RDMA wants of its target.
+    let _back = iface.connect(&device, &addr).expect("the survivor");
+    line.say(&()).expect("a survivor");
+    while !line.is_gone() {
+        if iface.progress(64) == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Mortal<any::Iface> {
+    /// The peer is a process, which runs `program`: the binary `peer`.
+    pub fn of_process(program: &str, tl: &str, dev: &str) -> Self {
+        Mortal::wrapped(program, tl, dev, |iface| iface)
+    }
+}
+
+impl<I: Iface> Mortal<I> {
+    /// The same, with something around our own interfaces.
+    pub fn wrapped(program: &str, tl: &str, dev: &str, wrap: impl Fn(any::Iface) -> I) -> Self {
+        let open = || wrap(any::open(tl, dev, &Source::empty()).expect("the transport"));
+        let pair = Pair::new(open(), open());
+        let mut peer = Partner::start_program(program, &[tl.into(), dev.into()]).expect("the peer");
+        let theirs: Where = peer.hear(PATIENCE).expect("its address");
+        let ours: Where = (pair.a.device_addr().to_vec(), pair.a.iface_addr().to_vec(), 0, Vec::new());
+        peer.say(&ours).expect("it hears");
+        peer.hear::<()>(PATIENCE).expect("it knows us");
+        // Dropped, it is killed by SIGKILL.
+        Mortal::new(pair, &theirs, move || drop(peer))
+    }
+
+    /// The peer at `theirs`, which knows side `a` of the pair; `kill` ends it.
+    pub fn new(pair: Pair<I>, theirs: &Where, kill: impl FnOnce() + 'static) -> Self {
+        let (device, addr, at, key) = theirs;
+        let eps: Vec<_> =
+            (0..EPS).map(|_| Rc::new(pair.a.connect(device, addr).expect("it lives"))).collect();
+        eps.iter().zip(10..).for_each(|(ep, tag)| ep.set_tag(EpTag(tag)));
+        let remote = (!key.is_empty()).then(|| (*at, pair.a.md().unpack_rkey(key).expect("its key")));
+        let local = memory(&pair.a);
+        let mortal = Mortal { pair, eps, remote, local, kill: RefCell::new(Some(Box::new(kill))) };
+        assert!(mortal.has(Caps::PEER_FAILURE), "a transport without has no such suite");
+        mortal.warm_up();
+        mortal
+    }
+
+    fn has(&self, caps: Caps) -> bool {
+        self.pair.a.attr().has(caps)
+    }
+
+    fn kill(&self) {
+        let kill = self.kill.borrow_mut().take().expect("it dies once");
+        kill();
+    }
+
+    /// The `n`th operation on one of the endpoints, of those that there are.
+    fn act(&self, ep: &I::Ep, n: usize, comp: Comp) -> Outcome {
+        let send = || {
+            let pack = |slot: &mut [u8]| {
+                slot[..LEN].fill(n as u8);
+                LEN
+            };
+            ep.am_bcopy(7, pack).map(|_| Sent::Done)
+        };
+        let Some((at, key)) =
+            self.remote.as_ref().filter(|_| !n.is_multiple_of(3) || !self.has(Caps::AM_BCOPY))
+        else {
+            return send();
+        };
+        let piece = |from: usize| [Iov::new(self.local.addr().wrapping_add(from), LEN, Some(&self.local))];
+        match n % 2 {
+            // SAFETY: `local` lives as long as the interface is polled, and is looked at by nobody.
+            0 if self.has(Caps::PUT_ZCOPY) => unsafe { ep.put_zcopy(&piece(0), *at, key, comp) },
+            // SAFETY: as above.
+            1 if self.has(Caps::GET_ZCOPY) => unsafe { ep.get_zcopy(&piece(LEN), *at, key, comp) },
+            _ => send(),
+        }
+    }
+
+    /// Polls until something is so.
+    fn until(&self, what: &str, log: &mut Log, mut so: impl FnMut(&mut Log) -> bool) {
+        let (start, mut other) = (Instant::now(), Log::default());
+        while !so(log) {
+            self.pair.pump(log, &mut other);
+            assert!(start.elapsed() < PATIENCE, "{what} for ever");
+        }
+    }
+
+    /// Operations on every endpoint, each of which goes well.
+    fn warm_up(&self) {
+        let mut log = Log::default();
+        for n in 0..12 {
+            for ep in &self.eps {
+                self.until("no room", &mut log, |_| match self.act(ep, n, Comp::None) {
+                    Ok(_) => true,
+                    Err(why) => {
+                        assert_eq!(why, Refused::NoResource);
+                        false
+                    }
+                });
+            }
+        }
+        self.until("under way", &mut log, |_| match self.pair.a.flush(Comp::None) {
+            Ok(Sent::Done) => true,
+            Ok(Sent::InProgress) | Err(Refused::NoResource) => false,
+            Err(why) => panic!("{why:?}"),
+        });
+        assert_eq!(log.errors, []);
+    }
+
+    /// Operations on every endpoint until each of them has been told of the death.
+    fn until_told(&self, log: &mut Log) {
+        let mut told = vec![false; self.eps.len()];
+        let mut n = 0;
+        self.until("not told", log, |log| {
+            for (ep, told) in self.eps.iter().zip(&mut told) {
+                match self.act(ep, n, Comp::None) {
+                    Err(Refused::Failed(e)) => {
+                        is_death(e);
+                        *told = true;
+                    }
+                    _ => *told |= log.errors.iter().any(|(tag, _)| *tag == ep.tag()),
+                }
+            }
+            n += 1;
+            told.iter().all(|told| *told)
+        });
+        log.errors.iter().for_each(|(_, e)| is_death(*e));
+    }
+}
+
+fn is_death(e: Error) {
+    assert!(matches!(e, Error::PeerDead | Error::Unreachable), "{e:?}");
+}
+
+/// Each endpoint to the dead fails, by its operations or by the error handler with its tag, and everything on it from then on.
+pub fn each_endpoint_is_told<I: Iface>(m: &Mortal<I>) {
+    let mut log = Log::default();
+    m.kill();
+    m.until_told(&mut log);
+    for again in 0..3 {
+        log.errors.clear();
+        m.until_told(&mut log);
+        for ep in &m.eps {
+            if log.errors.iter().any(|(tag, _)| *tag == ep.tag()) {
+                continue;
+            }
+            let ended = m.pair.finish(|comp| m.act(ep, 1 + again, comp));
+            is_death(ended.expect_err("an operation on the dead"));
+        }
+    }
+}
+
+/// What has a completion and is under way as the peer dies ends, well or not, and is told once; so does a flush behind it.
+pub fn what_is_under_way_ends_once<I: Iface>(m: &Mortal<I>) {
+    let mut log = Log::default();
+    let mut expected = BTreeMap::new();
+    let mut token = 0;
+    let mut start = |call: &dyn Fn(Comp) -> Outcome, expected: &mut BTreeMap<u64, u32>| {
+        token += 1;
+        match call(Comp::Token(token)) {
+            Ok(Sent::InProgress) => drop(expected.insert(token, 0)),
+            Ok(Sent::Done) | Err(Refused::NoResource) => {}
+            Err(Refused::Failed(e)) => is_death(e),
+        }
+    };
+    for n in 0..60 {
+        if n == 30 {
+            m.kill();
+        }
+        for ep in &m.eps {
+            start(&|comp| m.act(ep, n, comp), &mut expected);
+            if n % 10 == 9 {
+                start(&|comp| ep.flush(comp), &mut expected);
+            }
+        }
+        if n % 10 == 9 {
+            start(&|comp| m.pair.a.flush(comp), &mut expected);
+        }
+    }
+    m.until("completions missing", &mut log, |log| log.comps.len() >= expected.len());
+    for _ in 0..1000 {
+        m.pair.pump(&mut log, &mut Log::default());
+    }
+    for (token, result) in &log.comps {
+        *expected.get_mut(token).expect("what is under way") += 1;
+        result.map_or_else(is_death, |()| {});
+    }
+    assert!(expected.values().all(|times| *times == 1), "{expected:?}");
+    log.errors.iter().for_each(|(_, e)| is_death(*e));
+    m.until("nothing is left", &mut log, |_| m.pair.a.flush(Comp::None) != Ok(Sent::InProgress));
+}
+
+/// What waits for room on an endpoint when the peer dies has its turn, in which it is told if not before.
+pub fn what_waits_has_its_turn<I: Iface + 'static>(m: &Mortal<I>) {
+    if !m.has(Caps::PENDING | Caps::AM_BCOPY) {
+        return;
+    }
+    m.kill();
+    let (mut log, ep) = (Log::default(), &m.eps[0]);
+    let send = |ep: &I::Ep| ep.am_bcopy(7, |_| LEN).map(drop);
+    let mut refused = None;
+    for _ in 0..POLLS {
+        match send(ep) {
+            Ok(()) => {}
+            Err(why) => {
+                refused = Some(why);
+                break;
+            }
+        }
+    }
+    match refused.expect("its queues end") {
+        Refused::Failed(e) => is_death(e),
+        Refused::NoResource => {
+            let (of, ended) = (Rc::downgrade(ep), Rc::new(Cell::new(None)));
+            let tell = ended.clone();
+            let op = move || match of.upgrade().map(|ep| ep.am_bcopy(7, |_| LEN)) {
+                Some(Err(Refused::NoResource)) => Retry::NoResource,
+                outcome => {
+                    tell.set(Some(outcome.and_then(Result::err)));
+                    Retry::Done
+                }
+            };
+            if ep.pending_add(Box::new(op)) == Ok(PendingQueued::Queued) {
+                m.until("it waits", &mut log, |_| ended.get().is_some());
+                if let Some(Some(Refused::Failed(e))) = ended.get() {
+                    is_death(e);
+                }
+            }
+        }
+    }
+    m.until_told(&mut log);
+}
+
+/// Who asks is told, and was told before that it lives.
+pub fn a_question_is_answered<I: Iface>(m: &Mortal<I>) {
+    if !m.has(Caps::EP_CHECK) {
+        return;
+    }
+    let ask = |ep: &I::Ep| m.pair.finish(|comp| ep.check(comp));
+    assert!(m.eps.iter().all(|ep| ask(ep) == Ok(())));
+    m.kill();
+    for ep in &m.eps {
+        let start = Instant::now();
+        while let Ok(()) = ask(ep) {
+            assert!(start.elapsed() < PATIENCE, "said to live");
+        }
+        is_death(ask(ep).expect_err("it stays dead"));
+    }
+}
+
+/// Peers that live are none the worse for it, nor is who connects to them later.
+pub fn others_go_on<I: Iface>(m: &Mortal<I>) {
+    let (p, mut log) = (&m.pair, Log::default());
+    m.kill();
+    m.until_told(&mut log);
+    let late = p.a.connect(&p.b.device_addr(), &p.b.iface_addr()).expect("it lives");
+    for ep in [&p.ab, &late] {
+        if m.has(Caps::AM_BCOPY) {
+            let (mut a, mut b) = (Log::default(), Log::default());
+            let mut send = || p.retry(&mut a, &mut b, || ep.am_bcopy(7, |_| LEN));
+            for _ in 0..20 {
+                assert_eq!(send(), Ok(LEN));
+            }
+            let start = Instant::now();
+            while b.ams.len() < 20 {
+                p.pump(&mut a, &mut b);
+                assert!(start.elapsed() < PATIENCE, "nothing arrives");
+            }
+        }
+        if m.has(Caps::PUT_ZCOPY) {
+            let t = rma::target(p, MEMORY, Access::ALL);
+            rma::write(&m.local, 0, &[5; MEMORY]);
+            let iov = [Iov::new(m.local.addr(), MEMORY, Some(&m.local))];
+            // SAFETY: `local` is left alone until the completion that `finish` waits for.
+            assert_eq!(p.finish(|comp| unsafe { ep.put_zcopy(&iov, t.at, &t.rkey, comp) }), Ok(()));
+            assert_eq!(p.finish(|comp| ep.flush(comp)), Ok(()));
+            assert!(rma::read(&t.mem, 0, MEMORY) == [5; MEMORY]);
+        }
+    }
+}
+
+/// All cases for one transport that tells of deaths: `death_suite!(name, || mortal);`.
+#[macro_export]
+macro_rules! death_suite {
+    ($tl:ident, $make:expr) => {
+        mod $tl {
+            #[allow(unused_imports, reason = "what the expression needs")]
+            use super::*;
+            $crate::conform_suite!(@cases $make;
+                deaths::each_endpoint_is_told deaths::what_is_under_way_ends_once deaths::what_waits_has_its_turn
+                deaths::a_question_is_answered deaths::others_go_on
+            );
+        }
+    };
+}

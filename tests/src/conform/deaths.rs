@@ -1,6 +1,6 @@
 //! What a transport that tells of deaths ([`Caps::PEER_FAILURE`]) promises when a peer is gone without a word: each endpoint to it
 //! fails, what is under way or waits comes to an end, once, and nobody else notices anything. The peer is another process, killed,
-//! or whatever the transport has for one. Instantiated in `tests/tests/conform.rs` by one line per transport.
+//! or whatever the transport has for one. Instantiated in `tests/conform/conform.rs` by one line per transport.
 
 use super::{Log, PATIENCE as POLLS, Pair, rma};
 use crate::partner::Partner;

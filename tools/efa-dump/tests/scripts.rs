@@ -87,7 +87,7 @@ fn wrong_exchanges_are_found() {
         ("waits for RECEIPT", met().recv(|b| Receipt { send_id: 1, msg_id: 0, connid: THEIRS }.write(b), 0)),
         (
             "waits for READ_NACK",
-            met().recv(|b| ReadNack { send_id: 1, recv_id: 0, connid: THEIRS }.write(b), 0),
+            met().recv(|b| ReadNack { send_id: 1, recv_id: 0, not_now: false, connid: THEIRS }.write(b), 0),
         ),
         (
             "waits for ATOMRSP",

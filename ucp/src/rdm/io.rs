@@ -341,6 +341,15 @@ pub trait Wire: Inward {
         None
     }
 
+    /// Whether a message of so many bytes that a peer has offered to be read by such a way is to come in packets all the same,
+    /// as that is faster. Asked once for each message that can be.
+    fn declines(&mut self, _peer: PeerId, _len: usize, _way: &WayIn) -> bool {
+        false
+    }
+
+    /// What a peer has made of memory of ours that was offered so: it has read it, or would rather have this message in packets.
+    fn offer_answered(&mut self, _peer: PeerId, _reg: &Reg, _len: usize, _read: bool) {}
+
     /// Reads memory that a peer has named with such a way, by it, within the call. `None`, and nothing has happened: this wire
     /// knows of no such ways, or they are none.
     fn read_beside(

@@ -237,6 +237,11 @@ impl Engine {
         peer.was.contains(Was::MET).then_some(peer.features)
     }
 
+    /// The peer that packets from here are of now.
+    pub fn peer_at(&mut self, wire: WireId, from: Source) -> Option<PeerId> {
+        self.ident.current(wire, from)
+    }
+
     /// What the wire of a peer can do beside packets.
     pub fn rdma(&self, peer: PeerId) -> Rdma {
         self.peers.get(peer).map_or(Rdma::NONE, |peer| self.wires[usize::from(peer.wire.0)].rdma)

@@ -448,7 +448,9 @@ impl Engine {
     fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
         match ctl {
             Ctl::Cts(id) => flow::push_cts(self, w, to, id),
-            Ctl::ReadNack { send_id, recv_id } => readnack::push(self, w, to, send_id, recv_id),
+            Ctl::ReadNack { send_id, recv_id, not_now } => {
+                readnack::push(self, w, to, (send_id, recv_id), not_now)
+            }
             Ctl::Lane(other) => detour::push_lane(self, w, to, other),
             Ctl::Lost(other) => detour::push_lost(self, w, to, other),
             Ctl::Moved => detour::push_moved(self, w, to),

@@ -158,6 +158,8 @@ pub enum Ctl {
         send_id: u32,
         /// Ours.
         recv_id: u32,
+        /// It is for this message alone.
+        not_now: bool,
     },
     /// This send, announced once more after a READ_NACK.
     Again(SlotId),

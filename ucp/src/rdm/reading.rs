@@ -27,14 +27,19 @@ impl Engine {
     pub(super) fn start_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, rx: SlotId) {
         let Some((op, inflow)) = self.inflow(rx) else { return };
         inflow.reading = Some(id);
-        let end = inflow.envelope.len.min(op.buf.len() as u64);
+        let total = inflow.envelope.len;
+        let end = total.min(op.buf.len() as u64);
         let whole = op.buf.piece().is_some();
         let Some(reading) = self.readings.get_mut(id) else { return };
         reading.to = Some(rx);
         // [M7.4]
         reading.end = end.max(reading.from);
         let (peer, iov, from, end) = (reading.peer, reading.iov, reading.from, reading.end);
-        if whole
+        if self.declines(w, id, total) {
+            if let Some(reading) = self.readings.get_mut(id) {
+                reading.stop = Some(Stop::Declined);
+            }
+        } else if whole
             && let Some((mut stripes, at)) = self.named_rails(peer, &iov)
             && self.cut_stripes(&mut stripes, (from, end), Way::Read, self.cfg.rndv_chunk)
             && let Some(reading) = self.readings.get_mut(id)
@@ -56,6 +61,16 @@ impl Engine {
         let peer = reading.peer;
         self.queue_reading(id);
         self.drive(w, peer);
+    }
+
+    /// Whether the wire would rather have a message in packets than read it by the way beside it, and the sender can be told.
+    // [M11.14]
+    fn declines<W: Wire>(&mut self, w: &mut W, id: SlotId, len: u64) -> bool {
+        let Some(reading) = self.readings.get(id).filter(|reading| reading.from == 0) else { return false };
+        let Some(way) = reading.way_in() else { return false };
+        let peer = &self.peers[reading.peer];
+        let heeds = peer.was.contains(Was::MET) && peer.features.contains(Features::READ_NACK);
+        heeds && w.declines(reading.peer, len as usize, &way)
     }
 
     fn queue_reading(&mut self, id: SlotId) {
@@ -280,6 +295,7 @@ impl Engine {
             // Ends the receive too.
             Some(Stop::Fault(fault)) => self.fail_peer(w, peer, fault),
             Some(Stop::Fail(error)) => self.fail_reading(w, id, error),
+            Some(Stop::Declined) => self.nack_reading(w, id, true),
             Some(Stop::Nack) if self.read_elsewhere(id) => return Push::Sent,
             Some(Stop::Nack) => {
                 let peer = &self.peers[peer];
@@ -290,7 +306,7 @@ impl Engine {
                 if !peer.features.contains(Features::READ_NACK) {
                     self.refuse_reading(w, id);
                 } else {
-                    self.nack_reading(w, id);
+                    self.nack_reading(w, id, false);
                 }
             }
         }
@@ -347,12 +363,13 @@ impl Engine {
 
     /// The sender shall send: at once, or when the bytes in packets have come.
     // [M7.5] [M7.6]
-    fn nack_reading<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+    fn nack_reading<W: Wire>(&mut self, w: &mut W, id: SlotId, not_now: bool) {
         let Some((reading, rx)) = self.take_reading(w, id) else { return };
         if is_one(rx) {
             // What comes instead is a write of its own. [M7.7]
             let send_id = self.one.remove(rx).and_then(|one| one.theirs).unwrap_or(0);
-            return self.control(w, reading.peer, Ctl::ReadNack { send_id, recv_id: rx.raw() });
+            let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
+            return self.control(w, reading.peer, nack);
         }
         let Some((_, inflow)) = self.inflow(rx) else { return };
         inflow.reading = None;
@@ -361,7 +378,8 @@ impl Engine {
         let complete = inflow.cover.arrived() == reading.from;
         self.peers[reading.peer].work().parts.insert(msg_id, Part::Rx(rx));
         if complete {
-            self.control(w, reading.peer, Ctl::ReadNack { send_id, recv_id: rx.raw() });
+            let nack = Ctl::ReadNack { send_id, recv_id: rx.raw(), not_now };
+            self.control(w, reading.peer, nack);
         }
     }
 

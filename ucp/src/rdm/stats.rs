@@ -69,6 +69,8 @@ ucs::counters! {
         unsure,
         /// READ_NACKs sent: messages that we could not read.
         nacks_sent,
+        /// Those of them that came of a choice: packets were faster.
+        declined,
         /// READ_NACKs received: messages of ours that were sent after all.
         nacks_received,
         /// PEER_ERRORs sent: operations of peers that ended here.

@@ -104,6 +104,10 @@ pub struct Device {
     pub kept_out: bool,
     /// Reads by such ways.
     pub besides: usize,
+    /// One in so many messages that could be read so is declined; 0: none.
+    pub declines: usize,
+    /// What peers have made of offers: lengths, and whether they read.
+    pub answers: Vec<(usize, bool)>,
     /// Longest read by its own buffers; 0: none.
     pub copies: usize,
     /// Headerless messages it has sent: where to, bytes, word.
@@ -299,6 +303,15 @@ impl Wire for Port<'_> {
         unsafe { std::ptr::copy(source, to.ptr(), to.len()) };
         self.device.besides += 1;
         Some(Ok(()))
+    }
+
+    fn declines(&mut self, _peer: PeerId, len: usize, way: &WayIn) -> bool {
+        assert!(!way.is_empty() && len > 0);
+        self.dice.one_in(self.device.declines)
+    }
+
+    fn offer_answered(&mut self, _peer: PeerId, _reg: &Reg, len: usize, read: bool) {
+        self.device.answers.push((len, read));
     }
 
     fn read_copy_max(&self, _peer: PeerId) -> usize {

@@ -239,6 +239,8 @@ bitflags! {
     pub struct CtlFlags: u16 {
         /// On the CTS of an emulated read: it selects the id table in 1.10-1.14 peers.
         const READ = 0x0080;
+        /// On a READ_NACK of one that could read, and finds packets faster this time (rdm-v4 chapter 11).
+        const NOT_NOW = 0x0100;
         /// The multi-use word (CTSDATA: the trailing 8 bytes) holds the connid.
         const CONNID = 0x8000;
         const _ = !0;

@@ -183,7 +183,11 @@ layout! {
 /// Flags and multi-use word of a packet that always has room for a connid.
 #[inline]
 fn base(ty: PktType, connid: Option<u32>) -> (Base, U32) {
-    let flags = if connid.is_some() { CtlFlags::CONNID } else { CtlFlags::empty() };
+    flagged(ty, CtlFlags::empty(), connid)
+}
+
+fn flagged(ty: PktType, flags: CtlFlags, connid: Option<u32>) -> (Base, U32) {
+    let flags = if connid.is_some() { flags | CtlFlags::CONNID } else { flags };
     (Base::new(ty, flags.bits()), connid.unwrap_or(0).into())
 }
 
@@ -478,6 +482,8 @@ pub struct ReadNack {
     pub send_id: u32,
     /// Id of the side that cannot read.
     pub recv_id: u32,
+    /// It could, and would rather have this one message sent: an extension of ours, between processes of a host.
+    pub not_now: bool,
     /// Our connid; set it whenever it is known.
     pub connid: Option<u32>,
 }
@@ -488,14 +494,17 @@ impl ReadNack {
 
     /// Writes the packet to the start of `buf`; answers its length. Panics if `buf` is too short.
     pub fn write(&self, buf: &mut [u8]) -> usize {
-        let (base, connid) = base(PktType::READ_NACK, self.connid);
+        let flags = if self.not_now { CtlFlags::NOT_NOW } else { CtlFlags::empty() };
+        let (base, connid) = flagged(PktType::READ_NACK, flags, self.connid);
         put(buf, 0, &EorHdr { base, send_id: self.send_id.into(), recv_id: self.recv_id.into(), connid })
     }
 
     pub(super) fn parse(packet: &[u8], base: Base) -> Result<Packet<'_>, Reject> {
         let hdr: EorHdr = Reader::new(packet).take(Part::Header)?;
         let connid = connid(base, hdr.connid);
-        Ok(Packet::ReadNack(ReadNack { send_id: hdr.send_id.get(), recv_id: hdr.recv_id.get(), connid }))
+        let not_now = CtlFlags::from_bits_retain(base.flags.get()).contains(CtlFlags::NOT_NOW);
+        let (send_id, recv_id) = (hdr.send_id.get(), hdr.recv_id.get());
+        Ok(Packet::ReadNack(ReadNack { send_id, recv_id, not_now, connid }))
     }
 }
 

@@ -137,7 +137,7 @@ pub fn everything() -> Script {
         .recv(|b| eor(40).write(b), 0)
         // One that is refused, and comes in windows.
         .send(|b| longread(10, 50).write(b), 0)
-        .recv(|b| ReadNack { send_id: 50, recv_id: 6, connid: THEIRS }.write(b), 0)
+        .recv(|b| ReadNack { send_id: 50, recv_id: 6, not_now: false, connid: THEIRS }.write(b), 0)
         .send(|b| refused().write(b), 0)
         .recv(|b| cts(50, 6, 5000).write(b), 0)
         .send(|b| data(6, 0, 5000).write(b), 5000)

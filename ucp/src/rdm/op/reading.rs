@@ -41,6 +41,8 @@ pub struct Reading {
 pub enum Stop {
     /// We cannot read: the sender shall send.
     Nack,
+    /// The sender shall send this one all the same.
+    Declined,
     /// A read found the peer failed.
     Fault(Fault),
     /// The receive ends with this.

@@ -279,7 +279,8 @@ fn on_further<W: Wire>(
                 e.finish_rx(w, id, &envelope);
             } else if nack && arrived == runt {
                 // Its place in `parts` is kept for the LONGCTS that follows.
-                let nack = Ctl::ReadNack { send_id: envelope.send_id, recv_id: id.raw() };
+                let (send_id, recv_id) = (envelope.send_id, id.raw());
+                let nack = Ctl::ReadNack { send_id, recv_id, not_now: false };
                 return e.control(w, a.peer, nack);
             }
             // While it is read, the head is what has arrived; afterwards, all is.
@@ -319,7 +320,12 @@ fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
         return e.on_one_eor(a, id);
     }
     match e.tx.get_mut(id) {
-        Some(op) if op.peer == a.peer && op.state == TxState::Exposed => e.read_out(w, id),
+        Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
+            if let Some(reg) = &op.reg {
+                w.offer_answered(a.peer, reg, op.buf.len(), true);
+            }
+            e.read_out(w, id);
+        }
         // Packets of the head still wait for room: the read has overtaken them.
         Some(op) if op.peer == a.peer && op.row == Row::RuntRead && op.state == TxState::Sending => {
             op.state = TxState::Ended;

@@ -22,12 +22,13 @@ pub(in crate::rdm) fn push<W: Wire>(
     e: &mut Engine,
     w: &mut W,
     to: PeerId,
-    send_id: u32,
-    recv_id: u32,
+    (send_id, recv_id): (u32, u32),
+    not_now: bool,
 ) -> Result<(), Refused> {
-    let hdr = ReadNack { send_id, recv_id, connid: Some(e.own(&e.peers[to]).connid) };
+    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own(&e.peers[to]).connid) };
     e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
     e.stats.rare.nacks_sent += 1;
+    e.stats.rare.declined += u64::from(not_now);
     Ok(())
 }
 
@@ -46,9 +47,14 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
     op.state = TxState::Nacked;
     op.row = Row::LongCts.with(op.sync);
     // A device may be able to the next time, which has to be asked about each memory; the system will not change its mind.
-    // [M11.13]
-    if op.reg.as_ref().is_some_and(|reg| w.way_in(reg).is_some()) {
-        e.peers[a.peer].was.insert(Was::KEPT_OUT);
+    // [M11.13] [M11.14]
+    if let Some(reg) = &op.reg
+        && w.way_in(reg).is_some()
+    {
+        match nack.not_now {
+            true => w.offer_answered(a.peer, reg, op.buf.len(), false),
+            false => e.peers[a.peer].was.insert(Was::KEPT_OUT),
+        }
     }
     e.stats.rare.nacks_received += 1;
     e.conceal(w, id, W::release);

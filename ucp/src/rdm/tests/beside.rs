@@ -100,6 +100,71 @@ fn who_is_kept_out_is_asked_once() {
     assert_eq!(net.nodes[0].engine.stats().rare.nacks_received, 1);
 }
 
+// [M11.14]
+#[test]
+fn who_would_rather_have_packets_says_so_each_time() {
+    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    for (n, declines) in [1, 0, 1].into_iter().enumerate() {
+        net.nodes[1].device.declines = declines;
+        room.fill(0);
+        net.recv(1, &mut room, exact(5), 0);
+        net.send(0, peer, &bytes, Some(5), Row::LongRead);
+        net.settle();
+        assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
+        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert!(net.nodes[0].engine.lets_itself_in(peer), "it is not kept out");
+        assert_eq!(net.nodes[0].device.answers.len(), n + 1);
+    }
+    assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
+    let (sender, receiver) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
+    assert_eq!((receiver.rare.declined, receiver.rare.nacks_sent, sender.rare.nacks_received), (2, 2, 2));
+    assert_eq!((net.nodes[1].device.besides, net.regs()), (1, 0));
+}
+
+// [M11.14]
+#[test]
+fn some_are_declined_in_any_order() {
+    for seed in 0..20 {
+        let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, EngineConfig::default());
+        net.dice = Dice(seed);
+        net.nodes[1].device.declines = 2;
+        let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
+        let mut rooms: Vec<Vec<u8>> = letters.iter().map(|letter| vec![0; letter.len()]).collect();
+        for (n, into) in rooms.iter_mut().enumerate().take(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        for (n, letter) in letters.iter().enumerate() {
+            net.send(0, peer, letter, Some(n as u64), Row::LongRead);
+        }
+        net.settle();
+        for (n, into) in rooms.iter_mut().enumerate().skip(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        net.settle();
+        assert_eq!((net.outs(1).len(), net.outs(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
+        assert!(letters == rooms, "seed {seed}");
+        let declined = net.nodes[1].engine.stats().rare.declined;
+        let answers = &net.nodes[0].device.answers;
+        assert_eq!(answers.len(), 12, "seed {seed}");
+        assert_eq!(answers.iter().filter(|(_, read)| !read).count() as u64, declined, "seed {seed}");
+        assert!(net.nodes[0].engine.lets_itself_in(peer));
+    }
+}
+
+/// What is known to be a choice only by its flag: one that older peers of ours do not set, or see.
+#[test]
+fn a_refusal_for_good_is_none_for_now() {
+    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+    net.nodes[1].device.kept_out = true;
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, exact(5), 0);
+    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.settle();
+    assert!(!net.nodes[0].engine.lets_itself_in(peer));
+    assert_eq!(net.nodes[0].device.answers, []);
+}
+
 /// A message that fits one packet, and cannot be read, goes in one.
 #[test]
 fn what_fits_a_packet_is_not_asked_for_twice() {

@@ -592,7 +592,8 @@ fn made_up_requests() {
             7 if dice.one_in(2) => {
                 crate::wire::ctl::Eor { send_id: id, recv_id: id, connid: None }.write(&mut packet)
             }
-            7 => crate::wire::ctl::ReadNack { send_id: id, recv_id: id, connid: None }.write(&mut packet),
+            7 => crate::wire::ctl::ReadNack { send_id: id, recv_id: id, ..Default::default() }
+                .write(&mut packet),
             _ => {
                 let msg_id = net.nodes[1].engine.due(PeerId(0));
                 let kind = dice.pick(&[

@@ -643,7 +643,14 @@ fn control() -> Vec<Golden> {
              a4a3a2a1         # send_id
              b4b3b2b1         # recv_id
              0d0c0b7a         # connid",
-            Packet::ReadNack(ReadNack { send_id, recv_id, connid }),
+            Packet::ReadNack(ReadNack { send_id, recv_id, not_now: false, connid }),
+        ),
+        golden(
+            "0b 04 0081       # READ_NACK, CONNID|NOT_NOW
+             a4a3a2a1         # send_id
+             b4b3b2b1         # recv_id
+             0d0c0b7a         # connid",
+            Packet::ReadNack(ReadNack { send_id, recv_id, not_now: true, connid }),
         ),
         golden(
             "0c 04 0080       # PEER_ERROR, CONNID

@@ -155,7 +155,9 @@ proptest! {
         check(Packet::AtomRsp(AtomRsp { recv_id, seg_length, connid }, &payload))?;
         check(Packet::Eor(Eor { send_id, recv_id, connid }))?;
         check(Packet::Receipt(Receipt { send_id, msg_id, connid }))?;
-        check(Packet::ReadNack(ReadNack { send_id, recv_id, connid }))?;
+        for not_now in [false, true] {
+            check(Packet::ReadNack(ReadNack { send_id, recv_id, not_now, connid }))?;
+        }
         for what in [ErrorRef::Op(send_id), ErrorRef::Msg(msg_id), ErrorRef::Skip(msg_id)] {
             check(Packet::PeerError(PeerError { what, prov_errno, connid }))?;
         }

@@ -12,7 +12,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use common::{bytes, context, ends, spin};
-use ucp::select::{Line, RmaOp, RmaVerdict, RmaWay};
+use ucp::select::rivals::By;
+use ucp::select::{Kind, Line, MemKind, RmaOp, RmaVerdict, RmaWay, Row, Sync, Verdict};
 use ucp::{
     ANY_TAG, Access, Address, Calibration, Config, Context, DeviceCosts, EXACT, Ep, EpParams, Error,
     ErrorMode, Made, Means, Rkey, Worker,
@@ -220,6 +221,69 @@ fn messages_of_the_program_are_read_by_the_kernel() {
     });
 }
 
+/// The receiver declines some of what it is offered, again and again: whichever way they go, messages come whole and in order.
+#[test]
+fn the_kernel_and_packets_take_turns() {
+    if let Some(why) = uct::cma::why_off() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    exchange_between("copy-turns", "copy-turns", |worker, _| {
+        let (stats, rare) = (worker.stats(), worker.stats().rare);
+        assert!(rare.reads > 50, "{rare:?}");
+        assert!(rare.declined > 10 && rare.nacks_received > 10, "{rare:?}");
+        assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{rare:?}");
+        let sent = |row| stats.sent(row).msgs;
+        assert!(sent(Row::LongRead) > 50 && sent(Row::Medium) > 50 && sent(Row::LongCts) > 50, "{rare:?}");
+    });
+}
+
+/// Who moves messages is decided by what they take, or by a setting, at the sender's end or at the receiver's.
+#[test]
+fn whoever_decides_they_come() {
+    if let Some(why) = uct::cma::why_off() {
+        eprintln!("not tried: {why}");
+        return;
+    }
+    for (here, there) in
+        [("kernel", "kernel"), ("packets", "packets"), ("kernel", "packets"), ("auto", "auto")]
+    {
+        let (ours, theirs) = (format!("copy-{here}"), format!("copy-{there}"));
+        exchange_between(&ours, &theirs, |worker, ep| {
+            let (stats, rare) = (worker.stats(), worker.stats().rare);
+            let sent = |row| stats.sent(row).msgs;
+            let taken = ep.explain_from(MemKind::Process, Kind::Tagged, Sync::No, LONG);
+            let taken = taken.into_iter().find(|candidate| candidate.verdict == Verdict::Taken).unwrap().row;
+            assert_eq!((rare.declined, rare.read_errors), (rare.nacks_sent, 0), "{here} {there}: {rare:?}");
+            match (here, there) {
+                ("kernel", "kernel") => {
+                    assert!(sent(Row::LongRead) > MESSAGES / 4 && sent(Row::LongCts) < 50, "{rare:?}");
+                    assert_eq!((taken, rare.nacks_received), (Row::LongRead, 0), "{rare:?}");
+                    assert_eq!(
+                        ep.figures(LONG).map(|found| (found.packets, found.by)),
+                        Some((None, By::Kernel))
+                    );
+                }
+                ("packets", "packets") => {
+                    assert_eq!((sent(Row::LongRead), rare.reads, taken), (0, 0, Row::LongCts), "{rare:?}");
+                }
+                // It says so for good.
+                ("kernel", _) => assert!(sent(Row::LongRead) < 20 && rare.nacks_received < 20, "{rare:?}"),
+                _ => {
+                    let found = ep.figures(LONG).unwrap();
+                    assert!(found.packets.is_some_and(|ns| ns > 0.0), "{found:?}");
+                    assert!(found.kernel.is_some_and(|ns| ns > 0.0), "{found:?}");
+                    assert!(matches!(taken, Row::LongRead | Row::LongCts));
+                    assert!(worker.report().to_string().contains("128 KiB and more: packets"));
+                }
+            }
+        });
+    }
+}
+
+/// A length that does not go without asking.
+const LONG: usize = 200_000;
+
 /// Messages to one that is kept out, and their length.
 const KEPT: u64 = 20;
 const KEPT_LEN: usize = 50_000;
@@ -234,8 +298,8 @@ fn who_is_kept_out_gets_messages_in_packets() {
     let worker = context("kernel").worker().unwrap();
     let mut child = start("exile", "kernel", &worker);
     let ep = meet(&worker, ErrorMode::None);
-    let reads = || ep.table(ucp::select::Kind::Tagged, ucp::select::Sync::No).pick(KEPT_LEN);
-    assert_eq!(reads(), ucp::select::Row::LongRead);
+    let reads = || ep.table(Kind::Tagged, Sync::No).pick(KEPT_LEN);
+    assert_eq!(reads(), Row::LongRead);
     ep.tag_send_blocking(1, b"go").unwrap();
     for n in 0..KEPT {
         ep.tag_send_blocking(n, &bytes(n, KEPT_LEN)).unwrap();
@@ -243,7 +307,7 @@ fn who_is_kept_out_gets_messages_in_packets() {
     let mut told = [0; 8];
     worker.tag_recv_blocking(2, EXACT, &mut told).unwrap();
     assert_eq!((u64::from_le_bytes(told), worker.stats().rare.nacks_received), (1, 1));
-    assert_eq!(reads(), ucp::select::Row::Medium);
+    assert_eq!(reads(), Row::Medium);
     while child.try_wait().unwrap().is_none() {
         worker.progress();
     }

@@ -57,6 +57,8 @@ struct Spread {
 #[derive(Serialize)]
 struct Operation {
     name: &'static str,
+    /// From here on what is measured as messages go decides, and the ranges say how they begin.
+    measured_from: Option<usize>,
     ranges: Vec<Range>,
 }
 
@@ -157,8 +159,9 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
     let mut operations: Vec<Operation> = of(MemKind::Host, 0).collect();
     // Where it makes a difference whose memory the message is in.
     for (mem, names) in [(MemKind::Own, 1), (MemKind::Process, 2)] {
-        if ep.table_from(mem, Kind::Tagged, Sync::No) != ep.table_from(MemKind::Host, Kind::Tagged, Sync::No)
-        {
+        let table = |mem| ep.table_from(mem, Kind::Tagged, Sync::No);
+        let open = mem == MemKind::Process && ep.open_from(Kind::Tagged, Sync::No).is_some();
+        if open || table(mem) != table(MemKind::Host) {
             operations.extend(of(mem, names));
         }
     }
@@ -239,7 +242,7 @@ fn rma(name: &'static str, ways: impl Fn(usize) -> RmaWays) -> Operation {
                 .collect(),
         });
         if last {
-            return Operation { name, ranges };
+            return Operation { name, measured_from: None, ranges };
         }
         from = other;
     }
@@ -290,7 +293,8 @@ fn operation(ep: &Ep, name: &'static str, mem: MemKind, (kind, sync): (Kind, Syn
             rejected: others.iter().map(rejected).collect(),
         }
     };
-    Operation { name, ranges: ep.table_from(mem, kind, sync).ranges().map(range).collect() }
+    let measured_from = ep.open_from(kind, sync).filter(|_| mem == MemKind::Process);
+    Operation { name, measured_from, ranges: ep.table_from(mem, kind, sync).ranges().map(range).collect() }
 }
 
 /// The list as text, in the manner of `ucx_info -e`, with the reasons below each line.
@@ -341,6 +345,13 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
             for r in &range.rejected {
                 writeln!(out, "# {:>21}  {:>10}: {}", "", r.protocol, r.reason)?;
             }
+        }
+        if let Some(from) = op.measured_from {
+            writeln!(
+                out,
+                "# {:>21}: from {from} bytes on the kernel or packets, as measured of late",
+                op.name
+            )?;
         }
     }
     let mut said: Vec<(&str, &str)> = Vec::new();
@@ -403,6 +414,8 @@ mod tests {
             assert!(both.contains("put, other process's: 1..<eager_write>.."), "{both}");
             assert!(both.contains("..<copied>..(inf)\n"), "{both}");
             assert!(both.contains("copied: slower: "), "{both}");
+            assert!(both.contains("tag_send, kernel: from 16"), "{both}");
+            assert!(both.contains(" bytes on the kernel or packets, as measured of late\n"), "{both}");
             let strict = find("posix,cma", "n");
             assert!(strict.contains("get, other process's: 1..<copied>..(inf)"), "{strict}");
         }

@@ -1,9 +1,13 @@
 //! How messages to an endpoint go, by where they lie: what is taken, and why nothing else is. Asked by `ep` for messages that do
 //! not simply go in one packet, and by programs and tools.
 
+use crate::lane::Beside;
 use crate::rdm::SendBuf;
 use crate::rdm::quirks::wants_headerless;
-use crate::select::{Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, Sync, Table, Takes, explain};
+use crate::select::rivals::{By, Figures};
+use crate::select::{
+    Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, Row, Sync, Table, Takes, Verdict, explain,
+};
 
 use super::Ep;
 use super::core::Core;
@@ -26,6 +30,18 @@ impl Ep {
         buf.piece().is_some() && self.lets_kernel_read(&self.worker().core_as_it_is())
     }
 
+    /// Who moves the next message of so many bytes out of the program's memory; `said`: who would by what is known beforehand.
+    pub(super) fn mover(&self, len: usize, said: By) -> By {
+        let core = self.worker().core_as_it_is();
+        core.beside.as_ref().map_or(said, |beside| beside.next(self.peer(), len, said))
+    }
+
+    /// What messages of so many bytes from the peer were measured to take here, by the kernel and by packets, in ns for each
+    /// KiB; and which of them we want. `None`: none has come, or another way is the only one.
+    pub fn figures(&self, len: usize) -> Option<Figures> {
+        self.worker().core().beside.as_ref()?.figures(self.peer(), len)
+    }
+
     /// What memory of the program's is towards this peer.
     fn of_program(&self, core: &Core) -> MemKind {
         if self.lets_kernel_read(core) { MemKind::Process } else { MemKind::Host }
@@ -39,7 +55,30 @@ impl Ep {
 
     /// The same of one that lies in such memory.
     pub fn explain_from(&self, mem: MemKind, kind: Kind, sync: Sync, len: usize) -> [Candidate; 6] {
-        explain(&Key { mem, ..self.key(kind, sync) }, self.worker().limits(), len)
+        let mut all = explain(&Key { mem, ..self.key(kind, sync) }, self.worker().limits(), len);
+        if mem == MemKind::Process
+            && let Some(taken) = self.found(table_index(kind, sync, CqData::No), len)
+            && let Some(now) = all.iter().position(|candidate| candidate.row == taken)
+        {
+            all.iter_mut().filter(|c| c.verdict == Verdict::Taken).for_each(|c| c.verdict = Verdict::Found);
+            all[now].verdict = Verdict::Taken;
+        }
+        all
+    }
+
+    /// From which length on the kernel and packets are both possible for messages of this kind out of memory that no transport has
+    /// allocated, and what either takes decides which of them it is: as was measured of late, unless `UCX_KERNEL_COPY` says
+    /// otherwise. `None`: it is settled.
+    pub fn open_from(&self, kind: Kind, sync: Sync) -> Option<usize> {
+        let is_open = self.worker().core().beside.as_ref().is_some_and(Beside::is_open);
+        self.tables().open_from(table_index(kind, sync, CqData::No)).filter(|_| is_open)
+    }
+
+    /// How such a message goes at present, if it is open.
+    fn found(&self, at: usize, len: usize) -> Option<Row> {
+        let said = self.tables().said(at, len)?;
+        let core = self.worker().core();
+        Some(self.tables().row_by(at, len, core.beside.as_ref()?.now(self.peer(), len, said)))
     }
 
     /// Protocol by size for messages of this kind.

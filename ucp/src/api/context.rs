@@ -13,6 +13,7 @@ use crate::lane::{Beside, Iface, Keep, Lane, LaneIdx, Regs, can_keep, rdma, sour
 use crate::rdm::rma::Order;
 use crate::rdm::{Emulation, Engine, EngineConfig, FirstContact, Grant, Patience, ReqLen};
 use crate::select::Thresholds;
+use crate::select::rivals::Rule;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
 use super::Worker;
@@ -94,7 +95,12 @@ impl Context {
         let open = |r: &TlResource| uct::any::open(r.tl, &r.dev, &source);
         let ifaces = self.chosen.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let worker = self.worker_on(ifaces)?;
-        if let Some(beside) = Beside::open(&self.beside, &source, nonce()) {
+        // Who says from which length on messages are read leaves nothing open.
+        let rule = match self.config.min_read.given() {
+            Some(_) if self.config.kernel_copy.is_open() => Rule::Said,
+            _ => self.config.kernel_copy,
+        };
+        if let Some(beside) = Beside::open(&self.beside, &source, nonce(), rule) {
             let mut core = worker.core();
             core.selection.set_beside(beside.attr(), self.calibration());
             core.beside = Some(beside);

@@ -355,7 +355,9 @@ impl Ep {
         class: Class,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
-        let row = self.state.tables.row(at, buf.len(), || self.is_own(&buf), || self.is_of_process(&buf));
+        let (is_own, is_process) = (|| self.is_own(&buf), || self.is_of_process(&buf));
+        let row =
+            self.state.tables.row(at, buf.len(), is_own, is_process, |said| self.mover(buf.len(), said));
         if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
             && row == Row::Eager
             // Else it was tried a moment ago.

@@ -12,6 +12,7 @@ use crate::rdm::io::PeerId;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::stats::{PeerStats, Traffic};
 use crate::rdm::{PeerView, RdmStats, Row};
+use crate::select::rivals::{By, CLASSES, Figures, class_from};
 use crate::wire::PktType;
 
 use super::Worker;
@@ -22,6 +23,8 @@ pub struct Report {
     stats: RdmStats,
     peers: Vec<(PeerId, PeerView, PeerStats)>,
     transports: Vec<&'static str>,
+    /// What messages of a program's memory take, by peer and from which length on.
+    figures: Vec<(PeerId, usize, Figures)>,
     held: usize,
     unexpected: usize,
 }
@@ -33,10 +36,23 @@ impl Report {
             stats: core.engine.stats(),
             peers: core.engine.peers_counted().collect(),
             transports: core.lanes.iter().map(|lane| lane.iface.attr().tl).collect(),
+            figures: figures(core),
             held: core.engine.held_bytes(),
             unexpected: core.engine.unexpected_bytes(),
         }
     }
+}
+
+/// What was measured of each class of lengths of which a message was read.
+fn figures(core: &Core) -> Vec<(PeerId, usize, Figures)> {
+    let Some(beside) = &core.beside else { return Vec::new() };
+    let of = |peer: PeerId| {
+        (0..CLASSES).filter_map(move |class| {
+            let from = class_from(class);
+            Some((peer, from, beside.figures(peer, from).filter(|found| found.kernel.is_some())?))
+        })
+    };
+    beside.known().into_iter().flat_map(of).collect()
 }
 
 impl fmt::Display for Report {
@@ -69,6 +85,15 @@ impl fmt::Display for Report {
                 Some(fault) => writeln!(f, ", failed: {fault}")?,
                 None => f.write_char('\n')?,
             }
+        }
+        for (id, from, found) in &self.figures {
+            write!(f, "  peer {}, {} KiB and more:", id.0, from >> 10)?;
+            for (name, ns) in [("packets", found.packets), ("kernel", found.kernel)] {
+                if let Some(ns) = ns {
+                    write!(f, " {name} {:.1} GB/s,", 1024.0 / ns)?;
+                }
+            }
+            writeln!(f, " by {}", if found.by == By::Kernel { "the kernel" } else { "packets" })?;
         }
         writeln!(f, "  held: {} bytes, unexpected: {} bytes", self.held, self.unexpected)
     }

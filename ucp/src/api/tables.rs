@@ -11,6 +11,8 @@ use crate::lane::{LaneIdx, needs_alloc};
 use crate::rdm::io::{PeerId, Rdma};
 use crate::rdm::rma::Order;
 use crate::rdm::{EngineConfig, Row, SendBuf};
+use crate::select::rivals::By;
+use crate::select::rules::open_from;
 use crate::select::{
     Costs, CqData, Key, Kind, Line, MemKind, PeerCaps, Place, Reads, RmaTables, RmaWire, Sync, Table,
     Thresholds, WireCaps,
@@ -26,9 +28,18 @@ pub(crate) struct Tables {
     /// The same out of memory that the lane's transport has allocated, where that makes a difference.
     own: Option<Box<[Table; 8]>>,
     /// The same out of other memory, where the kernel may be asked to read that.
-    process: Option<Box<[Table; 8]>>,
+    process: Option<Box<Process>>,
     /// Puts and gets.
     pub rma: RmaTables,
+}
+
+/// Messages that the kernel may be asked to read.
+struct Process {
+    tables: [Table; 8],
+    /// From which length on it is open whether it is.
+    open_from: [usize; 8],
+    /// How they go if it is.
+    read: [Row; 8],
 }
 
 /// What tables are made from.
@@ -137,10 +148,35 @@ impl Tables {
         len: usize,
         is_own: impl FnOnce() -> bool,
         is_process: impl FnOnce() -> bool,
+        by: impl FnOnce(By) -> By,
     ) -> Row {
         match (&self.own, &self.process) {
             (Some(own), _) if len > own[at].eager_max() && is_own() => own[at].pick(len),
-            (_, Some(process)) if len > process[at].eager_max() && is_process() => process[at].pick(len),
+            (_, Some(process)) if len > process.tables[at].eager_max() && is_process() => {
+                match self.said(at, len) {
+                    Some(said) => self.row_by(at, len, by(said)),
+                    None => process.tables[at].pick(len),
+                }
+            }
+            _ => self.send[at].pick(len),
+        }
+    }
+
+    /// Who would move a message by what is known beforehand, if it is open who does.
+    pub(crate) fn said(&self, at: usize, len: usize) -> Option<By> {
+        let process = self.process.as_ref().filter(|process| len >= process.open_from[at])?;
+        Some(if process.tables[at].pick(len) == process.read[at] { By::Kernel } else { By::Packets })
+    }
+
+    /// From which length on it is open.
+    pub(crate) fn open_from(&self, at: usize) -> Option<usize> {
+        self.process.as_ref().map(|process| process.open_from[at]).filter(|from| *from < usize::MAX)
+    }
+
+    /// How a message goes by one of the two.
+    pub(crate) fn row_by(&self, at: usize, len: usize, by: By) -> Row {
+        match (&self.process, by) {
+            (Some(process), By::Kernel) => process.read[at],
             _ => self.send[at].pick(len),
         }
     }
@@ -148,19 +184,20 @@ impl Tables {
     /// Longest message that goes in one packet wherever it lies, bytes; `None`: not even an empty one.
     pub(crate) fn short_max(&self, at: usize) -> Option<usize> {
         let send = &self.send[at];
-        let special = [&self.own, &self.process].into_iter().flatten();
-        let all = special.map(|tables| tables[at].eager_max()).fold(send.eager_max(), usize::min);
+        let special = [self.own.as_deref(), self.process.as_ref().map(|process| &process.tables)];
+        let all = special.into_iter().flatten().map(|tables| tables[at].eager_max());
+        let all = all.fold(send.eager_max(), usize::min);
         (send.pick(0) == Row::Eager).then_some(all)
     }
 
     /// Protocol by size of messages out of such memory.
     pub(crate) fn table(&self, at: usize, lies: MemKind) -> &Table {
         let special = match lies {
-            MemKind::Host => &None,
-            MemKind::Process => &self.process,
-            MemKind::Own => &self.own,
+            MemKind::Host => None,
+            MemKind::Process => self.process.as_ref().map(|process| &process.tables),
+            MemKind::Own => self.own.as_deref(),
         };
-        special.as_ref().map_or(&self.send[at], |tables| &tables[at])
+        special.map_or(&self.send[at], |tables| &tables[at])
     }
 
     /// Whether messages may go by the kernel at all.
@@ -226,10 +263,15 @@ impl Core {
         let wire = made.messages;
         let keys = keys(wire, PeerCaps::default());
         let of = |mem| keys.map(|key| Table::new(&Key { mem, ..key }, limits));
+        let process = |_| Process {
+            tables: of(MemKind::Process),
+            open_from: keys.map(|key| open_from(&key, limits)),
+            read: keys.map(|key| limits.read_row().with(key.sync)),
+        };
         let tables = Rc::new(Tables {
             send: of(MemKind::Host),
             own: (wire.reads != wire.reads_own).then(|| Box::new(of(MemKind::Own))),
-            process: wire.kernel.map(|_| Box::new(of(MemKind::Process))),
+            process: wire.kernel.map(process).map(Box::new),
             rma: RmaTables::new(&made.rma, limits),
         });
         self.selection.made.push((made, tables.clone()));

@@ -4,11 +4,13 @@
 //! it does is under way when a call returns.
 
 use std::cell::{OnceCell, RefCell};
+use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use ucs::config::Source;
+use ucs::time::ticks;
 use uct::api::{
     AddrBuf, Comp, DevKind, Ep as _, Error, Iface as _, IfaceAttr, Iov, Md as _, Refused, Sent, TlResource,
 };
@@ -16,6 +18,7 @@ use uct::api::{
 use crate::api::{Address, Entry};
 use crate::rdm::Piece;
 use crate::rdm::io::{PeerId, Remote, WayIn};
+use crate::select::rivals::{By, Figures, Offers, Referee, Rule};
 use crate::wire::RmaIov;
 
 use super::{Ep, Iface, Mem, Rkey};
@@ -27,8 +30,25 @@ pub(crate) struct Beside {
     connid: u32,
     /// What peers that read our memory have to know of us.
     here: WayIn,
-    /// Peers that have said where their memory is.
-    met: RefCell<HashMap<PeerId, Met, FxBuildHasher>>,
+    /// By what it is decided whether messages go this way.
+    rule: Rule,
+    /// The counter of ticks, and the clock, as it was opened.
+    opened: (u64, Instant),
+    /// Peers that messages go to, or come from, that could go this way.
+    peers: RefCell<HashMap<PeerId, Known, FxBuildHasher>>,
+}
+
+/// What is known of a peer.
+#[derive(Default)]
+struct Known {
+    /// Where it has said that its memory is, if it has.
+    met: Option<Met>,
+    /// What its messages take.
+    referee: Referee,
+    /// How ours to it go.
+    offers: Offers,
+    /// When its last long packet had been taken in, ticks.
+    last: u64,
 }
 
 /// A peer, where it says it is.
@@ -65,14 +85,15 @@ impl Reach {
 
 impl Beside {
     /// Opens the first of `found` that the system permits; `None` if it permits none.
-    pub(crate) fn open(found: &[TlResource], source: &Source, connid: u32) -> Option<Beside> {
+    pub(crate) fn open(found: &[TlResource], source: &Source, connid: u32, rule: Rule) -> Option<Beside> {
         let open = |r: &TlResource| {
             let iface = uct::any::open(r.tl, &r.dev, source);
             iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()
         };
         found.iter().find_map(open).map(|iface| {
             let here = named(&iface.iface_addr());
-            Beside { iface, connid, here, met: RefCell::default() }
+            let opened = (ticks(), Instant::now());
+            Beside { iface, connid, here, rule, opened, peers: RefCell::default() }
         })
     }
 
@@ -134,20 +155,22 @@ impl Beside {
         from: Remote,
         way: &WayIn,
     ) -> Result<(), Refused> {
-        let mut met = self.met.borrow_mut();
-        let known = match met.entry(peer).or_insert_with(|| self.meet(way)) {
-            known if known.at == *way => known,
-            other => {
-                *other = self.meet(way);
-                other
-            }
-        };
-        let ep = known.ep.as_ref().ok_or(Error::Unreachable)?;
+        let mut peers = self.peers.borrow_mut();
+        let known = peers.entry(peer).or_default();
+        if known.met.as_ref().is_none_or(|met| met.at != *way) {
+            known.met = Some(self.meet(way));
+        }
+        let met = known.met.as_ref().filter(|_| self.rule != Rule::Packets);
+        let ep = met.and_then(|met| met.ep.as_ref()).ok_or(Error::Unreachable)?;
         let rkey = self.iface.md().rkey_of_word(from.key, from.addr, to.len() as u64)?;
         let iov = Iov::new(to.ptr(), to.len(), None);
+        let begun = ticks();
         // SAFETY: the caller's promise; the transport needs no registration of ours.
         match unsafe { ep.get_zcopy(&[iov], from.addr, &rkey, Comp::None) }? {
-            Sent::Done => Ok(()),
+            Sent::Done => {
+                known.referee.took_read(to.len(), ticks().wrapping_sub(begun));
+                Ok(())
+            }
             Sent::InProgress => Err(Error::Unreachable.into()),
         }
     }
@@ -161,9 +184,80 @@ impl Beside {
         Met { at: way.clone(), ep }
     }
 
+    /// Whether a message may go another way than the one before.
+    pub(crate) fn is_open(&self) -> bool {
+        self.rule.is_open()
+    }
+
+    /// Whether times of packets are of interest.
+    pub(crate) fn measures(&self) -> bool {
+        self.rule == Rule::Auto
+    }
+
+    /// A long packet of a peer has been taken in, from when until when in ticks. What was waited for it counts too, as far as
+    /// it can have been the sender's copy that was waited for: a program that looks in late, or sends late, says nothing.
+    pub(crate) fn took_packet(&self, peer: PeerId, len: usize, begun: u64, ended: u64) {
+        let mut peers = self.peers.borrow_mut();
+        let known = peers.entry(peer).or_default();
+        let took = ended.wrapping_sub(begun);
+        let since = ended.wrapping_sub(std::mem::replace(&mut known.last, ended));
+        known.referee.took_packet(len, since.max(took).min(took.saturating_mul(2)));
+    }
+
+    /// Whether a message that a peer has offered is to come in packets all the same.
+    pub(crate) fn declines(&self, peer: PeerId, len: usize) -> bool {
+        let judge = |known: &mut Known| known.referee.judge(self.rule, len) == By::Packets;
+        self.rule.is_open() && judge(self.peers.borrow_mut().entry(peer).or_default())
+    }
+
+    /// How the next message to a peer goes, where both ways are open; `said`: how it would by what is known beforehand.
+    pub(crate) fn next(&self, peer: PeerId, len: usize, said: By) -> By {
+        match self.rule {
+            Rule::Auto | Rule::Turns => {
+                self.peers.borrow_mut().entry(peer).or_default().offers.next(len, said)
+            }
+            Rule::Said => said,
+            Rule::Kernel => By::Kernel,
+            Rule::Packets => By::Packets,
+        }
+    }
+
+    /// How such messages go at present.
+    pub(crate) fn now(&self, peer: PeerId, len: usize, said: By) -> By {
+        match self.rule {
+            Rule::Kernel => By::Kernel,
+            Rule::Packets => By::Packets,
+            _ => self.peers.borrow().get(&peer).and_then(|known| known.offers.now(len)).unwrap_or(said),
+        }
+    }
+
+    /// What a peer has made of an offer.
+    pub(crate) fn answered(&self, peer: PeerId, len: usize, read: bool) {
+        let mut peers = self.peers.borrow_mut();
+        let Some(known) = peers.get_mut(&peer) else { return };
+        if read { known.offers.was_read(len) } else { known.offers.was_declined(len) }
+    }
+
+    /// The peers of which anything is known.
+    pub(crate) fn known(&self) -> Vec<PeerId> {
+        let mut all: Vec<PeerId> = self.peers.borrow().keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What messages of so many bytes from a peer take, in ns for each KiB, as far as it was measured.
+    pub(crate) fn figures(&self, peer: PeerId, len: usize) -> Option<Figures> {
+        let (ticks_then, then) = self.opened;
+        let passed = ticks().wrapping_sub(ticks_then);
+        let tick = then.elapsed().as_nanos() as f32 / passed.max(1) as f32;
+        let found = self.peers.borrow().get(&peer)?.referee.figures(len);
+        let ns = |ticks: f32| ticks * tick;
+        Some(Figures { packets: found.packets.map(ns), kernel: found.kernel.map(ns), by: found.by })
+    }
+
     /// The peer is gone, or its number will be another's.
     pub(crate) fn forget(&self, peer: PeerId) {
-        self.met.borrow_mut().remove(&peer);
+        self.peers.borrow_mut().remove(&peer);
     }
 
     /// Lets peers reach memory.
@@ -227,7 +321,7 @@ mod tests {
     fn a_place_that_is_none_is_not_read() {
         let found = uct::any::resources(&Source::empty()).unwrap();
         let cma: Vec<TlResource> = found.into_iter().filter(|r| r.tl == "cma").collect();
-        let Some(beside) = Beside::open(&cma, &Source::empty(), 1) else { return };
+        let Some(beside) = Beside::open(&cma, &Source::empty(), 1, Rule::Auto) else { return };
         let word = 0x0102_0304_0506_0708u64;
         let mut room = [0u8; 8];
         let from = Remote { addr: (&raw const word).addr() as u64, key: 0 };
@@ -250,6 +344,6 @@ mod tests {
         read(beside.here(), Remote { key: key.unwrap(), ..from }).unwrap();
         assert_eq!(u64::from_ne_bytes(room), word);
         beside.forget(PeerId(1));
-        assert!(beside.met.borrow().is_empty());
+        assert!(beside.peers.borrow().is_empty());
     }
 }

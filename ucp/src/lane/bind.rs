@@ -315,6 +315,20 @@ impl Wire for Bound<'_> {
         }))
     }
 
+    fn declines(&mut self, peer: PeerId, len: usize, _way: &WayIn) -> bool {
+        let Some(beside) = self.beside else { return false };
+        // The names of other lanes say nothing of the kernel; and what fits a packet is offered for another reason.
+        let is_open =
+            |path: &Path| len > path.mtu() && needs_alloc(&self.lanes[usize::from(path.lane.0)].iface);
+        self.paths.get(peer).is_some_and(is_open) && beside.declines(peer, len)
+    }
+
+    fn offer_answered(&mut self, peer: PeerId, reg: &Reg, len: usize, read: bool) {
+        if let Some(beside) = self.beside.filter(|_| self.regs.is_beside(reg.id)) {
+            beside.answered(peer, len, read);
+        }
+    }
+
     fn release(&mut self, reg: Reg) {
         self.regs.remove(reg.id);
     }

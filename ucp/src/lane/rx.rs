@@ -1,15 +1,17 @@
 //! What a lane reports, handed on: packets, completions and failures go to the engine.
 //! The sink of `Iface::poll`. Never parses a packet and never runs user code.
 
+use std::num::NonZero;
+
 use ucs::coll::slots::SlotId;
-use ucs::time::Nanos;
-use uct::api::{Am, Bare, Comp, EpTag, Error, Imm, Sink, Take};
+use ucs::time::{Nanos, ticks};
+use uct::api::{Am, Bare, Comp, DevKind, EpTag, Error, Iface as _, Imm, Sink, Take};
 
 use crate::api::Inlet;
 use crate::rdm::io::{Fault, PeerId, Source, TxToken};
 use crate::rdm::{Engine, InPlaceEnd, WireId};
 
-use super::{Bound, fault_of};
+use super::{Beside, Bound, fault_of};
 
 /// Marks the completion tokens of flushes; the engine's have 63 bits.
 const FLUSH: u64 = 1 << 63;
@@ -34,6 +36,9 @@ const CHECKED: u64 = FLUSH | SETTLED;
 pub(crate) fn comp_of_check(peer: PeerId) -> Comp {
     Comp::Token(CHECKED | u64::from(peer.0))
 }
+
+/// Packets of so many bytes say how fast bytes come from their sender: a shorter one has its header to thank for its time.
+const LONG: usize = 4096;
 
 /// A lane's part of a flush has ended.
 pub(crate) struct FlushEnd {
@@ -66,13 +71,40 @@ impl Take for Short<'_> {
     }
 }
 
+impl Intake<'_> {
+    /// When a long packet's turn came, ticks, if that is of interest.
+    #[inline(never)]
+    fn begin(&self) -> Option<NonZero<u64>> {
+        let lane = &self.bound.lanes[usize::from(self.bound.receiving.0)];
+        let measures = |beside: &Beside| beside.measures();
+        let is_host = lane.iface.attr().kind == DevKind::Shm;
+        if is_host && self.bound.beside.is_some_and(measures) { NonZero::new(ticks()) } else { None }
+    }
+
+    /// It has been taken in.
+    #[inline(never)]
+    fn took(&mut self, from: Source, len: usize, begun: NonZero<u64>) {
+        let ended = ticks();
+        if let Some(beside) = self.bound.beside
+            && let Some(peer) = self.engine.peer_at(self.wire, from)
+        {
+            beside.took_packet(peer, len, begun.get(), ended);
+        }
+    }
+}
+
 impl Sink for Intake<'_> {
     // HOT
     #[inline(always)]
     fn on_am(&mut self, am: Am<'_>) {
         let from = am.source();
         let from = Source { node: from.node, port: from.port };
+        let len = am.packet().len();
+        let begun = if len >= LONG { self.begin() } else { None };
         self.engine.on_packet(&mut self.bound, self.now, self.wire, from, am.packet());
+        if let Some(begun) = begun {
+            self.took(from, len, begun);
+        }
     }
 
     #[cold]

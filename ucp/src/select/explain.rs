@@ -51,6 +51,8 @@ pub enum Verdict {
     BytesAlone,
     /// Without headers there is neither a tag nor a completion at the receiver.
     NoHeaders,
+    /// Estimated to be the fastest, but not found to be, as messages went.
+    Found,
     /// Possible, but the one taken is faster.
     Slower {
         /// What it would take, ns.
@@ -79,6 +81,7 @@ impl fmt::Display for Verdict {
             Verdict::BytesAlone => {
                 f.write_str("the peer is in zero-copy receive mode, and takes no packets with messages")
             }
+            Verdict::Found => f.write_str("slower, as was measured of late between the two"),
             Verdict::NoHeaders => {
                 f.write_str("without headers there is neither a tag nor a completion at the receiver")
             }

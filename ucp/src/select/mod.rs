@@ -8,6 +8,7 @@ pub mod cost;
 pub mod explain;
 pub mod explain_rma;
 pub mod key;
+pub mod rivals;
 pub mod rma;
 pub mod rules;
 pub mod spread;

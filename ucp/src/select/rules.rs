@@ -54,7 +54,7 @@ impl Thresholds {
     }
 
     /// How a message is read.
-    pub(super) fn read_row(&self) -> Row {
+    pub fn read_row(&self) -> Row {
         if self.runt_size > 0 { Row::RuntRead } else { Row::LongRead }
     }
 
@@ -67,6 +67,15 @@ impl Thresholds {
 /// Payload room of one packet of `row`.
 pub(super) fn capacity(key: &Key, row: Row) -> usize {
     row.capacity(key.kind, key.peer.hdr, key.cq_data == CqData::Yes, key.wire.mtu)
+}
+
+/// The length from which on it is open whether the kernel reads a message or packets carry it: both can, and nobody has said.
+pub fn open_from(key: &Key, limits: &Thresholds) -> usize {
+    if limits.min_read.is_some() {
+        return usize::MAX;
+    }
+    let one = capacity(key, Row::Eager.with(key.sync));
+    limits.pushed().unwrap_or(0).max(one).saturating_add(1)
 }
 
 /// Whether a message can be read, as far as is known.

@@ -75,9 +75,11 @@ pub fn context(tls: &str) -> Context {
         // Whatever it costs, the kernel reads what does not fit 4 KiB.
         "kernel" => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_MIN_READ", "4k"),
         "soft" => Source::empty().with("UCX_TLS", "efa").with("UCX_NET_DEVICES", "softefa0"),
-        tls => match tls.strip_prefix("efa*") {
-            Some(nics) => several_nics(nics),
-            None => Source::empty().with("UCX_TLS", tls),
+        tls => match (tls.strip_prefix("efa*"), tls.strip_prefix("copy-")) {
+            (Some(nics), _) => several_nics(nics),
+            // Who moves what does not fit a packet: the kernel, packets, or the one and the other.
+            (_, Some(rule)) => Source::empty().with("UCX_TLS", "posix,cma").with("UCX_KERNEL_COPY", rule),
+            _ => Source::empty().with("UCX_TLS", tls),
         },
     };
     Context::configured(source).unwrap()

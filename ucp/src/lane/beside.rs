@@ -194,14 +194,16 @@ impl Beside {
         self.rule == Rule::Auto
     }
 
-    /// A long packet of a peer has been taken in, from when until when in ticks. What was waited for it counts too, as far as
-    /// it can have been the sender's copy that was waited for: a program that looks in late, or sends late, says nothing.
+    /// A long packet of a peer has been taken in, from when until when in ticks. What was waited for it counts too, if it can have
+    /// been the sender's copy that was waited for, and is taken for one like ours if it was longer: a program that looks in late,
+    /// or sends late, says nothing.
     pub(crate) fn took_packet(&self, peer: PeerId, len: usize, begun: u64, ended: u64) {
         let mut peers = self.peers.borrow_mut();
         let known = peers.entry(peer).or_default();
         let took = ended.wrapping_sub(begun);
         let since = ended.wrapping_sub(std::mem::replace(&mut known.last, ended));
-        known.referee.took_packet(len, since.max(took).min(took.saturating_mul(2)));
+        let time = if since <= took.saturating_mul(4) { since.max(took) } else { took.saturating_mul(2) };
+        known.referee.took_packet(len, time);
     }
 
     /// Whether a message that a peer has offered is to come in packets all the same.
@@ -213,9 +215,9 @@ impl Beside {
     /// How the next message to a peer goes, where both ways are open; `said`: how it would by what is known beforehand.
     pub(crate) fn next(&self, peer: PeerId, len: usize, said: By) -> By {
         match self.rule {
-            Rule::Auto | Rule::Turns => {
-                self.peers.borrow_mut().entry(peer).or_default().offers.next(len, said)
-            }
+            Rule::Auto => self.peers.borrow_mut().entry(peer).or_default().offers.next(len, said),
+            // As whether to read is.
+            Rule::Turns => self.peers.borrow_mut().entry(peer).or_default().referee.judge(self.rule, len),
             Rule::Said => said,
             Rule::Kernel => By::Kernel,
             Rule::Packets => By::Packets,

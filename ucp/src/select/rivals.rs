@@ -81,42 +81,41 @@ impl ucs::config::ConfigValue for Rule {
 
 /// Bytes of packets whose times are one figure: packets come by fits and starts.
 const RUN: usize = 1 << 16;
-/// Figures that are remembered; the median counts.
-const RECENT: usize = 3;
-/// Reads of a class, in a row, before they are compared with anything: the first ones find memory that nobody has touched, and
-/// fetch what later ones find in this processor's cache, if the sender has not written it anew.
-const READS: u8 = 4;
-/// Messages that are declined before some are read all the same, so that the time of a read is not that of long ago.
-const STALE: u8 = 4;
+/// Bytes of packets, none of them behind a read, after which their times are what they go on to be: the ring has gone round. Before,
+/// they may come late, as nobody had the ring in his cache, or soon, as their sender has written them long before.
+const SETTLED: usize = 1 << 20;
+/// Reads, in a row, after which the same is so of reads: the first ones find memory that nobody has touched, and fetch what later
+/// ones find in this processor's cache, if the sender has not written it anew.
+const STREAK: u8 = 3;
+/// Offers in a row of a trial, and reads that are done for it without being compared with anything.
+const ROW: u8 = 6;
+/// Messages that are declined before such a row is read all the same, so that the time of a read is not that of long ago: soon after
+/// a change, and later.
+const STALE: (u8, u8) = (4, 32);
 /// How much faster the other way has to be, at least and at most.
 const MARGIN: (f32, f32) = (1.08, 1.3);
-/// How much longer packets take, at most, one after the other, than a message of them among many that are read.
-const BIAS: f32 = 3.0;
-/// Offers after which most of a bias is forgotten.
-const FORGET: f32 = 2048.0;
 /// Messages between two changes of mind by [`Rule::Turns`].
 const TURN: u8 = 20;
 
 /// The receiver's half, for one peer: what messages of it take, and who is to move the next one.
 #[derive(Clone, Debug)]
 pub struct Referee {
-    /// Times of the latest runs of long packets, for each KiB; 0 if there were not so many.
-    packets: [f32; RECENT],
+    /// What packets take for each KiB; 0: not known.
+    packets: f32,
     /// The run that has begun: its bytes and its time.
     run: (usize, u64),
-    /// What the kernel takes to read a KiB, by class.
+    /// Bytes of packets since the last read.
+    settled: usize,
+    /// Reads since the last packet.
+    streak: u8,
+    /// What the kernel takes to read a KiB, by class; 0: not known.
     kernel: [f32; CLASSES],
     /// Reads to come that are not compared with anything.
     blind: [u8; CLASSES],
-    /// Messages declined since the last read, by class.
-    declined: [u8; CLASSES],
+    /// Messages to decline until the next such row, and what that begins from, by class.
+    stale: [(u8, u8); CLASSES],
     /// Classes that go by packets.
     by_packets: u8,
-    /// What packets took as that was decided, until the next offer.
-    believed: [Option<f32>; CLASSES],
-    /// How much longer packets take, one after the other, than one message of them among many that are read: what its sender
-    /// has written long before is here sooner.
-    bias: [f32; CLASSES],
     /// How much faster the other way has to be: more for a while after each change of mind.
     margin: f32,
     turn: u8,
@@ -136,14 +135,14 @@ pub struct Figures {
 impl Default for Referee {
     fn default() -> Self {
         Referee {
-            packets: [0.0; RECENT],
+            packets: 0.0,
             run: (0, 0),
+            settled: 0,
+            streak: 0,
             kernel: [0.0; CLASSES],
-            blind: [READS; CLASSES],
-            declined: [0; CLASSES],
+            blind: [ROW; CLASSES],
+            stale: [(STALE.0, STALE.0); CLASSES],
             by_packets: 0,
-            believed: [None; CLASSES],
-            bias: [1.0; CLASSES],
             margin: MARGIN.0,
             turn: 0,
         }
@@ -158,13 +157,18 @@ fn per_kib(time: u64, len: usize) -> f32 {
 impl Referee {
     /// A long packet took so long to take in: the wait for it counts, as far as it was the sender's copy that was waited for.
     pub fn took_packet(&mut self, len: usize, time: u64) {
+        self.streak = 0;
+        self.settled = self.settled.saturating_add(len);
         let (bytes, sum) = (self.run.0.saturating_add(len), self.run.1.saturating_add(time));
         self.run = (bytes, sum);
-        if bytes >= RUN {
-            self.packets.rotate_right(1);
-            self.packets[0] = per_kib(sum, bytes);
-            self.run = (0, 0);
+        if bytes < RUN {
+            return;
         }
+        self.run = (0, 0);
+        let took = per_kib(sum, bytes);
+        // Where the two ways go by turns nothing ever settles, and what is known must not stay for ever.
+        let share = if self.settled > SETTLED { 0.5 } else { 1.0 / 128.0 };
+        self.packets = if self.packets > 0.0 { self.packets + (took - self.packets) * share } else { took };
     }
 
     /// The kernel took so long to read a message. One that is shorter than those of the first class, or a piece of one, says
@@ -174,19 +178,14 @@ impl Referee {
         if len < class_from(at) {
             return;
         }
+        (self.run, self.settled) = ((0, 0), 0);
+        self.streak = self.streak.saturating_add(1);
         let (took, before) = (per_kib(time, len), self.kernel[at]);
-        self.kernel[at] = match before {
-            0.0 => took,
-            // A time that is too long is chance's, which does not make it shorter.
-            _ if took < before => (3.0 * took + before) / 4.0,
-            _ => before + (took.min(2.0 * before) - before) / 8.0,
-        };
-    }
-
-    /// What packets take for each KiB.
-    fn packets(&self) -> Option<f32> {
-        let [a, b, c] = self.packets;
-        (c > 0.0).then(|| a.min(b).max(a.max(b).min(c)))
+        // A time that is too long is chance's, which does not make it shorter.
+        let share = if took < before { 0.75 } else { 0.125 };
+        let share = if took < before || self.streak > STREAK { share } else { 1.0 / 128.0 };
+        self.kernel[at] =
+            if before > 0.0 { before + (took.min(2.0 * before) - before) * share } else { took };
     }
 
     /// Who is to move a message of so many bytes that its sender has offered.
@@ -205,35 +204,33 @@ impl Referee {
             self.blind[at] -= 1;
             return By::Kernel;
         }
-        let Some(packets) = self.packets() else { return By::Kernel };
+        if self.packets == 0.0 {
+            return By::Kernel;
+        }
         let bit = 1 << at;
         let (least, most) = MARGIN;
-        let was_packets = self.by_packets & bit != 0;
-        let changes = match was_packets {
-            false => packets * self.bias[at] * self.margin < self.kernel[at],
-            true => self.kernel[at] * self.margin < packets,
+        let (now, other) = match self.by_packets & bit {
+            0 => (self.kernel[at], self.packets),
+            _ => (self.packets, self.kernel[at]),
         };
-        if changes {
+        if other * self.margin < now {
             self.by_packets ^= bit;
-            self.declined[at] = 0;
+            self.stale[at] = (STALE.0, STALE.0);
             self.margin = (self.margin * 1.1).min(most);
         } else {
             self.margin += (least - self.margin) / 64.0;
         }
-        if let Some(believed) = self.believed[at].take() {
-            self.bias[at] = (packets / believed).clamp(1.0, BIAS);
-        } else if !was_packets {
-            self.bias[at] += (1.0 - self.bias[at]) / FORGET;
-            self.believed[at] = changes.then_some(packets);
-        }
         if self.by_packets & bit == 0 {
             return By::Kernel;
         }
-        if self.declined[at] == STALE {
-            (self.declined[at], self.blind[at]) = (0, READS - 1);
+        let (left, begin) = &mut self.stale[at];
+        if *left == 0 {
+            *begin = (2 * *begin).min(STALE.1);
+            *left = *begin;
+            self.blind[at] = ROW - 1;
             return By::Kernel;
         }
-        self.declined[at] += 1;
+        *left -= 1;
         By::Packets
     }
 
@@ -241,25 +238,34 @@ impl Referee {
     pub fn figures(&self, len: usize) -> Figures {
         let at = class(len);
         Figures {
-            packets: self.packets(),
+            packets: (self.packets > 0.0).then_some(self.packets),
             kernel: (self.kernel[at] > 0.0).then_some(self.kernel[at]),
             by: if self.by_packets & 1 << at == 0 { By::Kernel } else { By::Packets },
         }
     }
 }
 
-/// Messages before the other way is tried for the first time: if the kernel is taken to begin with, and if packets are.
-const BEGIN: (u8, u8) = (8, 3);
-/// Messages between two trials of the other way: soon after a change, and once it has often been found to be the slower one.
-const GAP: (u8, u8) = (16, 128);
+/// Bytes that go in packets in a row, for a figure, while messages are read.
+const LOOK: usize = SETTLED + 8 * RUN;
+/// Bytes between two such looks, soon after a change and later.
+const LOOK_GAP: (usize, usize) = (4 << 20, 96 << 20);
+/// Bytes between two trials of the kernel, likewise.
+const TRY_GAP: (usize, usize) = (1 << 20, 16 << 20);
+
+/// How many messages of a class so many bytes are.
+fn messages(bytes: usize, class: usize) -> u16 {
+    (bytes / class_from(class)).clamp(2, u16::MAX as usize) as u16
+}
 
 /// The sender's half, for one peer: whether to offer the next message to be read. Counts messages and asks no clock.
 #[derive(Clone, Debug, Default)]
 pub struct Offers {
-    /// Messages of each class until the next trial.
-    left: [u8; CLASSES],
+    /// Messages of each class until the other way is looked at again.
+    left: [u16; CLASSES],
     /// What that begins from.
-    gap: [u8; CLASSES],
+    gap: [u16; CLASSES],
+    /// Messages of a look that are to go in packets.
+    look: [u16; CLASSES],
     /// Offers of a trial that are not answered.
     asked: [u8; CLASSES],
     /// Offers of a trial that are to be made at once.
@@ -279,16 +285,18 @@ impl Offers {
         let bit = 1 << at;
         if self.begun & bit == 0 {
             self.begun |= bit;
-            self.gap[at] = GAP.0;
-            self.left[at] = if said == By::Kernel { BEGIN.0 } else { BEGIN.1 };
-            self.kernel |= if said == By::Kernel { bit } else { 0 };
+            self.settle(at, said);
         }
-        let is_kernel = self.kernel & bit != 0;
         if self.row[at] > 0 {
             self.row[at] -= 1;
             self.asked[at] += 1;
             return By::Kernel;
         }
+        if self.look[at] > 0 {
+            self.look[at] -= 1;
+            return By::Packets;
+        }
+        let is_kernel = self.kernel & bit != 0;
         if self.left[at] > 0 {
             self.left[at] -= 1;
             return if is_kernel { By::Kernel } else { By::Packets };
@@ -296,13 +304,37 @@ impl Offers {
         self.left[at] = self.gap[at];
         if is_kernel {
             // The receiver gets to know what packets take; if that is less, it declines what is offered next.
-            self.gap[at] = self.gap[at].saturating_mul(2).min(GAP.1);
+            self.lengthen(at, LOOK_GAP.1);
+            self.look[at] = messages(LOOK, at) - 1;
+            return By::Packets;
+        }
+        if self.asked[at] > 0 && self.gap[at] < messages(TRY_GAP.1, at) {
+            // More are under way than lie between two trials.
+            self.lengthen(at, TRY_GAP.1);
+            self.left[at] = self.gap[at];
             return By::Packets;
         }
         // One that was never answered is forgotten.
         self.asked[at] = 1;
         self.won &= !bit;
         By::Kernel
+    }
+
+    /// From now on this is the way.
+    fn settle(&mut self, at: usize, by: By) {
+        let bit = 1 << at;
+        let gap = match by {
+            By::Kernel => LOOK_GAP.0,
+            By::Packets => TRY_GAP.0,
+        };
+        self.kernel = if by == By::Kernel { self.kernel | bit } else { self.kernel & !bit };
+        self.gap[at] = messages(gap, at);
+        self.left[at] = self.gap[at];
+        self.look[at] = 0;
+    }
+
+    fn lengthen(&mut self, at: usize, most: usize) {
+        self.gap[at] = self.gap[at].saturating_mul(2).min(messages(most, at));
     }
 
     /// The peer has read a message.
@@ -316,28 +348,24 @@ impl Offers {
         if self.won & bit == 0 {
             // Perhaps only to see what that takes: that it is the better way some more tell, in a row.
             self.won |= bit;
-            self.row[at] = READS;
+            self.row[at] = ROW;
         } else if self.asked[at] == 0 && self.row[at] == 0 {
             self.won &= !bit;
-            self.kernel |= bit;
-            self.gap[at] = GAP.0;
-            self.left[at] = GAP.0;
+            self.settle(at, By::Kernel);
         }
     }
 
     /// The peer would rather have a message in packets.
     pub fn was_declined(&mut self, len: usize) {
         let at = class(len);
-        let bit = 1 << at;
-        if self.kernel & bit != 0 {
-            self.kernel &= !bit;
-            self.gap[at] = GAP.0;
+        if self.kernel & 1 << at != 0 {
+            self.settle(at, By::Packets);
         } else if self.asked[at] > 0 {
-            self.gap[at] = self.gap[at].saturating_mul(2).min(GAP.1);
+            self.lengthen(at, TRY_GAP.1);
+            self.left[at] = self.gap[at];
         }
         (self.asked[at], self.row[at]) = (0, 0);
-        self.won &= !bit;
-        self.left[at] = self.gap[at];
+        self.won &= !(1 << at);
     }
 
     /// How messages of so many bytes go at present; `None`: there has been none.

@@ -81,9 +81,10 @@ impl ucs::config::ConfigValue for Rule {
 
 /// Bytes of packets whose times are one figure: packets come by fits and starts.
 const RUN: usize = 1 << 16;
-/// Bytes of packets, none of them behind a read, after which their times are what they go on to be: the ring has gone round. Before,
-/// they may come late, as nobody had the ring in his cache, or soon, as their sender has written them long before.
-const SETTLED: usize = 1 << 20;
+/// Bytes of packets, none of them behind a read, after which their times are what they go on to be: the ring, of 1 MiB, has gone
+/// round twice. Before, they may come late, as nobody had the ring in his cache, or soon, as their sender has written them long
+/// before, and is ahead by a ring.
+const SETTLED: usize = 2 << 20;
 /// Reads, in a row, after which the same is so of reads: the first ones find memory that nobody has touched, and fetch what later
 /// ones find in this processor's cache, if the sender has not written it anew.
 const STREAK: u8 = 3;
@@ -167,7 +168,7 @@ impl Referee {
         self.run = (0, 0);
         let took = per_kib(sum, bytes);
         // Where the two ways go by turns nothing ever settles, and what is known must not stay for ever.
-        let share = if self.settled > SETTLED { 0.5 } else { 1.0 / 128.0 };
+        let share = if self.settled > SETTLED { 0.5 } else { 1.0 / 512.0 };
         self.packets = if self.packets > 0.0 { self.packets + (took - self.packets) * share } else { took };
     }
 
@@ -248,13 +249,13 @@ impl Referee {
 /// Bytes that go in packets in a row, for a figure, while messages are read.
 const LOOK: usize = SETTLED + 8 * RUN;
 /// Bytes between two such looks, soon after a change and later.
-const LOOK_GAP: (usize, usize) = (4 << 20, 96 << 20);
+const LOOK_GAP: (usize, usize) = (6 << 20, 160 << 20);
 /// Bytes between two trials of the kernel, likewise.
 const TRY_GAP: (usize, usize) = (1 << 20, 16 << 20);
 
 /// How many messages of a class so many bytes are.
 fn messages(bytes: usize, class: usize) -> u16 {
-    (bytes / class_from(class)).clamp(2, u16::MAX as usize) as u16
+    bytes.div_ceil(class_from(class)).clamp(2, u16::MAX as usize) as u16
 }
 
 /// The sender's half, for one peer: whether to offer the next message to be read. Counts messages and asks no clock.

@@ -8,7 +8,7 @@ const LEN: usize = 65536;
 /// Bytes of a packet.
 const ROOM: usize = 16384;
 /// Bytes in whose course the first packets behind reads take another time.
-const RING: usize = 1 << 20;
+const RING: usize = 2 << 20;
 /// Reads behind packets that take longer.
 const COLD: usize = 2;
 
@@ -152,7 +152,7 @@ fn to_look_costs_little() {
     }
 }
 
-/// Ten milliseconds of these messages.
+/// Some twenty milliseconds of these messages.
 #[test]
 fn a_change_is_noticed_soon() {
     for window in [1, 32, 100] {
@@ -160,7 +160,7 @@ fn a_change_is_noticed_soon() {
         assert!(pair.settles(NEAR, By::Packets) < 200);
         for _ in 0..10 {
             let (far, near) = (pair.settles(FAR, By::Kernel), pair.settles(NEAR, By::Packets));
-            assert!(far <= 600 && near <= 1700, "{window}: {far} and {near}");
+            assert!(far <= 600 && near <= 2700, "{window}: {far} and {near}");
         }
     }
 }

@@ -21,6 +21,7 @@ use std::error::Error;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uct::any::{Ep, Iface, Mem, Rkey};
 use uct::api::{
@@ -33,6 +34,10 @@ use crate::family::Family;
 const WORD: usize = 8;
 /// Words in front of the heap for the barrier: one a round, enough for 2^16 PEs.
 const FLAGS: usize = 16;
+
+/// Looks at a word before sleeping between two of them, and how long that is.
+const PATIENCE: u32 = 100;
+const NAP: Duration = Duration::from_micros(50);
 
 /// Some words at the same place in every PE's heap.
 #[derive(Clone, Copy, Debug)]
@@ -189,10 +194,13 @@ impl Shmem {
 
     /// Waits until the first word of `at`, in this PE, is as wanted.
     pub fn wait_until(&self, at: Sym, wanted: impl Fn(u64) -> bool) {
+        let mut looks = 0;
         while !wanted(self.read(at, 0)) {
             self.iface.progress(16);
-            // There may be more PEs than cores.
-            std::thread::yield_now();
+            looks += 1;
+            // There may be more PEs than cores. Who yields makes way for anybody, mostly for another that waits; who sleeps for
+            // those that have something to do.
+            if looks < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(NAP) }
         }
     }
 

@@ -172,10 +172,8 @@ impl Core {
         let lanes = self.lanes.len();
         let mut at = self.first;
         for left in (0..lanes).rev() {
-            let lane = &self.lanes[at];
             let next = if at + 1 == lanes { 0 } else { at + 1 };
-            let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
-            match lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire }) {
+            match self.look_at(at, ams) {
                 Glance::Quiet => at = next,
                 // Whoever waits for this message is let go on at once.
                 Glance::Taken { more: false } => {
@@ -194,6 +192,14 @@ impl Core {
             }
         }
         Look::Nothing
+    }
+
+    /// Looks for one short message on one lane. A function of its own: what it needs fits into registers then. // HOT
+    #[inline(never)]
+    fn look_at(&mut self, at: usize, ams: &Ams) -> Glance {
+        let lane = &self.lanes[at];
+        let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+        lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })
     }
 
     /// Whether all there is to do is to take in what comes.

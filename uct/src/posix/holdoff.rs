@@ -9,7 +9,7 @@
 //! again and again, without going back to the program between two looks: that is as long as half of the line's way.
 //!
 //! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
-//! turn of many. Whoever does not take turns with one peer, one message to and one fro, looks at once, always.
+//! turn of many; how much of that, [by trying](Trial). Whoever does not take turns with one peer, one message to and one fro, looks at once, always.
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use ucs::sync::{prefetch_write, settle_loads};
 use ucs::time::ticks;
 
 use super::porter::Name;
+use super::trial::Trial;
 
 /// One turn of so many is timed, and not waited out. A power of two.
 const TIMED: u32 = 64;
@@ -50,6 +51,7 @@ pub struct HoldOff {
     timed: Cell<u32>,
     begun: Cell<u64>,
     times: [Cell<u64>; TIMES],
+    trial: Trial,
     limit: Limit,
 }
 
@@ -91,6 +93,7 @@ impl HoldOff {
             timed: Cell::new(0),
             begun: Cell::new(0),
             times: Default::default(),
+            trial: Trial::new(seed()),
             limit: Limit::new(limit),
         }
     }
@@ -199,7 +202,10 @@ impl HoldOff {
     #[inline(never)]
     fn begin_timed(&self, to: Name, now: u64) {
         self.awaited.set(!to.0);
-        self.begun.set(now);
+        let before = self.begun.replace(now);
+        if self.span.get() != 0 {
+            self.trial.block(now.wrapping_sub(before));
+        }
     }
 
     /// What came was not awaited, or only to see how long it took.
@@ -226,10 +232,10 @@ impl HoldOff {
     }
 
     /// A look takes the line's whole way, and an answer comes sooner if its line was ready: five eighths of the time that it
-    /// took are over shortly before it is written.
+    /// took are over shortly before it is written. Where looking costs little, less is better.
     fn learn(&self) {
         let shortest = self.times.iter().map(Cell::get).min().unwrap_or(0);
-        let span = shortest / 8 * 5;
+        let span = shortest / 8 * self.trial.eighths();
         self.span.set(if span <= self.limit.ticks() { span } else { 0 });
     }
 
@@ -247,7 +253,14 @@ impl HoldOff {
         self.span.set(0);
         self.turns.set(0);
         self.timed.set(0);
+        self.trial.stop();
     }
+}
+
+/// Another one for each interface, also of other processes.
+fn seed() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0u32) as u32
 }
 
 #[cfg(test)]

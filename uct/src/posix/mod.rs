@@ -83,6 +83,8 @@ mod seg;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
+mod trial;
+#[cfg(not(loom))]
 mod turns;
 
 #[cfg(not(loom))]

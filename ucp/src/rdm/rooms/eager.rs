@@ -168,23 +168,29 @@ pub(in crate::rdm) fn take<I: Inward>(
     hdr: &Short,
     payload: &[u8],
 ) -> bool {
-    let kind = Kind::of(Some(hdr.tag), hdr.class);
-    if hdr.class != Class::Message
-        && e.outs.is_empty()
-        && e.queues[kind as usize].arrived.is_empty()
-        && to.hand_over(hdr.class, from, hdr.tag, payload)
-    {
-        e.count_short_received(from, payload.len());
-        return true;
-    }
-    if !e.multis.is_empty() {
-        return false;
-    }
-    let len = payload.len();
-    let first = if hdr.class == Class::Message { take_first(e, hdr.tag, from, payload) } else { None };
+    let (tag, len) = (hdr.tag, payload.len());
+    let first = if hdr.class == Class::Message {
+        if !e.multis.is_empty() {
+            return false;
+        }
+        take_first(e, tag, from, payload)
+    } else {
+        let kind = Kind::of(Some(tag), hdr.class);
+        if e.outs.is_empty()
+            && e.queues[kind as usize].arrived.is_empty()
+            && to.hand_over(hdr.class, from, tag, payload)
+        {
+            e.count_short_received(from, len);
+            return true;
+        }
+        if !e.multis.is_empty() {
+            return false;
+        }
+        None
+    };
     let user = match first {
         Some(user) => user,
-        None => match take_elsewhere(e, kind, hdr.tag, from, payload) {
+        None => match take_elsewhere(e, hdr.class, tag, from, payload) {
             Some((room, user)) if len > room => {
                 e.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
@@ -196,7 +202,7 @@ pub(in crate::rdm) fn take<I: Inward>(
             None => return false,
         },
     };
-    let status = RecvStatus { len, tag: hdr.tag, from, cq_data: None };
+    let status = RecvStatus { len, tag, from, cq_data: None };
     // Who waits for nothing but the end finds it where he looks; others are told in turn.
     if !to.received(user, status) {
         e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
@@ -224,11 +230,12 @@ fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<
 #[inline(never)]
 fn take_elsewhere(
     e: &mut Engine,
-    kind: Kind,
+    class: Class,
     tag: u64,
     from: PeerId,
     payload: &[u8],
 ) -> Option<(usize, u64)> {
+    let kind = Kind::of(Some(tag), class);
     let from = Kin::new(&e.peers, &e.ident, &e.wires, kind).who(from);
     let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
     let mut receive = e.rx.last_look(at as usize)?;

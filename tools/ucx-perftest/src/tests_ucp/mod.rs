@@ -2,6 +2,7 @@
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
 mod am;
+mod lone;
 mod mail;
 mod many;
 mod many_mail;

@@ -16,6 +16,7 @@ use ucp::{
     Started, Until, Woken, Worker,
 };
 
+use super::lone::Lone;
 use crate::fail::Failure;
 use crate::heap::Heap;
 use crate::link::Link;
@@ -62,7 +63,7 @@ pub enum Message<'a> {
 
 /// What a buffer is doing. Small: it is written and read for each message.
 #[derive(Clone, Copy)]
-enum Slot {
+pub enum Slot {
     /// Nothing; whatever it did has been seen.
     Idle,
     /// An operation has the buffer.
@@ -203,6 +204,18 @@ impl Ring {
             piece
         };
         self.pieces.iter().map(cut).collect()
+    }
+
+    /// The buffer, if it is one in one piece.
+    pub fn lone(&mut self) -> Option<Lone<'_>> {
+        let at = self.bufs.as_ptr().cast();
+        let is_whole = self.spots.is_empty() && self.pieces.is_empty();
+        match &mut self.slots[..] {
+            // SAFETY: `size` bytes start there, and live as long as their slot says that an operation has them: see `drop`.
+            // Whoever looks at them needs the ring, which is borrowed.
+            [slot] if is_whole => Some(unsafe { Lone::new(&self.worker, at, self.size, slot) }),
+            _ => None,
+        }
     }
 
     /// How many buffers.
@@ -450,7 +463,8 @@ impl Drop for Ring {
     }
 }
 
-fn failed(e: ucp::Error) -> Failure {
+/// The error of an operation.
+pub fn failed(e: ucp::Error) -> Failure {
     Failure::Run(format!("an operation failed: {e}"))
 }
 

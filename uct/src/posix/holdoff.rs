@@ -20,7 +20,7 @@ use super::porter::Name;
 use super::trial::Trial;
 
 /// One turn of so many is timed, and not waited out. A power of two.
-const TIMED: u32 = 64;
+const TIMED: u64 = 64;
 /// Times of which the shortest counts.
 const TIMES: usize = 16;
 
@@ -46,8 +46,8 @@ pub struct HoldOff {
     awaited: Cell<u64>,
     /// The line that our next message to it will be written to.
     ours: Cell<*mut u8>,
-    /// Messages in a row that were answered before the next one was sent.
-    turns: Cell<u32>,
+    /// Turns are taken, as far as is known.
+    is_on: Cell<bool>,
     timed: Cell<u32>,
     begun: Cell<u64>,
     times: [Cell<u64>; TIMES],
@@ -89,11 +89,11 @@ impl HoldOff {
             span: Cell::new(0),
             awaited: Cell::new(OUR_TURN),
             ours: Cell::new(std::ptr::null_mut()),
-            turns: Cell::new(0),
+            is_on: Cell::new(false),
             timed: Cell::new(0),
             begun: Cell::new(0),
             times: Default::default(),
-            trial: Trial::new(seed()),
+            trial: Trial::new(),
             limit: Limit::new(limit),
         }
     }
@@ -115,6 +115,8 @@ impl HoldOff {
             return false;
         }
         while now().wrapping_sub(since) < span {}
+        // Else the processor, which guesses that the time is over, looks before it is.
+        settle_loads();
         self.since.set(0);
         for _ in 0..LOOKS {
             if is_there() {
@@ -125,9 +127,10 @@ impl HoldOff {
         true
     }
 
-    /// A message has been sent to `to`; the next one will be written to the line at `ours`. // HOT
+    /// A message has been sent to `to`; the next one will be written to the line at `ours`. `turn` is one more with each turn, and
+    /// the same at both ends. // HOT
     #[inline(always)]
-    pub fn sent(&self, to: Name, ours: *mut u8, now: impl FnOnce() -> u64) {
+    pub fn sent(&self, to: Name, ours: *mut u8, turn: u64, now: impl FnOnce() -> u64) {
         let awaited = self.awaited.get();
         if awaited != OUR_TURN {
             if awaited != SENT {
@@ -135,10 +138,9 @@ impl HoldOff {
             }
             return;
         }
-        let turns = self.turns.get().wrapping_add(1);
-        self.turns.set(turns);
-        if turns.is_multiple_of(TIMED) {
-            return self.begin_timed(to, now());
+        self.is_on.set(true);
+        if turn.is_multiple_of(TIMED) {
+            return self.begin_timed(to, turn / TIMED, now());
         }
         self.awaited.set(to.0);
         if self.span.get() != 0 {
@@ -163,7 +165,7 @@ impl HoldOff {
     /// Whether turns are taken, as far as is known: if not, who takes in many messages at a time need not tell of them. // HOT
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.turns.get() != 0
+        self.is_on.get()
     }
 
     /// Who waits for the next message has looked, and found it. // HOT
@@ -200,12 +202,10 @@ impl HoldOff {
 
     #[cold]
     #[inline(never)]
-    fn begin_timed(&self, to: Name, now: u64) {
+    fn begin_timed(&self, to: Name, block: u64, now: u64) {
         self.awaited.set(!to.0);
         let before = self.begun.replace(now);
-        if self.span.get() != 0 {
-            self.trial.block(now.wrapping_sub(before));
-        }
+        self.trial.block(now.wrapping_sub(before), block);
     }
 
     /// What came was not awaited, or only to see how long it took.
@@ -251,16 +251,10 @@ impl HoldOff {
         self.awaited.set(awaited);
         self.since.set(0);
         self.span.set(0);
-        self.turns.set(0);
+        self.is_on.set(false);
         self.timed.set(0);
         self.trial.stop();
     }
-}
-
-/// Another one for each interface, also of other processes.
-fn seed() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0u32) as u32
 }
 
 #[cfg(test)]
@@ -269,21 +263,24 @@ mod tests {
 
     const PEER: Name = Name(7);
     /// Turns after which an answer's time is known.
-    const KNOWN: u32 = TIMED * TIMES as u32;
+    const KNOWN: u32 = BLOCK * TIMES as u32;
+    const BLOCK: u32 = TIMED as u32;
 
     /// A program that takes turns, and its clock.
     struct Talk {
         hold: HoldOff,
         now: Cell<u64>,
+        turn: Cell<u64>,
     }
 
     impl Talk {
         fn new(limit: Duration) -> Talk {
-            Talk { hold: HoldOff::new(limit), now: Cell::new(1) }
+            Talk { hold: HoldOff::new(limit), now: Cell::new(1), turn: Cell::new(0) }
         }
 
         fn send(&self, to: Name) {
-            self.hold.sent(to, std::ptr::null_mut(), || self.now.get());
+            self.turn.set(self.turn.get() + 1);
+            self.hold.sent(to, std::ptr::null_mut(), self.turn.get(), || self.now.get());
         }
 
         fn come(&self, from: Name) {
@@ -327,8 +324,8 @@ mod tests {
         let talk = Talk::new(ANY);
         let held: Vec<u64> = (0..KNOWN).map(|n| talk.turn(if n % 5 == 0 { 400 } else { 500 })).collect();
         assert!(held.iter().all(|held| *held == 0), "before that is known: {held:?}");
-        let held: Vec<u64> = (0..TIMED).map(|_| talk.turn(500)).collect();
-        assert_eq!(held.iter().filter(|held| **held == 250).count(), TIMED as usize - 1, "{held:?}");
+        let held: Vec<u64> = (0..BLOCK).map(|_| talk.turn(500)).collect();
+        assert_eq!(held.iter().filter(|held| **held == 250).count(), BLOCK as usize - 1, "{held:?}");
         assert_eq!(held.iter().filter(|held| **held == 0).count(), 1, "one is timed: {held:?}");
     }
 
@@ -355,7 +352,7 @@ mod tests {
         let talk = Talk::new(ANY);
         talk.turns(KNOWN, 800);
         assert_eq!(talk.turn(100), 500, "late by so much");
-        talk.turns(TIMED, 100);
+        talk.turns(BLOCK, 100);
         assert_eq!(talk.turn(100), 60);
         // Slower ones are believed when nothing else has been seen for long.
         talk.turns(KNOWN, 800);

@@ -234,7 +234,8 @@ impl Inner {
     /// A short packet has been sent through a link of ours. // HOT
     #[inline(always)]
     pub(super) fn sent(&self, to: Name, link: &Link) {
-        self.rx.sent(to, link.next_line());
+        let (ticket, line) = link.next_line();
+        self.rx.sent(to, ticket, line);
     }
 
     /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter, at most `wait`, unless

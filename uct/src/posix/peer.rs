@@ -358,10 +358,11 @@ impl Link {
         Ok(len)
     }
 
-    /// The line that our next message will be written to, unless somebody else sends one first. // HOT
+    /// The ticket of our next message and the line that it will be written to, unless somebody else sends one first. // HOT
     #[inline(always)]
-    pub fn next_line(&self) -> *mut u8 {
-        self.seg.cell(self.after.get()).packet()
+    pub fn next_line(&self) -> (u64, *mut u8) {
+        let ticket = self.after.get();
+        (ticket, self.seg.cell(ticket).packet())
     }
 
     #[inline(always)]

@@ -228,17 +228,16 @@ impl Rx {
     /// An empty poll that needs no sink: true if nothing has come and it is not time to look around. // HOT
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
-        self.peek() == Err(Glance::Quiet)
+        matches!(self.peek(), Err(Glance::Quiet))
     }
 
     /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
-        let (ticket, about) = match self.peek() {
-            Ok(about) => (self.next.get(), about),
+        let (ticket, cell, about) = match self.peek() {
+            Ok(next) => next,
             Err(none) => return none,
         };
-        let cell = self.seg().cell(ticket);
         let Some((at, len, _)) = self.place(ticket, &cell, about) else { return Glance::Busy };
         let Some(_taking) = Taking::begin(&self.taking) else { return Glance::Quiet };
         // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
@@ -259,11 +258,13 @@ impl Rx {
         Glance::Taken { more: fifo::peek(self.seg().cell(ticket + 1).word(), ticket + 1).is_some() }
     }
 
-    /// What there is to know of the next message. Not if it is not there, which is counted, nor if it is time to look around.
+    /// The next message: its ticket, its cell, and what there is to know of it. Not if it is not there, which is counted, nor if it
+    /// is time to look around.
     #[inline(always)]
-    fn peek(&self) -> Result<u32, Glance> {
+    fn peek(&self) -> Result<(u64, CellRef<'_>, u32), Glance> {
         let ticket = self.next.get();
-        let word = self.seg().cell(ticket).word();
+        let cell = self.seg().cell(ticket);
+        let word = cell.word();
         if self.hold_off.is_on_hold() && !self.hold_off.wait(ticks, || fifo::peek(word, ticket).is_some()) {
             return Err(Glance::Quiet);
         }
@@ -271,17 +272,23 @@ impl Rx {
         if patience == 1 {
             return Err(Glance::Busy);
         }
-        fifo::peek(word, ticket).ok_or_else(|| {
-            // Not [settled](Self::settle): between two glances their caller looks at more than this.
-            self.patience.set(patience - 1);
-            Glance::Quiet
-        })
+        match fifo::peek(word, ticket) {
+            Some(about) => Ok((ticket, cell, about)),
+            None => {
+                // Not [settled](Self::settle): between two glances their caller looks at more than this.
+                self.patience.set(patience - 1);
+                Err(Glance::Quiet)
+            }
+        }
     }
 
-    /// A [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one will be written to the line at `ours`. // HOT
+    /// A [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one has that ticket there, and will be written to
+    /// the line at `ours`. // HOT
     #[inline(always)]
-    pub fn sent(&self, to: Name, ours: *mut u8) {
-        self.hold_off.sent(to, ours, ticks);
+    pub fn sent(&self, to: Name, ticket: u64, ours: *mut u8) {
+        // Turns are numbered by the messages of the one whose name is the smaller.
+        let turn = if self.export.name().0 < to.0 { ticket } else { self.next.get() };
+        self.hold_off.sent(to, ours, turn, ticks);
     }
 
     /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see

@@ -58,7 +58,7 @@ impl Trial {
         }
         match before % CYCLE {
             was if was >= TRIED => {}
-            was if was % 2 == 0 => self.tried[was as usize / 2].set(took),
+            was if was.is_multiple_of(2) => self.tried[was as usize / 2].set(took),
             _ => self.between.set(self.between.get().min(took)),
         }
         let at = number % CYCLE;
@@ -68,7 +68,7 @@ impl Trial {
         } else if at == TRIED && self.is_whole.get() {
             self.judge();
         }
-        self.now.set(if at < TRIED && at % 2 == 0 { at as usize / 2 } else { self.home.get() });
+        self.now.set(if at < TRIED && at.is_multiple_of(2) { at as usize / 2 } else { self.home.get() });
     }
 
     /// Turns are not taken any more: what was found out stays.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use ucp::{AmMessage, AmParams, Ep, RecvRequest, Started, Worker};
 
-use super::mail::{Way, failed};
-use super::ring::Message;
+use super::mail::Way;
+use super::ring::{Message, failed};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern::{self, SEQ, Seen};

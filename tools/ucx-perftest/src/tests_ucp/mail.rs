@@ -159,8 +159,3 @@ impl Mail<'_> {
         self.wait.barrier(&self.worker)
     }
 }
-
-/// The error of an operation.
-pub fn failed(e: ucp::Error) -> Failure {
-    Failure::Run(format!("an operation failed: {e}"))
-}

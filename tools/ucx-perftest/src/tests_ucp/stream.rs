@@ -3,8 +3,8 @@
 
 use ucp::{Ep, Started, Worker};
 
-use super::mail::{Way, failed};
-use super::ring::{Buffers, Message, Ring};
+use super::mail::Way;
+use super::ring::{Buffers, Message, Ring, failed};
 use super::scattered::Scattered;
 use crate::fail::Failure;
 use crate::pattern;

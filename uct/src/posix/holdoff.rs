@@ -9,7 +9,8 @@
 //! again and again, without going back to the program between two looks: that is as long as half of the line's way.
 //!
 //! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
-//! turn of many; how much of that, [by trying](Trial). Whoever does not take turns with one peer, one message to and one fro, looks at once, always.
+//! turn of many; how much of that, [by trying](Trial). Whoever does not take turns with one peer, one message to and one fro,
+//! looks at once, always.
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};

@@ -52,8 +52,19 @@ impl Pair {
         spin(&[&self.a, &self.b], &mut done);
     }
 
-    /// Progress on both until nothing happens for a while. For two who have met: who meets waits for a thread of the
-    /// other, which may take any time to get a core.
+    /// A message each way, and all that follows from it: each knows what the other can do, and neither waits for a thread of
+    /// the other any more, which may take any time to get a core.
+    pub fn meet(&self) {
+        for (ep, to) in [(&self.ab, &self.b), (&self.ba, &self.a)] {
+            let hello = to.tag_recv(0, ucp::EXACT, Vec::with_capacity(1));
+            let send = ep.tag_send(0, vec![1]);
+            self.until(|| hello.is_done() && send.is_done());
+            assert_eq!((send.wait().0, hello.wait().0.map(|status| status.len)), (Ok(()), Ok(1)));
+        }
+        self.settle();
+    }
+
+    /// Progress on both until nothing happens for a while. For two who have met: see [`meet`](Pair::meet).
     pub fn settle(&self) {
         let mut quiet = 0;
         while quiet < 1000 {

@@ -38,6 +38,7 @@ fn messages_come_out_whole(tls: &str) {
 
 fn cancelled_and_dropped_on_the_way(tls: &str) {
     let pair = Pair::on(tls);
+    pair.meet();
     for drops in [false, true] {
         let mut many = pair.b.recv_multi(Match::tagged(1, EXACT), vec![0u8; 300_000], 1000).unwrap();
         let send = pair.ab.tag_send_sync(1, bytes(1, 250_000));

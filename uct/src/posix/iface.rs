@@ -82,9 +82,11 @@ const USUAL_ANSWER: Duration = Duration::from_millis(3);
 impl Iface {
     /// Makes the segment and opens the interface.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let places = Shape::places_for(config.fifo_size);
         let shape = Shape {
             cells: config.fifo_size,
-            slots: config.fifo_size + config.spare_bufs,
+            places,
+            slots: places + config.spare_bufs,
             slot_len: config.seg_size,
             writers: config.max_writers,
         };

@@ -6,7 +6,7 @@ use super::binding;
 use super::fifo;
 use super::lines;
 use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
-use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Segment, USUAL_SLOT};
+use super::seg::{self, CellRef, FIRST_LINE, IN_SLOT, INLINE, SPREAD_SHIFT, Segment, USUAL_SLOT};
 use super::turns::{Sends, Waiting};
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::check;
@@ -52,6 +52,8 @@ pub struct Link {
     /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
     cells: Cell<u64>,
     slot_len: usize,
+    /// By the last packet in a slot, since how long the next one is is not known before it is packed.
+    spread: Cell<u32>,
     /// Our copy of the tail, by which there is room or the shared one is looked at. It stays behind, where there is none, while an
     /// endpoint [waits](Waiting), and is ahead of everything while a packet is being [packed](Packing).
     seen_tail: Cell<u64>,
@@ -284,6 +286,7 @@ impl Link {
             after: Cell::new(0),
             cells: Cell::new(cells),
             slot_len: shape.slot_len as usize,
+            spread: Cell::new(0),
             seen_tail,
             kept_tail: Cell::new(0),
             own: own.name(),
@@ -339,9 +342,10 @@ impl Link {
         pack: impl FnOnce(&mut [u8]) -> usize,
     ) -> Outcome<usize> {
         let claim = self.claim(by)?;
-        let slot = claim.slot()?;
-        // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to the cell, which
-        // the ticket makes ours alone.
+        let spread = self.spread.get();
+        let slot = claim.slot(spread)?;
+        // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to a place of the
+        // cell, which the ticket makes ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(slot, max) };
         let packing = Packing::begin(&claim);
         let len = pack(room);
@@ -353,7 +357,8 @@ impl Link {
             unsafe { std::ptr::copy_nonoverlapping(slot, claim.cell.packet(), len) };
             claim.publish(len as u32);
         } else {
-            claim.publish(len as u32 | IN_SLOT);
+            self.spread.set(seg::spread(len));
+            claim.publish(len as u32 | IN_SLOT | spread << SPREAD_SHIFT);
         }
         Ok(len)
     }
@@ -504,11 +509,12 @@ impl Drop for Packing<'_> {
 }
 
 impl Claim<'_> {
-    /// The slot bound to the cell.
+    /// The slot of a packet of that spread.
     #[inline(always)]
-    fn slot(&self) -> Result<*mut u8, Refused> {
-        let n = binding::bound(self.link.seg.slot_of(self.ticket as u32));
-        self.link.seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
+    fn slot(&self, spread: u32) -> Result<*mut u8, Refused> {
+        let seg = &self.link.seg;
+        let n = binding::bound(seg.slot_of(seg.place(self.ticket, spread)));
+        seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use super::fifo;
 use super::holdoff::HoldOff;
 use super::pace::Pace;
 use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
-use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, USUAL_SLOT};
+use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, SPREAD_SHIFT, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use crate::base::taking::Taking;
@@ -55,7 +55,7 @@ pub struct Rx {
     release_mask: u64,
     store: Store,
     hold_off: HoldOff,
-    /// Slot bound to each cell: what `slot_of` in the segment says, where no peer can change it.
+    /// Slot bound to each place: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
     /// Polls between two looks around.
     pace: Pace,
@@ -86,7 +86,7 @@ struct Store {
 /// A message in its handler.
 struct Delivery<'a> {
     rx: &'a Rx,
-    /// Its cell, if the packet is in the cell's slot.
+    /// The place, if the packet is in the slot bound to one.
     slot_of: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ impl Rx {
         let mem = seg.own().expect("it has just been made").clone();
         let export = porter.export(name, mem.clone(), What::Iface(wake.clone()));
         let mut spare = Vec::with_capacity(shape.slots as usize);
-        spare.extend((shape.cells..shape.slots).rev());
+        spare.extend((shape.places..shape.slots).rev());
         Ok(Rx {
             store: Store {
                 lent: Lent::new(shape.slots, mem),
@@ -116,7 +116,7 @@ impl Rx {
             next: Cell::new(0),
             taking: Cell::new(false),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
-            bound: (0..shape.cells).map(Cell::new).collect(),
+            bound: (0..shape.places).map(Cell::new).collect(),
             behind: Cell::new(false),
             patience: Cell::new(Pace::first()),
             pace: Pace::new(ticks()),
@@ -344,17 +344,17 @@ impl Rx {
         }
     }
 
-    /// Where the packet of a ticket is, how long, and the cell whose slot it lies in, if it does: so many bytes there are
+    /// Where the packet of a ticket is, how long, and the place whose slot it lies in, if it does: so many bytes there are
     /// mapped and initialised, and the FIFO keeps honest writers away until the ticket is released. `None`: nothing there can
     /// be a packet. // HOT
     #[inline(always)]
     fn place(&self, ticket: u64, cell: &CellRef<'_>, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
         let len = (about & ((1 << LEN_BITS) - 1)) as usize;
-        let n = ticket as u32 & (self.bound.len() as u32 - 1);
         let (at, room, slot_of) = if about & IN_SLOT == 0 {
             (cell.packet().cast_const(), INLINE, None)
         } else {
-            (self.store.slot(self.bound[n as usize].get()), self.store.slot_len, Some(n))
+            let place = self.seg().place(ticket, about >> SPREAD_SHIFT);
+            (self.store.slot(self.bound[place as usize].get()), self.store.slot_len, Some(place))
         };
         (len.wrapping_sub(1) < room).then_some((at, len, slot_of))
     }
@@ -481,9 +481,9 @@ impl Keep for Delivery<'_> {
         let store = &self.rx.store;
         let Some(spare) = store.take_spare() else { return Kept::copied(packet) };
         let (slot, at) = match self.slot_of {
-            Some(cell) => {
-                // The cell gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
-                let slot = binding::rebind(store.seg.slot_of(cell), &self.rx.bound[cell as usize], spare);
+            Some(place) => {
+                // The place gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
+                let slot = binding::rebind(store.seg.slot_of(place), &self.rx.bound[place as usize], spare);
                 (slot, packet.as_ptr())
             }
             None => {
@@ -494,7 +494,7 @@ impl Keep for Delivery<'_> {
                 (spare, store.slot(spare))
             }
         };
-        // SAFETY: the packet lies in the slot now, which is bound to no cell until it has come back.
+        // SAFETY: the packet lies in the slot now, which is bound to no place until it has come back.
         unsafe { store.lent.lend(slot, at, packet.len()) }
     }
 }
@@ -506,7 +506,7 @@ impl Store {
         self.seg.slot(n).expect("bound and spare slots are ours to name")
     }
 
-    /// A slot that is bound to no cell and holds no kept message.
+    /// A slot that is bound to no place and holds no kept message.
     fn take_spare(&self) -> Option<u32> {
         let mut spare = self.spare.borrow_mut();
         if spare.is_empty() {

@@ -7,9 +7,9 @@
 //! 128    head         next ticket to claim; written by writers
 //! 256    tail         first ticket not yet released; written by the reader
 //! 384    writers      one line each: who, and which ticket it is going for
-//! ...    slot_of      slot bound to each cell; written by the reader, seldom
+//! ...    slot_of      slot bound to each place; written by the reader, seldom
 //! ...    cells        128 bytes each
-//! ...    slots        as long as the longest message, one bound to each cell, the others spare
+//! ...    slots        as long as the longest message, one bound to each place, the others spare
 //! ```
 
 use super::fifo;
@@ -30,14 +30,18 @@ pub const USUAL_SLOT: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
 /// Marks in a cell's word, beside the packet's length.
 pub const LEN_BITS: u32 = 24;
-/// The packet is in the slot, not in the cell.
+/// The packet is in a slot, not in the cell.
 pub const IN_SLOT: u32 = 1 << LEN_BITS;
+/// In the two bits above it: the packet's [`spread`].
+pub const SPREAD_SHIFT: u32 = LEN_BITS + 1;
+/// Most places of a cell, and most that there are unless there are more cells.
+const PLACES: (u32, u32) = (4, 256);
 
 /// What every process must agree on.
 #[repr(C)]
@@ -48,6 +52,7 @@ pub struct Header {
     /// What the interface is called.
     name: u64,
     cells: u32,
+    places: u32,
     slots: u32,
     slot_len: u32,
     writers: u32,
@@ -82,12 +87,27 @@ const WRITERS: usize = 384;
 pub struct Shape {
     /// Cells, a power of two.
     pub cells: u32,
-    /// Slots, more than cells.
+    /// Places that slots are bound to, a power of two. Place `p` is for tickets of cell `p % cells`.
+    pub places: u32,
+    /// Slots, as many as places or more.
     pub slots: u32,
     /// Longest packet, id byte included.
     pub slot_len: u32,
     /// Writers' lines.
     pub writers: u32,
+}
+
+/// Over how many places a writer goes round with packets of about `len` bytes: two to the power of this for each cell.
+///
+/// Lines that are written again while both processors still hold them are slow to come on some machines, and all go faster
+/// where a packet's lines have left for the cache that the two share. So much is gone round that this is so; packets so
+/// short that it takes too many stay close together, and so do those of which a few fill a cache.
+pub fn spread(len: usize) -> u32 {
+    match len {
+        0..=2048 => 0,
+        2049..=8192 => 2,
+        _ => 1,
+    }
 }
 
 /// Where the parts begin.
@@ -101,11 +121,18 @@ struct Parts {
 }
 
 impl Shape {
+    /// How many places there are for so many cells.
+    pub fn places_for(cells: u32) -> u32 {
+        (cells * PLACES.0).min(PLACES.1).max(cells)
+    }
+
     /// The layout, if the sizes make sense. Sizes may come from a peer.
     fn parts(&self) -> Option<Parts> {
         let sane = self.cells.is_power_of_two()
             && (2..=1 << 16).contains(&self.cells)
-            && (self.cells..=1 << 18).contains(&self.slots)
+            && self.places.is_power_of_two()
+            && (self.cells..=self.cells * PLACES.0).contains(&self.places)
+            && (self.places..=1 << 18).contains(&self.slots)
             && (INLINE as u32..1 << LEN_BITS).contains(&self.slot_len)
             && (1..=1 << 16).contains(&self.writers);
         if !sane {
@@ -114,7 +141,7 @@ impl Shape {
         // Within these bounds nothing below overflows 64 bits: 2^18 slots of 2^24 bytes are 2^42.
         let stride = (self.slot_len as usize).next_multiple_of(64);
         let slot_of = WRITERS + self.writers as usize * size_of::<Writer>();
-        let cells = (slot_of + self.cells as usize * 4).next_multiple_of(128);
+        let cells = (slot_of + self.places as usize * 4).next_multiple_of(128);
         let slots = (cells + self.cells as usize * size_of::<CellMem>()).next_multiple_of(4096);
         Some(Parts { slot_of, cells, slots, stride, end: slots + self.slots as usize * stride })
     }
@@ -143,7 +170,7 @@ enum Hold {
 }
 
 impl Segment {
-    /// Makes a segment with every cell free and the first slots bound to the cells.
+    /// Makes a segment with every cell free and the first slots bound to the places.
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
         let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
         let mem = Arc::new(SharedMem::create("uct-posix", parts.end, MapOpts::default())?);
@@ -154,6 +181,7 @@ impl Segment {
             reserved: 0,
             name: name.0,
             cells: shape.cells,
+            places: shape.places,
             slots: shape.slots,
             slot_len: shape.slot_len,
             writers: shape.writers,
@@ -161,8 +189,8 @@ impl Segment {
         };
         // SAFETY: the mapping is page aligned and longer than a header, and no peer knows of it yet.
         unsafe { seg.base.cast::<Header>().write(header) };
-        for cell in 0..shape.cells {
-            seg.slot_of(cell).store(cell, Ordering::Relaxed);
+        for place in 0..shape.places {
+            seg.slot_of(place).store(place, Ordering::Relaxed);
         }
         for writer in 0..shape.writers {
             seg.writer(writer).intent.store(fifo::NO_TICKET, Ordering::Relaxed);
@@ -202,6 +230,7 @@ impl Segment {
         }
         let shape = Shape {
             cells: short(offset_of!(Header, cells)),
+            places: short(offset_of!(Header, places)),
             slots: short(offset_of!(Header, slots)),
             slot_len: short(offset_of!(Header, slot_len)),
             writers: short(offset_of!(Header, writers)),
@@ -284,12 +313,18 @@ impl Segment {
         unsafe { self.shared(self.mine) }
     }
 
-    /// The slot bound to a cell; the index is taken modulo their number.
+    /// The slot bound to a place; the index is taken modulo their number.
     #[inline(always)]
-    pub fn slot_of(&self, cell: u32) -> &AtomicU32 {
-        let offset = self.parts.slot_of + (cell & (self.shape.cells - 1)) as usize * 4;
-        // SAFETY: entry `cell` of `slot_of` lies in the layout, at a multiple of 4.
+    pub fn slot_of(&self, place: u32) -> &AtomicU32 {
+        let offset = self.parts.slot_of + (place & (self.shape.places - 1)) as usize * 4;
+        // SAFETY: entry `place` of `slot_of` lies in the layout, at a multiple of 4.
         unsafe { self.shared(offset) }
+    }
+
+    /// The place of a ticket's packet of that [`spread`], which may come from a peer. // HOT
+    #[inline(always)]
+    pub fn place(&self, ticket: u64, spread: u32) -> u32 {
+        ticket as u32 & ((self.shape.cells << (spread & 3)) - 1) & (self.shape.places - 1)
     }
 
     /// The cell of a ticket. // HOT
@@ -360,13 +395,13 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cells: 64, slots: 96, slot_len: 16640, writers: 16 };
+    const SHAPE: Shape = Shape { cells: 64, places: 128, slots: 160, slot_len: 16640, writers: 16 };
 
     #[test]
     fn parts_do_not_overlap_and_are_aligned() {
         let parts = SHAPE.parts().unwrap();
-        assert!(parts.slot_of >= WRITERS + 16 * 64 && parts.cells >= parts.slot_of + 64 * 4);
-        assert!(parts.slots >= parts.cells + 64 * 128 && parts.end == parts.slots + 96 * parts.stride);
+        assert!(parts.slot_of >= WRITERS + 16 * 64 && parts.cells >= parts.slot_of + 128 * 4);
+        assert!(parts.slots >= parts.cells + 64 * 128 && parts.end == parts.slots + 160 * parts.stride);
         assert_eq!(
             (parts.slot_of % 4, parts.cells % 128, parts.slots % 4096, parts.stride % 64),
             (0, 0, 0, 0)
@@ -378,7 +413,10 @@ mod tests {
         for shape in [
             Shape { cells: 63, ..SHAPE },
             Shape { cells: 0, ..SHAPE },
-            Shape { slots: 63, ..SHAPE },
+            Shape { places: 32, ..SHAPE },
+            Shape { places: 96, ..SHAPE },
+            Shape { places: 512, slots: 512, ..SHAPE },
+            Shape { slots: 127, ..SHAPE },
             Shape { slots: u32::MAX, ..SHAPE },
             Shape { slot_len: 1 << 24, ..SHAPE },
             Shape { slot_len: 8, ..SHAPE },

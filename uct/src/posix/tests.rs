@@ -359,7 +359,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
             for n in 0..200 {
                 seg.head().store(head, Relaxed);
                 seg.tail().store(tail, Relaxed);
-                (0..64).for_each(|cell| seg.slot_of(cell).store(slot, Relaxed));
+                (0..256).for_each(|place| seg.slot_of(place).store(slot, Relaxed));
                 let _ = ep.am_short(1, n, &[]);
                 let _ = ep.am_packet(4000, |room| room.len());
                 ep.link().unwrap().has_room(&ep);

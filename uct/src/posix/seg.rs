@@ -428,6 +428,25 @@ mod tests {
     }
 
     #[test]
+    fn places_of_two_cells_are_never_the_same() {
+        for cells in [2, 64, 256, 1024] {
+            let places = Shape::places_for(cells);
+            let seg =
+                Segment::create(Shape { cells, places, slots: places, slot_len: 128, ..SHAPE }, Name(7))
+                    .unwrap();
+            let mut seen = vec![false; places as usize];
+            for ticket in (0..u64::from(places) * 2).chain([u64::MAX - 5, 1 << 32]) {
+                for spread in (0..4).chain([u32::MAX]) {
+                    let place = seg.place(ticket, spread);
+                    assert_eq!(u64::from(place % cells), ticket % u64::from(cells));
+                    seen[place as usize] = true;
+                }
+            }
+            assert!(seen.iter().all(|seen| *seen), "{cells} cells: each place is gone to");
+        }
+    }
+
+    #[test]
     fn attach_checks_the_header() {
         let seg = Segment::create(SHAPE, Name(77)).unwrap();
         let copy = || seg.own().unwrap().as_fd().try_clone_to_owned().unwrap();

@@ -63,6 +63,39 @@ fn every_length_arrives_through_cell_and_slot() {
     }
 }
 
+/// They go round different places, and a few of each length are kept until the end.
+#[test]
+fn lengths_of_every_spread_arrive_in_any_order() {
+    let (iface, ep) = pair();
+    let (kept, got) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
+    let (keeps, count) = (kept.clone(), got.clone());
+    let lens = [150, 4000, 16_000, 3000, 500, 8000, 9000, 2500];
+    let bytes = move |n: usize| vec![n as u8 ^ (n >> 8) as u8; lens[n * n % 31 % lens.len()]];
+    let handler = move |am: crate::api::Am<'_>| {
+        let n = count.replace_with(|n| *n + 1);
+        assert!(am.data() == bytes(n), "message {n}");
+        if n % 37 == 5 {
+            keeps.borrow_mut().push((n, am.keep()));
+        }
+    };
+    iface.set_am_handler(5, Some(Box::new(handler)));
+    for n in 0..2000 {
+        let data = bytes(n);
+        let pack = |slot: &mut [u8]| {
+            slot[..data.len()].copy_from_slice(&data);
+            data.len()
+        };
+        assert_eq!(ep.am_bcopy(5, pack), Ok(data.len()));
+        // Mostly some are on their way.
+        iface.progress(if n % 50 == 49 { 64 } else { n % 2 });
+    }
+    while iface.progress(64) > 0 {}
+    assert_eq!((*got.borrow(), kept.borrow().len()), (2000, 54));
+    kept.borrow()
+        .iter()
+        .for_each(|(n, kept)| assert!(kept.packet()[1..] == bytes(*n), "message {n} is another's now"));
+}
+
 /// What a handler was given stays what it is, whatever the handler does: a poll of its own takes nothing in.
 #[test]
 fn a_handler_polls_in_vain() {

@@ -6,7 +6,7 @@ use super::binding;
 use super::fifo;
 use super::lines;
 use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
-use super::seg::{self, CellRef, FIRST_LINE, IN_SLOT, INLINE, SPREAD_SHIFT, Segment, USUAL_SLOT};
+use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Lay, Segment, USUAL_SLOT};
 use super::turns::{Sends, Waiting};
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::check;
@@ -52,8 +52,8 @@ pub struct Link {
     /// Cells of the FIFO; none once the peer is known to be dead, so that every send takes the way of a full one.
     cells: Cell<u64>,
     slot_len: usize,
-    /// By the last packet in a slot, since how long the next one is is not known before it is packed.
-    spread: Cell<u32>,
+    /// Best for the last packet in a slot: how long the next one is, is not known before it is packed.
+    lay: Cell<Lay>,
     /// Our copy of the tail, by which there is room or the shared one is looked at. It stays behind, where there is none, while an
     /// endpoint [waits](Waiting), and is ahead of everything while a packet is being [packed](Packing).
     seen_tail: Cell<u64>,
@@ -286,7 +286,7 @@ impl Link {
             after: Cell::new(0),
             cells: Cell::new(cells),
             slot_len: shape.slot_len as usize,
-            spread: Cell::new(0),
+            lay: Cell::default(),
             seen_tail,
             kept_tail: Cell::new(0),
             own: own.name(),
@@ -342,8 +342,8 @@ impl Link {
         pack: impl FnOnce(&mut [u8]) -> usize,
     ) -> Outcome<usize> {
         let claim = self.claim(by)?;
-        let spread = self.spread.get();
-        let slot = claim.slot(spread)?;
+        let lay = self.lay.get();
+        let slot = claim.slot(lay)?;
         // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to a place of the
         // cell, which the ticket makes ours alone.
         let room = unsafe { std::slice::from_raw_parts_mut(slot, max) };
@@ -357,8 +357,8 @@ impl Link {
             unsafe { std::ptr::copy_nonoverlapping(slot, claim.cell.packet(), len) };
             claim.publish(len as u32);
         } else {
-            self.spread.set(seg::spread(len));
-            claim.publish(len as u32 | IN_SLOT | spread << SPREAD_SHIFT);
+            self.lay.set(Lay::of(len));
+            claim.publish(len as u32 | IN_SLOT | lay.marks());
         }
         Ok(len)
     }
@@ -509,12 +509,13 @@ impl Drop for Packing<'_> {
 }
 
 impl Claim<'_> {
-    /// The slot of a packet of that spread.
+    /// Where a packet that lies so begins, in its slot.
     #[inline(always)]
-    fn slot(&self, spread: u32) -> Result<*mut u8, Refused> {
+    fn slot(&self, lay: Lay) -> Result<*mut u8, Refused> {
         let seg = &self.link.seg;
-        let n = binding::bound(seg.slot_of(seg.place(self.ticket, spread)));
-        seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))
+        let n = binding::bound(seg.slot_of(seg.place(self.ticket, lay)));
+        let slot = seg.slot(n).ok_or(Refused::Failed(Error::Unreachable))?;
+        Ok(slot.wrapping_add(lay.lead()))
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use super::fifo;
 use super::holdoff::HoldOff;
 use super::pace::Pace;
 use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
-use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, SPREAD_SHIFT, Segment, Shape, USUAL_SLOT};
+use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Lay, Segment, Shape, USUAL_SLOT};
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use crate::base::taking::Taking;
@@ -353,8 +353,10 @@ impl Rx {
         let (at, room, slot_of) = if about & IN_SLOT == 0 {
             (cell.packet().cast_const(), INLINE, None)
         } else {
-            let place = self.seg().place(ticket, about >> SPREAD_SHIFT);
-            (self.store.slot(self.bound[place as usize].get()), self.store.slot_len, Some(place))
+            let lay = Lay::in_word(about);
+            let place = self.seg().place(ticket, lay);
+            let slot = self.store.slot(self.bound[place as usize].get());
+            (slot.wrapping_add(lay.lead()), self.store.slot_len, Some(place))
         };
         (len.wrapping_sub(1) < room).then_some((at, len, slot_of))
     }

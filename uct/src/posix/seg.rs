@@ -38,8 +38,12 @@ const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 pub const LEN_BITS: u32 = 24;
 /// The packet is in a slot, not in the cell.
 pub const IN_SLOT: u32 = 1 << LEN_BITS;
-/// In the two bits above it: the packet's [`spread`].
-pub const SPREAD_SHIFT: u32 = LEN_BITS + 1;
+/// In the two bits above it: the packet's [spread](Lay::spread).
+const SPREAD_SHIFT: u32 = LEN_BITS + 1;
+/// In the five above those, and that is all: bytes of the slot before the packet.
+const LEAD_SHIFT: u32 = SPREAD_SHIFT + 2;
+/// Most of them.
+const MAX_LEAD: usize = 31;
 /// Most places of a cell, and most that there are unless there are more cells.
 const PLACES: (u32, u32) = (4, 256);
 
@@ -76,6 +80,7 @@ const _: () = {
     assert!(size_of::<CellMem>() == 128);
     assert!(offset_of!(CellMem, packet) == 16);
     assert!(offset_of!(CellMem, packet) + FIRST_LINE == 64);
+    assert!(u32::MAX >> LEAD_SHIFT == MAX_LEAD as u32);
 };
 
 const HEAD: usize = 128;
@@ -97,16 +102,53 @@ pub struct Shape {
     pub writers: u32,
 }
 
-/// Over how many places a writer goes round with packets of about `len` bytes: two to the power of this for each cell.
-///
-/// Lines that are written again while both processors still hold them are slow to come on some machines, and all go faster
-/// where a packet's lines have left for the cache that the two share. So much is gone round that this is so; packets so
-/// short that it takes too many stay close together, and so do those of which a few fill a cache.
-pub fn spread(len: usize) -> u32 {
-    match len {
-        0..=2048 => 0,
-        2049..=8192 => 2,
-        _ => 1,
+/// How a packet lies in slots: marks of a cell's word. What is not known when it is packed is taken from the one before, so
+/// it says what is fast, not what is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lay(u32);
+
+impl Lay {
+    /// The best for packets of `len` bytes.
+    ///
+    /// The spread: over how many places a writer goes round, two to the power of it for each cell. Lines that are written again
+    /// while both processors still hold them are slow to come on some machines, and all go faster where a packet's lines have
+    /// left for the cache that the two share. So much is gone round that this is so; packets so short that it takes too many
+    /// stay close together, and so do those of which a few fill a cache.
+    ///
+    /// The lead: the packet ends where 32 bytes end, so a payload of as many or a multiple begins there too, whatever is before
+    /// it. Copies that straddle lines take a tenth to a fourth longer, at either end.
+    pub fn of(len: usize) -> Lay {
+        let spread = match len {
+            0..=2048 => 0,
+            2049..=8192 => 2,
+            _ => 1,
+        };
+        let lead = len.wrapping_neg() & MAX_LEAD;
+        Lay(spread << SPREAD_SHIFT | (lead as u32) << LEAD_SHIFT)
+    }
+
+    /// What a cell's word says, which may come from a peer. // HOT
+    #[inline(always)]
+    pub fn in_word(about: u32) -> Lay {
+        Lay(about & !((1 << SPREAD_SHIFT) - 1))
+    }
+
+    /// As marks of a cell's word. // HOT
+    #[inline(always)]
+    pub fn marks(self) -> u32 {
+        self.0
+    }
+
+    /// 0 to 3.
+    #[inline(always)]
+    fn spread(self) -> u32 {
+        (self.0 >> SPREAD_SHIFT) & 3
+    }
+
+    /// 0 to [`MAX_LEAD`]. // HOT
+    #[inline(always)]
+    pub fn lead(self) -> usize {
+        (self.0 >> LEAD_SHIFT) as usize
     }
 }
 
@@ -139,7 +181,7 @@ impl Shape {
             return None;
         }
         // Within these bounds nothing below overflows 64 bits: 2^18 slots of 2^24 bytes are 2^42.
-        let stride = (self.slot_len as usize).next_multiple_of(64);
+        let stride = (MAX_LEAD + self.slot_len as usize).next_multiple_of(64);
         let slot_of = WRITERS + self.writers as usize * size_of::<Writer>();
         let cells = (slot_of + self.places as usize * 4).next_multiple_of(128);
         let slots = (cells + self.cells as usize * size_of::<CellMem>()).next_multiple_of(4096);
@@ -321,10 +363,10 @@ impl Segment {
         unsafe { self.shared(offset) }
     }
 
-    /// The place of a ticket's packet of that [`spread`], which may come from a peer. // HOT
+    /// The place of a ticket's packet. // HOT
     #[inline(always)]
-    pub fn place(&self, ticket: u64, spread: u32) -> u32 {
-        ticket as u32 & ((self.shape.cells << (spread & 3)) - 1) & (self.shape.places - 1)
+    pub fn place(&self, ticket: u64, lay: Lay) -> u32 {
+        ticket as u32 & ((self.shape.cells << lay.spread()) - 1) & (self.shape.places - 1)
     }
 
     /// The cell of a ticket. // HOT
@@ -334,7 +376,7 @@ impl Segment {
         CellRef { at: first.wrapping_add((ticket & mask) as usize), _seg: self }
     }
 
-    /// First byte of a slot, valid for `slot_len` bytes, if there is such a slot. // HOT
+    /// First byte of a slot, valid for `slot_len` bytes behind any [lead](Lay::lead), if there is such a slot. // HOT
     #[inline(always)]
     pub fn slot(&self, n: u32) -> Option<*mut u8> {
         if n >= self.shape.slots {
@@ -436,14 +478,24 @@ mod tests {
                     .unwrap();
             let mut seen = vec![false; places as usize];
             for ticket in (0..u64::from(places) * 2).chain([u64::MAX - 5, 1 << 32]) {
-                for spread in (0..4).chain([u32::MAX]) {
-                    let place = seg.place(ticket, spread);
+                for about in [0, 1 << SPREAD_SHIFT, 2 << SPREAD_SHIFT, 3 << SPREAD_SHIFT, u32::MAX] {
+                    let place = seg.place(ticket, Lay::in_word(about));
                     assert_eq!(u64::from(place % cells), ticket % u64::from(cells));
                     seen[place as usize] = true;
                 }
             }
             assert!(seen.iter().all(|seen| *seen), "{cells} cells: each place is gone to");
         }
+    }
+
+    #[test]
+    fn payloads_begin_where_32_bytes_do() {
+        for (head, data) in [(17, 128), (17, 1024), (25, 4096), (1, 8192), (60, 16_384), (0, 32)] {
+            let lay = Lay::of(head + data);
+            assert_eq!((lay.lead() + head) % 32, 0, "{data} bytes behind {head}");
+            assert_eq!(Lay::in_word(lay.marks() | IN_SLOT | (head + data) as u32), lay);
+        }
+        assert_eq!(Lay::in_word(u32::MAX).lead(), MAX_LEAD);
     }
 
     #[test]

@@ -207,7 +207,6 @@ fn progress_in_a_handler_finds_the_messages_behind_it(tls: &str) {
     // What follows goes out at once.
     pair.meet();
     let seen = Rc::new(Cell::new(0));
-    let counted = seen.clone();
     let (worker, counted, outer) = (pair.b.clone(), seen.clone(), Cell::new(true));
     pair.b.set_am_handler(4, move |_| {
         counted.set(counted.get() + 1);

@@ -24,6 +24,9 @@ const PACKING: u64 = 1 << 30;
 /// Calls that find the FIFO full between two looks at the peer's process.
 const LOOK_EVERY: u32 = 4096;
 
+/// Bytes of the next packet whose lines are asked for.
+const ASKED: usize = 1024;
+
 /// A peer that some endpoint leads to.
 pub struct Peer {
     name: Name,
@@ -341,7 +344,9 @@ impl Link {
         max: usize,
         pack: impl FnOnce(&mut [u8]) -> usize,
     ) -> Outcome<usize> {
+        let after_ours = self.after.get();
         let claim = self.claim(by)?;
+        let is_alone = claim.ticket == after_ours;
         let lay = self.lay.get();
         let slot = claim.slot(lay)?;
         // SAFETY: slot_len >= max bytes at `slot` are mapped and initialised; the slot is bound to a place of the
@@ -359,8 +364,25 @@ impl Link {
         } else {
             self.lay.set(Lay::of(len));
             claim.publish(len as u32 | IN_SLOT | lay.marks());
+            // Others may be writing them, if there are others.
+            if is_alone {
+                self.ask_for_next(len);
+            }
         }
         Ok(len)
+    }
+
+    /// A packet of `len` bytes has gone. The lines that the next one will be written to, if it is like it, come while the program
+    /// makes it: left to the copy, they come while the exchange of the claim behind it waits for them. // HOT
+    #[inline(always)]
+    fn ask_for_next(&self, len: usize) {
+        let next = self.after.get();
+        if next.wrapping_sub(self.seen_tail.get()) < self.cells.get() {
+            let n = binding::bound(self.seg.slot_of(self.seg.place(next, self.lay.get())));
+            if let Some(slot) = self.seg.slot(n) {
+                (0..len.min(ASKED)).step_by(64).for_each(|at| prefetch_write(slot.wrapping_add(at)));
+            }
+        }
     }
 
     /// The ticket of our next message and the line that it will be written to, unless somebody else sends one first. // HOT

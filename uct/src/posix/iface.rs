@@ -30,6 +30,10 @@ ucs::config_table! {
         /// Messages in the receive FIFO before senders find no resource.
         pub fifo_size: u32 = "64", key "FIFO_SIZE", unit "messages", range 2..=65536,
             check |v| v.is_power_of_two() => "a power of two";
+        /// Buffers that messages of more than 112 bytes go round, one to four for each message of the FIFO: the nearest such number is
+        /// taken. Fewer are less memory and, for messages of 2 to 8 KiB, slower.
+        pub fifo_bufs: u32 = "256", key "FIFO_BUFS", unit "buffers", range 2..=65536,
+            check |v| v.is_power_of_two() => "a power of two";
         /// Longest message, id byte included. The default fits 16 KiB and a protocol's header.
         pub seg_size: u32 = "16640", key "SEG_SIZE", unit "bytes", range 128..=8388608;
         /// Receive buffers beside those of the FIFO: messages that handlers may keep without a copy.
@@ -82,7 +86,7 @@ const USUAL_ANSWER: Duration = Duration::from_millis(3);
 impl Iface {
     /// Makes the segment and opens the interface.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let places = Shape::places_for(config.fifo_size);
+        let places = Shape::places_for(config.fifo_size, config.fifo_bufs);
         let shape = Shape {
             cells: config.fifo_size,
             places,

@@ -373,7 +373,7 @@ impl Link {
     }
 
     /// A packet of `len` bytes has gone. The lines that the next one will be written to, if it is like it, come while the program
-    /// makes it: left to the copy, they come while the exchange of the claim behind it waits for them. // HOT
+    /// makes it. Left to the copy they are a third of a message's time: [`claim`](fifo::claim_at)'s exchange has to wait for them. // HOT
     #[inline(always)]
     fn ask_for_next(&self, len: usize) {
         let next = self.after.get();

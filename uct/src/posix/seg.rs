@@ -44,8 +44,8 @@ const SPREAD_SHIFT: u32 = LEN_BITS + 1;
 const LEAD_SHIFT: u32 = SPREAD_SHIFT + 2;
 /// Most of them.
 const MAX_LEAD: usize = 31;
-/// Most places of a cell, and most that there are unless there are more cells.
-const PLACES: (u32, u32) = (4, 256);
+/// Most places of a cell.
+const MOST_PLACES: u32 = 4;
 
 /// What every process must agree on.
 #[repr(C)]
@@ -163,9 +163,9 @@ struct Parts {
 }
 
 impl Shape {
-    /// How many places there are for so many cells.
-    pub fn places_for(cells: u32) -> u32 {
-        (cells * PLACES.0).min(PLACES.1).max(cells)
+    /// How many places there are for so many cells, `wanted` if that can be: one for each cell or more, four at most.
+    pub fn places_for(cells: u32, wanted: u32) -> u32 {
+        wanted.clamp(cells, cells * MOST_PLACES)
     }
 
     /// The layout, if the sizes make sense. Sizes may come from a peer.
@@ -173,7 +173,7 @@ impl Shape {
         let sane = self.cells.is_power_of_two()
             && (2..=1 << 16).contains(&self.cells)
             && self.places.is_power_of_two()
-            && (self.cells..=self.cells * PLACES.0).contains(&self.places)
+            && (self.cells..=self.cells * MOST_PLACES).contains(&self.places)
             && (self.places..=1 << 18).contains(&self.slots)
             && (INLINE as u32..1 << LEN_BITS).contains(&self.slot_len)
             && (1..=1 << 16).contains(&self.writers);
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn places_of_two_cells_are_never_the_same() {
         for cells in [2, 64, 256, 1024] {
-            let places = Shape::places_for(cells);
+            let places = Shape::places_for(cells, 256);
             let seg =
                 Segment::create(Shape { cells, places, slots: places, slot_len: 128, ..SHAPE }, Name(7))
                     .unwrap();

@@ -63,6 +63,18 @@ fn every_length_arrives_through_cell_and_slot() {
     }
 }
 
+#[test]
+fn a_fifo_has_one_to_four_buffers_for_a_message() {
+    for (cells, bufs, places) in
+        [("64", "256", 256), ("64", "64", 64), ("64", "2", 64), ("2", "256", 8), ("512", "256", 512)]
+    {
+        let source = Source::empty().with("UCX_POSIX_FIFO_SIZE", cells).with("UCX_POSIX_FIFO_BUFS", bufs);
+        assert_eq!(open(&source).segment().shape().places, places, "{cells} messages, {bufs} buffers");
+    }
+    let odd = Config::load(&Source::empty().with("UCX_POSIX_FIFO_BUFS", "100")).unwrap_err().to_string();
+    assert!(odd.starts_with("UCX_POSIX_FIFO_BUFS=100 (override): expected a number"), "{odd}");
+}
+
 /// They go round different places, and a few of each length are kept until the end.
 #[test]
 fn lengths_of_every_spread_arrive_in_any_order() {

@@ -78,6 +78,10 @@ impl Sends for Ep {
     fn turn(&self) -> Turn<'_> {
         Turn { waiting: &self.peer.waiting, pending: &self.own.pending, queue: self.queue }
     }
+
+    fn bereave(&self) {
+        self.own.bereave();
+    }
 }
 
 impl Drop for Ep {

@@ -345,10 +345,16 @@ impl Inner {
         self.rx.export().porter().place()
     }
 
-    /// Whether a peer is known to be lost: whoever puts, gets or adds asks. One load, unless some peer is. // HOT
+    /// Whether a peer is known to be lost, or a send has found it dead before that: whoever puts, gets or adds asks. One load,
+    /// unless some peer is. // HOT
     #[inline(always)]
     pub(super) fn has_lost(&self, peer: &Peer) -> bool {
-        self.rx.is_bereaved() && peer.is_lost()
+        self.rx.is_bereaved() && (peer.is_lost() || peer.was_found_dead())
+    }
+
+    /// Some peer is dead: [`has_lost`](Inner::has_lost) has to look.
+    pub(super) fn bereave(&self) {
+        self.rx.bereave();
     }
 
     /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read

@@ -181,6 +181,11 @@ impl Peer {
         self.gone.get()
     }
 
+    /// Whether a send has found that its process has died, of which the porter may still have to hear.
+    pub fn was_found_dead(&self) -> bool {
+        self.link.get().is_some_and(|link| link.dead.get() && link.death.look())
+    }
+
     /// Whether sending to it fails, because it is lost or because it has closed its interface.
     pub fn is_deaf(&self) -> bool {
         self.gone.get() || self.link.get().is_some_and(|link| link.dead.get())
@@ -417,11 +422,11 @@ impl Link {
         let (turn, intent) = (by.turn(), &self.seg.mine().intent);
         if self.is_packing() {
             // The one intent that we have is that of the packet that is being packed.
-            return Err(self.refuse());
+            return Err(self.refuse(by));
         }
         if turn.is_held_back() {
             intent.store(fifo::NO_TICKET, Ordering::Release);
-            return Err(self.refuse());
+            return Err(self.refuse(by));
         }
         let apart = Cell::new(self.seen_tail.get());
         let seen_tail = if turn.is_awaited() { &apart } else { &self.seen_tail };
@@ -430,7 +435,7 @@ impl Link {
                 self.after.set(ticket.wrapping_add(1));
                 Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })
             }
-            None => Err(self.refuse()),
+            None => Err(self.refuse(by)),
         }
     }
 
@@ -461,10 +466,11 @@ impl Link {
 
     /// The FIFO is full: for want of time, or because nobody reads it any more?
     #[cold]
-    fn refuse(&self) -> Refused {
+    fn refuse(&self, by: &impl Sends) -> Refused {
         let full = self.full.get().wrapping_add(1);
         self.full.set(full);
         if full % LOOK_EVERY == 1 && !self.is_alive() {
+            by.bereave();
             return Refused::Failed(Error::PeerDead);
         }
         if self.dead.get() { Refused::Failed(Error::PeerDead) } else { Refused::NoResource }

@@ -15,6 +15,8 @@ pub struct Waiting {
 pub trait Sends {
     /// Where it stands.
     fn turn(&self) -> Turn<'_>;
+    /// Its peer was found dead by a send.
+    fn bereave(&self);
 }
 
 /// Where an endpoint stands that wants to send.

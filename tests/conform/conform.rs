@@ -25,7 +25,7 @@ conform_suite!(posix_two, || {
 });
 conform_suite!(posix_small, || {
     let config =
-        posix::Config { fifo_size: 2, seg_size: 128, spare_bufs: 0, max_writers: 1, ..Default::default() };
+        posix::Config { fifo_size: 2, seg_size: 192, spare_bufs: 0, max_writers: 1, ..Default::default() };
     let open = || posix::Iface::open(&config).unwrap();
     Pair::new(open(), open())
 });

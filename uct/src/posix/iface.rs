@@ -30,12 +30,12 @@ ucs::config_table! {
         /// Messages in the receive FIFO before senders find no resource.
         pub fifo_size: u32 = "64", key "FIFO_SIZE", unit "messages", range 2..=65536,
             check |v| v.is_power_of_two() => "a power of two";
-        /// Buffers that messages of more than 112 bytes go round, one to four for each message of the FIFO: the nearest such number is
+        /// Buffers that messages of more than 176 bytes go round, one to four for each message of the FIFO: the nearest such number is
         /// taken. Fewer are less memory and, for messages of 2 to 8 KiB, slower.
         pub fifo_bufs: u32 = "256", key "FIFO_BUFS", unit "buffers", range 2..=65536,
             check |v| v.is_power_of_two() => "a power of two";
         /// Longest message, id byte included. The default fits 16 KiB and a protocol's header.
-        pub seg_size: u32 = "16640", key "SEG_SIZE", unit "bytes", range 128..=8388608;
+        pub seg_size: u32 = "16640", key "SEG_SIZE", unit "bytes", range 192..=8388608;
         /// Receive buffers beside those of the FIFO: messages that handlers may keep without a copy.
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
         /// Peers that may be connected to an interface at a time.

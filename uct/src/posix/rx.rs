@@ -349,16 +349,19 @@ impl Rx {
     /// be a packet. // HOT
     #[inline(always)]
     fn place(&self, ticket: u64, cell: &CellRef<'_>, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
+        // Nothing else than a length in the cell is so small.
+        if (about as usize).wrapping_sub(1) < INLINE {
+            return Some((cell.packet().cast_const(), about as usize, None));
+        }
+        if about & IN_SLOT == 0 {
+            return None;
+        }
         let len = (about & ((1 << LEN_BITS) - 1)) as usize;
-        let (at, room, slot_of) = if about & IN_SLOT == 0 {
-            (cell.packet().cast_const(), INLINE, None)
-        } else {
-            let lay = Lay::in_word(about);
-            let place = self.seg().place(ticket, lay);
-            let slot = self.store.slot(self.bound[place as usize].get());
-            (slot.wrapping_add(lay.lead()), self.store.slot_len, Some(place))
-        };
-        (len.wrapping_sub(1) < room).then_some((at, len, slot_of))
+        let lay = Lay::in_word(about);
+        let place = self.seg().place(ticket, lay);
+        let slot = self.store.slot(self.bound[place as usize].get());
+        let is_long = len.wrapping_sub(1) < self.store.slot_len;
+        is_long.then_some((slot.wrapping_add(lay.lead()), len, Some(place)))
     }
 
     #[inline(always)]

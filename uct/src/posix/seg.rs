@@ -8,7 +8,7 @@
 //! 256    tail         first ticket not yet released; written by the reader
 //! 384    writers      one line each: who, and which ticket it is going for
 //! ...    slot_of      slot bound to each place; written by the reader, seldom
-//! ...    cells        128 bytes each
+//! ...    cells        192 bytes each
 //! ...    slots        as long as the longest message, one bound to each place, the others spare
 //! ```
 
@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 
 /// Longest packet (id byte included) that travels inside its cell.
-pub const INLINE: usize = 112;
+pub const INLINE: usize = 176;
 /// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`. Part of what
 /// addresses mean, so another value is another [`VERSION`].
 pub const USUAL_SLOT: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"uctposix");
 
@@ -65,7 +65,10 @@ pub struct Header {
 }
 
 /// A message in the FIFO. A packet of up to 48 bytes lies in one cache line with its word.
-#[repr(C, align(128))]
+///
+/// Three lines and not two or four: the first lines of cells, which every message goes through, lie in all sets of a first-level cache
+/// then, and not in half or a quarter of them, where those of two rings, ours and a peer's, leave too little room for others.
+#[repr(C, align(64))]
 pub struct CellMem {
     /// Sequence in the low half, length and marks in the high half.
     pub word: AtomicU64,
@@ -77,7 +80,7 @@ pub struct CellMem {
 const _: () = {
     assert!(size_of::<Header>() <= 64);
     assert!(size_of::<Writer>() == 64);
-    assert!(size_of::<CellMem>() == 128);
+    assert!(size_of::<CellMem>() == 192);
     assert!(offset_of!(CellMem, packet) == 16);
     assert!(offset_of!(CellMem, packet) + FIRST_LINE == 64);
     assert!(u32::MAX >> LEAD_SHIFT == MAX_LEAD as u32);
@@ -397,7 +400,7 @@ impl<'a> CellRef<'a> {
     /// The word that publishes it.
     #[inline(always)]
     pub fn word(self) -> &'a AtomicU64 {
-        // SAFETY: `Segment::cell` made the pointer from a masked index: inside the layout and aligned to 128; the
+        // SAFETY: `Segment::cell` made the pointer from a masked index: inside the layout and aligned to 64; the
         // field is an atomic.
         unsafe { &(*self.at).word }
     }
@@ -443,7 +446,7 @@ mod tests {
     fn parts_do_not_overlap_and_are_aligned() {
         let parts = SHAPE.parts().unwrap();
         assert!(parts.slot_of >= WRITERS + 16 * 64 && parts.cells >= parts.slot_of + 128 * 4);
-        assert!(parts.slots >= parts.cells + 64 * 128 && parts.end == parts.slots + 160 * parts.stride);
+        assert!(parts.slots >= parts.cells + 64 * 192 && parts.end == parts.slots + 160 * parts.stride);
         assert_eq!(
             (parts.slot_of % 4, parts.cells % 128, parts.slots % 4096, parts.stride % 64),
             (0, 0, 0, 0)
@@ -474,7 +477,7 @@ mod tests {
         for cells in [2, 64, 256, 1024] {
             let places = Shape::places_for(cells, 256);
             let seg =
-                Segment::create(Shape { cells, places, slots: places, slot_len: 128, ..SHAPE }, Name(7))
+                Segment::create(Shape { cells, places, slots: places, slot_len: 192, ..SHAPE }, Name(7))
                     .unwrap();
             let mut seen = vec![false; places as usize];
             for ticket in (0..u64::from(places) * 2).chain([u64::MAX - 5, 1 << 32]) {

@@ -169,34 +169,38 @@ impl Core {
                 return Look::More(Rest::All);
             }
         }
-        let lanes = self.lanes.len();
-        let mut at = self.first;
-        for left in (0..lanes).rev() {
-            let next = if at + 1 == lanes { 0 } else { at + 1 };
-            match self.look_at(at, ams) {
-                Glance::Quiet => at = next,
+        let mut left = self.lanes.len();
+        loop {
+            if left == 0 {
+                return Look::Nothing;
+            }
+            left -= 1;
+            let at = self.first;
+            self.first = if at + 1 == self.lanes.len() { 0 } else { at + 1 };
+            let lane = &self.lanes[at];
+            let glance = match lane.iface.nearest() {
+                Some(iface) => {
+                    let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
+                    iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })
+                }
+                None => self.look_elsewhere(at, ams),
+            };
+            match glance {
+                Glance::Quiet => {}
                 // Whoever waits for this message is let go on at once.
                 Glance::Taken { more: false } => {
-                    self.first = next;
                     let news = self.engine.has_outs() || !self.streams.is_settled();
                     return if news { Look::More(Rest::News) } else { Look::Taken };
                 }
-                Glance::Taken { more: true } => {
-                    self.first = next;
-                    return Look::More(Rest::From { lane: at, had: 1, left });
-                }
-                Glance::Busy => {
-                    self.first = next;
-                    return Look::More(Rest::From { lane: at, had: 0, left });
-                }
+                Glance::Taken { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
+                Glance::Busy => return Look::More(Rest::From { lane: at, had: 0, left }),
             }
         }
-        Look::Nothing
     }
 
-    /// Looks for one short message on one lane. A function of its own: what it needs fits into registers then. // HOT
+    /// The same look at a lane of another transport. // HOT
     #[inline(never)]
-    fn look_at(&mut self, at: usize, ams: &Ams) -> Glance {
+    fn look_elsewhere(&mut self, at: usize, ams: &Ams) -> Glance {
         let lane = &self.lanes[at];
         let inlet = Inlet { reqs: &mut self.reqs, streams: &mut self.streams, ams };
         lane.iface.glance(Short { engine: &mut self.engine, inlet, wire: lane.wire })

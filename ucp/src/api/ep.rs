@@ -11,7 +11,7 @@ use uct::api::Iface as _;
 
 use crate::lane::{LaneIdx, Reach, routes};
 use crate::rdm::io::PeerId;
-use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted};
+use crate::rdm::{Body, PeerView, SendArgs, SendBuf, Started as EngineStarted, Whole};
 use crate::select::{CqData, Kind, RmaTables, Row, Sync};
 
 use super::buf::Held;
@@ -278,14 +278,15 @@ impl Ep {
         len: usize,
         params: &SendParams,
     ) -> Result<Started<()>, Error> {
-        // SAFETY: the caller vouches for the bytes until the operation's end.
-        let buf = unsafe { SendBuf::new(buf, len) };
-        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params
-            && let Some(whole) = buf.whole()
-            && self.send_short(Class::Message, tag, whole)
-        {
-            return Ok(Started::Done(()));
+        if let SendParams { tag: Some(tag), sync: Sync::No, cq_data: None, .. } = *params {
+            // SAFETY: the caller vouches for the bytes until the operation's end.
+            let whole = unsafe { Whole::new(buf, len) };
+            if self.send_short(Class::Message, tag, whole) {
+                return Ok(Started::Done(()));
+            }
         }
+        // SAFETY: the same contract.
+        let buf = unsafe { SendBuf::new(buf, len) };
         // SAFETY: the same contract.
         unsafe { self.send_any(buf, params) }
     }

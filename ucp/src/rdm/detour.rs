@@ -227,7 +227,7 @@ impl Engine {
     fn move_to<W: Wire>(&mut self, w: &mut W, id: PeerId, rail: PeerId, fault: Fault) -> bool {
         let (wire, from, addr) = {
             let lane = &self.peers[rail];
-            (lane.wire, lane.from, lane.addr)
+            (lane.wire, lane.from(), lane.addr)
         };
         if let Err(fault) = w.reroute(id, rail, &addr) {
             self.fail_peer(w, rail, fault);
@@ -235,11 +235,12 @@ impl Engine {
         }
         let peer = &self.peers[id];
         let there = self.lane_taken(peer);
-        let left = Left { wire: peer.wire, addr: there, from: peer.from, fault };
+        let left = Left { wire: peer.wire, addr: there, from: peer.from(), fault };
         let peer = &mut self.peers[id];
         // There are no more of them than rails.
         let _ = peer.work().left.try_push(left);
-        (peer.wire, peer.from) = (wire, from);
+        peer.wire = wire;
+        peer.set_from(from);
         self.comes_by(id, wire, from);
         self.stats.rare.peers_moved += 1;
         self.events.push(Event::PeerMoved(id, fault));

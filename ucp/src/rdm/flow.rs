@@ -111,7 +111,7 @@ impl Segment {
 #[inline]
 pub(super) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
     let peer = &e.peers[to];
-    (peer.hdr == ReqHdr::Connid).then(|| e.own(peer).connid)
+    (peer.hdr() == ReqHdr::Connid).then(|| e.own(peer).connid)
 }
 
 /// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so they are

@@ -86,7 +86,6 @@ use rooms::{
     writeread,
 };
 use stats::ByPeer;
-use tally::Tallies;
 
 pub use ask::*;
 pub use backoff::Patience;
@@ -95,7 +94,7 @@ pub use detour::Left;
 pub use event::Events;
 pub use mem::{Access, MemKey, Region};
 pub use op::stripes::{MAX_RAILS, rails_for};
-pub use op::{Body, Gather, OpId, Piece, RecvBuf, RecvList, Scatter, SendBuf};
+pub use op::{Body, Gather, OpId, Piece, RecvBuf, RecvList, Scatter, SendBuf, Whole};
 pub use rails::Rank;
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
 pub use room::{Kind, Row, Sync};
@@ -128,7 +127,6 @@ pub struct Engine {
     multis: Slots<Multi>,
     /// By [`Kind`].
     queues: [Queues; Kind::COUNT],
-    tallies: Tallies,
     tx: Sends<TxOp>,
     inflows: Table<Inflow>,
     readings: Table<Reading>,
@@ -203,7 +201,6 @@ impl Engine {
             old: Vec::new(),
             stats: RdmStats::default(),
             by_peer: ByPeer::default(),
-            tallies: Tallies::EMPTY,
             events: Events::default(),
         }
     }
@@ -268,12 +265,18 @@ impl Engine {
             return false;
         }
         sender.next_rx = hdr.msg_id.wrapping_add(1);
-        let taken = eager::take(self, to, peer, &hdr, payload);
-        if !taken {
+        let carry = sender.tallies.received.count(payload.len());
+        if !eager::take(self, to, peer, &hdr, payload) {
             // Its turn comes again, by another way.
-            self.peers[peer].next_rx = hdr.msg_id;
+            let sender = &mut self.peers[peer];
+            sender.next_rx = hdr.msg_id;
+            sender.tallies.received.take_back(payload.len());
+            return false;
         }
-        taken
+        if let Some(sum) = carry {
+            self.carry_received(peer, sum);
+        }
+        true
     }
 
     /// Any packet, in any case. Out of line, so that the short way needs little stack.
@@ -412,7 +415,7 @@ impl Engine {
 
     #[cold]
     fn drop_packet(&mut self, a: &Arrival<'_>, why: Reason) {
-        let from = self.peers[a.peer].from;
+        let from = self.peers[a.peer].from();
         self.count_drop(why, a.row.ty.0, from);
     }
 

@@ -521,7 +521,7 @@ impl Engine {
     #[inline]
     pub(super) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
         let own = self.own(peer);
-        match peer.hdr {
+        match peer.hdr() {
             ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, ..Opts::NONE },
             ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
             ReqHdr::Bare => Opts { cq_data, ..Opts::NONE },

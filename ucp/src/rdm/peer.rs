@@ -15,6 +15,7 @@ use super::io::{Fault, PeerId, Rdma, Source};
 use super::order::Early;
 use super::quirks::ReqHdr;
 use super::rails::Mates;
+use super::tally::Tallies;
 use crate::wire::ctl::ErrorRef;
 use crate::wire::{Features, RawAddr, UserRecvQp};
 
@@ -61,6 +62,10 @@ bitflags! {
         const SENT = 1 << 16;
         /// It could not read our memory by the way beside its wire.
         const KEPT_OUT = 1 << 17;
+        /// Our REQ packets to it carry our connid; see [`Peer::hdr`].
+        const BY_CONNID = 1 << 18;
+        /// They carry nothing that says who sends.
+        const BY_NOTHING = 1 << 19;
     }
 }
 
@@ -69,8 +74,6 @@ bitflags! {
 pub struct Peer {
     /// What has happened.
     pub was: Was,
-    /// Identity header of our REQ packets.
-    pub hdr: ReqHdr,
     /// The wire its packets take.
     pub wire: WireId,
     /// The wire it was met on: our packets carry our connid there, whichever way they go.
@@ -83,18 +86,27 @@ pub struct Peer {
     pub outstanding: u32,
     /// Unexpected messages of it: its slot is not reused while there are any.
     pub unexpected: u32,
-    /// Source of its packets.
-    pub from: Source,
+    from: Packed,
     /// Its address; the connid tells it from others with the same source.
     pub addr: RawAddr,
     /// Our own connid on its home wire, as our packets to it say.
     pub own_connid: u32,
+    /// Short messages to it and from it.
+    pub tallies: Tallies,
     /// Its feature word, once met.
     pub features: Features,
     /// Why it failed.
     pub fault: Option<Fault>,
     /// What waits.
     pub work: Option<Box<Work>>,
+}
+
+/// A [`Source`] without its gap.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Packed {
+    node: u64,
+    port: u32,
 }
 
 /// What waits for a peer.
@@ -197,20 +209,46 @@ impl Peer {
     pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
         Peer {
             was: Was::empty(),
-            hdr: ReqHdr::FIRST,
             wire,
             home: wire,
             next_tx: 0,
             next_rx: 0,
             outstanding: 0,
             unexpected: 0,
-            from,
+            from: Packed { node: from.node, port: from.port },
             addr,
             own_connid,
+            tallies: Tallies::default(),
             features: Features::empty(),
             fault: None,
             work: None,
         }
+    }
+
+    /// Source of its packets.
+    pub fn from(&self) -> Source {
+        Source { node: self.from.node, port: self.from.port }
+    }
+
+    /// Its packets come from there now.
+    pub fn set_from(&mut self, Source { node, port }: Source) {
+        self.from = Packed { node, port };
+    }
+
+    /// Identity header of our REQ packets.
+    #[inline]
+    pub fn hdr(&self) -> ReqHdr {
+        match self.was & (Was::BY_CONNID | Was::BY_NOTHING) {
+            Was::BY_CONNID => ReqHdr::Connid,
+            Was::BY_NOTHING => ReqHdr::Bare,
+            _ => ReqHdr::FIRST,
+        }
+    }
+
+    /// They carry this one from now on.
+    pub fn set_hdr(&mut self, hdr: ReqHdr) {
+        self.was.set(Was::BY_CONNID, hdr == ReqHdr::Connid);
+        self.was.set(Was::BY_NOTHING, hdr == ReqHdr::Bare);
     }
 
     /// The queues, made if need be.
@@ -242,9 +280,9 @@ impl Peer {
         PeerView {
             wire: self.wire,
             addr: self.addr,
-            from: self.from,
+            from: self.from(),
             features: self.was.contains(Was::MET).then_some(self.features),
-            hdr: self.hdr,
+            hdr: self.hdr(),
             rdma,
             outstanding: self.outstanding,
             fault: self.fault,
@@ -270,18 +308,28 @@ impl Peers {
         self.list.len() as u32
     }
 
-    /// Adds one.
-    pub fn add(&mut self, peer: Peer) -> PeerId {
+    /// Adds one. Answers what was counted of the one whose slot it has now, if it was somebody's.
+    pub fn add(&mut self, peer: Peer) -> (PeerId, Option<Tallies>) {
         match self.free.pop() {
             Some(id) => {
-                self.list[id.0 as usize] = peer;
-                id
+                let before = std::mem::replace(&mut self.list[id.0 as usize], peer);
+                (id, Some(before.tallies))
             }
             None => {
                 snug::push(&mut self.list, peer);
-                PeerId(self.list.len() as u32 - 1)
+                (PeerId(self.list.len() as u32 - 1), None)
             }
         }
+    }
+
+    /// What was counted of one, also if it is removed.
+    pub fn tallies(&self, id: PeerId) -> Tallies {
+        self.list.get(id.0 as usize).map_or_else(Tallies::default, |peer| peer.tallies)
+    }
+
+    /// What was counted of each, removed ones too.
+    pub fn all_tallies(&self) -> impl Iterator<Item = Tallies> {
+        self.list.iter().map(|peer| peer.tallies)
     }
 
     /// Lets the slot of a removed peer be used again.

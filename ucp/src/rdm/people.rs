@@ -48,8 +48,8 @@ impl Engine {
     // [M2.5]
     fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
         let own_connid = self.wires[usize::from(wire.0)].me.connid;
-        let new = self.peers.add(Peer::new(wire, addr, from, own_connid));
-        self.forget_counts(new);
+        let (new, before) = self.peers.add(Peer::new(wire, addr, from, own_connid));
+        self.forget_counts(new, before);
         let peers = &self.peers;
         if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
             self.stats.rare.peers_displaced += 1;
@@ -290,7 +290,7 @@ impl Engine {
     pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let left = peer.work.as_ref().map(|work| work.left.clone()).unwrap_or_default();
-        let (wire, from, connid) = (peer.wire, peer.from, peer.addr.connid);
+        let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
         self.end_ops(w, id, OpError::Cancelled, Ends::All);
         self.fading.retain(|&fading| fading != id);
         self.ident.remove(wire, from, connid, id);

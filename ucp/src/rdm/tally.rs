@@ -1,6 +1,6 @@
-//! Short messages are counted by peer in a small table of their own, and added to the counters of the engine and of that
-//! peer when another peer needs the place: two additions a message instead of four and a look-up of the peer. Whoever
-//! reads counters gets both. Called by `rooms::eager` for what takes its shortest way, and never by anybody else.
+//! Short messages are counted by peer in four small numbers beside what else every packet reads of the peer: two additions a
+//! message, and no look at counters elsewhere. What gets too large is carried to the counters of the engine and of that peer; whoever
+//! reads those gets both. Called for what takes the shortest way (`rooms::eager`, `Engine::take_short`), and never by anybody else.
 
 use super::Engine;
 use super::io::PeerId;
@@ -8,139 +8,108 @@ use super::room::Row;
 use super::stats::{PeerStats, RdmStats};
 use crate::wire::PktType;
 
-/// Short tagged messages to or from one peer that its counters do not have yet. Found by a shift, and its two numbers lie apart:
-/// side by side, compilers add to both by instructions that take longer to set up than two additions.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-struct Tally {
+/// Short tagged messages one way, as far as they are not in the counters: modulo 2^16, since there may be 100 000 peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tally {
+    msgs: u16,
+    bytes: u16,
+}
+
+/// Both ways, between us and one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tallies {
+    pub sent: Tally,
+    pub received: Tally,
+}
+
+/// What is to be added to counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sum {
     msgs: u64,
-    peer: PeerId,
     bytes: u64,
 }
 
-/// Tallies of one direction, each at the place that its peer's number names.
-#[derive(Debug)]
-struct Board([Tally; Board::PLACES]);
+/// What a number has become less when it had got too large.
+const CARRY: u64 = 1 << 16;
 
-impl Board {
-    /// As many peers as may be served in turn without an addition to their counters at each message.
-    const PLACES: usize = 64;
-
-    const EMPTY: Board = Board([Tally { peer: PeerId(u32::MAX), msgs: 0, bytes: 0 }; Board::PLACES]);
-
-    /// The place of a peer, whoever has it. // HOT
+impl Tally {
+    /// One more. If a number has got too large: what it has become less, for the counters. // HOT
     #[inline(always)]
-    fn place(&mut self, peer: PeerId) -> &mut Tally {
-        &mut self.0[peer.0 as usize % Self::PLACES]
+    pub(super) fn count(&mut self, len: usize) -> Option<Sum> {
+        self.msgs = self.msgs.wrapping_add(1);
+        let bytes = self.bytes as usize + len;
+        self.bytes = bytes as u16;
+        let (msgs, bytes) = (if self.msgs == 0 { CARRY } else { 0 }, bytes as u64 & !(CARRY - 1));
+        (msgs | bytes != 0).then_some(Sum { msgs, bytes })
     }
 
-    /// Gives the place of a peer to it; answers what the counters do not have yet of the one that had it.
-    fn give(&mut self, peer: PeerId) -> Option<Tally> {
-        let before = std::mem::replace(self.place(peer), Tally { peer, msgs: 0, bytes: 0 });
-        Some(before).filter(|before| before.msgs > 0)
+    /// One less: the last one, of `len` bytes, which was not taken after all.
+    pub(super) fn take_back(&mut self, len: usize) {
+        self.msgs = self.msgs.wrapping_sub(1);
+        self.bytes = self.bytes.wrapping_sub(len as u16);
     }
 
-    /// The tally of a peer, if there is one.
-    fn of(&self, peer: PeerId) -> Option<Tally> {
-        Some(self.0[peer.0 as usize % Self::PLACES]).filter(|tally| tally.peer == peer)
+    fn sum(self) -> Sum {
+        Sum { msgs: self.msgs.into(), bytes: self.bytes.into() }
     }
-}
-
-/// Both directions.
-#[derive(Debug)]
-pub(super) struct Tallies {
-    sent: Board,
-    received: Board,
 }
 
 /// What short messages are, to the counters.
 const TY: usize = PktType::EAGER_TAGRTM.0 as usize;
 const ROW: usize = Row::Eager as usize;
 
-impl Tallies {
-    pub(super) const EMPTY: Tallies = Tallies { sent: Board::EMPTY, received: Board::EMPTY };
-}
-
 impl RdmStats {
-    fn add_sent(&mut self, tally: &Tally) {
-        self.tx_pkts[TY] += tally.msgs;
-        self.sent[ROW].msgs += tally.msgs;
-        self.sent[ROW].bytes += tally.bytes;
+    fn add_sent(&mut self, sum: Sum) {
+        self.tx_pkts[TY] += sum.msgs;
+        self.sent[ROW].msgs += sum.msgs;
+        self.sent[ROW].bytes += sum.bytes;
     }
 
-    fn add_received(&mut self, tally: &Tally) {
-        self.rx_pkts[TY] += tally.msgs;
-        self.received[ROW].msgs += tally.msgs;
-        self.received[ROW].bytes += tally.bytes;
+    fn add_received(&mut self, sum: Sum) {
+        self.rx_pkts[TY] += sum.msgs;
+        self.received[ROW].msgs += sum.msgs;
+        self.received[ROW].bytes += sum.bytes;
+    }
+
+    fn add(&mut self, Tallies { sent, received }: Tallies) {
+        self.add_sent(sent.sum());
+        self.add_received(received.sum());
     }
 }
 
 impl PeerStats {
-    fn add_sent(&mut self, tally: &Tally) {
-        self.tx_pkts += tally.msgs;
-        self.tx_bytes += tally.bytes;
+    fn add_sent(&mut self, sum: Sum) {
+        self.tx_pkts += sum.msgs;
+        self.tx_bytes += sum.bytes;
     }
 
-    fn add_received(&mut self, tally: &Tally) {
-        self.rx_pkts += tally.msgs;
-        self.rx_bytes += tally.bytes;
+    fn add_received(&mut self, sum: Sum) {
+        self.rx_pkts += sum.msgs;
+        self.rx_bytes += sum.bytes;
     }
 }
 
 impl Engine {
-    /// Counts a short message sent. // HOT
-    #[inline(always)]
-    pub(super) fn count_short_sent(&mut self, to: PeerId, len: usize) {
-        if self.tallies.sent.place(to).peer != to {
-            self.begin_sent(to);
-        }
-        let tally = self.tallies.sent.place(to);
-        tally.msgs += 1;
-        tally.bytes += len as u64;
-    }
-
-    /// Counts a short message received. // HOT
-    #[inline(always)]
-    pub(super) fn count_short_received(&mut self, from: PeerId, len: usize) {
-        if self.tallies.received.place(from).peer != from {
-            self.begin_received(from);
-        }
-        let tally = self.tallies.received.place(from);
-        tally.msgs += 1;
-        tally.bytes += len as u64;
-    }
-
-    /// Gives the place of a peer to it; the counters get what is there of another.
+    /// Takes to the counters what the tally of a peer has had too much, of messages to it.
+    #[cold]
     #[inline(never)]
-    fn begin_sent(&mut self, to: PeerId) {
-        if let Some(before) = self.tallies.sent.give(to) {
-            self.stats.add_sent(&before);
-            self.by_peer.of(before.peer).add_sent(&before);
-        }
-        // Now, so that counting allocates at the first message and not at some later one.
-        self.by_peer.of(to);
+    pub(super) fn carry_sent(&mut self, to: PeerId, sum: Sum) {
+        self.stats.add_sent(sum);
+        self.by_peer.of(to).add_sent(sum);
     }
 
-    /// The same of messages received.
+    /// The same of messages from it.
+    #[cold]
     #[inline(never)]
-    fn begin_received(&mut self, from: PeerId) {
-        if let Some(before) = self.tallies.received.give(from) {
-            self.stats.add_received(&before);
-            self.by_peer.of(before.peer).add_received(&before);
-        }
-        self.by_peer.of(from);
+    pub(super) fn carry_received(&mut self, from: PeerId, sum: Sum) {
+        self.stats.add_received(sum);
+        self.by_peer.of(from).add_received(sum);
     }
 
-    /// The name goes to another peer: nothing is counted of it yet.
-    pub(super) fn forget_counts(&mut self, peer: PeerId) {
-        let Tallies { sent, received } = &mut self.tallies;
-        if let Some(tally) = sent.of(peer) {
-            self.stats.add_sent(&tally);
-            *sent.place(peer) = Tally { msgs: 0, bytes: 0, ..tally };
-        }
-        if let Some(tally) = received.of(peer) {
-            self.stats.add_received(&tally);
-            *received.place(peer) = Tally { msgs: 0, bytes: 0, ..tally };
+    /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the engine keeps.
+    pub(super) fn forget_counts(&mut self, peer: PeerId, before: Option<Tallies>) {
+        if let Some(before) = before {
+            self.stats.add(before);
         }
         self.by_peer.forget(peer);
     }
@@ -148,16 +117,33 @@ impl Engine {
     /// What was counted since the engine was made.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.stats.clone();
-        self.tallies.sent.0.iter().for_each(|tally| all.add_sent(tally));
-        self.tallies.received.0.iter().for_each(|tally| all.add_received(tally));
+        self.peers.all_tallies().for_each(|tallies| all.add(tallies));
         all
     }
 
     /// What went to one peer and came from it since it was named.
     pub fn peer_stats(&self, peer: PeerId) -> PeerStats {
         let mut its = self.by_peer.get(peer);
-        self.tallies.sent.of(peer).iter().for_each(|tally| its.add_sent(tally));
-        self.tallies.received.of(peer).iter().for_each(|tally| its.add_received(tally));
+        let Tallies { sent, received } = self.peers.tallies(peer);
+        its.add_sent(sent.sum());
+        its.add_received(received.sum());
         its
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_when_a_number_gets_too_large() {
+        let mut tally = Tally { msgs: u16::MAX - 1, bytes: u16::MAX - 9 };
+        assert_eq!(tally.count(9), None);
+        assert_eq!(tally.count(3), Some(Sum { msgs: CARRY, bytes: CARRY }));
+        assert_eq!(tally.sum(), Sum { msgs: 0, bytes: 2 });
+        assert_eq!(tally.count(5 << 16 | 7), Some(Sum { msgs: 0, bytes: 5 << 16 }));
+        assert_eq!(tally.sum(), Sum { msgs: 1, bytes: 9 });
+        tally.take_back(7);
+        assert_eq!(tally.sum(), Sum { msgs: 0, bytes: 2 });
     }
 }

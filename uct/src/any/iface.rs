@@ -7,6 +7,7 @@ use crate::api::{
     self, AddrBuf, AmHandler, Armed, BareQp, Comp, ConnectError, EpTag, Error, Events, Glance, IfaceAttr,
     Iov, Outcome, Sink, Take,
 };
+use crate::posix;
 use std::os::fd::BorrowedFd;
 
 /// Something to do with an interface of whichever transport, compiled once for each.
@@ -18,6 +19,17 @@ pub trait Visit {
 }
 
 impl Iface {
+    /// The interface inside, if a message over it is a matter of a hundred instructions: what is done with that one is worth to be
+    /// compiled into its caller, and what with others is not. Of several copies side by side, none has the registers that it
+    /// needs. // HOT
+    #[inline(always)]
+    pub fn nearest(&self) -> Option<&posix::Iface> {
+        match self {
+            Iface::Posix(iface, _) => Some(iface),
+            _ => None,
+        }
+    }
+
     /// Hands the interface inside to `visitor`: the choice is made once, and not again at each call.
     pub fn visit<V: Visit>(self, visitor: V) -> V::Out {
         each!(self, Iface(iface, _) => visitor.visit(iface))

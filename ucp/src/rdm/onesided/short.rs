@@ -61,7 +61,7 @@ impl Engine {
         let peer = self.peers.get(to)?;
         let known = Was::POSTED | Was::ASKED | Was::MET;
         let simple = peer.was & (Was::BLOCKED | known) == known;
-        match peer.hdr {
+        match peer.hdr() {
             _ if !simple || self.cfg.emulation == Emulation::Refused => None,
             ReqHdr::Connid => Some(peer.own_connid),
             ReqHdr::RawAddr | ReqHdr::Bare => None,

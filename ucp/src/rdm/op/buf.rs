@@ -147,7 +147,7 @@ impl SendBuf {
     /// The bytes, if they are in one piece. // HOT
     #[inline(always)]
     pub const fn whole(&self) -> Option<Whole> {
-        if self.pieces == 0 { Some(Whole { ptr: self.ptr, len: self.len }) } else { None }
+        if self.pieces == 0 { Some(Whole { ptr: self.ptr.as_ptr(), len: self.len }) } else { None }
     }
 
     /// The same of a list. // HOT
@@ -174,11 +174,20 @@ impl SendBuf {
 /// Bytes a send reads from, in one piece: a [`SendBuf`] that is no list, and small enough for registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
-    ptr: NonNull<u8>,
+    ptr: *const u8,
     len: usize,
 }
 
 impl Whole {
+    /// The `len` bytes at `ptr`. // HOT
+    ///
+    /// # Safety
+    /// As for [`SendBuf::new`].
+    #[inline(always)]
+    pub(crate) const unsafe fn new(ptr: *const u8, len: usize) -> Whole {
+        Whole { ptr, len }
+    }
+
     #[inline(always)]
     fn copy_to(self, at: usize, to: &mut [u8]) -> usize {
         let n = self.len.saturating_sub(at).min(to.len());
@@ -189,7 +198,7 @@ impl Whole {
         let from = unsafe { self.ptr.add(at) };
         // SAFETY: `SendBuf::new` promised `len` readable bytes and at + n <= len; `to` has n bytes and is a slice of a packet,
         // which never overlaps memory that the user promised to leave unchanged.
-        unsafe { copy(from.as_ptr(), to.as_mut_ptr(), n) };
+        unsafe { copy(from, to.as_mut_ptr(), n) };
         n
     }
 }

@@ -13,6 +13,6 @@ pub mod stripes;
 pub mod table;
 pub mod tx;
 
-pub use buf::{Body, Piece, RecvBuf, SendBuf};
+pub use buf::{Body, Piece, RecvBuf, SendBuf, Whole};
 pub use pieces::{Gather, RecvList, Scatter, piece_at, stretch};
 pub use table::OpId;

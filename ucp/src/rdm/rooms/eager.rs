@@ -11,8 +11,8 @@ use crate::rdm::op::Body;
 use crate::rdm::op::cover::Cover;
 use crate::rdm::op::rx::Envelope;
 use crate::rdm::order::Share;
-use crate::rdm::peer::Was;
-use crate::rdm::quirks::{ReqHdr, takes_classes};
+use crate::rdm::peer::{Peer, Was};
+use crate::rdm::quirks::takes_classes;
 use crate::rdm::room::{Arrival, Kind, PktRow, Push, Room, Row};
 use crate::wire::rtm::{Eager, Rtm, Short};
 use crate::wire::{Class, Packet, PktType};
@@ -28,19 +28,22 @@ const fn row(ty: PktType) -> PktRow {
     PktRow { ty, room: Room::Eager, order: Some(Share::Alone) }
 }
 
-/// A short tagged message.
+/// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it is written.
 #[derive(Clone, Copy)]
-struct ShortMessage<B> {
-    hdr: Short,
+struct ShortMessage<'a, B> {
+    to: &'a Peer,
+    class: Class,
+    tag: u64,
     body: B,
 }
 
-impl<B: Body> Fill for ShortMessage<B> {
+impl<B: Body> Fill for ShortMessage<'_, B> {
     // HOT
     #[inline(always)]
     fn fill(self, slot: &mut [u8]) -> usize {
-        let at = self.hdr.write(slot);
-        at + self.body.copy_all(&mut slot[at..])
+        let ShortMessage { to, class, tag, body } = self;
+        let at = Short { msg_id: to.next_tx, tag, connid: to.own_connid, class }.write(slot);
+        at + body.copy_all(&mut slot[at..])
     }
 }
 
@@ -57,18 +60,19 @@ pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
 ) -> bool {
     let Some(peer) = e.peers.get_mut(to) else { return false };
     // The first thing asked of a peer goes the general way, which notes that it was asked.
-    let known = Was::POSTED | Was::ASKED | Was::SENT;
+    let known = Was::POSTED | Was::ASKED | Was::SENT | Was::BY_CONNID;
     let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
-    if !simple || peer.hdr != ReqHdr::Connid || class != Class::Message && !takes_classes(peer.features) {
+    if !simple || class != Class::Message && !takes_classes(peer.features) {
         return false;
     }
-    let hdr = Short { msg_id: peer.next_tx, tag, connid: peer.own_connid, class };
     let max = Short::wire_len() + body.size();
-    if max > w.mtu(to) || w.send_short(to, max, ShortMessage { hdr, body }).is_err() {
+    if max > w.mtu(to) || w.send_short(to, max, ShortMessage { to: peer, class, tag, body }).is_err() {
         return false;
     }
-    peer.next_tx = hdr.msg_id.wrapping_add(1);
-    e.count_short_sent(to, body.size());
+    peer.next_tx = peer.next_tx.wrapping_add(1);
+    if let Some(sum) = peer.tallies.sent.count(body.size()) {
+        e.carry_sent(to, sum);
+    }
     true
 }
 
@@ -85,7 +89,7 @@ pub(in crate::rdm) fn start<W: Wire>(
 ) -> Option<Result<(), Refused>> {
     let peer = &e.peers[to];
     let kind = Kind::of(s.tag, class);
-    let max = Row::Eager.header_len(kind, peer.hdr, s.cq_data.is_some()) + s.buf.len();
+    let max = Row::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
     if max > w.mtu(to) {
         return None;
     }
@@ -115,7 +119,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
     let peer = &e.peers[to];
-    let max = row.header_len(op.kind(), peer.hdr, op.cq_data.is_some()) + buf.len();
+    let max = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
     if max > w.mtu(to) {
         return Push::Switch(Row::Medium.with(row.sync()));
     }
@@ -180,7 +184,6 @@ pub(in crate::rdm) fn take<I: Inward>(
             && e.queues[kind as usize].arrived.is_empty()
             && to.hand_over(hdr.class, from, tag, payload)
         {
-            e.count_short_received(from, len);
             return true;
         }
         if !e.multis.is_empty() {
@@ -195,7 +198,6 @@ pub(in crate::rdm) fn take<I: Inward>(
                 e.stats.rare.truncated += 1;
                 let result = Err(OpError::Truncated { len: len as u64, room });
                 e.outs.push_back(Out::RecvDone { user, result });
-                e.count_short_received(from, len);
                 return true;
             }
             Some((_, user)) => user,
@@ -207,7 +209,6 @@ pub(in crate::rdm) fn take<I: Inward>(
     if !to.received(user, status) {
         e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
     }
-    e.count_short_received(from, len);
     true
 }
 

@@ -118,7 +118,7 @@ pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_
         Packet::Handshake(shake) => {
             let peer = &mut e.peers[a.peer];
             peer.features = shake.features();
-            peer.hdr = ReqHdr::after(peer.features);
+            peer.set_hdr(ReqHdr::after(peer.features));
             peer.was |= Was::MET;
             learn_user_qp(peer, shake);
             if peer.was.contains(Was::HEADERLESS) {

@@ -75,12 +75,13 @@ impl Engine {
     // [M5.12]
     pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
         let own = &self.wires[usize::from(wire.0)];
-        let me = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
         let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
+        let (me, before) = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
+        self.forget_counts(me, before);
         let peer = &mut self.peers[me];
         peer.was |= Was::HEARD | Was::MET | Was::HEADERLESS;
         peer.features = features;
-        peer.hdr = ReqHdr::after(features);
+        peer.set_hdr(ReqHdr::after(features));
         peer.work().user_qp = Some(qp);
         self.in_place = Some(Box::new(InPlace {
             wire,
@@ -174,7 +175,7 @@ impl Engine {
         }
         let room = op.buf.len();
         // Our own queue pair sends there what came in packets, and nothing else.
-        let mine = end.from == self.peers[mode.me].from;
+        let mine = end.from == self.peers[mode.me].from();
         let passed = if mine { mode.passed.pop_front() } else { None };
         mode.passing &= passed.is_none();
         let from = match &passed {
@@ -284,7 +285,7 @@ impl Engine {
 
     /// Whether messages to this peer are messages to ourselves, in this mode.
     pub(in crate::rdm) fn is_self_in_place(&self, to: PeerId) -> bool {
-        self.in_place.as_ref().is_some_and(|mode| self.peers[mode.me].from == self.peers[to].from)
+        self.in_place.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
     }
 
     /// Keeps a message until it can be passed on.

@@ -43,7 +43,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
     let peer = &e.peers[to];
-    let header = row.header_len(op.kind(), peer.hdr, op.cq_data.is_some());
+    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if buf.len() <= capacity {
         // The first packet must not be the whole message; an eager one holds at least as much.

@@ -36,7 +36,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, buf, state, sync) = (op.peer, op.row, op.buf, op.state, op.sync);
     let eager = Row::Eager.with(sync);
-    let one = eager.header_len(op.kind(), e.peers[to].hdr, op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+    let one = eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
     let instead = Push::Switch(if one { eager } else { Row::LongCts.with(sync) });
     if state == TxState::Queued {
         if !e.may_be_read(to, Row::LongRead) || buf.is_empty() {
@@ -46,7 +46,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
             return Push::Switch(Row::LongRead);
         }
     }
-    let header = row.header_len(op.kind(), e.peers[to].hdr, op.cq_data.is_some());
+    let header = row.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
     // Room for what names the memory, and for a byte.
     let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
     if room == 0 {

@@ -39,7 +39,7 @@ pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Pu
     let Some(op) = e.tx.get(id) else { return Push::Out };
     let (to, row, tag, buf, at_byte) = (op.peer, op.row, op.tag, op.buf, op.sent);
     let peer = &e.peers[to];
-    let header = row.header_len(op.kind(), peer.hdr, op.cq_data.is_some());
+    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     let capacity = w.mtu(to).saturating_sub(header);
     if capacity == 0 {
         return Push::Fail(OpError::Unsupported);

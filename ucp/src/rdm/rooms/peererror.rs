@@ -132,7 +132,8 @@ impl Engine {
     pub(in crate::rdm) fn turn_away(&mut self, a: &Arrival<'_>) {
         if let Packet::Handshake(shake) = a.packet {
             let peer = &mut self.peers[a.peer];
-            (peer.features, peer.hdr) = (shake.features(), ReqHdr::after(shake.features()));
+            peer.features = shake.features();
+            peer.set_hdr(ReqHdr::after(shake.features()));
             peer.was |= Was::MET;
         } else {
             self.drop_packet(a, Reason::PeerFailed);

@@ -87,7 +87,7 @@ pub(in crate::rdm) fn push_again<W: Wire>(
         cause: Cause::ReadNack,
         opts: e.opts(peer, op.cq_data).of_class(op.class),
     };
-    let max = op.row.header_len(op.kind(), peer.hdr, op.cq_data.is_some());
+    let max = op.row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
     e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
     if let Some(op) = e.tx.get_mut(id) {
         op.state = TxState::Granted;

@@ -248,13 +248,14 @@ impl Inner {
     /// Something is in the queue: whoever sleeps on it wakes. // HOT
     #[inline]
     fn wake(&self) {
-        if self.wake.armed.replace(false) {
+        if self.wake.armed.get() {
             self.signal();
         }
     }
 
     #[cold]
     fn signal(&self) {
+        self.wake.armed.set(false);
         if let Some(Err(e)) = self.wake.event.get().map(EventFd::signal) {
             tracing::warn!("{TL}: cannot signal the event descriptor: {e}");
         }

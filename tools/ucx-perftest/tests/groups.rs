@@ -163,7 +163,8 @@ fn a_long_test_says_how_far_it_is() {
 #[test]
 fn a_terminal_shows_how_far_a_test_is() {
     let line = format!(
-        "{} --local --json -n 1000m -w 0 --procs 3 --pattern incast -t tag_bw -x posix",
+        // It ends with its terminal, also where whoever runs the tests is deaf to that (`nohup`).
+        "env --default-signal=HUP {} --local --json -n 1000m -w 0 --procs 3 --pattern incast -t tag_bw -x posix",
         program().get_program().display()
     );
     let mut script = std::process::Command::new("script");

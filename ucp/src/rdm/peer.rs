@@ -308,16 +308,16 @@ impl Peers {
         self.list.len() as u32
     }
 
-    /// Adds one. Answers what was counted of the one whose slot it has now, if it was somebody's.
-    pub fn add(&mut self, peer: Peer) -> (PeerId, Option<Tallies>) {
+    /// Adds one. Answers what was counted of the one whose slot it has now: nothing, if it is a new one.
+    pub fn add(&mut self, peer: Peer) -> (PeerId, Tallies) {
         match self.free.pop() {
             Some(id) => {
                 let before = std::mem::replace(&mut self.list[id.0 as usize], peer);
-                (id, Some(before.tallies))
+                (id, before.tallies)
             }
             None => {
                 snug::push(&mut self.list, peer);
-                (PeerId(self.list.len() as u32 - 1), None)
+                (PeerId(self.list.len() as u32 - 1), Tallies::default())
             }
         }
     }

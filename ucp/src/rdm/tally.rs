@@ -107,14 +107,12 @@ impl Engine {
     }
 
     /// The name goes to another peer, of which nothing is counted yet. What was of the one before it the engine keeps.
-    pub(super) fn forget_counts(&mut self, peer: PeerId, before: Option<Tallies>) {
-        if let Some(before) = before {
-            self.stats.add(before);
-        }
+    pub(super) fn forget_counts(&mut self, peer: PeerId, before: Tallies) {
+        self.stats.add(before);
         self.by_peer.forget(peer);
     }
 
-    /// What was counted since the engine was made.
+    /// What was counted since the engine was made. Goes over all peers.
     pub fn stats(&self) -> RdmStats {
         let mut all = self.stats.clone();
         self.peers.all_tallies().for_each(|tallies| all.add(tallies));

@@ -72,17 +72,6 @@ impl<T> Ring<T> {
         if self.is_empty() { None } else { self.cell(self.head.get()).get() }
     }
 
-    /// Takes the oldest, of elements that need not be moved out. // HOT
-    #[inline(always)]
-    pub fn pop_copy(&self) -> Option<T>
-    where
-        T: Copy,
-    {
-        let oldest = self.front()?;
-        self.head.set(self.head.get().wrapping_add(1));
-        Some(oldest)
-    }
-
     /// Takes the oldest. // HOT
     #[inline(always)]
     pub fn pop(&self) -> Option<T> {
@@ -129,18 +118,6 @@ mod tests {
         }
         assert!(ring.is_full());
         assert_eq!(std::array::from_fn(|_| ring.pop()), [Some(0), Some(1), Some(2), Some(3), None]);
-    }
-
-    #[test]
-    fn what_is_copied_out_is_gone_as_well() {
-        let ring = Ring::new(3);
-        for n in 0..10 {
-            (n..n + 3).for_each(|n| ring.push(n).unwrap());
-            assert!(ring.push(99).is_err());
-            assert_eq!(ring.front(), Some(n));
-            assert_eq!([ring.pop_copy(), ring.pop(), ring.pop_copy()], [Some(n), Some(n + 1), Some(n + 2)]);
-            assert_eq!((ring.pop_copy(), ring.len()), (None, 0));
-        }
     }
 
     proptest! {

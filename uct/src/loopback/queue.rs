@@ -103,7 +103,7 @@ impl Queue {
     /// Takes the oldest. // HOT
     #[inline(always)]
     pub(super) fn pop(&self) -> Option<Arrived> {
-        let arrived = self.ring.pop_copy()?;
+        let arrived = self.ring.pop()?;
         self.bytes.set(self.bytes.get() - arrived.bytes());
         Some(arrived)
     }

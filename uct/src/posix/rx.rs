@@ -360,8 +360,8 @@ impl Rx {
         let lay = Lay::in_word(about);
         let place = self.seg().place(ticket, lay);
         let slot = self.store.slot(self.bound[place as usize].get());
-        let is_long = len.wrapping_sub(1) < self.store.slot_len;
-        is_long.then_some((slot.wrapping_add(lay.lead()), len, Some(place)))
+        let fits = len.wrapping_sub(1) < self.store.slot_len;
+        fits.then_some((slot.wrapping_add(lay.lead()), len, Some(place)))
     }
 
     #[inline(always)]

@@ -86,6 +86,8 @@ impl Reach {
 impl Beside {
     /// Opens the first of `found` that the system permits; `None` if it permits none.
     pub(crate) fn open(found: &[TlResource], source: &Source, connid: u32, rule: Rule) -> Option<Beside> {
+        // Nothing is to wait for a poll here.
+        let source = &source.clone().with("UCX_CMA_BATCH", "1");
         let open = |r: &TlResource| {
             let iface = uct::any::open(r.tl, &r.dev, source);
             iface.inspect_err(|why| tracing::debug!(tl = r.tl, "memory goes by packets: {why}")).ok()

@@ -1,10 +1,12 @@
 //! An endpoint of `cma`: put and get by the kernel, or by the CPU where the memory is mapped.
-//! Nothing is ever in progress: a call has done its work when it returns, so completions never fire.
+//! Zcopy through the kernel may wait to be done together with others (`batch.rs`); all else is done when the call returns, and
+//! what waits for the same process before it.
 
+use super::batch::Op;
 use super::iface::{Inner, Proc};
 use super::vm::{self, Way};
 use super::{Mem, Rkey};
-use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, Refused, RemoteIov, Sent};
+use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, RemoteIov, Sent};
 use crate::base::eps::EpIdx;
 use crate::base::{check, direct, iov};
 use std::rc::Rc;
@@ -25,13 +27,21 @@ impl Ep {
         Ep { idx: peer.eps.enter(), peer, own }
     }
 
-    /// The memory of a key, if it is mapped here. That is there also when its owner is gone: then it is not touched. // HOT
+    /// The memory of a key, if it is mapped here, for something that is done at once. That is there also when its owner is gone:
+    /// then it is not touched. // HOT
     #[inline(always)]
     fn reach<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
         if self.peer.lost.get() {
             return Err(Error::PeerDead);
         }
-        if rkey.owner() == self.peer.key { Ok(rkey.window()) } else { Err(NOT_ITS) }
+        if rkey.owner() != self.peer.key {
+            return Err(NOT_ITS);
+        }
+        let window = rkey.window();
+        if window.is_some() {
+            self.own.together.settle(&self.peer);
+        }
+        Ok(window)
     }
 
     /// The windows of all keys of a scatter list, if all are mapped here: whether they are.
@@ -50,21 +60,34 @@ impl Ep {
         if self.peer.death.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
     }
 
+    /// By the kernel, now.
+    ///
+    /// # Safety
+    /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
+    unsafe fn transfer(&self, way: Way, block: Iov<'_, Mem>, remote: u64, rkey: &Rkey) -> Outcome {
+        self.permitted(remote, block.total(), rkey, way.need())?;
+        self.own.together.settle(&self.peer);
+        // SAFETY: the caller vouches for the block, the owner's key for the remote range.
+        unsafe { vm::transfer(way, self.peer.pid, &[block], remote) }?;
+        Ok(Sent::Done)
+    }
+
+    /// By the kernel, together with others.
+    ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
     #[inline]
-    unsafe fn transfer(
-        &self,
-        way: Way,
-        list: &[Iov<'_, Mem>],
-        remote: u64,
-        rkey: &Rkey,
-        need: Access,
-    ) -> Outcome {
+    unsafe fn later(&self, way: Way, list: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
         let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
-        self.permitted(remote, len, rkey, need)?;
-        // SAFETY: the caller vouches for the blocks, the owner's key for the remote range.
-        unsafe { vm::transfer(way, self.peer.pid, list, remote) }.map_err(Refused::Failed)?;
+        self.permitted(remote, len, rkey, way.need())?;
+        let op = Op { way, list, len, remote, ep: self.idx };
+        // SAFETY: the caller vouches for the blocks until the completion, the owner's key for the remote range.
+        if unsafe { self.own.together.add(&self.peer, &op, comp) } {
+            self.own.wake();
+            return Ok(Sent::InProgress);
+        }
+        // SAFETY: the same promises.
+        unsafe { vm::transfer(way, self.peer.pid, list, remote) }?;
         Ok(Sent::Done)
     }
 }
@@ -74,20 +97,15 @@ impl Ep {
     ///
     /// # Safety
     /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
-    unsafe fn scattered(
-        &self,
-        way: Way,
-        list: &[Iov<'_, Mem>],
-        remote: &[RemoteIov<'_, Rkey>],
-        need: Access,
-    ) -> Outcome {
+    unsafe fn scattered(&self, way: Way, list: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>]) -> Outcome {
         iov::checked_sgl_len(list, remote, direct::MAX_IOV, isize::MAX as usize)?;
         for f in iov::fragments(list, remote) {
-            f.rkey.bounds().offset(f.remote, f.len, need)?;
+            f.rkey.bounds().offset(f.remote, f.len, way.need())?;
         }
         if self.peer.death.is_dead() {
             return Err(Error::PeerDead.into());
         }
+        self.own.together.settle(&self.peer);
         // SAFETY: the caller vouches for the blocks, the owner's keys for the remote ranges.
         unsafe { vm::scattered(way, self.peer.pid, iov::fragments(list, remote)) }?;
         Ok(Sent::Done)
@@ -96,6 +114,7 @@ impl Ep {
 
 impl Drop for Ep {
     fn drop(&mut self) {
+        self.own.together.settle(&self.peer);
         self.peer.eps.leave(self.idx);
     }
 }
@@ -126,9 +145,9 @@ impl api::Ep for Ep {
         match self.reach(rkey)? {
             Some(window) => direct::put_short(window, bytes, remote),
             None => {
-                let list = [Iov::new(bytes.as_ptr(), bytes.len(), None)];
+                let block = Iov::new(bytes.as_ptr(), bytes.len(), None);
                 // SAFETY: nobody may write `bytes` during the call, and it is done with them when it returns.
-                unsafe { self.transfer(Way::Write, &list, remote, rkey, Access::REMOTE_WRITE) }
+                unsafe { self.transfer(Way::Write, block, remote, rkey) }
             }
         }
     }
@@ -155,9 +174,9 @@ impl api::Ep for Ep {
         match self.reach(rkey)? {
             Some(window) => direct::get_short(window, out, remote),
             None => {
-                let list = [Iov::new(out.as_mut_ptr().cast_const(), out.len(), None)];
+                let block = Iov::new(out.as_mut_ptr().cast_const(), out.len(), None);
                 // SAFETY: `out` is borrowed alone during the call, which is done with it when it returns.
-                unsafe { self.transfer(Way::Read, &list, remote, rkey, Access::REMOTE_READ) }
+                unsafe { self.transfer(Way::Read, block, remote, rkey) }
             }
         }
     }
@@ -183,23 +202,23 @@ impl api::Ep for Ep {
 
     // HOT
     #[inline]
-    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+    unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
         match self.reach(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::put_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
-            None => unsafe { self.transfer(Way::Write, iov, remote, rkey, Access::REMOTE_WRITE) },
+            None => unsafe { self.later(Way::Write, iov, remote, rkey, comp) },
         }
     }
 
     // HOT
     #[inline]
-    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
+    unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
         match self.reach(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::get_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
-            None => unsafe { self.transfer(Way::Read, iov, remote, rkey, Access::REMOTE_READ) },
+            None => unsafe { self.later(Way::Read, iov, remote, rkey, comp) },
         }
     }
 
@@ -209,7 +228,7 @@ impl api::Ep for Ep {
             return unsafe { direct::put_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Way::Write, iov, remote, Access::REMOTE_WRITE) }
+        unsafe { self.scattered(Way::Write, iov, remote) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
@@ -218,14 +237,16 @@ impl api::Ep for Ep {
             return unsafe { direct::get_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Way::Read, iov, remote, Access::REMOTE_READ) }
+        unsafe { self.scattered(Way::Read, iov, remote) }
     }
 
-    fn flush(&self, _comp: Comp) -> Outcome {
-        if self.peer.death.is_dead() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.own.together.settle(&self.peer);
+        if self.peer.death.is_dead() { Err(Error::PeerDead.into()) } else { self.own.together.flush(comp) }
     }
 
     fn fence(&self) -> Outcome {
+        self.own.together.settle(&self.peer);
         direct::fence();
         Ok(Sent::Done)
     }

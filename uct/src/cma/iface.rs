@@ -1,6 +1,7 @@
 //! The interface of `cma`: an address, and news of peers that have died. There is nothing to receive.
-//! Opened through `any` or directly. Polling costs one load.
+//! Opened through `any` or directly. Polling costs two loads where nothing waits.
 
+use super::batch::{Slot, Together};
 use super::vm::{self, Way};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
@@ -37,6 +38,12 @@ ucs::config_table! {
         pub answer_timeout: Duration = "1s", key "ANSWER_TIMEOUT";
         /// Longest put or get by bcopy: those to memory that is not mapped go through a buffer of so many bytes.
         pub seg_size: usize = "8256", key "SEG_SIZE", unit "bytes", range 64..=1048576;
+        /// Puts and gets by zcopy to one process that are done by one system call. They wait for it until somebody polls, flushes,
+        /// fences, or does anything else with that process. 1: each is done when it is called.
+        pub batch: usize = "16", key "BATCH", unit "operations", range 1..=64;
+        /// Bytes of such a system call, in which other operations of the process's threads may have to wait. One as long is done
+        /// when it is called.
+        pub batch_bytes: usize = "256k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
         /// Directory of the sockets over which processes pass each other their memory, which is that of `posix`. Empty: what
         /// UCX_POSIX_SOCKET_DIR says where that is asked, else names of the network namespace.
         pub socket_dir: String = "", key "SOCKET_DIR";
@@ -74,6 +81,10 @@ pub(super) struct Inner {
     /// Signalled by the alarm.
     wake: Arc<EventFd>,
     handlers: AmTable,
+    /// What is not done yet, or not told.
+    pub(super) together: Together,
+    /// Somebody sleeps until `wake` is signalled.
+    armed: Cell<bool>,
     /// What bcopy packs into, made by the first; away while one is at it.
     bounce: Cell<Option<Box<[u8]>>>,
     /// Peers that have died, with how many of their endpoints have been told so.
@@ -91,6 +102,8 @@ pub(super) struct Proc {
     pub key: ProcKey,
     pub death: Arc<Death>,
     pub eps: Eps,
+    /// What it is to be asked next.
+    pub batch: Slot,
 }
 
 impl Iface {
@@ -116,6 +129,8 @@ impl Iface {
             alarm: Alarm::new(wake.clone()),
             wake,
             handlers: AmTable::default(),
+            together: Together::new(config.batch, config.batch_bytes),
+            armed: Cell::default(),
             bounce: Cell::default(),
             bereaved: Bereaved::default(),
             procs: RefCell::default(),
@@ -155,7 +170,7 @@ fn attr(max_bcopy: usize) -> IfaceAttr {
             | Caps::DIRECT_PTR
             | Caps::WORD_KEY
             | Caps::FLUSH_REMOTE
-            // Nothing arrives and nothing is ever on its way: what it wakes for is the death of a peer.
+            // Nothing arrives: what it wakes for is what waits for a poll, and the death of a peer.
             | Caps::EVENT_RECV
             | Caps::EVENT_SEND,
         am: Default::default(),
@@ -226,7 +241,29 @@ impl Inner {
 
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        if self.alarm.is_raised() { self.mourn(max, sink) } else { 0 }
+        let told = if self.together.is_busy() { self.together.poll(max, sink) } else { 0 };
+        if self.alarm.is_raised() { told + self.mourn(max - told, sink) } else { told }
+    }
+
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        !self.alarm.is_raised() && !self.together.is_busy()
+    }
+
+    /// Something waits for a poll: whoever sleeps until there is one wakes. // HOT
+    #[inline]
+    pub(super) fn wake(&self) {
+        if self.armed.get() {
+            self.signal();
+        }
+    }
+
+    #[cold]
+    fn signal(&self) {
+        self.armed.set(false);
+        if let Err(e) = self.wake.signal() {
+            tracing::warn!("{TL}: cannot signal the event descriptor: {e}");
+        }
     }
 
     #[cold]
@@ -262,7 +299,14 @@ impl Inner {
         let death = prove(addr, &self.porter)?;
         death.tell(&self.alarm);
         let (pid, key) = (addr.pid.get(), ProcKey(addr.key.get()));
-        let proc = Rc::new(Proc { pid, lost: Cell::new(false), key, death, eps: Eps::default() });
+        let proc = Rc::new(Proc {
+            pid,
+            lost: Cell::new(false),
+            key,
+            death,
+            eps: Eps::default(),
+            batch: Slot::default(),
+        });
         let mut procs = self.procs.borrow_mut();
         if procs.len() == procs.capacity() {
             procs.retain(|_, proc| proc.strong_count() > 0);
@@ -328,7 +372,7 @@ impl api::Iface for Iface {
 
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        !self.inner.alarm.is_raised()
+        self.inner.is_quiet()
     }
 
     #[inline]
@@ -336,11 +380,13 @@ impl api::Iface for Iface {
         self.inner.poll(max, &mut TableSink(&self.inner.handlers))
     }
 
-    fn flush(&self, _comp: Comp) -> Outcome {
-        Ok(Sent::Done)
+    fn flush(&self, comp: Comp) -> Outcome {
+        self.inner.together.settle_all();
+        self.inner.together.flush(comp)
     }
 
     fn fence(&self) -> Outcome {
+        self.inner.together.settle_all();
         direct::fence();
         Ok(Sent::Done)
     }
@@ -352,6 +398,8 @@ impl api::Iface for Iface {
     fn arm(&self, _events: Events) -> Result<bool, Error> {
         self.inner.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
         // Raised before the signal: one of the two is still to be seen.
-        Ok(!self.inner.alarm.is_raised())
+        let asleep = self.inner.is_quiet();
+        self.inner.armed.set(asleep);
+        Ok(asleep)
     }
 }

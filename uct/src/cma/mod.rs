@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `probe.rs` | is it permitted, and if not, by whom? |
 //! | `vm.rs` | the two system calls |
+//! | `batch.rs` | operations that wait to be done by one of them, and their ends |
 //! | `md.rs` | registered and allocated memory, and keys |
 //! | `iface.rs`, `ep.rs` | the contract |
 //!
@@ -16,6 +17,7 @@
 //! on the process is watched; once it has died no call is made any more, and what is mapped of it is not touched. Proof
 //! and watch are shared by all endpoints to a process.
 
+mod batch;
 mod ep;
 mod iface;
 mod md;

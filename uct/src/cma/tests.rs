@@ -2,8 +2,8 @@
 
 use super::{Config, Ep, Iface, Rkey};
 use crate::api::{
-    Access, AllocReq, ConnectError, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Outcome, Refused,
-    Sent,
+    Access, AllocReq, Comp, ConnectError, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Outcome,
+    Refused, Sent,
 };
 
 fn pair() -> (Iface, Iface, Ep) {
@@ -21,8 +21,11 @@ fn key_of(a: &Iface, b: &Iface, memory: &mut [u8], access: Access) -> Rkey {
 
 fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
     let iov = [Iov::new(bytes.as_ptr(), bytes.len(), None)];
-    // SAFETY: the call is done with `bytes` when it returns.
-    unsafe { ep.put_zcopy(&iov, to.addr() as u64, rkey, Default::default()) }
+    // SAFETY: the flush, or else the call itself, is done with `bytes` when it returns.
+    match unsafe { ep.put_zcopy(&iov, to.addr() as u64, rkey, Default::default()) }? {
+        Sent::InProgress => ep.flush(Default::default()),
+        Sent::Done => Ok(Sent::Done),
+    }
 }
 
 #[test]
@@ -38,9 +41,9 @@ fn memory_of_any_kind_is_reached() {
     let mut back = vec![0u8; 99_999];
     let iov =
         [Iov::new(back.as_mut_ptr(), 40_000, None), Iov::new(back[40_000..].as_mut_ptr(), 59_999, None)];
-    // SAFETY: `back` is not looked at before the call has returned.
+    // SAFETY: `back` is not looked at before the flush has returned.
     let got = unsafe { ep.get_zcopy(&iov, base.addr() as u64 + 1, &rkey, Default::default()) };
-    assert_eq!(got, Ok(Sent::Done));
+    assert_eq!((got, ep.flush(Default::default())), (Ok(Sent::InProgress), Ok(Sent::Done)));
     assert_eq!(back, bytes);
 }
 
@@ -138,13 +141,17 @@ fn deaths_are_told_a_few_at_a_time() {
     struct Told(Vec<u64>);
     impl Sink for Told {
         fn on_am(&mut self, _: Am<'_>) {}
-        fn on_comp(&mut self, _: u64, _: Result<(), Error>) {}
+        fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+            assert_eq!((token, result), (WAITING, Err(Error::PeerDead)));
+            self.0.push(token);
+        }
         fn on_ep_error(&mut self, ep: EpTag, error: Error) {
             assert_eq!(error, Error::PeerDead);
             self.0.push(ep.0);
         }
     }
 
+    const WAITING: u64 = 1000;
     const MANY: u64 = 100;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "cma::tests::mortal"])
@@ -167,9 +174,17 @@ fn deaths_are_told_a_few_at_a_time() {
             ep
         })
         .collect();
+    let key = u64::from_le_bytes(iface[8..16].try_into().unwrap());
+    let rkey = here.md().rkey_of_word(key, 4096, 1).unwrap();
+    let iov = [Iov::new(b"x".as_ptr(), 1, None)];
+    // SAFETY: a constant; nobody is asked for what may not be there.
+    let put = unsafe { eps[9].put_zcopy(&iov, 4096, &rkey, Comp::Token(WAITING)) };
+    assert_eq!(put, Ok(Sent::InProgress));
     child.kill().unwrap();
     child.wait().unwrap();
     let mut told = Told::default();
+    assert_eq!(here.poll(1, &mut told), 1);
+    assert_eq!(std::mem::take(&mut told.0), [WAITING], "the process is no more, whoever has heard of it");
     while told.0.is_empty() {
         assert!(here.poll(1, &mut told) <= 1);
         std::thread::yield_now();

@@ -1,13 +1,13 @@
 //! `process_vm_readv` and `process_vm_writev` over lists of local blocks. Called by `ep.rs`, `iface.rs` and `probe.rs`.
 //! The kernel checks every address on either side; nothing here looks behind a pointer. All is done at return.
 
-use crate::api::{Error, Iov};
+use crate::api::{Access, Error, Iov};
 use crate::base::iov::Fragment;
 use arrayvec::ArrayVec;
 use ucs::Errno;
 
 /// Blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Bytes of one system call; the kernel stops short of 2 GiB.
 const MOST: usize = 1 << 30;
 
@@ -20,15 +20,23 @@ pub enum Way {
     Write,
 }
 
+impl Way {
+    /// What the key of the memory there has to let one do.
+    pub(super) fn need(self) -> Access {
+        match self {
+            Way::Read => Access::REMOTE_READ,
+            Way::Write => Access::REMOTE_WRITE,
+        }
+    }
+}
+
 /// Moves the bytes of the blocks from or to `remote` of process `pid`. // HOT
 ///
 /// # Safety
 /// The blocks must be valid for reads, or for writes by nobody else if the way is [`Way::Read`]; and what is at `remote`
 /// must be the peer's to give: it has named it in a key, or it is ours and nobody looks.
 pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) -> Result<(), Error> {
-    let mut blocks = list.iter().flat_map(|piece| {
-        (0..piece.count).map(|block| (piece.addr.wrapping_add(block * piece.stride), piece.len))
-    });
+    let mut blocks = blocks(list);
     let mut rest = None;
     let mut at = remote;
     loop {
@@ -38,7 +46,7 @@ pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) 
             let Some((addr, len)) = rest.take().or_else(|| blocks.next()) else { break };
             let now = usize::min(len, MOST - sum);
             if now > 0 {
-                batch.push(libc::iovec { iov_base: addr.cast(), iov_len: now });
+                batch.push(block(addr, now));
                 sum += now;
             }
             if now < len {
@@ -50,7 +58,7 @@ pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) 
         }
         let mut there = [there(at, sum)];
         // SAFETY: the caller's promise is the same.
-        unsafe { whole(way, pid, &mut batch, &mut there, sum)? };
+        unsafe { whole(way, pid, &mut batch, &mut there, sum) }.map_err(|stopped| stopped.why)?;
         at = at.wrapping_add(sum as u64);
     }
 }
@@ -70,20 +78,32 @@ pub unsafe fn scattered<'a, M: 'a, K: 'a>(
         let mut far = ArrayVec::<libc::iovec, BATCH>::new();
         let mut sum = 0;
         while let Some(f) = fragments.next_if(|f| near.is_empty() || !near.is_full() && f.len <= MOST - sum) {
-            near.push(libc::iovec { iov_base: f.addr.cast(), iov_len: f.len });
+            near.push(block(f.addr, f.len));
             far.push(there(f.remote, f.len));
             // Only the first can be longer than MOST: it is a batch of its own.
             sum = usize::min(sum + f.len, MOST);
         }
         let len = near.iter().map(|block| block.iov_len).sum();
         // SAFETY: the caller's promise is the same.
-        unsafe { whole(way, pid, &mut near, &mut far, len)? };
+        unsafe { whole(way, pid, &mut near, &mut far, len) }.map_err(|stopped| stopped.why)?;
     }
     Ok(())
 }
 
+/// The blocks of a list, first byte and length of each.
+pub(super) fn blocks<'a, M>(list: &'a [Iov<'_, M>]) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
+    list.iter().flat_map(|piece| {
+        (0..piece.count).map(|block| (piece.addr.wrapping_add(block * piece.stride), piece.len))
+    })
+}
+
+/// A block of ours.
+pub(super) fn block(addr: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: addr.cast(), iov_len: len }
+}
+
 /// A stretch of the other process.
-fn there(at: u64, len: usize) -> libc::iovec {
+pub(super) fn there(at: u64, len: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len }
 }
 
@@ -98,26 +118,33 @@ fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] 
     list
 }
 
+/// The kernel did not go on, behind so many bytes.
+pub(super) struct Stopped {
+    pub done: usize,
+    pub why: Error,
+}
+
 /// One batch, in as many calls as the kernel wants. Both lists have `len` bytes.
 ///
 /// # Safety
 /// As [`transfer`].
-unsafe fn whole(
+pub(super) unsafe fn whole(
     way: Way,
     pid: u32,
     near: &mut [libc::iovec],
     far: &mut [libc::iovec],
     len: usize,
-) -> Result<(), Error> {
-    let (mut near, mut far, mut len) = (near, far, len);
+) -> Result<(), Stopped> {
+    let (mut near, mut far, mut left) = (near, far, len);
     loop {
         // SAFETY: the caller's promise is the same.
-        let done = unsafe { call(way, pid, near, far)? };
-        if done >= len {
+        let done = unsafe { call(way, pid, near, far) };
+        let done = done.map_err(|why| Stopped { done: len - left, why })?;
+        if done >= left {
             return Ok(());
         }
         // A page of the other process could not be reached, or a signal came: what is left says which.
-        len -= done;
+        left -= done;
         (near, far) = (advance(near, done), advance(far, done));
     }
 }

@@ -1,0 +1,466 @@
+//! Puts and gets by zcopy that wait to be done together: a system call costs far more than what one of them adds to it.
+//! Endpoints add, whoever polls, flushes, fences or does something at once runs what was added; only a poll tells the ends.
+//! Never waits for room: what finds none is done at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use arrayvec::ArrayVec;
+
+use super::iface::Proc;
+use super::vm::{self, Way};
+use crate::api::{Comp, EpTag, Error, Iov, Outcome, Refused, Sent, Sink};
+use crate::base::eps::EpIdx;
+
+/// Operations that may be under way in an interface, those included whose end nobody has been told yet.
+const MOST_UNDER_WAY: usize = 256;
+
+/// An operation, as its endpoint has checked it.
+pub(super) struct Op<'a, M> {
+    pub way: Way,
+    pub list: &'a [Iov<'a, M>],
+    /// Bytes in the list.
+    pub len: usize,
+    pub remote: u64,
+    pub ep: EpIdx,
+}
+
+/// One side of a system call.
+type Blocks = ArrayVec<libc::iovec, { vm::BATCH }>;
+
+/// What one process is to be asked next: of one way, each operation to one stretch there.
+struct Batch {
+    way: Way,
+    near: Blocks,
+    far: Blocks,
+    ops: ArrayVec<Added, { vm::BATCH }>,
+    len: usize,
+}
+
+/// An operation of a batch.
+struct Added {
+    comp: Comp,
+    ep: EpIdx,
+    blocks: usize,
+    len: usize,
+}
+
+/// A process's batch, made by the first operation.
+#[derive(Default)]
+pub(super) struct Slot(RefCell<Option<Box<Batch>>>);
+
+/// An operation, or a flush, that is over and not told yet.
+struct Over {
+    comp: Comp,
+    result: Result<(), Error>,
+    tag: EpTag,
+}
+
+/// What waits in an interface.
+pub(super) struct Together {
+    most_ops: usize,
+    most_len: usize,
+    /// Processes with something in their batch.
+    procs: RefCell<Vec<Rc<Proc>>>,
+    /// What is over, in the order in which it was added.
+    over: RefCell<VecDeque<Over>>,
+    under_way: Cell<usize>,
+}
+
+impl Batch {
+    fn new(way: Way) -> Batch {
+        Batch { way, near: ArrayVec::new(), far: ArrayVec::new(), ops: ArrayVec::new(), len: 0 }
+    }
+
+    /// Adds one that fits in.
+    fn add<M>(&mut self, op: &Op<'_, M>, comp: Comp) {
+        let before = self.near.len();
+        self.near.extend(vm::blocks(op.list).map(|(addr, len)| vm::block(addr, len)));
+        self.far.push(vm::there(op.remote, op.len));
+        self.ops.push(Added { comp, ep: op.ep, blocks: self.near.len() - before, len: op.len });
+        self.len += op.len;
+    }
+
+    /// Does all of it. What fails keeps none of the others from being done.
+    ///
+    /// # Safety
+    /// As [`vm::transfer`], for every operation.
+    unsafe fn run(&mut self, pid: u32, mut over: impl FnMut(Added, Result<(), Error>)) {
+        let (mut near, mut far, mut len) = (&mut self.near[..], &mut self.far[..], self.len);
+        let mut ops = self.ops.drain(..);
+        while len > 0 {
+            // SAFETY: the caller's promise is the same.
+            let stopped = match unsafe { vm::whole(self.way, pid, near, far, len) } {
+                Ok(()) => break,
+                Err(stopped) => stopped,
+            };
+            let mut done = stopped.done;
+            for op in ops.by_ref() {
+                near = &mut std::mem::take(&mut near)[op.blocks..];
+                far = &mut std::mem::take(&mut far)[1..];
+                len -= op.len;
+                if op.len > done {
+                    over(op, Err(stopped.why));
+                    break;
+                }
+                done -= op.len;
+                over(op, Ok(()));
+            }
+        }
+        ops.for_each(|op| over(op, Ok(())));
+        (self.len, self.near, self.far) = (0, ArrayVec::new(), ArrayVec::new());
+    }
+}
+
+impl Together {
+    /// Of so many operations and bytes a system call.
+    pub(super) fn new(most_ops: usize, most_len: usize) -> Together {
+        let over = RefCell::new(VecDeque::with_capacity(MOST_UNDER_WAY));
+        Together { most_ops, most_len, procs: RefCell::default(), over, under_way: Cell::new(0) }
+    }
+
+    /// Whether a poll has something to do. // HOT
+    #[inline(always)]
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way.get() > 0
+    }
+
+    /// Takes an operation for later: whether it did. If not it is to be done now, and what was added before it has been. // HOT
+    ///
+    /// # Safety
+    /// As [`vm::transfer`], until the operation is over.
+    #[inline]
+    pub(super) unsafe fn add<M>(&self, proc: &Rc<Proc>, op: &Op<'_, M>, comp: Comp) -> bool {
+        let blocks = op.list.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.count));
+        let alone = self.most_ops == 1
+            || op.len >= self.most_len
+            || op.len == 0
+            || blocks > vm::BATCH
+            || self.under_way.get() >= MOST_UNDER_WAY;
+        if alone {
+            self.settle(proc);
+            return false;
+        }
+        let mut slot = proc.batch.0.borrow_mut();
+        let batch = slot.get_or_insert_with(|| Box::new(Batch::new(op.way)));
+        if batch.way != op.way || batch.near.len() + blocks > vm::BATCH {
+            self.run(proc, batch);
+            batch.way = op.way;
+        }
+        if batch.ops.is_empty() {
+            self.procs.borrow_mut().push(proc.clone());
+        }
+        batch.add(op, comp);
+        self.under_way.set(self.under_way.get() + 1);
+        if batch.ops.len() >= self.most_ops || batch.len >= self.most_len {
+            self.run(proc, batch);
+        }
+        true
+    }
+
+    /// Does what was added for a process. // HOT
+    #[inline]
+    pub(super) fn settle(&self, proc: &Proc) {
+        if self.is_busy() {
+            self.settle_now(proc);
+        }
+    }
+
+    #[cold]
+    fn settle_now(&self, proc: &Proc) {
+        if let Some(batch) = &mut *proc.batch.0.borrow_mut() {
+            self.run(proc, batch);
+        }
+    }
+
+    /// The same for all processes.
+    pub(super) fn settle_all(&self) {
+        loop {
+            let Some(proc) = self.procs.borrow().last().cloned() else { return };
+            self.settle_now(&proc);
+        }
+    }
+
+    fn run(&self, proc: &Proc, batch: &mut Batch) {
+        if batch.ops.is_empty() {
+            return;
+        }
+        self.procs.borrow_mut().retain(|other| !std::ptr::eq(&**other, proc));
+        let mut over = self.over.borrow_mut();
+        let mut end = |op: Added, result: Result<(), Error>| match op.comp {
+            // Whoever wants to know flushes.
+            Comp::None if result.is_ok() => self.under_way.set(self.under_way.get() - 1),
+            comp => over.push_back(Over { comp, result, tag: proc.eps.tag(op.ep) }),
+        };
+        // A pid without its process may be another's by now.
+        if proc.death.is_dead() {
+            batch.ops.drain(..).for_each(|op| end(op, Err(Error::PeerDead)));
+            *batch = Batch::new(batch.way);
+            return;
+        }
+        // SAFETY: promised to `add` for each, which is under way until here.
+        unsafe { batch.run(proc.pid, end) };
+    }
+
+    /// A flush: what it is for has been done; it is over when that has been told.
+    pub(super) fn flush(&self, comp: Comp) -> Outcome {
+        match comp {
+            _ if self.over.borrow().is_empty() => return Ok(Sent::Done),
+            Comp::None => {}
+            _ if self.under_way.get() >= MOST_UNDER_WAY => return Err(Refused::NoResource),
+            comp => {
+                self.under_way.set(self.under_way.get() + 1);
+                self.over.borrow_mut().push_back(Over { comp, result: Ok(()), tag: EpTag::default() });
+            }
+        }
+        Ok(Sent::InProgress)
+    }
+
+    /// Does what was added and tells up to `max` ends: how many.
+    #[cold]
+    pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.settle_all();
+        let mut told = 0;
+        while told < max {
+            // A callback may come here again.
+            let Some(Over { comp, result, tag }) = self.over.borrow_mut().pop_front() else { break };
+            self.under_way.set(self.under_way.get() - 1);
+            told += 1;
+            match (comp, result) {
+                (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
+                (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
+            }
+        }
+        told
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use crate::api::{
+        Access, Am, Comp, Completion, Ep as _, EpTag, Error, Iface as _, Iov, Md as _, Outcome, Refused,
+        Sent, Sink,
+    };
+    use crate::cma::{Config, Ep, Iface, Rkey};
+
+    /// What polls have told: tokens, and tags of errors.
+    #[derive(Default)]
+    struct Told(Vec<(u64, Result<(), Error>)>);
+
+    impl Sink for Told {
+        fn on_am(&mut self, _: Am<'_>) {}
+        fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
+            self.0.push((token, result));
+        }
+        fn on_ep_error(&mut self, ep: EpTag, error: Error) {
+            self.0.push((ep.0, Err(error)));
+        }
+    }
+
+    struct Pair {
+        a: Iface,
+        _b: Iface,
+        ep: Ep,
+        there: Vec<u8>,
+        rkey: Rkey,
+    }
+
+    /// With so many bytes of the peer's, of which the kernel is to make what there is.
+    fn pair(config: &Config, len: usize) -> Pair {
+        let (a, b) = (Iface::open(config).unwrap(), Iface::open(config).unwrap());
+        let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
+        let mut there = vec![0u8; len];
+        // SAFETY: kept with the key, and looked at between polls only.
+        let mem = unsafe { b.md().register(there.as_mut_ptr(), len, Access::ALL) }.unwrap();
+        let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap();
+        Pair { a, _b: b, ep, there, rkey }
+    }
+
+    impl Pair {
+        fn at(&self, offset: usize) -> u64 {
+            self.there.as_ptr().wrapping_add(offset).addr() as u64
+        }
+
+        fn put(&self, from: &'static [u8], offset: usize, comp: Comp) -> Outcome {
+            let iov = [Iov::new(from.as_ptr(), from.len(), None)];
+            // SAFETY: `from` is there for good.
+            unsafe { self.ep.put_zcopy(&iov, self.at(offset), &self.rkey, comp) }
+        }
+
+        fn there(&self) -> &[u8] {
+            std::hint::black_box(&self.there)
+        }
+    }
+
+    fn oks(tokens: impl IntoIterator<Item = u64>) -> Vec<(u64, Result<(), Error>)> {
+        tokens.into_iter().map(|token| (token, Ok(()))).collect()
+    }
+
+    #[test]
+    fn they_are_done_by_a_poll_and_told_a_few_at_a_time() {
+        let p = pair(&Config::default(), 10);
+        for n in 0..10 {
+            assert_eq!(p.put(&[7], n, Comp::Token(n as u64)), Ok(Sent::InProgress));
+        }
+        assert!(!p.a.is_quiet() && p.there() == [0; 10]);
+        let mut told = Told::default();
+        assert_eq!((p.a.poll(3, &mut told), p.a.poll(0, &mut told)), (3, 0));
+        assert_eq!((p.there(), told.0.as_slice()), ([7; 10].as_slice(), oks(0..3).as_slice()));
+        assert_eq!(p.ep.flush(Comp::None), Ok(Sent::InProgress), "seven have not been told");
+        assert_eq!(p.ep.flush(Comp::Token(10)), Ok(Sent::InProgress));
+        assert_eq!((p.a.poll(64, &mut told), p.a.is_quiet()), (8, true));
+        assert_eq!(told.0, oks(0..11));
+        assert_eq!((p.ep.flush(Comp::Token(11)), p.a.flush(Comp::None)), (Ok(Sent::Done), Ok(Sent::Done)));
+    }
+
+    #[test]
+    fn so_many_or_so_long_are_done_at_once_and_one_as_long_alone() {
+        let config = Config { batch: 4, batch_bytes: 100, ..Config::default() };
+        let p = pair(&config, 200);
+        for n in 0..4 {
+            assert_eq!(p.put(&[1], n, Comp::None), Ok(Sent::InProgress));
+            assert_eq!(p.there()[..4], if n < 3 { [0; 4] } else { [1; 4] });
+        }
+        assert!(p.a.is_quiet(), "nobody is to be told");
+        assert_eq!(p.put(&[2; 60], 0, Comp::None), Ok(Sent::InProgress));
+        assert_eq!(p.put(&[3; 60], 60, Comp::None), Ok(Sent::InProgress));
+        assert_eq!((p.there()[59], p.there()[60], p.there()[120]), (2, 3, 0));
+        assert_eq!(p.put(&[4; 10], 0, Comp::None), Ok(Sent::InProgress));
+        assert_eq!(p.put(&[5; 100], 5, Comp::None), Ok(Sent::Done));
+        assert_eq!((p.there()[4], p.there()[5]), (4, 5), "in this order");
+        let alone = pair(&Config { batch: 1, ..Config::default() }, 8);
+        assert_eq!((alone.put(&[1; 8], 0, Comp::Token(1)), alone.there()), (Ok(Sent::Done), &[1; 8][..]));
+    }
+
+    /// Gets see puts before them, and whatever is done at once comes behind.
+    #[test]
+    fn they_stay_in_order() {
+        let p = pair(&Config::default(), 64);
+        let mut back = [[0u8; 8]; 4];
+        let mut get = |n: usize| {
+            let iov = [Iov::new(back[n].as_mut_ptr().cast_const(), 8, None)];
+            // SAFETY: not looked at before the flush, or the drop of the endpoint.
+            let got = unsafe { p.ep.get_zcopy(&iov, p.at(0), &p.rkey, Comp::None) };
+            assert_eq!(got, Ok(Sent::InProgress));
+        };
+        get(0);
+        let _ = p.put(&[1; 8], 0, Comp::None).unwrap();
+        get(1);
+        let _ = p.ep.put_short(&[2; 4], p.at(0), &p.rkey).unwrap();
+        get(2);
+        assert_eq!(p.ep.put_bcopy(2, |slot| (slot.fill(3), 2).1, p.at(0), &p.rkey), Ok(2));
+        get(3);
+        let _ = p.ep.fence().unwrap();
+        assert_eq!(back, [[0; 8], [1; 8], [2, 2, 2, 2, 1, 1, 1, 1], [3, 3, 2, 2, 1, 1, 1, 1]]);
+        let _ = p.put(&[9; 8], 8, Comp::None).unwrap();
+        drop(p.ep);
+        assert_eq!(p.there[8..16], [9; 8]);
+    }
+
+    /// One that fails keeps none of the others from being done, whether it is the first, the last or between.
+    #[test]
+    fn errors_are_told_of_those_that_fail() {
+        const FIVES: &[u8] = &[5; 8];
+        let p = pair(&Config::default(), 1);
+        let page = ucs::mem::page::page_size();
+        let map = ucs::mem::Mapping::new(2 * page, Default::default()).unwrap();
+        // SAFETY: the second page of a mapping of the test's own, never touched again by this process.
+        unsafe {
+            rustix::mm::mprotect(
+                map.as_ptr().wrapping_add(page).cast(),
+                page,
+                rustix::mm::MprotectFlags::empty(),
+            )
+        }
+        .unwrap();
+        let base = map.as_ptr().addr() as u64;
+        // SAFETY: nobody looks at the memory meanwhile.
+        let mem = unsafe { p._b.md().register(map.as_ptr(), 2 * page, Access::ALL) }.unwrap();
+        let rkey = p.a.md().unpack_rkey(&p._b.md().pack_rkey(&mem).unwrap()).unwrap();
+        p.ep.set_tag(EpTag(77));
+        // Bytes into the second page, where there is none, of each operation of 8.
+        for beyond in [[8, 0, 0, 0], [0, 3, 0, 0], [0, 0, 8, 8], [0, 0, 0, 1], [8, 8, 8, 8]] {
+            let mut told = Told::default();
+            // SAFETY: the first page, which only the kernel writes besides, and not now.
+            unsafe { map.as_ptr().write_bytes(0, page) };
+            let mut want = Vec::new();
+            for (n, beyond) in (0..).zip(beyond) {
+                let at = match beyond {
+                    0 => base + n * 8,
+                    _ => base + page as u64 - 8 + beyond,
+                };
+                let iov = [Iov::new(FIVES.as_ptr(), 3, None), Iov::new(FIVES.as_ptr(), 5, None)];
+                let comp = if n == 0 { Comp::None } else { Comp::Token(n) };
+                // SAFETY: constants, there for good.
+                let put = unsafe { p.ep.put_zcopy(&iov, at, &rkey, comp) };
+                assert_eq!(put, Ok(Sent::InProgress));
+                match (n, beyond) {
+                    (0, 0) => {}
+                    (_, 0) => want.push((n, Ok(()))),
+                    (0, _) => want.push((77, Err(Error::RemoteAccess))),
+                    _ => want.push((n, Err(Error::RemoteAccess))),
+                }
+            }
+            p.a.poll(64, &mut told);
+            assert_eq!(told.0, want, "{beyond:?}");
+            for (n, beyond) in beyond.into_iter().enumerate() {
+                // SAFETY: in the first page, written by nobody now.
+                let first = unsafe { map.as_ptr().wrapping_add(n * 8).read_volatile() };
+                assert_eq!(first, if beyond == 0 { 5 } else { 0 }, "{beyond:?} {n}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_to_be_told_is_done_at_once() {
+        let p = pair(&Config::default(), 8);
+        let started =
+            (0..).take_while(|&n| p.put(&[1; 8], 0, Comp::Token(n)) == Ok(Sent::InProgress)).count();
+        assert_eq!(started, super::MOST_UNDER_WAY);
+        assert_eq!(p.put(&[2; 8], 0, Comp::Token(0)), Ok(Sent::Done));
+        assert_eq!(p.there(), [2; 8]);
+        assert_eq!(p.ep.flush(Comp::Token(0)), Err(Refused::NoResource));
+        let mut told = Told::default();
+        assert_eq!(p.a.poll(1000, &mut told), started);
+        assert_eq!(told.0, oks(0..started as u64));
+    }
+
+    /// A callback may start operations and flush.
+    #[test]
+    fn callbacks_may_go_on() {
+        let p = Rc::new(pair(&Config::default(), 8));
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (q, s) = (p.clone(), seen.clone());
+        let comp = Completion::new(1, move |result| {
+            s.borrow_mut().push(result);
+            assert_eq!(q.put(&[2; 8], 0, Comp::None), Ok(Sent::InProgress));
+            assert_eq!(q.ep.flush(Comp::None), Ok(Sent::Done));
+            assert_eq!(q.there(), [2; 8]);
+        });
+        let _ = p.put(&[1; 8], 0, Comp::Handle(comp.clone())).unwrap();
+        assert_eq!(p.a.progress(64), 1);
+        assert_eq!((seen.borrow().as_slice(), p.a.is_quiet()), ([Ok(())].as_slice(), true));
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_by_what_waits() {
+        let p = pair(&Config::default(), 8);
+        assert_eq!(p.a.arm(Default::default()), Ok(true));
+        let readable = |p: &Pair| {
+            let fd = p.a.event_fd().unwrap();
+            let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+        };
+        assert!(!readable(&p));
+        let _ = p.put(&[1; 8], 0, Comp::Token(1)).unwrap();
+        assert!(readable(&p));
+        assert_eq!(p.a.arm(Default::default()), Ok(false));
+        assert_eq!(p.a.poll(64, &mut Told::default()), 1);
+        assert_eq!(p.a.arm(Default::default()), Ok(true));
+        assert!(!readable(&p));
+    }
+}

@@ -394,3 +394,27 @@ pub fn handlers_and_drops<I: Iface>(p: &Pair<I>) {
     settle();
     assert_eq!(got.borrow().len(), 2);
 }
+
+/// Within a send a handler is called where the interface has said so, and nowhere else; once in either case.
+pub fn only_who_says_so_delivers_within_sends<I: Iface>(p: &Pair<I>) {
+    if !p.a.attr().has(Caps::AM_BCOPY) {
+        return assert!(!p.b.deliver_within_send(true));
+    }
+    let got = Rc::new(RefCell::new(0));
+    let count = got.clone();
+    p.b.set_am_handler(7, Some(Box::new(move |_| *count.borrow_mut() += 1)));
+    for (sent, on) in [true, true, false].into_iter().enumerate() {
+        let within = p.b.deliver_within_send(on);
+        assert!(on || !within);
+        while let Err(refused) = p.ab.am_bcopy(7, |_| 5) {
+            assert_eq!(refused, Refused::NoResource);
+            p.progress();
+        }
+        assert_eq!(*got.borrow(), sent + usize::from(within));
+        let came = || *got.borrow() > sent;
+        assert!((0..PATIENCE).any(|_| came() || (p.progress(), came()).1), "it did not come");
+        p.progress();
+        assert_eq!(*got.borrow(), sent + 1);
+    }
+    p.b.set_am_handler(7, None);
+}

@@ -232,6 +232,7 @@ macro_rules! conform_suite {
                 am::zcopy_of_every_size am::too_long_is_refused_and_harmless am::every_id am::order_is_kept
                 am::asked_first_nothing_is_missed
                 am::source_is_the_sender am::kept_messages_stay am::kept_messages_go_to_other_threads am::handlers_and_drops
+                am::only_who_says_so_delivers_within_sends
                 room::no_resource_then_recovery room::a_poll_has_a_bound room::pending_goes_out_in_order room::purge_gives_all_back
                 room::flush_and_fence room::wakes_up
                 eps::many_endpoints eps::waiting_endpoints_take_turns eps::one_completion_for_many

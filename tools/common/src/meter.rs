@@ -19,23 +19,51 @@ const OCTAVES: u32 = 47;
 const BUCKETS: usize = ((OCTAVES - FINE + 1) as usize) << FINE;
 /// Most iterations of a stream between two readings of the counter.
 const GROUP: u32 = 64;
+/// Samples that are counted together: two cache lines of them. With more lines in use, messages take longer whose own just fit in.
+const HELD: usize = 16;
 /// Cycles that a reading should lie apart from the one before.
 const APART: u64 = 1024;
 
 /// Counts samples by size.
 struct Samples {
     counts: Box<[u64; BUCKETS]>,
+    /// Of every other one of many, while these are counted: adding to the number that was just written takes longer than all else.
+    others: Box<[u64; BUCKETS]>,
 }
 
 impl Samples {
     fn new() -> Samples {
-        Samples { counts: Box::new([0; BUCKETS]) }
+        Samples { counts: Box::new([0; BUCKETS]), others: Box::new([0; BUCKETS]) }
+    }
+
+    fn clear(&mut self) {
+        self.counts.fill(0);
+        self.others.fill(0);
     }
 
     /// HOT
     #[inline(always)]
     fn record(&mut self, sample: u64, times: u32) {
         self.counts[bucket(sample)] += u64::from(times);
+    }
+
+    /// Many, each once.
+    #[inline(never)]
+    fn record_all(&mut self, samples: &[u64]) {
+        let pairs = samples.chunks_exact(2);
+        for sample in pairs.remainder() {
+            self.record(*sample, 1);
+        }
+        for pair in pairs {
+            self.counts[bucket(pair[0])] += 1;
+            self.others[bucket(pair[1])] += 1;
+        }
+    }
+
+    /// All counts in one place, where they are read.
+    fn join(&mut self) {
+        let others = std::mem::replace(&mut *self.others, [0; BUCKETS]);
+        self.counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
     }
 
     /// The sample that `rank` percent of all do not exceed; 0 without samples.
@@ -53,8 +81,11 @@ impl Samples {
 
 #[inline(always)]
 fn bucket(sample: u64) -> usize {
+    if sample < 2 << FINE {
+        return sample as usize;
+    }
     let sample = sample.min((1 << OCTAVES) - 1);
-    let octave = (sample | (1 << FINE)).ilog2() - FINE;
+    let octave = sample.ilog2() - FINE;
     ((octave << FINE) as usize) + (sample >> octave) as usize
 }
 
@@ -88,6 +119,11 @@ pub struct Meter {
     begun: Instant,
     begun_cycles: u64,
     last: u64,
+    /// Samples of [`Meter::tick`] that are not counted yet: a reading of the counter waits for what was begun before it, and
+    /// counting is a long chain, but those of many samples go side by side.
+    held: [u64; HELD],
+    /// How many they are.
+    holds: usize,
     reported: (u64, Instant),
     report_at: u64,
     /// Iterations between two readings of the counter, those still to come, and what one took last time.
@@ -123,6 +159,8 @@ impl Meter {
             begun: now,
             begun_cycles: cycles,
             last: cycles,
+            held: [0; HELD],
+            holds: 0,
             reported: (0, now),
             report_at: 0,
             group: 1,
@@ -133,12 +171,13 @@ impl Meter {
 
     /// Starts (again) from nothing.
     pub fn start(&mut self) {
-        self.samples.counts.fill(0);
+        self.samples.clear();
         self.iters = 0;
         self.begun = Instant::now();
         self.reported = (0, self.begun);
         self.begun_cycles = ticks();
         self.last = self.begun_cycles;
+        self.holds = 0;
         (self.group, self.left) = (1, 1);
         // Not known yet how long a cycle is: look soon, then each second.
         self.report_at = self.begun_cycles + (1 << 26);
@@ -148,9 +187,14 @@ impl Meter {
     #[inline(always)]
     pub fn tick(&mut self) {
         let now = ticks();
-        self.samples.record(now.wrapping_sub(self.last), 1);
+        self.held[self.holds % HELD] = now.wrapping_sub(self.last);
         self.last = now;
         self.iters += 1;
+        self.holds += 1;
+        if self.holds == HELD {
+            self.holds = 0;
+            self.samples.record_all(&self.held);
+        }
     }
 
     /// One iteration of a stream is over. Up to 64 of them that take less than 1024 cycles together are one reading,
@@ -215,7 +259,7 @@ impl Meter {
         self.begun.elapsed().as_secs_f64() / counts as f64
     }
 
-    /// How the samples are distributed: eight bins an octave, ascending, empty ones left out. Times are multiplied by
+    /// How the samples up to the last [`read`](Self::read) are distributed: eight bins an octave, ascending, empty ones left out. Times are multiplied by
     /// `scale`.
     pub fn histogram(&self, scale: f64) -> Vec<Bin> {
         const MERGED: usize = 1 << (FINE - 3);
@@ -237,6 +281,9 @@ impl Meter {
             self.samples.record(self.each, begun);
             (self.group, self.left, self.last) = (1, 1, ticks());
         }
+        let held = std::mem::take(&mut self.holds);
+        self.samples.record_all(&self.held[..held]);
+        self.samples.join();
         let cycle = self.cycle();
         let at = |rank: f64| self.samples.percentile(rank) * cycle;
         let each = |time: Duration, n: u64| if n == 0 { 0.0 } else { time.as_secs_f64() / n as f64 };
@@ -326,6 +373,25 @@ mod tests {
                 middle(bucket) <= end(bucket) as f64 && (end(bucket) as f64) < middle(bucket + 1),
                 "{bucket}"
             );
+        }
+    }
+
+    #[test]
+    fn samples_together_count_as_one_by_one() {
+        for many in [0, 1, 2, 7, 256] {
+            let all: Vec<u64> = (0..many).map(|n| n * n % 1000).collect();
+            let (mut together, mut each) = (Samples::new(), Samples::new());
+            together.record_all(&all);
+            together.join();
+            all.iter().for_each(|sample| each.record(*sample, 1));
+            assert_eq!(together.counts, each.counts, "{many}");
+        }
+        let mut meter = Meter::new();
+        meter.start();
+        for round in 1..=3 {
+            (0..300).for_each(|_| meter.tick());
+            meter.read(50.0);
+            assert_eq!(meter.histogram(1.0).iter().map(|bin| bin.count).sum::<u64>(), round * 300);
         }
     }
 

@@ -72,6 +72,10 @@ impl api::Iface for Iface {
         each!(self, Iface(iface, _) => iface.set_am_handler(id, handler))
     }
 
+    fn deliver_within_send(&self, on: bool) -> bool {
+        each!(self, Iface(iface, _) => iface.deliver_within_send(on))
+    }
+
     fn set_imm_handler(&self, handler: Option<api::ImmHandler>) {
         each!(self, Iface(iface, _) => iface.set_imm_handler(handler))
     }

@@ -160,7 +160,8 @@ pub struct Bare {
 /// What is called for words that come along with writes. Rules as for [`AmHandler`].
 pub type ImmHandler = Box<dyn FnMut(Imm)>;
 
-/// A handler registered for one active message id. Called from progress only; it may send, it may not progress.
+/// A handler registered for one active message id. Called from progress only, unless the program
+/// [asks](super::Iface::deliver_within_send) to have it called within sends too; it may send, it may not progress.
 pub type AmHandler = Box<dyn FnMut(Am<'_>)>;
 
 /// Everything an interface has to tell, as one object: what [`super::Iface::poll`] reports to.

@@ -110,6 +110,14 @@ pub trait Iface: Sized {
     /// Registers (or with `None` removes) the handler of an active message id. Messages without a handler are
     /// counted and dropped. Used by [`Iface::progress`] only.
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>);
+    /// Lets a message to this interface go to its handler within the call that sends it, where one thread does both: whether they
+    /// do from now on. Then a handler may run in any `am_*` call of the thread that leads here, which who holds a borrow meanwhile
+    /// has to know, and nobody need poll for it. What a handler sends waits for a poll all the same, and so does what comes behind
+    /// it: order stays, and no call is one within another. Sinks of [`Iface::poll`] are not told of what was delivered so: it is for
+    /// who has handlers.
+    fn deliver_within_send(&self, _on: bool) -> bool {
+        false
+    }
     /// Registers what [`Iface::progress`] calls for failures of operations that have no completion.
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(super::EpTag, Error)>>);
 

@@ -1,13 +1,13 @@
 //! The interface of `self`: a bounded queue of filled slots.
-//! Endpoints push into it, the owner's poll pops. Never delivers from within a send, never grows.
+//! Endpoints push into it, the owner's poll pops. Delivers from within a send only where the program lets it, never grows.
 
 use super::queue::{Arrived, Queue};
 use super::slots::{Filled, Slots};
 use super::{DEV, Ep, Md, TL};
 use crate::api::{
     self, AddrBuf, Am, AmHandler, AmLimits, Armed, Caps, Comp, ConnectError, DevKind, Error, Events, Glance,
-    IfaceAttr, Imm, ImmHandler, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink, Source,
-    Take,
+    IfaceAttr, Imm, ImmHandler, Keep, Latency, Linear, OpenError, OrderKind, Outcome, RmaPerf, Sent, Sink,
+    Source, Take,
 };
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::nap::Nap;
@@ -89,6 +89,8 @@ pub(super) struct Inner {
     slots: Slots,
     /// A message is with who takes it in: nobody else is given one meanwhile.
     taking: Cell<bool>,
+    /// A message that nothing is before goes to its handler at once.
+    within_send: Cell<bool>,
     pub(super) handlers: AmTable,
     pub(super) pending: Arbiter,
     wake: Wake,
@@ -116,6 +118,7 @@ impl Iface {
             queue: Queue::new(config.fifo_size, config.fifo_bytes),
             slots,
             taking: Cell::default(),
+            within_send: Cell::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
             wake: Wake::default(),
@@ -212,12 +215,31 @@ impl Inner {
 
     #[inline(always)]
     fn enqueue(&self, slot: Filled<'_>, len: usize, from: u64) -> Outcome<()> {
+        if self.delivers_now() {
+            let delivery = self.slots.deliver(slot.number());
+            slot.into_queue();
+            self.deliver(delivery.bytes(len), &delivery, from);
+            return Ok(());
+        }
         if !self.queue.push(Arrived::Message { slot: slot.number(), len: len as u32, from }) {
             return Err(self.refuse());
         }
         slot.into_queue();
         self.wake();
         Ok(())
+    }
+
+    /// Whether a message may go to its handler before the call that sends it returns. // HOT
+    #[inline(always)]
+    pub(super) fn delivers_now(&self) -> bool {
+        self.within_send.get() && self.queue.is_idle() && !self.taking.get()
+    }
+
+    /// Does that. // HOT
+    #[inline(always)]
+    pub(super) fn deliver(&self, packet: &[u8], keep: &dyn Keep, from: u64) {
+        let _taking = Taking::begin(&self.taking);
+        self.handlers.dispatch(Am::new(packet, Source { node: from, port: 0 }, keep));
     }
 
     /// Takes a word in that came along with a write.
@@ -372,6 +394,11 @@ impl api::Iface for Iface {
 
     fn set_am_handler(&self, id: u8, handler: Option<AmHandler>) {
         self.inner.handlers.set(id, handler);
+    }
+
+    fn deliver_within_send(&self, on: bool) -> bool {
+        self.inner.within_send.set(on);
+        on
     }
 
     fn set_imm_handler(&self, handler: Option<ImmHandler>) {

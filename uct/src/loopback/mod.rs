@@ -1,6 +1,6 @@
 //! Transport `self`, device `memory`: interfaces of one thread. The transport to read first.
-//! A message is copied into a slot of the receiver's pool and queued; the receiver's poll delivers it, never the
-//! send call itself. Put, get and atomics act on the registered memory directly. No system calls on the data path.
+//! A message is copied into a slot of the receiver's pool and queued; the receiver's poll delivers it, the
+//! send call itself only where the program has asked for that. Put, get and atomics act on the registered memory directly. No system calls on the data path.
 //!
 //! | File | What |
 //! |---|---|

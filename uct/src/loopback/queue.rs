@@ -61,6 +61,12 @@ impl Queue {
         self.ring.is_empty()
     }
 
+    /// Nothing waits, and one more would be taken. // HOT
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.ring.is_empty() && self.most_bytes.get() > 0
+    }
+
     /// Whether one more is taken, however long it is. // HOT
     #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
@@ -143,13 +149,14 @@ mod tests {
     fn kept_room_is_nobody_elses_and_comes_back() {
         let queue = Queue::new(3, 1000);
         let kept = queue.keep();
-        assert!(!queue.has_room() && !queue.push(message(1, 1)));
+        assert!(!queue.has_room() && !queue.is_idle() && !queue.push(message(1, 1)));
         drop(kept);
-        assert!(queue.has_room() && queue.push(message(1, 1)));
+        assert!(queue.is_idle() && queue.has_room() && queue.push(message(1, 1)));
+        assert!(!queue.is_idle());
         let kept = queue.keep();
         queue.close();
         drop(kept);
-        assert!(queue.is_closed() && !queue.has_room() && !queue.push(message(2, 1)));
+        assert!(queue.is_closed() && !queue.has_room() && !queue.is_idle() && !queue.push(message(2, 1)));
         assert_eq!(slot(queue.pop()), Some(1), "what it has taken stays");
     }
 

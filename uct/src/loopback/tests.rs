@@ -27,6 +27,100 @@ fn nothing_is_delivered_inside_the_send() {
     assert_eq!(*got.borrow(), [[3, 1, 2, 3, 4, 5, 6, 7, 8, 9]]);
 }
 
+/// Each form of send, and the message that it delivers.
+fn all_forms(ep: &Ep) -> [Vec<u8>; 5] {
+    assert_eq!(ep.am_short(3, 0x0807060504030201, &[]), Ok(Sent::Done));
+    assert_eq!(ep.am_short(3, 1, b"payload"), Ok(Sent::Done));
+    assert_eq!(ep.am_short_iov(3, &[b"a", b"bc"]), Ok(Sent::Done));
+    assert_eq!(ep.am_bcopy(3, |slot| (slot[..2].copy_from_slice(b"de"), 2).1), Ok(2));
+    // SAFETY: no blocks.
+    assert_eq!(unsafe { ep.am_zcopy(3, b"head", &[], Comp::None) }, Ok(Sent::Done));
+    let payload = [b"\x03\x01\0\0\0\0\0\0\0".as_slice(), b"payload"].concat();
+    [vec![3, 1, 2, 3, 4, 5, 6, 7, 8], payload, b"\x03abc".into(), b"\x03de".into(), b"\x03head".into()]
+}
+
+#[test]
+fn who_wants_it_is_given_messages_inside_the_send() {
+    let (iface, ep) = pair(Default::default());
+    assert!(iface.deliver_within_send(true));
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let keeps = kept.clone();
+    iface.set_am_handler(3, Some(Box::new(move |am| keeps.borrow_mut().push(am.keep()))));
+    let sent = all_forms(&ep);
+    assert!(iface.is_quiet() && iface.progress(9) == 0);
+    assert!(kept.borrow().iter().map(|kept| kept.packet()).eq(&sent));
+    // They stay with who keeps them, whatever is sent after.
+    all_forms(&ep);
+    assert!(kept.borrow().iter().map(|kept| kept.packet()).eq(sent.iter().chain(&sent)));
+    assert!(!iface.deliver_within_send(false));
+    kept.borrow_mut().clear();
+    all_forms(&ep);
+    assert!(kept.borrow().is_empty() && iface.progress(9) == 5);
+}
+
+/// No handler within a handler, and order, stay.
+#[test]
+fn what_a_handler_sends_waits_for_a_poll_and_holds_up_the_rest() {
+    let (iface, ep) = pair(Default::default());
+    iface.deliver_within_send(true);
+    let (ep, got) = (Rc::new(ep), Rc::new(RefCell::new(Vec::new())));
+    let (e, g, i) = (ep.clone(), got.clone(), iface.clone());
+    let handler = move |am: Am<'_>| {
+        let n = am.data()[0];
+        g.borrow_mut().push(n);
+        assert_eq!(i.progress(9), 0);
+        if n < 10 {
+            assert_eq!(e.am_short_iov(1, &[&[n + 10]]), Ok(Sent::Done));
+            assert_eq!(e.am_short(1, u64::from(n) + 20, &[]), Ok(Sent::Done));
+        }
+        assert_eq!(g.borrow().last(), Some(&n));
+    };
+    iface.set_am_handler(1, Some(Box::new(handler)));
+    assert_eq!(ep.am_short(1, 1, &[]), Ok(Sent::Done));
+    assert_eq!(*got.borrow(), [1]);
+    assert_eq!(ep.am_short(1, 30, &[]), Ok(Sent::Done));
+    assert_eq!(*got.borrow(), [1], "it is behind what the handler sent");
+    assert_eq!(iface.progress(2), 2);
+    assert_eq!(ep.am_short_iov(1, &[&[31]]), Ok(Sent::Done));
+    assert_eq!(iface.progress(9), 2);
+    assert_eq!(ep.am_short(1, 32, &[]), Ok(Sent::Done));
+    assert_eq!(*got.borrow(), [1, 11, 21, 30, 31, 32]);
+    iface.set_am_handler(1, None);
+    assert_eq!((ep.am_short(1, 33, &[]), iface.dropped()), (Ok(Sent::Done), 1));
+}
+
+#[test]
+fn inside_a_send_too_closures_panics_and_closing_cost_nothing() {
+    let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "1"));
+    iface.deliver_within_send(true);
+    let count = Rc::new(RefCell::new(0));
+    let c = count.clone();
+    iface.set_am_handler(1, Some(Box::new(move |_| *c.borrow_mut() += 1)));
+    iface.set_am_handler(2, Some(Box::new(|_| panic!("no"))));
+    for _ in 0..9 {
+        for payload in [&b""[..], b"x"] {
+            let send = std::panic::AssertUnwindSafe(|| ep.am_short(2, 0, payload));
+            assert!(std::panic::catch_unwind(send).is_err());
+        }
+        let pack = |slot: &mut [u8]| {
+            assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource), "that one has its place first");
+            slot[0] = 0;
+            1
+        };
+        assert_eq!(ep.am_bcopy(1, pack), Ok(1));
+    }
+    assert_eq!(*count.borrow(), 9);
+    let iface = RefCell::new(Some(iface));
+    let other = Iface::open(&Config::default()).unwrap();
+    let there = iface.borrow().as_ref().map(|i| i.iface_addr()).unwrap();
+    let from_other = other.connect(&[], &there).unwrap();
+    drop(ep);
+    let closes = |_: &mut [u8]| (iface.take(), 1).1;
+    assert_eq!(from_other.am_bcopy(1, closes), Err(Error::PeerDead.into()));
+    assert_eq!(from_other.am_short(1, 0, &[]), Err(Error::PeerDead.into()));
+    assert_eq!(*count.borrow(), 9);
+}
+
 #[test]
 fn a_handler_may_send_and_the_queue_is_bounded() {
     let (iface, ep) = pair(ucs::config::Source::empty().with("UCX_SELF_FIFO_SIZE", "2"));

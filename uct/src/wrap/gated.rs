@@ -108,6 +108,10 @@ impl<I: Iface> Iface for Gated<I> {
         self.inner.set_am_handler(id, handler);
     }
 
+    fn deliver_within_send(&self, on: bool) -> bool {
+        self.inner.deliver_within_send(on)
+    }
+
     fn set_error_handler(&self, handler: Option<Box<dyn FnMut(EpTag, Error)>>) {
         self.inner.set_error_handler(handler);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ucs::coll::slots::SlotId;
 use ucs::time::{Clock, Nanos};
-use uct::api::{Ep as _, Glance, Iface as _};
+use uct::api::{DevKind, Ep as _, Glance, Iface as _};
 
 use crate::lane::{Beside, Bound, FlushEnd, Intake, Lane, LaneIdx, Paths, Regs, Short, source};
 use crate::rdm::io::{Fault, PeerId};
@@ -446,6 +446,14 @@ impl Core {
             self.paths.set(peer, route.lane, ep);
         }
         Ok(peer)
+    }
+
+    /// Whether a peer is this worker, over the transport of its thread.
+    pub(crate) fn is_self(&self, peer: PeerId) -> bool {
+        let Some(path) = self.paths.get(peer) else { return false };
+        let iface = &self.lanes[usize::from(path.lane.0)].iface;
+        iface.attr().kind == DevKind::Loopback
+            && path.ep.is_connected(&iface.device_addr(), &iface.iface_addr())
     }
 
     /// Whether something may be waiting for room on a lane.

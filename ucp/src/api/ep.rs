@@ -17,6 +17,7 @@ use crate::select::{CqData, Kind, RmaTables, Row, Sync};
 use super::buf::Held;
 use super::core::{Ask, Core};
 use super::flush::Late;
+use super::inlet::Inlet;
 use super::op::{FlushRequest, SendRequest};
 use super::rails::Rails;
 use super::request::{Callback, RequestId, Role};
@@ -98,6 +99,8 @@ pub(crate) struct EpState {
     refusal: Cell<Option<Error>>,
     /// Tagged messages of fewer bytes may go by the short way: one packet, at once. None may once nothing can be sent.
     short_below: Cell<usize>,
+    /// It leads to its own worker.
+    to_self: bool,
     errors: RefCell<ErrorMode>,
 }
 
@@ -194,6 +197,7 @@ impl Worker {
             tables,
             refusal: Cell::new(None),
             short_below: Cell::new(short_below),
+            to_self: core.is_self(peer),
             errors: RefCell::new(params.errors),
         });
         if core.eps.len() == core.eps.capacity() {
@@ -320,6 +324,9 @@ impl Ep {
         if let Some(error) = self.state.refusal.get() {
             return Err(error);
         }
+        if self.state.to_self && self.pass_to_self(&buf, params) {
+            return Ok(Started::Done(()));
+        }
         let (kind, cq) = (
             if params.tag.is_some() { Kind::Tagged } else { Kind::Untagged },
             if params.cq_data.is_some() { CqData::Yes } else { CqData::No },
@@ -327,6 +334,21 @@ impl Ep {
         let at = table_index(kind, params.sync, cq);
         // SAFETY: this function's contract is that of `begin`.
         unsafe { self.begin(buf, at, Class::Message, params) }
+    }
+
+    /// Hands a message that is not short to a receive of our own worker that is posted for it. False, and nothing has happened: it
+    /// is to be sent.
+    #[inline(never)]
+    fn pass_to_self(&self, buf: &SendBuf, params: &SendParams) -> bool {
+        let (Some(tag), None, Some(message)) = (params.tag, params.cq_data, buf.whole()) else {
+            return false;
+        };
+        let mut core = self.worker.core_as_it_is();
+        let core = &mut *core;
+        let mut inlet = Inlet { reqs: &mut core.reqs, streams: &mut core.streams, ams: self.worker.ams() };
+        let passed = core.engine.pass_to_self(&mut inlet, self.state.peer, tag, message);
+        core.calm &= !core.engine.has_outs();
+        passed
     }
 
     /// Sends a plain tagged message that fits one packet in one, wherever it lies.

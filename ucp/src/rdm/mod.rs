@@ -40,6 +40,7 @@ mod reading;
 mod rooms;
 mod rows;
 mod tally;
+mod to_self;
 
 pub mod amo;
 pub mod ask;

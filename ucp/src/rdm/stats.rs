@@ -49,6 +49,8 @@ ucs::counters! {
         sent_again,
         /// Messages that came in packets and were passed on to receives that the device has.
         passed_on,
+        /// Messages to ourselves that went straight to where a receive wanted them: they are counted here alone.
+        passed_to_self,
         /// RDMA reads posted.
         reads,
         /// RDMA reads that the device ended with an error.

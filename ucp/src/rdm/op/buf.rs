@@ -188,6 +188,16 @@ impl Whole {
         Whole { ptr, len }
     }
 
+    /// They, while the message is sent. Nobody changes them meanwhile: neither does its receiver, if that is here.
+    #[inline]
+    pub(in crate::rdm) fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: `SendBuf::new` promised `len` readable bytes that nobody changes until the operation's end.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
+
     #[inline(always)]
     fn copy_to(self, at: usize, to: &mut [u8]) -> usize {
         let n = self.len.saturating_sub(at).min(to.len());

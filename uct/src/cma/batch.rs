@@ -167,7 +167,7 @@ impl Together {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn settle_now(&self, proc: &Proc) {
         if let Some(batch) = &mut *proc.batch.0.borrow_mut() {
             self.run(proc, batch);
@@ -218,7 +218,7 @@ impl Together {
     }
 
     /// Does what was added and tells up to `max` ends: how many.
-    #[cold]
+    #[inline(never)]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.settle_all();
         let mut told = 0;

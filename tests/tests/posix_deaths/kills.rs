@@ -15,7 +15,7 @@ use suites::punctual::Clock;
 use uct::any::{self, Iface};
 use uct::api::{
     Access, AllocReq, AtomicOp, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
-    Memory as _, Refused,
+    Memory as _, Refused, Sent,
 };
 
 /// Endpoints of the survivor to the victim.
@@ -174,7 +174,7 @@ impl Side {
             };
         }
         let mapped = self.talk != Talk::Cma;
-        done(match n % STEPS {
+        let begun = match n % STEPS {
             0 if mapped => ep.put_short(&near, *at, key),
             1 if mapped => ep.atomic_post(AtomicOp::Add, 1u64, *at, key),
             // SAFETY: `old` outlives the call, which is the whole operation.
@@ -184,11 +184,12 @@ impl Side {
             4 if mapped => ep.get_short(&mut near, *at, key),
             5 if mapped => return done(ep.put_bcopy(64, |room| room.len(), *at, key)),
             7 => ep.flush(Comp::None),
-            // SAFETY: `near` outlives the call, which is the whole operation.
+            // SAFETY: `near` outlives the call, and the flush behind it, with which the operation is over in either case.
             n if n % 3 == 0 => unsafe { ep.get_zcopy(&iov, *at, key, Comp::None) },
             // SAFETY: as above.
             _ => unsafe { ep.put_zcopy(&iov, *at, key, Comp::None) },
-        })
+        };
+        done(if begun == Ok(Sent::InProgress) { ep.flush(Comp::None) } else { begun })
     }
 
     /// Operations and polls until `end` says so.

@@ -188,13 +188,18 @@ impl Together {
         }
         self.procs.borrow_mut().retain(|other| !std::ptr::eq(&**other, proc));
         let mut over = self.over.borrow_mut();
-        let mut end = |op: Added, result: Result<(), Error>| match op.comp {
-            // Whoever wants to know flushes.
-            Comp::None if result.is_ok() => self.under_way.set(self.under_way.get() - 1),
-            comp => over.push_back(Over { comp, result, tag: proc.eps.tag(op.ep) }),
+        let mut end = |op: Added, result: Result<(), Error>| {
+            if result == Err(Error::PeerDead) {
+                proc.gone.set(true);
+            }
+            match (op.comp, result) {
+                // Whoever wants to know flushes; of a death each endpoint is told once, when the porter has heard of it.
+                (Comp::None, Ok(()) | Err(Error::PeerDead)) => self.under_way.set(self.under_way.get() - 1),
+                (comp, result) => over.push_back(Over { comp, result, tag: proc.eps.tag(op.ep) }),
+            }
         };
         // A pid without its process may be another's by now.
-        if proc.death.is_dead() {
+        if proc.is_dead() {
             batch.ops.drain(..).for_each(|op| end(op, Err(Error::PeerDead)));
             *batch = Batch::new(batch.way);
             return;

@@ -57,7 +57,7 @@ impl Ep {
     fn permitted(&self, remote: u64, len: usize, rkey: &Rkey, need: Access) -> Result<(), Error> {
         rkey.bounds().offset(remote, len, need)?;
         // A pid without its process may be another's by now.
-        if self.peer.death.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
+        if self.peer.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
     }
 
     /// By the kernel, now.
@@ -102,7 +102,7 @@ impl Ep {
         for f in iov::fragments(list, remote) {
             f.rkey.bounds().offset(f.remote, f.len, way.need())?;
         }
-        if self.peer.death.is_dead() {
+        if self.peer.is_dead() {
             return Err(Error::PeerDead.into());
         }
         self.own.together.settle(&self.peer);
@@ -242,7 +242,7 @@ impl api::Ep for Ep {
 
     fn flush(&self, comp: Comp) -> Outcome {
         self.own.together.settle(&self.peer);
-        if self.peer.death.is_dead() { Err(Error::PeerDead.into()) } else { self.own.together.flush(comp) }
+        if self.peer.is_dead() { Err(Error::PeerDead.into()) } else { self.own.together.flush(comp) }
     }
 
     fn fence(&self) -> Outcome {

@@ -99,11 +99,21 @@ pub(super) struct Proc {
     pub pid: u32,
     /// Its endpoints have been told of its death.
     pub lost: Cell<bool>,
+    /// The kernel has not found it, whoever has heard of its death.
+    pub gone: Cell<bool>,
     pub key: ProcKey,
     pub death: Arc<Death>,
     pub eps: Eps,
     /// What it is to be asked next.
     pub batch: Slot,
+}
+
+impl Proc {
+    /// Whether it is known to be dead: nothing is begun any more.
+    #[inline]
+    pub(super) fn is_dead(&self) -> bool {
+        self.death.is_dead() || self.gone.get()
+    }
 }
 
 impl Iface {
@@ -283,7 +293,7 @@ impl Inner {
     /// A process that an endpoint leads to, if it lives.
     fn known(&self, addr: &Addr) -> Option<Rc<Proc>> {
         let who = (addr.pid.get(), ProcKey(addr.key.get()));
-        self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.death.is_dead())
+        self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.is_dead())
     }
 
     /// The process of an address: proved and watched once for all endpoints to it.
@@ -301,7 +311,8 @@ impl Inner {
         let (pid, key) = (addr.pid.get(), ProcKey(addr.key.get()));
         let proc = Rc::new(Proc {
             pid,
-            lost: Cell::new(false),
+            lost: Cell::default(),
+            gone: Cell::default(),
             key,
             death,
             eps: Eps::default(),

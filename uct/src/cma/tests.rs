@@ -180,11 +180,15 @@ fn deaths_are_told_a_few_at_a_time() {
     // SAFETY: a constant; nobody is asked for what may not be there.
     let put = unsafe { eps[9].put_zcopy(&iov, 4096, &rkey, Comp::Token(WAITING)) };
     assert_eq!(put, Ok(Sent::InProgress));
+    // SAFETY: as above.
+    let put = unsafe { eps[5].put_zcopy(&iov, 4096, &rkey, Comp::None) };
+    assert_eq!(put, Ok(Sent::InProgress));
     child.kill().unwrap();
     child.wait().unwrap();
     let mut told = Told::default();
     assert_eq!(here.poll(1, &mut told), 1);
     assert_eq!(std::mem::take(&mut told.0), [WAITING], "the process is no more, whoever has heard of it");
+    assert_eq!(eps[5].flush(Comp::None), Err(Error::PeerDead.into()));
     while told.0.is_empty() {
         assert!(here.poll(1, &mut told) <= 1);
         std::thread::yield_now();

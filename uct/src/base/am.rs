@@ -2,7 +2,7 @@
 //! Owned by every interface; its [`TableSink`] is what `Iface::progress` polls into. Never queues a message: one
 //! without a handler is counted and dropped. Nor does it call a handler from within one: interfaces refuse to poll then.
 
-use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Sink};
+use crate::api::{Am, AmHandler, EpTag, Error, Imm, ImmHandler, Keep, Kept, Sink};
 use std::cell::{Cell, UnsafeCell};
 
 /// What an interface calls for failures that have no completion.
@@ -159,6 +159,15 @@ impl Drop for Running<'_> {
     }
 }
 
+/// What keeps a message whose bytes are gone when its handler returns: by copying it.
+pub struct Copying;
+
+impl Keep for Copying {
+    fn keep(&self, packet: &[u8]) -> Kept {
+        Kept::copied(packet)
+    }
+}
+
 /// The table as the sink of a poll. Completion tokens go nowhere, as `Iface::progress` documents.
 pub struct TableSink<'a>(pub &'a AmTable);
 
@@ -182,15 +191,8 @@ impl Sink for TableSink<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::api::{Keep, Kept, Source};
+    use crate::api::Source;
     use std::rc::Rc;
-
-    struct Copying;
-    impl Keep for Copying {
-        fn keep(&self, packet: &[u8]) -> Kept {
-            Kept::copied(packet)
-        }
-    }
 
     fn am(packet: &[u8]) -> Am<'_> {
         Am::new(packet, Source::default(), &Copying)

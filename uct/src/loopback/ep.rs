@@ -4,9 +4,9 @@
 use super::iface::{Handle, Inner};
 use super::{Mem, Rkey};
 use crate::api::{
-    self, AtomicOp, Comp, EpTag, Error, Iov, Keep, Kept, Outcome, Pending, PendingQueued, Refused, RemoteIov,
-    Sent, Word,
+    self, AtomicOp, Comp, EpTag, Error, Iov, Outcome, Pending, PendingQueued, Refused, RemoteIov, Sent, Word,
 };
+use crate::base::am::Copying;
 use crate::base::pending::QueueId;
 use crate::base::{check, direct, iov};
 use std::cell::Cell;
@@ -63,15 +63,6 @@ impl Drop for Ep {
     }
 }
 
-/// A message that is gone when its sender goes on.
-struct OnStack;
-
-impl Keep for OnStack {
-    fn keep(&self, packet: &[u8]) -> Kept {
-        Kept::copied(packet)
-    }
-}
-
 impl api::Ep for Ep {
     type Mem = Mem;
     type Rkey = Rkey;
@@ -91,7 +82,7 @@ impl api::Ep for Ep {
         if payload.is_empty() && self.own.pending.waiting() == 0 && self.peer.delivers_now() {
             let mut packet = [id; 9];
             packet[1..].copy_from_slice(&header.to_le_bytes());
-            self.peer.deliver(&packet, &OnStack, self.own.id);
+            self.peer.deliver(&packet, &Copying, self.own.id);
             return Ok(Sent::Done);
         }
         self.push_short(id, header, payload)

@@ -5,10 +5,10 @@ use super::news::News;
 use super::{Ep, ThreadMode};
 use crate::any;
 use crate::api::{
-    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Keep, Kept, Md as _,
-    MdAttr, OpenError, Outcome, Sent, Sink, Source,
+    self, AddrBuf, Am, Comp, ConnectError, EpTag, Error, Iface as _, IfaceAttr, Imm, Kept, Md as _, MdAttr,
+    OpenError, Outcome, Sent, Sink, Source,
 };
-use crate::base::am::{AmTable, TableSink};
+use crate::base::am::{AmTable, Copying, TableSink};
 use crate::base::gate::{Entry, Gate, ThreadKey, this_thread};
 use crate::wrap::{self, Passed, Shown, TraceEvent};
 use std::cell::{Cell, RefCell};
@@ -258,15 +258,6 @@ impl Sink for Teller<'_> {
 
     fn on_imm(&mut self, imm: Imm) {
         TableSink(&self.shared.handlers).on_imm(imm);
-    }
-}
-
-/// Keeps a message that was kept already: by copying it once more.
-struct Copying;
-
-impl Keep for Copying {
-    fn keep(&self, packet: &[u8]) -> Kept {
-        Kept::copied(packet)
     }
 }
 

@@ -8,6 +8,7 @@
 //! the local.
 
 use super::{EpTag, Error, Source};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// One arrived active message. Dropping it gives the buffer back; [`Am::keep`] holds on to it.
@@ -15,6 +16,7 @@ pub struct Am<'a> {
     packet: &'a [u8],
     source: Source,
     keeper: &'a dyn Keep,
+    looked: Option<&'a Cell<bool>>,
 }
 
 /// What a transport offers to let a handler hold on to a message's buffer past its return.
@@ -51,7 +53,20 @@ impl<'a> Am<'a> {
     #[inline(always)]
     pub fn new(packet: &'a [u8], source: Source, keeper: &'a dyn Keep) -> Self {
         debug_assert!(!packet.is_empty());
-        Am { packet, source, keeper }
+        Am { packet, source, keeper, looked: None }
+    }
+
+    /// For transports that want to know: `looked` is set if somebody asks for the data or keeps the message.
+    #[inline(always)]
+    pub fn watched(self, looked: Option<&'a Cell<bool>>) -> Self {
+        Am { looked, ..self }
+    }
+
+    #[inline(always)]
+    fn look(&self) {
+        if let Some(looked) = self.looked {
+            looked.set(true);
+        }
     }
 
     /// The active message id.
@@ -63,12 +78,26 @@ impl<'a> Am<'a> {
     /// What the sender packed after the id.
     #[inline(always)]
     pub fn data(&self) -> &'a [u8] {
+        self.look();
         &self.packet[1..]
+    }
+
+    /// Bytes of the data, without a look at them.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.packet.len() - 1
+    }
+
+    /// Whether there is an id only.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Id byte and data as one slice.
     #[inline(always)]
     pub fn packet(&self) -> &'a [u8] {
+        self.look();
         self.packet
     }
 
@@ -86,6 +115,7 @@ impl<'a> Am<'a> {
 
     /// Keeps the message past the handler's return.
     pub fn keep(self) -> Kept {
+        self.look();
         self.keeper.keep(self.packet)
     }
 }
@@ -127,7 +157,7 @@ impl std::fmt::Debug for Am<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Am")
             .field("id", &self.id())
-            .field("len", &self.data().len())
+            .field("len", &self.len())
             .field("source", &self.source)
             .finish()
     }

@@ -69,6 +69,8 @@ mod holdoff;
 #[cfg(not(loom))]
 mod iface;
 #[cfg(not(loom))]
+mod looks;
+#[cfg(not(loom))]
 mod md;
 #[cfg(not(loom))]
 mod pace;

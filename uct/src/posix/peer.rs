@@ -5,6 +5,7 @@
 use super::binding;
 use super::fifo;
 use super::lines;
+use super::looks;
 use super::porter::{Alarm, Asked, Death, Export, Fetched, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, FIRST_LINE, IN_SLOT, INLINE, Lay, Segment, USUAL_SLOT};
 use super::turns::{Sends, Waiting};
@@ -57,6 +58,8 @@ pub struct Link {
     slot_len: usize,
     /// Best for the last packet in a slot: how long the next one is, is not known before it is packed.
     lay: Cell<Lay>,
+    /// The peer does not look at what is in slots, as it said when its tail was looked at.
+    passed_over: Cell<bool>,
     /// Our copy of the tail, by which there is room or the shared one is looked at. It stays behind, where there is none, while an
     /// endpoint [waits](Waiting), and is ahead of everything while a packet is being [packed](Packing).
     seen_tail: Cell<u64>,
@@ -295,6 +298,7 @@ impl Link {
             cells: Cell::new(cells),
             slot_len: shape.slot_len as usize,
             lay: Cell::default(),
+            passed_over: Cell::new(false),
             seen_tail,
             kept_tail: Cell::new(0),
             own: own.name(),
@@ -367,7 +371,7 @@ impl Link {
             unsafe { std::ptr::copy_nonoverlapping(slot, claim.cell.packet(), len) };
             claim.publish(len as u32);
         } else {
-            self.lay.set(Lay::of(len));
+            self.lay.set(Lay::of(len, self.passed_over.get()));
             claim.publish(len as u32 | IN_SLOT | lay.marks());
             // Others may be writing them, if there are others.
             if is_alone {
@@ -436,8 +440,13 @@ impl Link {
         }
         let apart = Cell::new(self.seen_tail.get());
         let seen_tail = if turn.is_awaited() { &apart } else { &self.seen_tail };
+        let before = seen_tail.get();
         match fifo::claim(self.seg.head(), self.seg.tail(), seen_tail, self.cells.get(), intent) {
             Some(ticket) => {
+                if seen_tail.get() != before {
+                    // The line is here, then.
+                    self.passed_over.set(looks::are_passed_over(self.seg.looks()));
+                }
                 self.after.set(ticket.wrapping_add(1));
                 Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })
             }

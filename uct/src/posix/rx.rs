@@ -4,6 +4,7 @@
 use super::binding;
 use super::fifo;
 use super::holdoff::HoldOff;
+use super::looks::Looks;
 use super::pace::Pace;
 use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
 use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Lay, Segment, Shape, USUAL_SLOT};
@@ -55,6 +56,7 @@ pub struct Rx {
     release_mask: u64,
     store: Store,
     hold_off: HoldOff,
+    looks: Looks,
     /// Slot bound to each place: what `slot_of` in the segment says, where no peer can change it.
     bound: Box<[Cell<u32>]>,
     /// Polls between two looks around.
@@ -113,6 +115,7 @@ impl Rx {
                 spare: RefCell::new(spare),
             },
             hold_off: HoldOff::new(hold_off),
+            looks: Looks::default(),
             next: Cell::new(0),
             taking: Cell::new(false),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
@@ -374,7 +377,12 @@ impl Rx {
                 // SAFETY: `place` answers for the bytes; `Am` warns of dishonest writers.
                 let packet = unsafe { std::slice::from_raw_parts(at, len) };
                 let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-                sink.on_am(Am::new(packet, source, &Delivery { rx: self, slot_of }));
+                let (looked, delivery) = (Cell::new(false), Delivery { rx: self, slot_of });
+                let am = Am::new(packet, source, &delivery);
+                sink.on_am(am.watched(slot_of.map(|_| &looked)));
+                if slot_of.is_some() {
+                    self.looks.count(looked.get(), self.seg().looks());
+                }
             }
             None => self.drop_malformed(about),
         }

@@ -5,7 +5,7 @@
 //! ```text
 //! 0      Header       never changes after creation, but for the two words of `Live`
 //! 128    head         next ticket to claim; written by writers
-//! 256    tail         first ticket not yet released; written by the reader
+//! 256    tail         first ticket not yet released, and behind it whether messages are looked at; written by the reader
 //! 384    writers      one line each: who, and which ticket it is going for
 //! ...    slot_of      slot bound to each place; written by the reader, seldom
 //! ...    cells        192 bytes each
@@ -111,17 +111,18 @@ pub struct Shape {
 pub struct Lay(u32);
 
 impl Lay {
-    /// The best for packets of `len` bytes.
+    /// The best for packets of `len` bytes, which are looked at or, as the reader says, [passed over](super::looks).
     ///
     /// The spread: over how many places a writer goes round, two to the power of it for each cell. Lines that are written again
     /// while both processors still hold them are slow to come on some machines, and all go faster where a packet's lines have
     /// left for the cache that the two share. So much is gone round that this is so; packets so short that it takes too many
-    /// stay close together, and so do those of which a few fill a cache.
+    /// stay close together, and so do those of which a few fill a cache. Those that nobody reads stay where they are, in ours.
     ///
     /// The lead: the packet ends where 32 bytes end, so a payload of as many or a multiple begins there too, whatever is before
     /// it. Copies that straddle lines take a tenth to a fourth longer, at either end.
-    pub fn of(len: usize) -> Lay {
+    pub fn of(len: usize, passed_over: bool) -> Lay {
         let spread = match len {
+            _ if passed_over => 0,
             0..=2048 => 0,
             2049..=8192 => 2,
             _ => 1,
@@ -330,6 +331,13 @@ impl Segment {
         unsafe { self.shared(TAIL) }
     }
 
+    /// Whether packets in slots are [looked at](super::looks).
+    #[inline(always)]
+    pub fn looks(&self) -> &AtomicU32 {
+        // SAFETY: as for TAIL, in whose line it is; aligned.
+        unsafe { self.shared(TAIL + size_of::<AtomicU64>()) }
+    }
+
     /// A writer's line; the index is taken modulo their number.
     pub fn writer(&self, n: u32) -> &Writer {
         // SAFETY: `line` answers an offset in the layout, aligned.
@@ -494,7 +502,7 @@ mod tests {
     #[test]
     fn payloads_begin_where_32_bytes_do() {
         for (head, data) in [(17, 128), (17, 1024), (25, 4096), (1, 8192), (60, 16_384), (0, 32)] {
-            let lay = Lay::of(head + data);
+            let lay = Lay::of(head + data, false);
             assert_eq!((lay.lead() + head) % 32, 0, "{data} bytes behind {head}");
             assert_eq!(Lay::in_word(lay.marks() | IN_SLOT | (head + data) as u32), lay);
         }

@@ -108,6 +108,42 @@ fn lengths_of_every_spread_arrive_in_any_order() {
         .for_each(|(n, kept)| assert!(kept.packet()[1..] == bytes(*n), "message {n} is another's now"));
 }
 
+/// How many buffers a writer goes round depends on whether its messages are read.
+#[test]
+fn messages_that_nobody_looks_at_go_by_fewer_buffers() {
+    let (iface, ep) = pair();
+    let (lens, count) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
+    let (to, counts) = (lens.clone(), count.clone());
+    let (skim, read, keep) = (5, 6, 7);
+    iface.set_am_handler(skim, Some(Box::new(move |am| to.borrow_mut().push((am.id(), am.len())))));
+    iface.set_am_handler(read, Some(Box::new(move |am| *counts.borrow_mut() += am.data().len())));
+    iface.set_am_handler(keep, Some(Box::new(|am| drop(am.keep()))));
+    let buffers = |id: u8, times: usize| {
+        let mut at = std::collections::HashSet::new();
+        for _ in 0..times {
+            let pack = |slot: &mut [u8]| {
+                at.insert(slot.as_ptr() as usize / 64);
+                fill(slot, id, 4096)
+            };
+            assert_eq!(ep.am_bcopy(id, pack), Ok(4096));
+            assert_eq!(iface.progress(1), 1);
+        }
+        at.len()
+    };
+    assert_eq!(buffers(read, 512), 256);
+    buffers(skim, 256);
+    assert_eq!(buffers(skim, 512), 64);
+    for id in [read, keep] {
+        // The writer hears of it when it has used up the room that it knew of.
+        buffers(id, 64);
+        assert!(buffers(id, 512) >= 256);
+        buffers(skim, 256);
+        assert_eq!(buffers(skim, 512), 64);
+    }
+    assert!(lens.borrow().iter().all(|got| *got == (skim, 4096)));
+    assert_eq!(*count.borrow(), (512 + 64 + 512) * 4096);
+}
+
 /// What a handler was given stays what it is, whatever the handler does: a poll of its own takes nothing in.
 #[test]
 fn a_handler_polls_in_vain() {

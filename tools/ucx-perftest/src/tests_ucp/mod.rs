@@ -2,11 +2,11 @@
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
 mod am;
-mod lone;
 mod mail;
 mod many;
 mod many_mail;
 mod many_rma;
+mod plain;
 mod ring;
 mod rma;
 mod scattered;

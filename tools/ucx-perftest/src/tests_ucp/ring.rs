@@ -16,7 +16,7 @@ use ucp::{
     Started, Until, Woken, Worker,
 };
 
-use super::lone::Lone;
+use super::plain::Plain;
 use crate::fail::Failure;
 use crate::heap::Heap;
 use crate::link::Link;
@@ -206,16 +206,15 @@ impl Ring {
         self.pieces.iter().map(cut).collect()
     }
 
-    /// The buffer, if it is one in one piece.
-    pub fn lone(&mut self) -> Option<Lone<'_>> {
-        let at = self.bufs.as_ptr().cast();
-        let is_whole = self.spots.is_empty() && self.pieces.is_empty();
-        match &mut self.slots[..] {
-            // SAFETY: `size` bytes start there, and live as long as their slot says that an operation has them: see `drop`.
-            // Whoever looks at them needs the ring, which is borrowed.
-            [slot] if is_whole => Some(unsafe { Lone::new(&self.worker, at, self.size, slot) }),
-            _ => None,
+    /// The buffer, if it is one in one piece, and all that have it.
+    pub fn plain(&mut self) -> Option<(Plain<'_>, &mut [Slot])> {
+        if !self.spots.is_empty() || !self.pieces.is_empty() || self.stride > 0 && self.slots.len() > 1 {
+            return None;
         }
+        // SAFETY: `size` bytes start there, and live as long as a slot says that an operation has them: see `drop`.
+        // Whoever looks at them needs the ring, which is borrowed.
+        let plain = unsafe { Plain::new(&self.worker, self.bufs.as_ptr().cast(), self.size) };
+        Some((plain, &mut self.slots))
     }
 
     /// How many buffers.

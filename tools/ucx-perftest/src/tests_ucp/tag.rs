@@ -5,8 +5,8 @@ use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, SendParams, Worker};
 
-use super::lone::Lone;
-use super::ring::{Buffers, Ring, Waiter};
+use super::plain::Plain;
+use super::ring::{Buffers, Ring, Slot, Waiter};
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::pattern;
@@ -21,6 +21,15 @@ const ACK: u64 = 0x6163_6b00;
 /// A send with this tag.
 pub fn tagged(tag: u64, sync: Sync) -> SendParams {
     SendParams { tag: Some(tag), sync, ..SendParams::default() }
+}
+
+/// How many messages there are in each round of a window, for `iters` of them. Of an empty window there are none.
+fn rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
+    let round = window as u64;
+    let whole = iters.checked_div(round).unwrap_or(0);
+    // The rest of a round fits.
+    let rest = iters.checked_rem(round).unwrap_or(0) as usize;
+    (0..whole).map(move |_| window).chain((rest > 0).then_some(rest))
 }
 
 /// Everything a tag test has.
@@ -83,6 +92,11 @@ impl Tag<'_> {
             (_, Side::Server) => self.receive_all(inward, iters),
             (_, Side::Both) => self.send_to_self(out, inward, iters, sync),
         }
+    }
+
+    /// Nothing is asked of a message but that it comes.
+    fn is_plain(&self) -> bool {
+        self.spec.validate == Validate::No && self.spec.arrival == Arrival::Expected
     }
 
     fn wanted(&self) -> Match {
@@ -152,11 +166,10 @@ impl Tag<'_> {
     ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
         let params = tagged(MSG, sync);
-        if self.spec.validate == Validate::No
-            && self.spec.arrival == Arrival::Expected
-            && let (Some(out), Some(inward)) = (out.lone(), inward.lone())
+        if self.is_plain()
+            && let (Some((out, [to])), Some((inward, [from]))) = (out.plain(), inward.plain())
         {
-            return self.plain_ping_pong(out, inward, iters, &params);
+            return self.plain_ping_pong((out, to), (inward, from), iters, &params);
         }
         // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
@@ -181,24 +194,24 @@ impl Tag<'_> {
     /// The same, when nothing is asked of a message but that it comes.
     fn plain_ping_pong(
         &mut self,
-        mut out: Lone<'_>,
-        mut inward: Lone<'_>,
+        (out, to): (Plain<'_>, &mut Slot),
+        (inward, from): (Plain<'_>, &mut Slot),
         iters: u64,
         params: &SendParams,
     ) -> Result<(), Failure> {
         let (first, what) = (self.side != Side::Server, self.wanted());
         for _ in 0..iters {
             if first {
-                out.send(self.ep, params)?;
+                out.send(to, self.ep, params)?;
                 self.pulse.tick();
             }
-            inward.recv(what)?;
-            inward.wait(&mut self.wait)?;
+            inward.recv(from, what)?;
+            inward.wait(from, &mut self.wait)?;
             if !first {
-                out.send(self.ep, params)?;
+                out.send(to, self.ep, params)?;
                 self.pulse.tick();
             }
-            out.wait(&mut self.wait)?;
+            out.wait(to, &mut self.wait)?;
         }
         Ok(())
     }
@@ -208,21 +221,80 @@ impl Tag<'_> {
         let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let (params, mut slot) = (tagged(MSG, sync), 0);
-        for seq in 0..iters {
-            out.wait(slot, &mut self.wait)?;
-            self.number(out, slot, seq);
-            out.send(slot, self.ep, &params)?;
-            slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.pulse.beat();
+        match out.plain() {
+            Some((out, slots)) if self.is_plain() => self.plain_send_all(&out, slots, iters, &params)?,
+            _ => {
+                for seq in 0..iters {
+                    out.wait(slot, &mut self.wait)?;
+                    self.number(out, slot, seq);
+                    out.send(slot, self.ep, &params)?;
+                    slot = if slot + 1 == window { 0 } else { slot + 1 };
+                    self.pulse.beat();
+                }
+            }
         }
         out.drain(&mut self.wait)?;
         // Sent is not received: the rate counts what has been.
         ack.wait(0, &mut self.wait).map(drop)
     }
 
+    fn plain_send_all(
+        &mut self,
+        out: &Plain<'_>,
+        slots: &mut [Slot],
+        iters: u64,
+        params: &SendParams,
+    ) -> Result<(), Failure> {
+        for turns in rounds(iters, slots.len()) {
+            for slot in &mut slots[..turns] {
+                out.wait(slot, &mut self.wait)?;
+                out.send(slot, self.ep, params)?;
+                self.pulse.beat();
+            }
+        }
+        Ok(())
+    }
+
     fn receive_all(&mut self, inward: &mut Ring, iters: u64) -> Result<(), Failure> {
-        let window = self.spec.window as usize;
         let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
+        match inward.plain() {
+            Some((inward, slots)) if self.is_plain() => self.plain_receive_all(&inward, slots, iters)?,
+            _ => self.receive_each(inward, iters)?,
+        }
+        ack.send(0, self.ep, &tagged(ACK, Sync::No))?;
+        ack.drain(&mut self.wait)
+    }
+
+    fn plain_receive_all(
+        &mut self,
+        inward: &Plain<'_>,
+        slots: &mut [Slot],
+        iters: u64,
+    ) -> Result<(), Failure> {
+        let what = self.wanted();
+        let ahead = slots.len().min(usize::try_from(iters).unwrap_or(usize::MAX));
+        for slot in &mut slots[..ahead] {
+            inward.recv(slot, what)?;
+        }
+        let again = iters - ahead as u64;
+        for turns in rounds(again, slots.len()) {
+            for slot in &mut slots[..turns] {
+                inward.wait(slot, &mut self.wait)?;
+                inward.recv(slot, what)?;
+                self.pulse.beat();
+            }
+        }
+        // The oldest is where the last round ended.
+        slots.rotate_left((again % slots.len() as u64) as usize);
+        for slot in &mut slots[..ahead] {
+            inward.wait(slot, &mut self.wait)?;
+            self.pulse.beat();
+        }
+        Ok(())
+    }
+
+    fn receive_each(&mut self, inward: &mut Ring, iters: u64) -> Result<(), Failure> {
+        let window = self.spec.window as usize;
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
                 self.post(inward, slot)?;
@@ -241,8 +313,7 @@ impl Tag<'_> {
             slot = if slot + 1 == window { 0 } else { slot + 1 };
             self.pulse.beat();
         }
-        ack.send(0, self.ep, &tagged(ACK, Sync::No))?;
-        ack.drain(&mut self.wait)
+        Ok(())
     }
 
     fn send_to_self(
@@ -274,5 +345,20 @@ impl Tag<'_> {
             slot = if slot + 1 == out.len() { 0 } else { slot + 1 };
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounds;
+
+    #[test]
+    fn rounds_are_all_of_the_messages() {
+        for (iters, window) in [(0, 32), (1, 32), (31, 32), (32, 32), (33, 32), (1000, 7), (5, 1)] {
+            let all: Vec<usize> = rounds(iters, window).collect();
+            assert_eq!(all.iter().sum::<usize>() as u64, iters);
+            assert!(all.iter().rev().skip(1).all(|n| *n == window));
+        }
+        assert_eq!(rounds(9, 0).count(), 0);
     }
 }

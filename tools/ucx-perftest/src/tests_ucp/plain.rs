@@ -1,4 +1,4 @@
-//! The buffer of a window of one, in one piece, of a run that looks at no byte: a ping-pong's, which asks nothing else of a
+//! The one buffer, in one piece, of a run that looks at no byte: all operations of the window have it, and nothing else is asked of a
 //! [`Ring`](super::ring::Ring) for each message. Made by `ring`, used by `tag`.
 
 use ucp::{Ep, Match, SendParams, Started, Worker};
@@ -6,45 +6,44 @@ use ucp::{Ep, Match, SendParams, Started, Worker};
 use super::ring::{Slot, Waiter, failed};
 use crate::fail::Failure;
 
-/// One buffer.
-pub struct Lone<'a> {
+/// The buffer.
+pub struct Plain<'a> {
     worker: &'a Worker,
     at: *mut u8,
     size: usize,
-    slot: &'a mut Slot,
 }
 
-impl<'a> Lone<'a> {
+impl<'a> Plain<'a> {
     /// # Safety
-    /// `at` starts `size` bytes that nobody touches while `slot`, which is theirs, says that an operation of `worker` has them, nor
-    /// as long as this lives.
-    pub unsafe fn new(worker: &'a Worker, at: *mut u8, size: usize, slot: &'a mut Slot) -> Lone<'a> {
-        Lone { worker, at, size, slot }
+    /// `at` starts `size` bytes that nobody looks at, and that live as long as one of the slots that are passed to the calls below says that
+    /// an operation of `worker` has them.
+    pub unsafe fn new(worker: &'a Worker, at: *mut u8, size: usize) -> Plain<'a> {
+        Plain { worker, at, size }
     }
 
-    /// Sends it. It is idle. HOT
+    /// Sends it for an idle slot. HOT
     #[inline(always)]
-    pub fn send(&mut self, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
-        debug_assert!(matches!(self.slot, Slot::Idle));
+    pub fn send(&self, slot: &mut Slot, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
+        debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: `new`'s contract; the slot says what has begun.
         match unsafe { ep.send_raw(self.at, self.size, params) } {
             Ok(Started::Done(())) => Ok(()),
             Ok(Started::Running(id)) => {
-                *self.slot = Slot::Running(id);
+                *slot = Slot::Running(id);
                 Ok(())
             }
             Err(e) => Err(failed(e)),
         }
     }
 
-    /// Receives into it. It is idle. HOT
+    /// Receives into it for an idle slot. HOT
     #[inline(always)]
-    pub fn recv(&mut self, what: Match) -> Result<(), Failure> {
-        debug_assert!(matches!(self.slot, Slot::Idle));
+    pub fn recv(&self, slot: &mut Slot, what: Match) -> Result<(), Failure> {
+        debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: as in `send`.
         match unsafe { self.worker.recv_raw(self.at, self.size, what, None) } {
             Ok(Started::Running(id)) => {
-                *self.slot = Slot::Running(id);
+                *slot = Slot::Running(id);
                 Ok(())
             }
             // Nobody asks what has come.
@@ -53,10 +52,10 @@ impl<'a> Lone<'a> {
         }
     }
 
-    /// Waits until it is idle. HOT
+    /// Waits until a slot is idle. HOT
     #[inline(always)]
-    pub fn wait(&mut self, wait: &mut Waiter<'_>) -> Result<(), Failure> {
-        let Slot::Running(id) = *self.slot else { return Ok(()) };
+    pub fn wait(&self, slot: &mut Slot, wait: &mut Waiter<'_>) -> Result<(), Failure> {
+        let Slot::Running(id) = *slot else { return Ok(()) };
         let ended = loop {
             match self.worker.test(id) {
                 Some(ended) => break ended,
@@ -64,7 +63,7 @@ impl<'a> Lone<'a> {
                 None => while !wait.progress(self.worker)? {},
             }
         };
-        *self.slot = Slot::Idle;
+        *slot = Slot::Idle;
         ended.map(drop).map_err(failed)
     }
 }

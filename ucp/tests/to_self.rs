@@ -197,3 +197,50 @@ proptest! {
         prop_assert_eq!(worker.unexpected_bytes(), 0);
     }
 }
+
+/// What comes first where something always comes is not all that comes.
+#[test]
+fn who_talks_to_itself_hears_others() {
+    let worker =
+        |tls| Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap().worker().unwrap();
+    let (us, other) = (worker("posix,self"), worker("posix"));
+    let itself = us.connect(&us.address(), EpParams::default()).unwrap();
+    let to_us = other.connect(&us.address(), EpParams::default()).unwrap();
+    let talk = || {
+        let (bytes, mut into) = ([1u8; 8], [0u8; 8]);
+        // SAFETY: the memory outlives the receive, which ends below, and is not looked at before.
+        let own = unsafe { us.recv_raw(into.as_mut_ptr(), 8, Match::tagged(1, EXACT), None) };
+        let params = SendParams { tag: Some(1), ..SendParams::default() };
+        // SAFETY: of a message that is over when the call returns nothing is needed.
+        assert_eq!(unsafe { itself.send_raw(bytes.as_ptr(), 8, &params) }, Ok(Started::Done(())));
+        let Ok(Started::Running(own)) = own else { panic!("it came before it was sent") };
+        while us.test(own).is_none() {
+            us.progress();
+        }
+        assert_eq!(into, bytes);
+    };
+    for _ in 0..10 {
+        // Until all are acquainted, so that a message is one packet.
+        let hello = us.tag_recv(2, EXACT, Vec::with_capacity(8));
+        let send = to_us.tag_send(2, vec![2; 8]);
+        while !hello.is_done() || !send.is_done() {
+            us.progress();
+            other.progress();
+        }
+        talk();
+    }
+    for _ in 0..100 {
+        let heard = us.tag_recv(2, EXACT, Vec::with_capacity(8));
+        // The last that was heard is looked at first.
+        talk();
+        talk();
+        let send = to_us.tag_send(2, vec![2; 8]);
+        let mut own = 0;
+        while !heard.is_done() {
+            talk();
+            own += 1;
+        }
+        assert!(own < 40, "{own} messages to itself came before that of another");
+        send.wait().0.unwrap();
+    }
+}

@@ -29,6 +29,8 @@ use super::tables::Selection;
 use super::time::Time;
 use super::worker::process;
 
+/// Messages in a row of a lane that is looked at first.
+const ROW: u32 = 15;
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;
 
@@ -36,7 +38,7 @@ const CLOCK_EVERY: u32 = 256;
 pub(crate) enum Look {
     /// There is nothing to do.
     Nothing,
-    /// A message was taken, of which nobody is to be told. Other lanes may have some: they are looked at first the next time.
+    /// A message was taken, of which nobody is to be told. Other lanes may have some.
     Taken,
     /// Something is left to do: [`Core::poll`] does it.
     More(Rest),
@@ -73,8 +75,11 @@ pub(crate) struct Core {
     pub calm: bool,
     /// Progress calls until the next reading of the clock.
     calls: u32,
-    /// The lane that is looked at first: the one behind the last that had something.
+    /// The lane that is looked at first: the last that had something, as what comes next mostly comes there, or after [`ROW`] messages
+    /// of one lane the one behind it.
     first: usize,
+    /// Messages that may still come from that lane before others are looked at first.
+    row: u32,
     pub reqs: Requests,
     pub flushes: Vec<Flush>,
     pub streams: Streams,
@@ -138,6 +143,7 @@ impl Core {
             now,
             calm: false,
             first: 0,
+            row: ROW,
             calls: CLOCK_EVERY,
         }
     }
@@ -189,12 +195,22 @@ impl Core {
                 Glance::Quiet => {}
                 // Whoever waits for this message is let go on at once.
                 Glance::Taken { more: false } => {
+                    self.stay(at);
                     let news = self.engine.has_outs() || !self.streams.is_settled();
                     return if news { Look::More(Rest::News) } else { Look::Taken };
                 }
                 Glance::Taken { more: true } => return Look::More(Rest::From { lane: at, had: 1, left }),
                 Glance::Busy => return Look::More(Rest::From { lane: at, had: 0, left }),
             }
+        }
+    }
+
+    /// A lane had a message: it is looked at first the next time, unless that has been so for a while. // HOT
+    #[inline(always)]
+    fn stay(&mut self, at: usize) {
+        match self.row {
+            0 => self.row = ROW,
+            row => (self.first, self.row) = (at, row - 1),
         }
     }
 

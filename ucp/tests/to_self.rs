@@ -201,8 +201,7 @@ proptest! {
 /// What comes first where something always comes is not all that comes.
 #[test]
 fn who_talks_to_itself_hears_others() {
-    let worker =
-        |tls| Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap().worker().unwrap();
+    let worker = |tls| Context::configured(Source::empty().with("UCX_TLS", tls)).unwrap().worker().unwrap();
     let (us, other) = (worker("posix,self"), worker("posix"));
     let itself = us.connect(&us.address(), EpParams::default()).unwrap();
     let to_us = other.connect(&us.address(), EpParams::default()).unwrap();

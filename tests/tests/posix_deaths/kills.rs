@@ -41,6 +41,9 @@ enum Talk {
     Soft,
 }
 
+/// The tag of an endpoint that is made to somebody dead.
+const LATE: EpTag = EpTag(19);
+
 /// Who is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
@@ -243,6 +246,7 @@ impl Side {
         } else {
             assert_eq!(late.as_ref().unwrap().ensure_connected(), Err(ConnectError::Gone));
         }
+        late.iter().for_each(|ep| ep.set_tag(LATE));
         for ep in self.eps.iter().chain(&late) {
             for n in 0..2 * STEPS {
                 assert_eq!(self.step(ep, n), Err(Error::PeerDead), "{:?} {n}", self.talk);
@@ -252,7 +256,8 @@ impl Side {
         for _ in 0..if self.busy { 20 } else { 5000 } {
             self.iface.poll(8, &mut self.seen);
         }
-        assert_eq!(self.seen.deaths.len(), EPS, "and never again");
+        // But of the late one, if it was made before the telling was over: a poll that has had its fill goes on with that in the next.
+        assert!(matches!(self.seen.deaths[EPS..], [] | [LATE]), "never again: {:?}", self.seen.deaths);
     }
 }
 

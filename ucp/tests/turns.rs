@@ -9,7 +9,7 @@ use ucp::{EXACT, EpParams, Worker};
 const OFTEN: u64 = 1;
 const ONCE: u64 = 2;
 
-/// Most looks that come in a row to one lane before another has had its turn, and that turn.
+/// Most looks that come in a row to one lane before another has had its turn (docs/ucp.md: 16), and that turn.
 const LOOKS: u32 = 17;
 
 /// A lane that has a message at every look does not keep all looks from the other one.

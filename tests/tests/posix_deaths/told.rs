@@ -103,9 +103,11 @@ pub fn a_poll_tells_no_more_than_it_may() {
     }
     assert_eq!(posix.poll(0, &mut seen), 0);
     assert_eq!(posix.arm(uct::api::Events::all()), Ok(false), "there is more to tell");
-    // All of them fail, told or not; and who is gone is not told any more.
+    // All of them fail, told or not; who is gone is not told any more, and who comes now, in its place or behind all, is not either.
     assert_eq!(eps[99].am_bcopy(1, |_| 4), Err(Refused::Failed(Error::PeerDead)));
     drop(eps.swap_remove(50));
+    let late = [(); 2].map(|()| posix.connect(&theirs.0, &theirs.1).unwrap());
+    late.iter().for_each(|ep| assert_eq!(ep.ensure_connected(), Err(ConnectError::Gone)));
     while posix.poll(10, &mut seen) > 0 {}
     let told: Vec<u64> = seen.deaths.iter().map(|tag| tag.0).collect();
     assert_eq!(told, (1..=EPS).filter(|n| *n != 51).collect::<Vec<_>>());

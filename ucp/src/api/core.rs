@@ -29,7 +29,8 @@ use super::tables::Selection;
 use super::time::Time;
 use super::worker::process;
 
-/// Messages in a row of a lane that is looked at first.
+/// Messages in a row of a lane that is looked at first, and one more: as many as one progress of UCX takes from a FIFO
+/// (`UCX_POSIX_FIFO_MAX_POLL`) before it looks at the next interface.
 const ROW: u32 = 15;
 /// Progress calls between two readings of the clock while the engine waits for no deadline.
 const CLOCK_EVERY: u32 = 256;

@@ -18,45 +18,56 @@ pub struct Eps {
 
 #[derive(Default)]
 struct List {
-    tags: Vec<Option<EpTag>>,
+    entries: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// The peer was found dead.
+    bereaved: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    tag: EpTag,
+    /// Made to somebody dead: whatever it is asked to do fails, and that is how it learns.
+    late: bool,
 }
 
 impl Eps {
     /// Enters an endpoint.
     pub fn enter(&self) -> EpIdx {
         let mut list = self.list.borrow_mut();
-        let tag = Some(EpTag::default());
+        let entry = Some(Entry { tag: EpTag::default(), late: list.bereaved });
         if let Some(idx) = list.free.pop() {
-            list.tags[idx as usize] = tag;
+            list.entries[idx as usize] = entry;
             return EpIdx(idx);
         }
-        list.tags.push(tag);
-        EpIdx(list.tags.len() as u32 - 1)
+        list.entries.push(entry);
+        EpIdx(list.entries.len() as u32 - 1)
     }
 
     /// Strikes an endpoint out.
     pub fn leave(&self, idx: EpIdx) {
         let mut list = self.list.borrow_mut();
-        list.tags[idx.0 as usize] = None;
+        list.entries[idx.0 as usize] = None;
         list.free.push(idx.0);
     }
 
     /// An endpoint's tag.
     pub fn tag(&self, idx: EpIdx) -> EpTag {
-        self.list.borrow().tags[idx.0 as usize].unwrap_or_default()
+        self.list.borrow().entries[idx.0 as usize].map(|entry| entry.tag).unwrap_or_default()
     }
 
     /// Changes an endpoint's tag.
     pub fn set_tag(&self, idx: EpIdx, tag: EpTag) {
-        self.list.borrow_mut().tags[idx.0 as usize] = Some(tag);
+        if let Some(entry) = &mut self.list.borrow_mut().entries[idx.0 as usize] {
+            entry.tag = tag;
+        }
     }
 
-    /// The first endpoint from number `at` on: its tag, and the number behind its own.
+    /// The first endpoint from number `at` on that is to be told: its tag, and the number behind its own.
     fn from(&self, at: u32) -> Option<(u32, EpTag)> {
         let list = self.list.borrow();
-        let later = list.tags.iter().zip(1..).skip(at as usize);
-        later.filter_map(|(tag, behind)| tag.map(|tag| (behind, tag))).next()
+        let later = list.entries.iter().zip(1..).skip(at as usize);
+        later.filter_map(|(entry, behind)| Some((behind, entry.filter(|entry| !entry.late)?.tag))).next()
     }
 }
 
@@ -70,13 +81,14 @@ impl<P> Default for Bereaved<P> {
 }
 
 impl<P> Bereaved<P> {
-    /// These are gone.
-    pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>) {
-        self.0.borrow_mut().extend(peers.into_iter().map(|peer| (peer, 0)));
+    /// These are gone. Told are the endpoints that there are now; `eps` are those to a peer.
+    pub fn add(&self, peers: impl IntoIterator<Item = Rc<P>>, eps: impl Fn(&P) -> &Eps) {
+        let entered = peers.into_iter().inspect(|peer| eps(peer).list.borrow_mut().bereaved = true);
+        self.0.borrow_mut().extend(entered.map(|peer| (peer, 0)));
     }
 
     /// Tells up to `max` endpoints: the bound of a poll is for this, too. Answers how many; the others are for the next one. `eps`
-    /// are those to a peer.
+    /// as for [`add`](Bereaved::add).
     pub fn tell<S: Sink>(&self, max: usize, eps: impl Fn(&P) -> &Eps, sink: &mut S) -> usize {
         let mut told = 0;
         while told < max
@@ -140,10 +152,13 @@ mod tests {
         let (bereaved, mut told) = (Bereaved::default(), Told(Vec::new()));
         let mut tell = |max| bereaved.tell(max, |eps: &Eps| eps, &mut told);
         assert_eq!(tell(9), 0);
-        bereaved.add([eps.clone(), others]);
+        bereaved.add([eps.clone(), others], |eps| eps);
         assert_eq!((tell(2), tell(0)), (2, 0));
         eps.leave(all[2]);
         eps.leave(all[4]);
+        // Made while others are told: one with a number of its own, two with those of others.
+        let late: Vec<EpIdx> = (0..3).map(|_| eps.enter()).collect();
+        late.iter().for_each(|&idx| eps.set_tag(idx, EpTag(19)));
         assert_eq!((tell(1), tell(9), tell(9)), (1, 1, 0));
         assert!(bereaved.is_empty());
         assert_eq!(told.0, [10, 11, 13, 0]);

@@ -281,7 +281,7 @@ impl Inner {
         self.alarm.take();
         let procs: Vec<Rc<Proc>> = self.procs.borrow().values().filter_map(Weak::upgrade).collect();
         let dead = procs.into_iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true));
-        self.bereaved.add(dead);
+        self.bereaved.add(dead, |proc| &proc.eps);
         let told = self.bereaved.tell(max, |proc| &proc.eps, sink);
         if !self.bereaved.is_empty() {
             // The rest is for the next poll.

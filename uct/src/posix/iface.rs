@@ -409,7 +409,7 @@ impl Inner {
             self.rx.bereave();
         }
         lost.iter().for_each(|peer| peer.lose());
-        self.bereaved.add(lost);
+        self.bereaved.add(lost, |peer| &peer.eps);
     }
 }
 

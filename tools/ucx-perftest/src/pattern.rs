@@ -4,27 +4,46 @@
 /// Bytes of the sequence number in front of a message that has room for it.
 pub const SEQ: usize = 8;
 
+/// What stands for the number in messages too short to carry one.
+const SHORT: u64 = 0x5a;
+
+/// Bytes that follow from a number go up by one each, for so many.
+const ROW: usize = 256;
+/// Every such row is a part of this.
+static RAMP: [u8; 2 * ROW] = {
+    let mut ramp = [0; 2 * ROW];
+    let mut at = 0;
+    while at < ramp.len() {
+        ramp[at] = at as u8;
+        at += 1;
+    }
+    ramp
+};
+
+/// The bytes of row `row` after the number. They depend on place and number alike, so that bytes of another message, and bytes
+/// in another place, are found.
+fn row(seq: u64, row: usize) -> &'static [u8] {
+    let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let first = (mixed as u8).wrapping_add((row as u8).wrapping_mul(31));
+    &RAMP[first as usize..][..ROW]
+}
+
 /// Fills a message.
 pub fn fill(message: &mut [u8], seq: u64) {
     match message.split_first_chunk_mut::<SEQ>() {
         Some((front, rest)) => {
             *front = seq.to_le_bytes();
-            for (at, b) in rest.iter_mut().enumerate() {
-                *b = byte(seq, at);
-            }
+            fill_rows(rest, seq);
         }
-        None => message.iter_mut().enumerate().for_each(|(at, b)| *b = byte(SHORT, at)),
+        None => fill_rows(message, SHORT),
     }
 }
 
-/// What stands for the number in messages too short to carry one.
-const SHORT: u64 = 0x5a;
-
-/// The byte at `at` after the number. Depends on place and number alike, so that bytes of another message, and bytes
-/// in another place, are found.
-fn byte(seq: u64, at: usize) -> u8 {
-    let mixed = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
-    (mixed as u8).wrapping_add(at as u8).wrapping_add(((at >> 8) as u8).wrapping_mul(31))
+fn fill_rows(bytes: &mut [u8], seq: u64) {
+    bytes
+        .chunks_mut(ROW)
+        .enumerate()
+        .for_each(|(at, bytes)| bytes.copy_from_slice(&row(seq, at)[..bytes.len()]));
 }
 
 /// The number a message carries, if it is long enough. A claim: [`check`] it.
@@ -39,11 +58,10 @@ pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
     }
     let wrong = match message.split_first_chunk::<SEQ>() {
         Some((front, rest)) => {
-            let want = seq.to_le_bytes();
-            let front = (0..SEQ).find(|at| front[*at] != want[*at]).map(|at| (at, want[at]));
-            front.or_else(|| find(rest, seq).map(|at| (at + SEQ, byte(seq, at))))
+            let front = find(front, &seq.to_le_bytes());
+            front.or_else(|| find_in_rows(rest, seq).map(|(at, want)| (at + SEQ, want)))
         }
-        None => find(message, SHORT).map(|at| (at, byte(SHORT, at))),
+        None => find_in_rows(message, SHORT),
     };
     match wrong {
         None => Ok(()),
@@ -53,8 +71,18 @@ pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
     }
 }
 
-fn find(bytes: &[u8], seq: u64) -> Option<usize> {
-    bytes.iter().enumerate().position(|(at, b)| *b != byte(seq, at))
+/// The first wrong byte: where it is, and what it should be.
+fn find_in_rows(bytes: &[u8], seq: u64) -> Option<(usize, u8)> {
+    let mut rows = bytes.chunks(ROW).enumerate();
+    rows.find_map(|(at, bytes)| find(bytes, row(seq, at)).map(|(within, want)| (at * ROW + within, want)))
+}
+
+/// The same among those that one comparison is made of.
+fn find(bytes: &[u8], want: &[u8]) -> Option<(usize, u8)> {
+    if bytes == &want[..bytes.len()] {
+        return None;
+    }
+    std::iter::zip(bytes, want).position(|(byte, want)| byte != want).map(|at| (at, want[at]))
 }
 
 /// Most words of 64 messages each of which it is known whether they have come: 1 GiB.
@@ -140,6 +168,14 @@ mod tests {
             let text = check(&message, seq, len).unwrap_err();
             prop_assert!(text.contains(&format!("byte {at} of")), "{}", text);
             prop_assert!(check(&message[1..], seq, len).is_err());
+        }
+
+        #[test]
+        fn rows_differ(seq in any::<u64>(), at in 0usize..100_000) {
+            let mut message = vec![0; 100_000 + SEQ];
+            fill(&mut message, seq);
+            let mixed = (seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
+            prop_assert_eq!(message[SEQ + at], (mixed + at + at / 256 * 31) as u8);
         }
 
         #[test]

@@ -5,12 +5,14 @@
 
 mod apart;
 mod cell;
+mod lull;
 mod prefetch;
 mod spin;
 
 pub use apart::apart;
 pub use cell::UnsafeCell;
 pub use crossbeam_utils::CachePadded;
+pub use lull::Lull;
 pub use prefetch::{prefetch_read, prefetch_write, settle_loads};
 pub use spin::{SpinGuard, SpinLock};
 

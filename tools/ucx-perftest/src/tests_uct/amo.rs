@@ -42,7 +42,7 @@ fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), F
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
             rig.pulse.tick();
         }
-        rig.poll_until(|rig| rig.target.word(W::BYTES) == want)?;
+        rig.watch_until(|rig| rig.target.word(W::BYTES) == want)?;
         if !first {
             rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
             rig.pulse.tick();

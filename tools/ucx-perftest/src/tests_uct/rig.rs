@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arrayvec::ArrayVec;
+use ucs::sync::Lull;
 use uct::api::{Am, Comp, EpTag, Error, Iface, Iov, Md, Outcome, Refused, Sent, Sink};
 
 use super::mem::Room;
@@ -127,6 +128,7 @@ pub struct Rig<'a, I: Iface> {
     iface: &'a I,
     link: &'a mut Link,
     patience: Patience,
+    lull: Lull,
 }
 
 /// Pieces of registered memory.
@@ -171,7 +173,8 @@ impl<'a, I: Iface> Rig<'a, I> {
             let msgs = events.msgs.clone();
             iface.set_am_handler(MSG, Some(Box::new(move |_| msgs.set(msgs.get() + 1))));
         }
-        Rig { spec, side, events, target, source, remote, pulse, ep, iface, link, patience }
+        let lull = Lull::of_this_processor();
+        Rig { spec, side, events, target, source, remote, pulse, ep, iface, link, patience, lull }
     }
 
     /// The endpoint.
@@ -256,6 +259,18 @@ impl<'a, I: Iface> Rig<'a, I> {
             }
             self.waited(events)?;
         }
+    }
+
+    /// The same where `done` looks at memory that the other side writes to: not as fast as can be, which would keep it from that. HOT
+    #[inline(always)]
+    pub fn watch_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
+        let lull = self.lull;
+        self.poll_until(|rig| {
+            done(rig) || {
+                lull.rest();
+                false
+            }
+        })
     }
 
     /// What a stride of polls has come to.

@@ -78,7 +78,7 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
         if rig.validates() {
             wait_for(rig, &bytes)?;
         } else {
-            rig.poll_until(|rig| rig.target.load(size - 1) == flag)?;
+            rig.watch_until(|rig| rig.target.load(size - 1) == flag)?;
         }
         if !first {
             put(rig, path, &bytes, 0)?;

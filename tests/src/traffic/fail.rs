@@ -51,6 +51,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The stack says that the partner is gone.
+    pub fn is_of_a_death(&self) -> bool {
+        matches!(self, Failure::Reported { error: ucp::Error::PeerGone(_), .. })
+    }
+
     /// A receive ended with something else than its message.
     #[cold]
     pub fn wrong(

@@ -190,7 +190,15 @@ impl Run {
             match self.partner.heard()? {
                 Some(Line::Done(theirs)) => break *theirs,
                 Some(_) => return Err(garbled()),
-                None => self.look(&mut watch, events > 0)?,
+                None => {}
+            }
+            if let Err(failure) = self.look(&mut watch, events > 0) {
+                // Who has heard that we are done, and is, may leave; and what it has said last comes by a thread, of its end tells
+                // the kernel: either may be first.
+                match failure.is_of_a_death().then(|| self.partner.hear(TELL)) {
+                    Some(Ok(Line::Done(theirs))) => break *theirs,
+                    _ => return Err(failure),
+                }
             }
         };
         // Both have everything: what still comes is too much.

@@ -107,7 +107,8 @@ impl api::Ep for Ep {
     #[inline]
     fn am_short(&self, id: u8, header: u64, payload: &[u8]) -> Outcome {
         check::fits(payload.len(), MAX_SHORT - 8)?;
-        self.link()?.send_inline(self, 1 + 8 + payload.len(), |packet| {
+        let link = self.link()?;
+        link.send_inline(self, 1 + 8 + payload.len(), |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let header = header.to_le();
@@ -116,6 +117,7 @@ impl api::Ep for Ep {
             // SAFETY: payload.len() + 9 <= INLINE (checked), and a `&[u8]` of ours is not the peer's cell.
             unsafe { copy_nonoverlapping(payload.as_ptr(), packet.wrapping_add(9), payload.len()) };
         })?;
+        self.own.sent(self.peer.name(), link);
         Ok(Sent::Done)
     }
 
@@ -124,7 +126,8 @@ impl api::Ep for Ep {
     fn am_short_iov(&self, id: u8, iov: &[&[u8]]) -> Outcome {
         let len = check::total(iov);
         check::fits(len, MAX_SHORT)?;
-        self.link()?.send_inline(self, 1 + len, |packet| {
+        let link = self.link()?;
+        link.send_inline(self, 1 + len, |packet| {
             // SAFETY: INLINE bytes at `packet` are ours to write.
             unsafe { packet.write(id) };
             let mut at = packet.wrapping_add(1);
@@ -134,6 +137,7 @@ impl api::Ep for Ep {
                 at = at.wrapping_add(piece.len());
             }
         })?;
+        self.own.sent(self.peer.name(), link);
         Ok(Sent::Done)
     }
 

@@ -1,5 +1,5 @@
-//! Taking turns: who has sent a short packet to the peer that answers each of them leaves the line that the answer comes in
-//! alone for a while. Part of `rx.rs`, which asks before it looks at its next cell; told of what is sent by `ep.rs`.
+//! Taking turns: who has sent a short message or packet to the peer that answers each of them leaves the line that the answer
+//! comes in alone for a while. Part of `rx.rs`, which asks before it looks at its next cell; told of what is sent by `ep.rs`.
 //!
 //! Each look at a cell in vain leaves the reader a copy of its line, and a writer must have that copy thrown away before its
 //! message can be seen: a way to the reader's processor and back, in front of the way of the message. Who has just received
@@ -106,7 +106,8 @@ impl HoldOff {
     }
 
     /// Waits for an answer until it may be there, and then for some time until it `is_there`. False: it is too early for either,
-    /// the program may do something else. Out of line: who is held has time. The second half of it is waited out here: by way of
+    /// the program may do something else, and one look more does no harm: before the peer has our message, it does not ask for
+    /// the line. Out of line: who is held has time. The second half of it is waited out here: by way of
     /// the program, it would end too late by half a turn of its loop, and so would each look.
     #[inline(never)]
     pub fn wait(&self, now: impl Fn() -> u64, is_there: impl Fn() -> bool) -> bool {
@@ -126,6 +127,12 @@ impl HoldOff {
             settle_loads();
         }
         true
+    }
+
+    /// Several were sent in a row: one more makes no difference. // HOT
+    #[inline(always)]
+    pub fn is_off(&self) -> bool {
+        self.awaited.get() == SENT
     }
 
     /// A message has been sent to `to`; the next one will be written to the line at `ours`. `turn` is one more with each turn, and

@@ -40,8 +40,9 @@ ucs::config_table! {
         pub spare_bufs: u32 = "64", key "SPARE_BUFS", unit "buffers", range 0..=65536;
         /// Peers that may be connected to an interface at a time.
         pub max_writers: u32 = "512", key "MAX_WRITERS", unit "peers", range 1..=65536;
-        /// Longest time for which who takes turns with a peer, message by message, does not look for the answer, so that its
-        /// line stays with whom it is written by. Most of an answer's time, and never of one that takes longer. 0: never.
+        /// Longest time for which who takes turns with a peer, short message by short message, does not look for the answer, so
+        /// that its line stays with whom it is written by. Most of an answer's time, and never of one that takes longer; a poll
+        /// waits half of it at most. 0: never.
         pub hold_off: Duration = "1us", key "HOLD_OFF";
         /// How long a peer's process may take to answer when it is asked for its memory, the first time: a stopped one does not.
         /// So long wait the calls that need the answer (`ensure_connected`, unpacking a key, and `max_bcopy` where SEG_SIZE is not
@@ -237,7 +238,7 @@ impl Inner {
         done
     }
 
-    /// A short packet has been sent through a link of ours. // HOT
+    /// A short message or packet has been sent through a link of ours. // HOT
     #[inline(always)]
     pub(super) fn sent(&self, to: Name, link: &Link) {
         let (ticket, line) = link.next_line();

@@ -210,10 +210,15 @@ impl Rx {
     /// that they sent is left to read. None while a message is with its handler. // HOT
     #[inline(always)]
     pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
-        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen. It looks even while an
-        // answer is left alone by glances: no event means that nothing has come.
+        // Inline for the sake of who waits: each empty poll is time that a message lies there unseen. It looks while an answer is
+        // left alone, too: no event means that nothing has come. At once, as long as the peer has not asked for its line yet; then
+        // when the time is over.
         let ticket = self.next.get();
-        let events = match fifo::peek(self.seg().cell(ticket).word(), ticket) {
+        let word = self.seg().cell(ticket).word();
+        if self.hold_off.is_on_hold() {
+            self.hold_off.wait(ticks, || fifo::peek(word, ticket).is_some());
+        }
+        let events = match fifo::peek(word, ticket) {
             Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
             _ => {
                 self.settle();
@@ -285,10 +290,13 @@ impl Rx {
         }
     }
 
-    /// A [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one has that ticket there, and will be written to
-    /// the line at `ours`. // HOT
+    /// A short message or [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one has that ticket there, and
+    /// will be written to the line at `ours`. // HOT
     #[inline(always)]
     pub fn sent(&self, to: Name, ticket: u64, ours: *mut u8) {
+        if self.hold_off.is_off() {
+            return;
+        }
         // Turns are numbered by the messages of the one whose name is the smaller.
         let turn = if self.export.name().0 < to.0 { ticket } else { self.next.get() };
         self.hold_off.sent(to, ours, turn, ticks);

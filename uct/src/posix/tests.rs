@@ -7,6 +7,7 @@ use crate::api::{
 };
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 use ucs::config::{Source, Table};
 
 fn open(source: &Source) -> Iface {
@@ -233,43 +234,48 @@ fn a_closed_interface_fails_its_senders() {
 /// whatever they do, everything comes.
 #[test]
 fn who_takes_turns_holds_off() {
-    let talk = |setting: &str, a_says: usize, turns: usize| {
+    let talk = |setting: &str, a_says: usize, say: &dyn Fn(&Ep, u64)| {
+        const TURNS: usize = 3000;
+        const SLOW: usize = 1200;
         let source = Source::empty().with("UCX_POSIX_HOLD_OFF", setting);
         let (a, b) = (open(&source), open(&source));
         let to = |from: &Iface, to: &Iface| from.connect(&to.device_addr(), &to.iface_addr()).unwrap();
         let (ab, ba) = (to(&a, &b), to(&b, &a));
         assert_eq!((ab.ensure_connected(), ba.ensure_connected()), (Ok(()), Ok(())));
         let (at_a, at_b) = (collect(&a, 1), collect(&b, 1));
-        let come = |iface: &Iface, got: &RefCell<Vec<_>>, many: usize| {
-            let there = (0..1 << 20).any(|_| {
-                iface.progress(16);
-                got.borrow().len() >= many
-            });
-            assert!(there, "a message does not come");
-        };
-        let say = |ep: &Ep, turn: usize| {
-            let packet = |slot: &mut [u8]| {
-                slot[0] = 1;
-                slot[1..9].copy_from_slice(&(turn as u64).to_le_bytes());
-                9
-            };
-            assert_eq!(ep.am_short_packet(9, packet), Ok(9));
-        };
-        for turn in 0..turns {
-            (0..a_says).for_each(|_| say(&ab, turn));
-            come(&b, &at_b, (turn + 1) * a_says);
-            say(&ba, turn);
-            come(&a, &at_a, turn + 1);
+        for turn in 0..TURNS {
+            (0..a_says).for_each(|_| say(&ab, turn as u64));
+            // At first answers take long: when they come at once, later, each is still seen by the first poll.
+            let sent = Instant::now();
+            while turn < SLOW && sent.elapsed() < Duration::from_micros(100) {}
+            assert_eq!((b.progress(16), at_b.borrow().len()), (a_says, (turn + 1) * a_says));
+            say(&ba, turn as u64);
+            assert_eq!((a.progress(16), at_a.borrow().len()), (1, turn + 1));
         }
         let said: Vec<_> =
             at_a.borrow().iter().map(|said| u64::from_le_bytes(said[..8].try_into().unwrap())).collect();
-        assert!(said.into_iter().eq(0..turns as u64));
+        assert!(said.into_iter().eq(0..TURNS as u64));
         (a.holds_off(), b.holds_off())
     };
-    // However long a turn takes on this machine.
-    assert_eq!(talk("1s", 1, 3000), (true, true));
-    assert_eq!(talk("0", 1, 3000), (false, false), "switched off");
-    assert_eq!(talk("1s", 3, 3000), (false, false), "no turns");
+    let packet = |ep: &Ep, turn: u64| {
+        let packet = |slot: &mut [u8]| {
+            slot[0] = 1;
+            slot[1..9].copy_from_slice(&turn.to_le_bytes());
+            9
+        };
+        assert_eq!(ep.am_short_packet(9, packet), Ok(9));
+    };
+    let short = |ep: &Ep, turn: u64| assert_eq!(ep.am_short(1, turn, &[]), Ok(Sent::Done));
+    let short_iov = |ep: &Ep, turn: u64| {
+        let bytes = turn.to_le_bytes();
+        assert_eq!(ep.am_short_iov(1, &[&bytes[..3], &bytes[3..]]), Ok(Sent::Done));
+    };
+    for say in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
+        // However long a turn takes on this machine.
+        assert_eq!(talk("1s", 1, say), (true, true));
+        assert_eq!(talk("0", 1, say), (false, false), "switched off");
+        assert_eq!(talk("1s", 3, say), (false, false), "no turns");
+    }
 }
 
 /// One question to a process is about all its interfaces that endpoints lead to, up to a number.

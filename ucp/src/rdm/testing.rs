@@ -1,6 +1,8 @@
 //! Several engines in one thread over a network of queues whose every turn comes from a seed: order, lack of room,
 //! when a queue is served. For tests only.
 
+use std::ops::Range;
+
 use ucs::time::Nanos;
 
 use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
@@ -36,6 +38,23 @@ impl Dice {
 
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
+    }
+}
+
+/// Of the seeds of a test the first n-th part, where the environment says `SEEDS_PART=n`: under a sanitizer a whole test takes minutes.
+pub fn seeds(all: Range<u64>) -> Range<u64> {
+    all.start..all.start + (all.end - all.start).div_ceil(part())
+}
+
+/// What [`seeds`] have to come to, if all come to `many`.
+pub fn of_all(many: u64) -> u64 {
+    many / part()
+}
+
+fn part() -> u64 {
+    match std::env::var("SEEDS_PART") {
+        Ok(part) => part.parse().ok().filter(|part| *part > 0).expect("SEEDS_PART is a number from 1 on"),
+        Err(_) => 1,
     }
 }
 

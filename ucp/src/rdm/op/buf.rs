@@ -184,6 +184,7 @@ impl Whole {
     /// # Safety
     /// As for [`SendBuf::new`].
     #[inline(always)]
+    #[cfg(feature = "lanes")]
     pub(crate) const unsafe fn new(ptr: *const u8, len: usize) -> Whole {
         Whole { ptr, len }
     }

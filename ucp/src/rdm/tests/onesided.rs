@@ -524,12 +524,12 @@ fn job(seed: u64, order: Order) {
 
 #[test]
 fn jobs_on_a_wire_without_order() {
-    (0..60).for_each(|seed| job(seed, Order::None));
+    seeds(0..60).for_each(|seed| job(seed, Order::None));
 }
 
 #[test]
 fn jobs_on_an_ordered_wire() {
-    (0..40).for_each(|seed| job(seed, Order::Kept));
+    seeds(0..40).for_each(|seed| job(seed, Order::Kept));
 }
 
 // [M8.1] [M9.2] [M9.4]

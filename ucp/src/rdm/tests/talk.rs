@@ -280,9 +280,9 @@ impl Talk {
     }
 }
 
-fn seeds(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize, manner: Manner) {
+fn talks(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize, manner: Manner) {
     let mut reads = 0;
-    for seed in range {
+    for seed in seeds(range) {
         let _seed = Seed(seed);
         let cfg = EngineConfig {
             cts_credits: 1 + (seed % 5) as u32,
@@ -298,39 +298,39 @@ fn seeds(range: std::ops::Range<u64>, nodes: usize, letters: usize, most: usize,
 
 #[test]
 fn two_on_a_calm_network() {
-    seeds(0..60, 2, 60, 20_000, Manner::CALM);
+    talks(0..60, 2, 60, 20_000, Manner::CALM);
 }
 
 // [M4.3]
 #[test]
 fn two_on_a_network_that_reorders() {
-    seeds(100..200, 2, 60, 20_000, Manner { reorder: true, ..Manner::CALM });
+    talks(100..200, 2, 60, 20_000, Manner { reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn four_on_a_network_that_reorders_and_refuses() {
-    seeds(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true, ..Manner::CALM });
+    talks(200..320, 4, 80, 30_000, Manner { mtu: 512, full: 3, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn alone_with_itself() {
-    seeds(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
+    talks(300..360, 1, 40, 10_000, Manner { mtu: 256, full: 4, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn with_the_smallest_packets() {
-    seeds(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true, ..Manner::CALM });
+    talks(400..460, 3, 30, 1500, Manner { mtu: 128, full: 5, reorder: true, ..Manner::CALM });
 }
 
 #[test]
 fn large_packets_large_letters() {
-    seeds(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true, ..Manner::CALM });
+    talks(500..520, 2, 40, 300_000, Manner { mtu: 8928, full: 6, reorder: true, ..Manner::CALM });
 }
 
 // [M10.5]
 #[test]
 fn four_that_are_often_not_ready() {
     let manner = Manner { mtu: 512, full: 5, reorder: true, unready: 4 };
-    seeds(600..680, 4, 60, 30_000, manner);
-    seeds(680..720, 2, 40, 100_000, Manner { mtu: 8928, ..manner });
+    talks(600..680, 4, 60, 30_000, manner);
+    talks(680..720, 2, 40, 100_000, Manner { mtu: 8928, ..manner });
 }

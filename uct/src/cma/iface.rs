@@ -43,7 +43,7 @@ ucs::config_table! {
         pub batch: usize = "16", key "BATCH", unit "operations", range 1..=64;
         /// Bytes of such a system call, in which other operations of the process's threads may have to wait. One as long is done
         /// when it is called.
-        pub batch_bytes: usize = "256k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
+        pub batch_bytes: usize = "512k", key "BATCH_BYTES", unit "bytes", range 1..=1073741824;
         /// Directory of the sockets over which processes pass each other their memory, which is that of `posix`. Empty: what
         /// UCX_POSIX_SOCKET_DIR says where that is asked, else names of the network namespace.
         pub socket_dir: String = "", key "SOCKET_DIR";

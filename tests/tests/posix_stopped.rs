@@ -464,7 +464,7 @@ fn who_stays_stopped_is_waited_for_once() {
 }
 
 fn the_kernel_copies_what_the_stopped_has() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         return println!("    skipped: {why}");
     }
     const LIMIT: Duration = Duration::from_millis(300);

@@ -181,7 +181,7 @@ fn lends(worker: &Worker, ep: &Ep, busy: Busy) {
 /// The kernel reads and writes the other process' own memory, while that sleeps.
 #[test]
 fn memory_of_the_program_is_reached_without_its_help() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
     }
@@ -210,7 +210,7 @@ fn memory_of_the_program_is_reached_without_its_help() {
 /// Long messages out of memory that no transport has allocated: their receiver has the kernel read them.
 #[test]
 fn messages_of_the_program_are_read_by_the_kernel() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
     }
@@ -224,7 +224,7 @@ fn messages_of_the_program_are_read_by_the_kernel() {
 /// The receiver declines some of what it is offered, again and again: whichever way they go, messages come whole and in order.
 #[test]
 fn the_kernel_and_packets_take_turns() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
     }
@@ -241,7 +241,7 @@ fn the_kernel_and_packets_take_turns() {
 /// Who moves messages is decided by what they take, or by a setting, at the sender's end or at the receiver's.
 #[test]
 fn whoever_decides_they_come() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
     }
@@ -291,7 +291,7 @@ const KEPT_LEN: usize = 50_000;
 /// A receiver that the kernel does not let in says so once: that message and all behind it come in packets.
 #[test]
 fn who_is_kept_out_gets_messages_in_packets() {
-    if uct::cma::why_off().is_some() || !rustix::process::geteuid().is_root() {
+    if uct::cma::unavailable_reason().is_some() || !rustix::process::geteuid().is_root() {
         eprintln!("not tried: needs cma, and root to keep others out");
         return;
     }
@@ -328,7 +328,7 @@ fn lent(worker: &Worker, ep: &Ep) -> (u64, Rkey) {
 /// and by measured costs, where calls are next to nothing or dear. The bytes are the same.
 #[test]
 fn costs_decide_who_copies_memory_of_the_program() {
-    if let Some(why) = uct::cma::why_off() {
+    if let Some(why) = uct::cma::unavailable_reason() {
         eprintln!("not tried: {why}");
         return;
     }

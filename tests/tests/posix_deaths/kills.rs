@@ -468,7 +468,7 @@ pub fn killed_at_any_moment() {
     let mut dice = Dice::new(0x0dea_d000, 0);
     let mut sockets = Vec::new();
     for (talk, victim, rounds) in ROUNDS {
-        if let Some(why) = uct::cma::why_off().filter(|_| talk == Talk::Cma) {
+        if let Some(why) = uct::cma::unavailable_reason().filter(|_| talk == Talk::Cma) {
             println!("    skipped: {why}");
             continue;
         }

@@ -408,7 +408,7 @@ mod tests {
         assert!(efa.contains("put, packet key: 1..<eager_write>.."), "{efa}");
         assert!(efa.contains(" taken, by the peer's processor"), "{efa}");
         assert!(efa.contains("device: no device of this transport computes"), "{efa}");
-        if uct::cma::why_off().is_none() {
+        if uct::cma::unavailable_reason().is_none() {
             let both = find("posix,cma", "y");
             assert!(both.contains("put: 1..<mapped>..(inf)"), "{both}");
             assert!(both.contains("put, other process's: 1..<eager_write>.."), "{both}");

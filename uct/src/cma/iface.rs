@@ -119,7 +119,7 @@ impl Proc {
 impl Iface {
     /// Opens an interface, if the system permits what it does.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        if let Some(why) = probe::why_off() {
+        if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
         if config.let_in && probe::yama_scope() == Some(1) {

@@ -29,7 +29,7 @@ mod vm;
 pub use ep::Ep;
 pub use iface::{Config, Iface};
 pub use md::{Md, Mem, Rkey};
-pub use probe::why_off;
+pub use probe::unavailable_reason;
 
 /// Transport name.
 pub const TL: &str = "cma";

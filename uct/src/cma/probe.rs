@@ -13,7 +13,7 @@ const CAP_SYS_PTRACE: u32 = 19;
 
 /// Why the transport cannot be used here, in words for people; `None` if nothing speaks against it. A particular peer may
 /// still be out of reach: another user's, or one in another pid namespace. Connecting tells.
-pub fn why_off() -> Option<String> {
+pub fn unavailable_reason() -> Option<String> {
     let (from, mut to) = (0x5eed_u64, 0u64);
     let list = [Iov::<()>::new((&raw mut to).cast(), 8, None)];
     // SAFETY: both words are this function's own; `to` is looked at after the call only.

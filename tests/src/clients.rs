@@ -1,7 +1,7 @@
 //! Programs nobody here wrote, and C programs of our own, as tests of the launcher start them. Used by tests/tests/softefa*.rs.
 //! What is not installed is said, and left out.
 
-use crate::launcher::{PATIENCE, finish, start, text};
+use crate::launcher::{TIMEOUT, finish, start, text};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -42,7 +42,7 @@ pub fn pingpong_ends(server: End<'_>, client: End<'_>, how: &[&str]) -> [Output;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let common = [&["fi_pingpong", "-p", "efa", "-c"][..], how].concat();
     let serving = start(server.options, &[server.by, &common[..], &["-B", &port]].concat());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !listens(port.parse().unwrap()) {
         assert!(Instant::now() < until, "fi_pingpong {how:?}: the server does not listen");
         std::thread::sleep(Duration::from_millis(5));

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A client that takes longer than this hangs.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What is to be over in a moment.
-pub const SHORT_PATIENCE: Duration = Duration::from_secs(5);
+pub const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Builds the launcher and the library; answers the launcher.
 pub fn softefa() -> &'static Path {
@@ -78,7 +78,7 @@ pub fn finish(mut running: Running, what: &str) -> Output {
     };
     let out = drain(stdout.map(|s| Box::new(s) as Box<dyn Read + Send>));
     let err = drain(stderr.map(|s| Box::new(s) as Box<dyn Read + Send>));
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let status = loop {
         if let Some(status) = running.0.try_wait().unwrap() {
             break status;
@@ -95,7 +95,7 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// What a run printed, if it went well.
-pub fn good(running: Running, what: &str) -> String {
+pub fn expect_success(running: Running, what: &str) -> String {
     let out = finish(running, what);
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{what}: {:?}\n{stdout}\n{stderr}", out.status);
@@ -114,7 +114,7 @@ pub fn trees_of(pid: u32) -> Vec<PathBuf> {
 
 /// The watcher removes the tree a moment after the program's end.
 pub fn assert_no_tree(pid: u32) {
-    let until = Instant::now() + SHORT_PATIENCE;
+    let until = Instant::now() + SHORT_TIMEOUT;
     while !trees_of(pid).is_empty() {
         assert!(Instant::now() < until, "left: {:?}", trees_of(pid));
         std::thread::sleep(Duration::from_millis(5));

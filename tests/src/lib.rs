@@ -5,13 +5,13 @@
 pub mod cargo;
 pub mod clients;
 pub mod conform;
-pub mod dice;
 pub mod interop;
 pub mod launcher;
-pub mod litter;
+pub mod leftovers;
 pub mod partner;
 pub mod pattern;
-pub mod punctual;
+pub mod rng;
+pub mod sched_delay;
 pub mod sim;
 pub mod sizes;
 pub mod steps;

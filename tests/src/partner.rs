@@ -14,7 +14,7 @@ pub struct Partner {
     out: Box<dyn Write>,
     lines: Receiver<String>,
     /// Taken off `lines` by [`Partner::is_gone`], not heard yet.
-    early: VecDeque<String>,
+    buffered: VecDeque<String>,
     child: Option<Child>,
 }
 
@@ -26,10 +26,10 @@ pub enum PartnerError {
     Gone,
     /// It said nothing for too long.
     #[error("the partner process did not answer within {0:?}")]
-    Silent(Duration),
+    Timeout(Duration),
     /// It said something else than expected.
-    #[error("the partner process said something unexpected: {0}")]
-    Garbled(String),
+    #[error("the partner process sent something unexpected: {0}")]
+    Unexpected(String),
     /// It cannot be started.
     #[error("cannot start the partner process: {0}")]
     Start(std::io::Error),
@@ -42,9 +42,9 @@ impl Partner {
     }
 
     /// The same, started by another program: its name and arguments, to which ours are added.
-    pub fn start_under(starter: &[&str], args: &[String]) -> Result<Partner, PartnerError> {
+    pub fn start_under(launcher: &[&str], args: &[String]) -> Result<Partner, PartnerError> {
         let me = std::env::current_exe().map_err(PartnerError::Start)?;
-        let command = match starter {
+        let command = match launcher {
             [] => Command::new(me),
             [program, rest @ ..] => {
                 let mut command = Command::new(program);
@@ -73,7 +73,7 @@ impl Partner {
         Ok(Partner {
             out: Box::new(stdin),
             lines: reader(stdout),
-            early: VecDeque::new(),
+            buffered: VecDeque::new(),
             child: Some(child),
         })
     }
@@ -83,7 +83,7 @@ impl Partner {
         Partner {
             out: Box::new(std::io::stdout()),
             lines: reader(std::io::stdin()),
-            early: VecDeque::new(),
+            buffered: VecDeque::new(),
             child: None,
         }
     }
@@ -94,27 +94,27 @@ impl Partner {
     }
 
     /// Says something.
-    pub fn say<T: Serialize>(&mut self, what: &T) -> Result<(), PartnerError> {
-        let mut line = serde_json::to_string(what).map_err(|e| PartnerError::Garbled(e.to_string()))?;
+    pub fn send<T: Serialize>(&mut self, what: &T) -> Result<(), PartnerError> {
+        let mut line = serde_json::to_string(what).map_err(|e| PartnerError::Unexpected(e.to_string()))?;
         line.push('\n');
         self.out.write_all(line.as_bytes()).and_then(|()| self.out.flush()).map_err(|_| PartnerError::Gone)
     }
 
-    /// What the other says next, at most `patience` from now.
-    pub fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, PartnerError> {
-        if let Some(line) = self.early.pop_front() {
+    /// What the other says next, at most `timeout` from now.
+    pub fn recv<T: DeserializeOwned>(&mut self, timeout: Duration) -> Result<T, PartnerError> {
+        if let Some(line) = self.buffered.pop_front() {
             return parse(&line);
         }
-        match self.lines.recv_timeout(patience) {
+        match self.lines.recv_timeout(timeout) {
             Ok(line) => parse(&line),
-            Err(RecvTimeoutError::Timeout) => Err(PartnerError::Silent(patience)),
+            Err(RecvTimeoutError::Timeout) => Err(PartnerError::Timeout(timeout)),
             Err(RecvTimeoutError::Disconnected) => Err(PartnerError::Gone),
         }
     }
 
     /// What the other has said by now, if anything. Does not block.
-    pub fn heard<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PartnerError> {
-        if let Some(line) = self.early.pop_front() {
+    pub fn try_recv<T: DeserializeOwned>(&mut self) -> Result<Option<T>, PartnerError> {
+        if let Some(line) = self.buffered.pop_front() {
             return parse(&line).map(Some);
         }
         match self.lines.try_recv() {
@@ -128,14 +128,14 @@ impl Partner {
     pub fn is_gone(&mut self) -> bool {
         loop {
             match self.lines.try_recv() {
-                Ok(line) => self.early.push_back(line),
+                Ok(line) => self.buffered.push_back(line),
                 Err(e) => return e == TryRecvError::Disconnected,
             }
         }
     }
 
     /// Waits for the child to end by itself; `true` if it did so well. Always `true` in the child.
-    pub fn ended_well(mut self) -> bool {
+    pub fn exited_ok(mut self) -> bool {
         self.child.take().is_none_or(|mut child| child.wait().is_ok_and(|status| status.success()))
     }
 }
@@ -164,5 +164,5 @@ fn reader(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 fn parse<T: DeserializeOwned>(line: &str) -> Result<T, PartnerError> {
-    serde_json::from_str(line).map_err(|_| PartnerError::Garbled(line.to_owned()))
+    serde_json::from_str(line).map_err(|_| PartnerError::Unexpected(line.to_owned()))
 }

@@ -1,7 +1,7 @@
 //! Message lengths that hit everything: empty messages, every size class up to 1 MiB, and both sides of each length at
 //! which the protocol changes. Skewed towards short ones, so that millions of messages take minutes, not hours.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Longest message of the suites.
 pub const MAX: usize = 1 << 20;
@@ -50,26 +50,26 @@ impl Sizes {
     }
 
     /// The next length.
-    pub fn draw(&self, dice: &mut Dice) -> usize {
-        let mut at = dice.below(1000);
+    pub fn draw(&self, rng: &mut Rng) -> usize {
+        let mut at = rng.below(1000);
         for class in &CLASSES {
             if at < class.weight {
-                return log_uniform(dice, class.from, class.to).min(self.max);
+                return log_uniform(rng, class.from, class.to).min(self.max);
             }
             at -= class.weight;
         }
         if self.cuts.is_empty() {
-            return dice.range(1, 64).min(self.max as u64) as usize;
+            return rng.range(1, 64).min(self.max as u64) as usize;
         }
-        let cut = *dice.pick(&self.cuts) as u64;
-        (dice.range(cut.saturating_sub(2), cut + 2) as usize).min(self.max)
+        let cut = *rng.pick(&self.cuts) as u64;
+        (rng.range(cut.saturating_sub(2), cut + 2) as usize).min(self.max)
     }
 }
 
 /// A length of `from..=to` whose logarithm is roughly evenly spread: half of the draws from each lower half.
-fn log_uniform(dice: &mut Dice, from: usize, to: usize) -> usize {
-    let top = dice.range(from as u64, to as u64);
-    dice.range(from as u64, top) as usize
+fn log_uniform(rng: &mut Rng, from: usize, to: usize) -> usize {
+    let top = rng.range(from as u64, to as u64);
+    rng.range(from as u64, top) as usize
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
     fn every_class_and_both_sides_of_every_cut_come_up() {
         let cuts = vec![8872, 65_536];
         let sizes = Sizes::new(MAX, cuts.clone());
-        let mut dice = Dice::new(3, 0);
-        let drawn: Vec<usize> = (0..200_000).map(|_| sizes.draw(&mut dice)).collect();
+        let mut rng = Rng::new(3, 0);
+        let drawn: Vec<usize> = (0..200_000).map(|_| sizes.draw(&mut rng)).collect();
         for class in &CLASSES {
             assert!(
                 drawn.iter().any(|len| (class.from..=class.to).contains(len)),
@@ -110,7 +110,7 @@ mod tests {
     fn the_limit_holds() {
         let sizes = Sizes::new(100, vec![50, 5000]);
         assert_eq!(sizes.cuts(), [50]);
-        let mut dice = Dice::new(3, 0);
-        assert!((0..10_000).all(|_| sizes.draw(&mut dice) <= 100));
+        let mut rng = Rng::new(3, 0);
+        assert!((0..10_000).all(|_| sizes.draw(&mut rng) <= 100));
     }
 }

@@ -110,7 +110,7 @@ impl Words<'_> {
 
 fn writer(who: u32) {
     let mut line = Partner::parent();
-    let to: Where = line.hear(PATIENCE).unwrap();
+    let to: Where = line.recv(PATIENCE).unwrap();
     let iface = open();
     let ep = iface.connect(&to.0, &to.1).unwrap();
     let rkey = iface.md().unpack_rkey(&to.2).unwrap();
@@ -125,8 +125,8 @@ fn writer(who: u32) {
     if !caps.fetch(16).is_empty() {
         sums.push(words(4).contend::<u128>(who));
     }
-    line.say(&sums).unwrap();
-    line.hear::<()>(PATIENCE).unwrap();
+    line.send(&sums).unwrap();
+    line.recv::<()>(PATIENCE).unwrap();
 }
 
 /// What the words of one width must hold in the end, given what came out of the swapped one.
@@ -155,16 +155,16 @@ fn contend() {
     let mut writers: Vec<_> =
         (0..2).map(|who| Partner::start(&["writer".into(), who.to_string()]).unwrap()).collect();
     for writer in &mut writers {
-        writer.say(&to).unwrap();
+        writer.send(&to).unwrap();
     }
     let mut sums = [0u64; 5];
     for writer in &mut writers {
-        let theirs: Vec<u64> = writer.hear(PATIENCE).unwrap();
+        let theirs: Vec<u64> = writer.recv(PATIENCE).unwrap();
         sums.iter_mut().zip(theirs).for_each(|(sum, more)| *sum += more);
     }
     for mut writer in writers {
-        writer.say(&()).unwrap();
-        assert!(writer.ended_well());
+        writer.send(&()).unwrap();
+        assert!(writer.exited_ok());
     }
     let words = |n: usize| mem.addr().wrapping_add(n * 6 * LINE as usize).cast_const();
     check::<u8>(words(0), sums[0]);

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use suites::litter::{Litter, of_this_project};
-use suites::punctual::Clock;
+use suites::leftovers::{Leftovers, of_this_project};
+use suites::sched_delay::Clock;
 
 /// One of these at a time: they compare what is on the machine before and after.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -107,7 +107,7 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
 fn end_one(tls: &str, victim: Victim, how: rustix::process::Signal) {
     // A test that failed has poisoned it; the others are none the worse.
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let before = Litter::now(of_this_project);
+    let before = Leftovers::now(of_this_project);
     let pair = Pair::start(tls);
     let clock = Clock::start();
     let killed = clock.now();

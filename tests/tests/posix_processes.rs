@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use suites::clients;
-use suites::litter::{self, Litter};
+use suites::leftovers::{self, Leftovers};
 use suites::partner::Partner;
 use ucs::testing::skipped;
 use uct::Worker;
@@ -101,7 +101,7 @@ fn body(n: u64) -> usize {
 
 fn burst_writer(who: u8) {
     let mut line = Partner::parent();
-    let to: Where = line.hear(PATIENCE).unwrap();
+    let to: Where = line.recv(PATIENCE).unwrap();
     let iface = open();
     let ep = connect(&iface, &to);
     for n in 0..COUNT {
@@ -121,7 +121,7 @@ fn burst_writer(who: u8) {
         }
     }
     // The memory must outlive what was sent; the reader says when.
-    line.hear::<()>(PATIENCE).unwrap();
+    line.recv::<()>(PATIENCE).unwrap();
 }
 
 fn two_writers_one_reader() {
@@ -129,7 +129,7 @@ fn two_writers_one_reader() {
     let mut writers: Vec<_> =
         (0..2).map(|who| Partner::start(&["burst".into(), who.to_string()]).unwrap()).collect();
     for writer in &mut writers {
-        writer.say(&place(&iface)).unwrap();
+        writer.send(&place(&iface)).unwrap();
     }
     let mut check = Check { next: [0; 2], sources: [None; 2] };
     let mut idle = Instant::now();
@@ -143,8 +143,8 @@ fn two_writers_one_reader() {
     }
     assert_ne!(check.sources[0], check.sources[1]);
     for mut writer in writers {
-        writer.say(&()).unwrap();
-        assert!(writer.ended_well());
+        writer.send(&()).unwrap();
+        assert!(writer.exited_ok());
     }
     assert_eq!(iface.poll(64, &mut check), 0);
     assert_eq!(iface.rx_stats(), Default::default());
@@ -152,7 +152,7 @@ fn two_writers_one_reader() {
 
 fn atomics_writer(who: u64) {
     let mut line = Partner::parent();
-    let to: Where = line.hear(PATIENCE).unwrap();
+    let to: Where = line.recv(PATIENCE).unwrap();
     let iface = open();
     let ep = connect(&iface, &to);
     let rkey = iface.md().unpack_rkey(&to.2).unwrap();
@@ -194,8 +194,8 @@ fn atomics_writer(who: u64) {
         assert_eq!(fetch(AtomicOp::Swap, 0, 3), 1 + who);
         assert_eq!(ep.atomic_post(AtomicOp::Add, 1u32, to.3 + 40, &rkey), Ok(Sent::Done));
     }
-    line.say(&sum).unwrap();
-    line.hear::<()>(PATIENCE).unwrap();
+    line.send(&sum).unwrap();
+    line.recv::<()>(PATIENCE).unwrap();
 }
 
 fn atomics_under_contention() {
@@ -207,12 +207,12 @@ fn atomics_under_contention() {
     let mut writers: Vec<_> =
         (0..2).map(|who| Partner::start(&["atomics".into(), who.to_string()]).unwrap()).collect();
     for writer in &mut writers {
-        writer.say(&to).unwrap();
+        writer.send(&to).unwrap();
     }
-    let sum: u64 = writers.iter_mut().map(|writer| writer.hear::<u64>(PATIENCE).unwrap()).sum();
+    let sum: u64 = writers.iter_mut().map(|writer| writer.recv::<u64>(PATIENCE).unwrap()).sum();
     for mut writer in writers {
-        writer.say(&()).unwrap();
-        assert!(writer.ended_well());
+        writer.send(&()).unwrap();
+        assert!(writer.exited_ok());
     }
     let words = mem.addr().cast::<u64>();
     let word = |n: usize| {
@@ -229,14 +229,14 @@ fn atomics_under_contention() {
 /// Sends, says so, then stops in the middle of packing a message until it is killed.
 fn victim() {
     let mut line = Partner::parent();
-    let to: Where = line.hear(PATIENCE).unwrap();
+    let to: Where = line.recv(PATIENCE).unwrap();
     let iface = open();
     let _fd = iface.event_fd().unwrap();
     let ep = connect(&iface, &to);
     let _mem = iface.md().alloc(&AllocReq::new(1 << 20, "victim")).unwrap();
     let _ = ep.am_packet(4000, |slot| {
         slot.fill(1);
-        line.say(&place(&iface)).unwrap();
+        line.send(&place(&iface)).unwrap();
         std::thread::sleep(PATIENCE);
         4000
     });
@@ -245,12 +245,12 @@ fn victim() {
 /// Killed between claim and publish: the reader goes on, later messages arrive, writers to the dead are told, and
 /// nothing is left in /dev/shm or among socket names.
 fn killed_writers_leave_nothing() {
-    let before = Litter::now(litter::of_this_project);
+    let before = Leftovers::now(leftovers::of_this_project);
     let iface = open();
     for round in 1..=3 {
         let mut victim = Partner::start(&["victim".into()]).unwrap();
-        victim.say(&place(&iface)).unwrap();
-        let its: Where = victim.hear(PATIENCE).unwrap();
+        victim.send(&place(&iface)).unwrap();
+        let its: Where = victim.recv(PATIENCE).unwrap();
         let to_victim = connect(&iface, &its);
         // Behind the one that will never come.
         let other = open();
@@ -291,15 +291,15 @@ fn killed_writers_leave_nothing() {
         assert_eq!(refused, Some(Error::PeerDead));
     }
     drop(iface);
-    assert_eq!(before.since(Duration::from_secs(5), litter::of_this_project), Vec::<String>::new());
+    assert_eq!(before.since(Duration::from_secs(5), leftovers::of_this_project), Vec::<String>::new());
 }
 
 /// Has an address, until it ends a while after it was told to.
 fn cma_victim() {
     let mut line = Partner::parent();
     let iface = uct::cma::Iface::open(&Default::default()).unwrap();
-    line.say(&(iface.device_addr().to_vec(), iface.iface_addr().to_vec())).unwrap();
-    let _ = line.hear::<()>(PATIENCE);
+    line.send(&(iface.device_addr().to_vec(), iface.iface_addr().to_vec())).unwrap();
+    let _ = line.recv::<()>(PATIENCE);
     std::thread::sleep(Duration::from_millis(50));
     std::process::exit(0);
 }
@@ -311,7 +311,7 @@ fn a_death_wakes_who_sleeps_on_cma() {
         Err(why) => return skipped("a_death_wakes_who_sleeps_on_cma", why),
     };
     let mut victim = Partner::start(&["cma".into()]).unwrap();
-    let (device, addr): (Vec<u8>, Vec<u8>) = victim.hear(PATIENCE).unwrap();
+    let (device, addr): (Vec<u8>, Vec<u8>) = victim.recv(PATIENCE).unwrap();
     let ep = iface.connect(&device, &addr).unwrap();
     ep.set_tag(EpTag(5));
     let told = Rc::new(Cell::new(None));
@@ -321,7 +321,7 @@ fn a_death_wakes_who_sleeps_on_cma() {
     worker.add(Rc::new(iface)).unwrap();
     worker.add(Rc::new(open())).unwrap();
     assert_eq!(worker.wait(8, 0, Some(Duration::from_millis(50))), Ok(0));
-    victim.say(&()).unwrap();
+    victim.send(&()).unwrap();
     let start = Instant::now();
     assert_eq!(worker.wait(8, 0, Some(PATIENCE)), Ok(1));
     assert!(start.elapsed() < PATIENCE / 2);

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use suites::partner::Partner;
-use suites::punctual::Clock;
+use suites::sched_delay::Clock;
 use ucp::{Address, Context, EXACT, Worker};
 use ucs::config::Source;
 use uct::any;
@@ -119,8 +119,8 @@ impl Sink for Seen {
 /// Sends back what comes, until the line ends.
 fn echo(iface: Iface) {
     let (mut line, mut seen) = (Partner::parent(), Seen::default());
-    line.say(&place(&iface)).unwrap();
-    let back = connect(&iface, &line.hear(PATIENCE).unwrap());
+    line.send(&place(&iface)).unwrap();
+    let back = connect(&iface, &line.recv(PATIENCE).unwrap());
     back.ensure_connected().unwrap();
     while !line.is_gone() {
         iface.poll(8, &mut seen);
@@ -140,8 +140,8 @@ fn start_echo(iface: &Iface) -> (Partner, Ep) {
 
 fn start(iface: &Iface, role: &str) -> (Partner, Ep) {
     let mut partner = Partner::start(&[role.into()]).unwrap();
-    let ep = connect(iface, &partner.hear(PATIENCE).unwrap());
-    partner.say(&place(iface)).unwrap();
+    let ep = connect(iface, &partner.recv(PATIENCE).unwrap());
+    partner.send(&place(iface)).unwrap();
     (partner, ep)
 }
 
@@ -226,8 +226,8 @@ fn who_has_other_slots_is_not_waited_for_either() {
 /// Sends tagged messages back, until the line ends.
 fn worker_echo() {
     let (mut line, worker) = (Partner::parent(), worker());
-    line.say(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.hear(PATIENCE).unwrap();
+    line.send(&worker.address().pack()).unwrap();
+    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     let mut come = worker.tag_recv(1, EXACT, Vec::with_capacity(100_000));
     while !line.is_gone() {
@@ -243,8 +243,8 @@ fn worker_echo() {
 
 fn start_worker(own: &Worker, role: &str) -> (Partner, Address) {
     let mut partner = Partner::start(&[role.into()]).unwrap();
-    let address: Vec<u8> = partner.hear(PATIENCE).unwrap();
-    partner.say(&own.address().pack()).unwrap();
+    let address: Vec<u8> = partner.recv(PATIENCE).unwrap();
+    partner.send(&own.address().pack()).unwrap();
     (partner, Address::unpack(&address).unwrap())
 }
 
@@ -297,14 +297,14 @@ fn a_worker_goes_on_with_others() {
 /// Sends what wants an answer.
 fn shy() {
     let (mut line, worker) = (Partner::parent(), worker());
-    line.say(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.hear(PATIENCE).unwrap();
+    line.send(&worker.address().pack()).unwrap();
+    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     let send = ep.tag_send_sync(5, vec![5; 100]);
     (0..1000).for_each(|_| _ = worker.progress());
-    line.say(&()).unwrap();
+    line.send(&()).unwrap();
     send.wait().0.unwrap();
-    line.say(&()).unwrap();
+    line.send(&()).unwrap();
     while !line.is_gone() {
         worker.progress();
     }
@@ -315,7 +315,7 @@ fn who_has_sent_and_stopped_is_answered_later() {
     let (_live, address) = start_worker(&own, "worker");
     let to_live = own.connect(&address, Default::default()).unwrap();
     let (mut shy, _) = start_worker(&own, "shy");
-    shy.hear::<()>(PATIENCE).unwrap();
+    shy.recv::<()>(PATIENCE).unwrap();
     stop(&shy);
     let come = own.tag_recv(5, EXACT, Vec::with_capacity(100));
     let start = clock.now();
@@ -328,7 +328,7 @@ fn who_has_sent_and_stopped_is_answered_later() {
     while heard.is_none() {
         own.progress();
         assert!(clock.since(start) < GOES_ON);
-        heard = shy.heard::<()>().unwrap();
+        heard = shy.try_recv::<()>().unwrap();
     }
     assert_eq!(come.wait().1, vec![5; 100]);
 }
@@ -400,8 +400,8 @@ fn owner(tl: &str) {
         (mem.addr().addr() as u64, packed, iface.md().word_key(mem).unwrap())
     };
     let owned: Vec<Owned> = (0..).zip(&mems).map(key).collect();
-    line.say(&((iface.device_addr().to_vec(), iface.iface_addr().to_vec()), owned)).unwrap();
-    let _ = line.hear::<()>(PATIENCE);
+    line.send(&((iface.device_addr().to_vec(), iface.iface_addr().to_vec()), owned)).unwrap();
+    let _ = line.recv::<()>(PATIENCE);
 }
 
 /// Each call that waits for an answer waits as long as the setting says; the first key of the stopped, and not the others.
@@ -410,10 +410,10 @@ fn who_stays_stopped_is_waited_for_once() {
     let config = uct::posix::Config { answer_timeout: LIMIT, ..Default::default() };
     let (iface, clock) = (Iface::open(&config).unwrap(), Clock::start());
     let mut it = Partner::start(&["owner".into(), "posix".into()]).unwrap();
-    let (place, owned): (Where, Vec<Owned>) = it.hear(PATIENCE).unwrap();
+    let (place, owned): (Where, Vec<Owned>) = it.recv(PATIENCE).unwrap();
     let mut other = Partner::start(&["other".into()]).unwrap();
-    let to_other = connect(&iface, &other.hear(PATIENCE).unwrap());
-    other.say(&self::place(&iface)).unwrap();
+    let to_other = connect(&iface, &other.recv(PATIENCE).unwrap());
+    other.send(&self::place(&iface)).unwrap();
     stop(&it);
     stop(&other);
     let took = |call: &mut dyn FnMut()| {
@@ -471,7 +471,7 @@ fn the_kernel_copies_what_the_stopped_has() {
     let config = uct::cma::Config { answer_timeout: LIMIT, ..Default::default() };
     let (iface, clock) = (uct::cma::Iface::open(&config).unwrap(), Clock::start());
     let mut it = Partner::start(&["owner".into(), "cma".into()]).unwrap();
-    let (place, owned): (Where, Vec<Owned>) = it.hear(PATIENCE).unwrap();
+    let (place, owned): (Where, Vec<Owned>) = it.recv(PATIENCE).unwrap();
     stop(&it);
     let then = clock.now();
     let ep = iface.connect(&place.0, &place.1).unwrap();
@@ -495,11 +495,11 @@ fn short() {
     let limit = Rlimit { current: Some(64), maximum: Some(64) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-    line.say(&place(&iface)).unwrap();
-    line.hear::<()>(PATIENCE).unwrap();
+    line.send(&place(&iface)).unwrap();
+    line.recv::<()>(PATIENCE).unwrap();
     drop(all);
     // Until the line ends.
-    let _ = line.hear::<()>(PATIENCE);
+    let _ = line.recv::<()>(PATIENCE);
 }
 
 /// What the porter of a process has had of the processors, in hundredths of a second.
@@ -524,7 +524,7 @@ fn silent(iface: &[u8]) -> OwnedFd {
 fn who_has_no_descriptor_left_answers_all_the_same() {
     let clock = Clock::start();
     let mut it = Partner::start(&["short".into()]).unwrap();
-    let its: Where = it.hear(PATIENCE).unwrap();
+    let its: Where = it.recv(PATIENCE).unwrap();
     // One after the other, by the one that it keeps for them.
     for n in 0..5 {
         let iface = open();
@@ -544,7 +544,7 @@ fn who_has_no_descriptor_left_answers_all_the_same() {
     let took = ticks_of_porter(&it) - before;
     assert!(took < 20, "the porter does not rest: {took} ticks");
     let start = clock.now();
-    it.say(&()).unwrap();
+    it.send(&()).unwrap();
     while ep.am_short(1, 0, &[]).is_err() {
         assert!(clock.since(start) < GOES_ON, "the door stays shut");
     }

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use suites::clients::{have, pingpong};
-use suites::launcher::{PATIENCE, assert_no_tree, finish, good, softefa, start, text, trees_of};
+use suites::launcher::{TIMEOUT, assert_no_tree, expect_success, finish, softefa, start, text, trees_of};
 
 #[test]
 fn fi_info_finds_both_kinds_of_endpoint() {
@@ -13,7 +13,7 @@ fn fi_info_finds_both_kinds_of_endpoint() {
         return;
     }
     for generation in ["1", "2", "3", "4"] {
-        let found = good(start(&["--gen", generation], &["fi_info", "-p", "efa"]), "fi_info");
+        let found = expect_success(start(&["--gen", generation], &["fi_info", "-p", "efa"]), "fi_info");
         assert!(found.contains("domain: softefa0-rdm"), "{found}");
         assert!(found.contains("domain: softefa0-dgrm"), "{found}");
     }
@@ -92,7 +92,7 @@ fn a_signal_ends_the_program_and_the_tree_goes() {
     for signal in ["-TERM", "-KILL", "-INT"] {
         let running = start(&[], &["sleep", "600"]);
         let pid = running.0.id();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim() != "sleep" {
             assert!(Instant::now() < until, "the program does not run");
             std::thread::sleep(Duration::from_millis(5));
@@ -107,7 +107,7 @@ fn a_signal_ends_the_program_and_the_tree_goes() {
 /// The watcher is nobody's child: a program that waits for all of its own does not wait for it.
 #[test]
 fn the_program_has_no_child_it_did_not_make() {
-    let out = good(start(&[], &["sh", "-c", "wait; cat /proc/$$/task/$$/children"]), "softefa run");
+    let out = expect_success(start(&[], &["sh", "-c", "wait; cat /proc/$$/task/$$/children"]), "softefa run");
     // cat itself is one.
     assert_eq!(out.split_whitespace().count(), 1, "{out}");
 }

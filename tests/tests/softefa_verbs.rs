@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use suites::clients;
-use suites::launcher::{assert_no_tree, finish, good, softefa, start, text};
+use suites::launcher::{assert_no_tree, expect_success, finish, softefa, start, text};
 
 fn folder() -> PathBuf {
     clients::folder(env!("CARGO_TARGET_TMPDIR"))
@@ -143,7 +143,7 @@ fn killed_peer(options: &[&str]) {
     assert_eq!(line, "sent\n");
     victim.0.kill().unwrap();
     // The program itself gives up after five seconds.
-    good(mourner, "the sender");
+    expect_success(mourner, "the sender");
     assert_no_tree(pid);
 }
 
@@ -189,8 +189,8 @@ fn programs_that_take_no_library_are_told() {
         let out = finish(start(&[], &[program.to_str().unwrap()]), "static");
         assert_eq!(out.status.code(), Some(3));
         assert!(text(&out.stderr).contains("statically linked"), "{}", text(&out.stderr));
-        let (good, told) = doctor(&program, None);
-        assert!(!good && told.contains("statically linked") && told.contains("mend:"), "{told}");
+        let (is_good, told) = doctor(&program, None);
+        assert!(!is_good && told.contains("statically linked") && told.contains("mend:"), "{told}");
     }
     let Some(program) = compile("setuid", &source, &[]) else { return };
     // Only root can make a program another user's.
@@ -226,15 +226,15 @@ fn a_program_for_a_later_rdma_core_is_refused_by_name() {
     let err = text(&out.stderr);
     assert!(!out.status.success() && err.contains("IBVERBS_9.9"), "{err}");
     assert!(err.contains("softefa doctor"), "{err}");
-    let (good, told) = doctor(&user, None);
-    assert!(!good && told.contains("IBVERBS_9.9") && told.contains("later rdma-core"), "{told}");
+    let (is_good, told) = doctor(&user, None);
+    assert!(!is_good && told.contains("IBVERBS_9.9") && told.contains("later rdma-core"), "{told}");
     // With that library it starts, and its calls are not ours.
     let later = dir.join("later");
     std::fs::create_dir_all(&later).unwrap();
     std::fs::copy(&library, later.join("libibverbs.so.1.15.99.0")).unwrap();
     let _ = std::os::unix::fs::symlink("libibverbs.so.1.15.99.0", later.join("libibverbs.so.1"));
-    let (good, told) = doctor(&user, Some(&later));
-    assert!(!good && told.contains("calls: ibv_of_tomorrow"), "{told}");
+    let (is_good, told) = doctor(&user, Some(&later));
+    assert!(!is_good && told.contains("calls: ibv_of_tomorrow"), "{told}");
     assert!(told.contains("rdma-core 99.0"), "{told}");
 }
 
@@ -251,17 +251,17 @@ fn doctor(program: &Path, libraries: Option<&Path>) -> (bool, String) {
 
 #[test]
 fn the_doctor_looks_at_a_program() {
-    let (good, told) = doctor(Path::new("sh"), None);
-    assert!(good && told.contains("not linked with libibverbs"), "{told}");
-    let (good, told) = doctor(Path::new("/no/such/program"), None);
-    assert!(!good && told.contains("MISSING  program: /no/such/program: no such file"), "{told}");
+    let (is_good, told) = doctor(Path::new("sh"), None);
+    assert!(is_good && told.contains("not linked with libibverbs"), "{told}");
+    let (is_good, told) = doctor(Path::new("/no/such/program"), None);
+    assert!(!is_good && told.contains("MISSING  program: /no/such/program: no such file"), "{told}");
     if let Some(client) = client() {
-        let (good, told) = doctor(Path::new(client), None);
-        assert!(good && told.contains("libibverbs.so.1 of rdma-core"), "{told}");
+        let (is_good, told) = doctor(Path::new(client), None);
+        assert!(is_good && told.contains("libibverbs.so.1 of rdma-core"), "{told}");
         assert!(told.contains("libefa.so.1"), "{told}");
     }
     let script = folder().join("script");
     std::fs::write(&script, "#! /bin/sh -e\n").unwrap();
-    let (good, told) = doctor(&script, None);
-    assert!(good && told.contains("script, which /bin/sh runs"), "{told}");
+    let (is_good, told) = doctor(&script, None);
+    assert!(is_good && told.contains("script, which /bin/sh runs"), "{told}");
 }

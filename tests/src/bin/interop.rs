@@ -19,7 +19,7 @@ struct Args {
     /// Only cells and situations whose name has this in it ("ours MEDIUM_TAGRTM after RNR", "peek").
     #[arg(long)]
     only: Option<String>,
-    /// Seed of the device's dice.
+    /// Seed of the device's rng.
     #[arg(long, default_value_t = 7)]
     seed: u64,
     /// Put the tables into this page.

@@ -55,11 +55,11 @@ pub fn memory<I: Iface>(iface: &I) -> MemOf<I> {
 pub fn be_the_peer(tl: &str, dev: &str) {
     let iface = any::open(tl, dev, &Source::empty()).expect("the transport");
     let (mut line, mem) = (Partner::parent(), memory(&iface));
-    line.say(&place(&iface, &mem)).expect("a survivor");
-    let (device, addr, ..): Where = line.hear(PATIENCE).expect("a survivor");
+    line.send(&place(&iface, &mem)).expect("a survivor");
+    let (device, addr, ..): Where = line.recv(PATIENCE).expect("a survivor");
     // What RDMA wants of its target.
     let _back = iface.connect(&device, &addr).expect("the survivor");
-    line.say(&()).expect("a survivor");
+    line.send(&()).expect("a survivor");
     while !line.is_gone() {
         if iface.progress(64) == 0 {
             std::thread::sleep(Duration::from_micros(100));
@@ -80,10 +80,10 @@ impl<I: Iface> Mortal<I> {
         let open = || wrap(any::open(tl, dev, &Source::empty()).expect("the transport"));
         let pair = Pair::new(open(), open());
         let mut peer = Partner::start_program(program, &[tl.into(), dev.into()]).expect("the peer");
-        let theirs: Where = peer.hear(PATIENCE).expect("its address");
+        let theirs: Where = peer.recv(PATIENCE).expect("its address");
         let ours: Where = (pair.a.device_addr().to_vec(), pair.a.iface_addr().to_vec(), 0, Vec::new());
-        peer.say(&ours).expect("it hears");
-        peer.hear::<()>(PATIENCE).expect("it knows us");
+        peer.send(&ours).expect("it hears");
+        peer.recv::<()>(PATIENCE).expect("it knows us");
         // Dropped, it is killed by SIGKILL.
         Mortal::new(pair, &theirs, move || drop(peer))
     }

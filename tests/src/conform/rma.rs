@@ -299,14 +299,14 @@ pub fn access_is_enforced<I: Iface>(p: &Pair<I>) {
 
 /// A way to cut `len` bytes into blocks: (offset, block length, stride, blocks), not overlapping, in order.
 fn cuts(len: usize, seed: u64) -> Vec<(usize, usize, usize, usize)> {
-    let mut dice = crate::dice::Dice::new(seed, 0);
+    let mut rng = crate::rng::Rng::new(seed, 0);
     let (mut all, mut at, mut left) = (Vec::new(), 0, len);
     while left > 0 && all.len() < 5 {
-        let block = 1 + dice.below(40.min(left as u64)) as usize;
-        let count = 1 + dice.below(4.min((left / block) as u64)) as usize;
-        let stride = block + dice.below(3) as usize * 7;
+        let block = 1 + rng.below(40.min(left as u64)) as usize;
+        let count = 1 + rng.below(4.min((left / block) as u64)) as usize;
+        let stride = block + rng.below(3) as usize * 7;
         all.push((at, block, stride, count));
-        at += stride * count + dice.below(9) as usize;
+        at += stride * count + rng.below(9) as usize;
         left -= block * count;
     }
     if left > 0 {

@@ -25,7 +25,7 @@ pub struct Plan {
     pub dir: PathBuf,
     /// Only cells and situations whose name has this in it.
     pub only: Option<String>,
-    /// Seed of the device's dice.
+    /// Seed of the device's rng.
     pub seed: u64,
 }
 

@@ -43,7 +43,7 @@ impl World {
     pub(super) fn act(&mut self) -> Result<(), Failed> {
         self.step += 1;
         let living = self.living();
-        let n = *self.dice.pick(&living);
+        let n = *self.rng.pick(&living);
         type Act = fn(&mut World, usize) -> Result<(), Failed>;
         let acts: [(u64, Act); 8] = [
             (self.knobs.send, World::send),
@@ -55,7 +55,7 @@ impl World {
             (self.knobs.other, World::other),
             (self.knobs.loans, World::borrow_or_lend),
         ];
-        let mut roll = self.dice.below(acts.iter().map(|(weight, _)| weight).sum());
+        let mut roll = self.rng.below(acts.iter().map(|(weight, _)| weight).sum());
         for (weight, act) in acts {
             if roll < weight {
                 return act(self, n);
@@ -76,7 +76,7 @@ impl World {
             self.unplug_one();
             return Ok(());
         }
-        match self.dice.below(others(self.limits.scope)) {
+        match self.rng.below(others(self.limits.scope)) {
             0 => self.probe(n),
             1 | 2 => self.take(n),
             3 => self.receive_one_taken(n),
@@ -105,8 +105,8 @@ impl World {
                 Ok(())
             }
             _ => {
-                let most = *self.dice.pick(&[20_000, 20_000, 200_000, 5_000_000]);
-                let ns = self.dice.below(most);
+                let most = *self.rng.pick(&[20_000, 20_000, 200_000, 5_000_000]);
+                let ns = self.rng.below(most);
                 self.fabric.advance(ns);
                 Ok(())
             }
@@ -148,12 +148,12 @@ impl World {
             self.nodes[n].seq += u64::from(!self.is_dead(to));
             return Ok(());
         }
-        let mut len = self.knobs.sizes.draw(&mut self.dice);
-        let user = self.dice.below(self.knobs.user_tags);
+        let mut len = self.knobs.sizes.draw(&mut self.rng);
+        let user = self.rng.below(self.knobs.user_tags);
         let tag = user << USER_SHIFT | (n as u64) << SENDER_SHIFT | self.nodes[n].seq;
-        let tag = (!self.dice.percent(self.knobs.untagged)).then_some(tag);
-        let sync = if self.dice.percent(self.knobs.sync) { Sync::Yes } else { Sync::No };
-        let cq_data = self.dice.percent(self.knobs.cq_data).then(|| self.dice.bits());
+        let tag = (!self.rng.percent(self.knobs.untagged)).then_some(tag);
+        let sync = if self.rng.percent(self.knobs.sync) { Sync::Yes } else { Sync::No };
+        let cq_data = self.rng.percent(self.knobs.cq_data).then(|| self.rng.bits());
         if tag.is_none() {
             len = len.max(WORD);
         }
@@ -210,9 +210,9 @@ impl World {
         let ways = [Way::Whole, Way::Whole, Way::Pieces, Way::Told, Way::Id, Way::Now, Way::Loose];
         let way = match self.limits.scope {
             Scope::Pieces | Scope::Mixed | Scope::Nics | Scope::InPlace | Scope::Lists => {
-                *self.dice.pick(&ways)
+                *self.rng.pick(&ways)
             }
-            Scope::Forms => *self.dice.pick(&ways[..5]),
+            Scope::Forms => *self.rng.pick(&ways[..5]),
             Scope::Many | Scope::First => Way::Whole,
         };
         self.outcome.formed += u64::from(way != Way::Whole);
@@ -239,26 +239,26 @@ impl World {
     /// What a random receive or probe names.
     pub(super) fn want(&mut self, n: usize) -> (Want, Option<usize>) {
         let from =
-            self.dice.percent(self.knobs.from).then(|| self.dice.below(self.nodes.len() as u64) as usize);
+            self.rng.percent(self.knobs.from).then(|| self.rng.below(self.nodes.len() as u64) as usize);
         // A peer can be named once there is an endpoint to it.
         let from = from.filter(|from| self.nodes[n].eps[*from].is_some());
-        if self.dice.percent(self.knobs.untagged) {
+        if self.rng.percent(self.knobs.untagged) {
             return (Want::Untagged, from);
         }
-        let user = self.dice.below(self.knobs.user_tags) << USER_SHIFT;
-        let sender = self.dice.below(self.nodes.len() as u64);
-        if self.dice.percent(self.knobs.exact) {
+        let user = self.rng.below(self.knobs.user_tags) << USER_SHIFT;
+        let sender = self.rng.below(self.nodes.len() as u64);
+        if self.rng.percent(self.knobs.exact) {
             let tags: Vec<u64> = self.nodes[n].ledger.waiting().filter_map(|m| m.tag).collect();
             // One that waits, or one that was sent before or will perhaps be sent.
-            let tag = match tags.is_empty() || self.dice.percent(10) {
-                true => user | sender << SENDER_SHIFT | self.dice.below(self.limits.messages),
-                false => *self.dice.pick(&tags),
+            let tag = match tags.is_empty() || self.rng.percent(10) {
+                true => user | sender << SENDER_SHIFT | self.rng.below(self.limits.messages),
+                false => *self.rng.pick(&tags),
             };
             return (Want::Tagged { tag, mask: u64::MAX }, from);
         }
         // Bits outside the mask are set at random: they must not count.
-        let mask = *self.dice.pick(&MASKS);
-        let noise = self.dice.bits() & !mask;
+        let mask = *self.rng.pick(&MASKS);
+        let noise = self.rng.bits() & !mask;
         (Want::Tagged { tag: (user | sender << SENDER_SHIFT) & mask | noise, mask }, from)
     }
 
@@ -275,8 +275,8 @@ impl World {
 
     pub(super) fn room(&mut self) -> usize {
         let longest = self.knobs.sizes.max().max(WORD);
-        match self.dice.percent(self.knobs.short) {
-            true => self.dice.range(WORD as u64, longest as u64) as usize,
+        match self.rng.percent(self.knobs.short) {
+            true => self.rng.range(WORD as u64, longest as u64) as usize,
             false => longest,
         }
     }
@@ -289,7 +289,7 @@ impl World {
             return self.post_in_place(n);
         }
         let (want, from) = self.want(n);
-        if self.limits.scope >= Scope::Many && self.dice.percent(self.knobs.many) {
+        if self.limits.scope >= Scope::Many && self.rng.percent(self.knobs.many) {
             return self.post_many(n, want, from);
         }
         let room = self.room();
@@ -321,14 +321,14 @@ impl World {
     }
 
     fn cancel_recv(&mut self, n: usize) -> Result<(), Failed> {
-        if self.limits.scope >= Scope::Many && self.dice.percent(50) {
+        if self.limits.scope >= Scope::Many && self.rng.percent(50) {
             return self.cancel_one_of_many(n);
         }
         let len = self.nodes[n].recvs.len() as u64;
         match len {
             0 => Ok(()),
             _ => {
-                let at = self.dice.below(len) as usize;
+                let at = self.rng.below(len) as usize;
                 self.cancel_this(n, at)?;
                 self.settle_recvs(n)
             }
@@ -370,7 +370,7 @@ impl World {
         if len == 0 {
             return Ok(());
         }
-        let at = self.dice.below(len) as usize;
+        let at = self.rng.below(len) as usize;
         let node = &mut self.nodes[n];
         let send = &mut node.sends[at];
         send.cancelled |= send.request.cancel(&node.worker);
@@ -383,10 +383,10 @@ impl World {
     }
 
     fn flush(&mut self, n: usize) -> Result<(), Failed> {
-        let to = self.dice.below(self.nodes.len() as u64) as usize;
-        let one = self.nodes[n].eps[to].is_some() && self.dice.percent(70);
-        let limited = self.dice.percent(20);
-        let limit = Duration::from_nanos(self.dice.below(100_000));
+        let to = self.rng.below(self.nodes.len() as u64) as usize;
+        let one = self.nodes[n].eps[to].is_some() && self.rng.percent(70);
+        let limited = self.rng.percent(20);
+        let limit = Duration::from_nanos(self.rng.below(100_000));
         let (lent, cells) = self.covered(n, one.then_some(to));
         let node = &mut self.nodes[n];
         let (of, request) = match &node.eps[to] {
@@ -410,8 +410,8 @@ impl World {
     /// Closes an endpoint, or just drops it; the next operation makes another.
     fn close(&mut self, n: usize) -> Result<(), Failed> {
         let to = self.any_worker();
-        let (closes, force) = (self.dice.percent(80), self.dice.percent(self.knobs.force));
-        if closes && force && self.dice.percent(50) {
+        let (closes, force) = (self.rng.percent(80), self.rng.percent(self.knobs.force));
+        if closes && force && self.rng.percent(50) {
             return self.give_up(n, to);
         }
         let (lent, cells) = self.covered(n, Some(to));
@@ -422,7 +422,7 @@ impl World {
         };
         match closes {
             true => {
-                let within = if force { Duration::from_nanos(self.dice.below(50_000)) } else { LONG };
+                let within = if force { Duration::from_nanos(self.rng.below(50_000)) } else { LONG };
                 if force {
                     node.giving_up.insert(to);
                 }

@@ -52,9 +52,9 @@ impl World {
         let ty = self.type_of(n, to);
         let (op, form) = self.operation(ty);
         let size = ty.size();
-        let count = self.dice.range(1, (SLOT / size) as u64) as usize;
+        let count = self.rng.range(1, (SLOT / size) as u64) as usize;
         let (operand, compare) = (self.elements(ty, count), self.elements(ty, count));
-        let sync = if form == Form::Write && self.dice.percent(30) { Sync::Yes } else { Sync::No };
+        let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
         let refused = sync == Sync::Yes && self.nodes[to].withholds_dc();
         let at = SLOTS + n * SLOT;
         self.trace.tell(
@@ -140,8 +140,8 @@ impl World {
     /// Any operation that elements of this type have, in any form that it has.
     pub(super) fn operation(&mut self, ty: Datatype) -> (AtomicOp, Form) {
         loop {
-            let op = AtomicOp::try_from(self.dice.below(19) as u32);
-            let form = *self.dice.pick(&[Form::Write, Form::Fetch, Form::Compare]);
+            let op = AtomicOp::try_from(self.rng.below(19) as u32);
+            let form = *self.rng.pick(&[Form::Write, Form::Fetch, Form::Compare]);
             if let Ok(op) = op
                 && amo::has_type(op, ty)
                 && amo::has_form(op, form)
@@ -155,11 +155,11 @@ impl World {
     pub(super) fn elements(&mut self, ty: Datatype, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count * ty.size());
         while bytes.len() < count * ty.size() {
-            let small = self.dice.below(4);
+            let small = self.rng.below(4);
             match ty {
                 Datatype::Float | Datatype::FloatComplex => bytes.extend((small as f32).to_le_bytes()),
                 Datatype::Double | Datatype::DoubleComplex => bytes.extend((small as f64).to_le_bytes()),
-                _ => bytes.extend(self.dice.bits().to_le_bytes()),
+                _ => bytes.extend(self.rng.bits().to_le_bytes()),
             }
         }
         bytes.truncate(count * ty.size());

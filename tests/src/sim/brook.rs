@@ -81,16 +81,16 @@ impl World {
     /// Worker `n` sends to, or receives from, some stream.
     pub(super) fn paddle(&mut self, n: usize) -> Result<(), Failed> {
         let other = self.any_worker();
-        match self.dice.percent(50) {
+        match self.rng.percent(50) {
             true => self.pour(n, other),
-            false if self.limits.scope >= Scope::Lists && self.dice.percent(40) => self.scoop(other, n),
+            false if self.limits.scope >= Scope::Lists && self.rng.percent(40) => self.scoop(other, n),
             false => self.draw(other, n),
         }?;
         self.settle_brooks(n)
     }
 
     fn pour(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let len = self.knobs.sizes.draw(&mut self.dice).min(LEN / 4);
+        let len = self.knobs.sizes.draw(&mut self.rng).min(LEN / 4);
         let brook = self.brooks.entry((n, to)).or_default();
         let at = brook.sent;
         if brook.sending.len() >= MAX_OPEN || at + len > LEN || !self.connect(n, to)? {
@@ -123,8 +123,8 @@ impl World {
     /// Posts a receive from the stream from `from` to `n`: one that ends with what there is, or one that waits for as
     /// much as will surely come.
     fn draw(&mut self, from: usize, n: usize) -> Result<(), Failed> {
-        let room = self.dice.range(1, 5000) as usize;
-        let full = self.dice.percent(40);
+        let room = self.rng.range(1, 5000) as usize;
+        let full = self.rng.percent(40);
         let brook = self.brooks.entry((from, n)).or_default();
         let left = brook.sent - brook.got;
         if brook.receiving.is_some() || (full && left == 0) || !self.connect(n, from)? {

@@ -87,7 +87,7 @@ impl World {
 
     /// Any worker, dead ones included: nobody knows that they are.
     pub(super) fn any_worker(&mut self) -> usize {
-        self.dice.below(self.nodes.len() as u64) as usize
+        self.rng.below(self.nodes.len() as u64) as usize
     }
 
     /// Those that live.
@@ -101,7 +101,7 @@ impl World {
         if living.len() <= LEFT {
             return;
         }
-        let victim = *self.dice.pick(&living);
+        let victim = *self.rng.pick(&living);
         self.trace.tell(&[50, victim as u64], format_args!("{}: {victim} dies", self.step));
         Node::gids(victim, self.knobs.nics).for_each(|gid| self.fabric.kill(gid));
         self.nodes[victim].dead = true;

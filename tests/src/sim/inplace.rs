@@ -46,7 +46,7 @@ impl World {
 
     /// Posts a receive, or one of those that this mode does not have.
     pub(super) fn post_in_place(&mut self, n: usize) -> Result<(), Failed> {
-        if self.dice.percent(90) {
+        if self.rng.percent(90) {
             let room = self.room();
             return self.post_this(n, Want::Untagged, None, room);
         }
@@ -117,8 +117,8 @@ impl World {
                     self.living().into_iter().filter(|from| !self.is_lost(*from, n)).collect::<Vec<_>>();
                 let open = if from.is_empty() { 0 } else { self.nodes[n].ledger.open() };
                 for _ in 0..open {
-                    let from = *self.dice.pick(&from);
-                    let cq_data = self.dice.percent(20).then(|| self.dice.bits() >> 32);
+                    let from = *self.rng.pick(&from);
+                    let cq_data = self.rng.percent(20).then(|| self.rng.bits() >> 32);
                     if self.connect(from, n)? {
                         let params = SendParams { tag: None, sync: Sync::No, cq_data, done: None };
                         self.send_this(from, n, WORD, params)?;

@@ -1,7 +1,7 @@
 //! What differs from seed to seed: the network, the queues, the sizes, and the habits of the workers.
 //! Drawn once, before a run. Extremes are drawn on purpose: queues of one entry, everything out of order.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::sizes::Sizes;
 use ucp::wire::Features;
 use uct::efa::dev::DevStatus;
@@ -156,20 +156,20 @@ impl Knobs {
     }
 
     /// Those of a seed.
-    pub fn draw(dice: &mut Dice, limits: Limits) -> Knobs {
+    pub fn draw(rng: &mut Rng, limits: Limits) -> Knobs {
         let workers = match limits.workers {
-            0 => dice.range(2, 8) as usize,
+            0 => rng.range(2, 8) as usize,
             some => some,
         };
-        let refusal = *dice.pick(&[0.0, 0.0, 0.2, 1.0]);
-        let mixed = dice.percent(50);
-        let habits: Vec<Habit> = (0..workers).map(|_| habit(dice, mixed)).collect();
+        let refusal = *rng.pick(&[0.0, 0.0, 0.2, 1.0]);
+        let mixed = rng.percent(50);
+        let habits: Vec<Habit> = (0..workers).map(|_| habit(rng, mixed)).collect();
         // Who cannot read, and may not say so to one that does not know READ_NACK, can only fail.
         let able = habits.iter().all(|h| !h.withheld.contains(Features::READ_NACK));
-        let mtu = *dice.pick(&[256, 512, 1024, 4096, 8928, 8928]);
-        let rndv = *dice.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
-        let max = *dice.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
-        let min_read = *dice.pick(&[None, None, Some(0), Some(3000), Some(16_384)]);
+        let mtu = *rng.pick(&[256, 512, 1024, 4096, 8928, 8928]);
+        let rndv = *rng.pick(&[None, None, Some(0), Some(2048), Some(16_384)]);
+        let max = *rng.pick(&[64usize, 4096, 20_000, 80_000, 150_000]);
+        let min_read = *rng.pick(&[None, None, Some(0), Some(3000), Some(16_384)]);
         // Packets to a message of `max` bytes are bounded, or small MTUs would make the longest runs.
         let max = max.min(mtu as usize * 24);
         let cuts = vec![mtu as usize - 56, mtu as usize - 20, rndv.unwrap_or(65_536).max(1) - 1];
@@ -179,77 +179,77 @@ impl Knobs {
                 true => habits,
                 false => habits.into_iter().map(|h| Habit { spare_regions: 1000, ..h }).collect(),
             },
-            max_rdma: *dice.pick(&[1 << 30, 1 << 30, 9000, 1000]),
-            death: workers > 2 && dice.percent(25),
-            faults: faults(dice),
-            force: *dice.pick(&[0, 0, 0, 5, 30]),
+            max_rdma: *rng.pick(&[1 << 30, 1 << 30, 9000, 1000]),
+            death: workers > 2 && rng.percent(25),
+            faults: faults(rng),
+            force: *rng.pick(&[0, 0, 0, 5, 30]),
             mtu,
-            tx: depth(dice),
-            rx: depth(dice),
-            spare: *dice.pick(&[0, 0, 1, 8, 128]),
-            rnr_interval: dice.range(1_000, 50_000),
-            rnr_retry: *dice.pick(&[0, 1, 3, 3, 7]),
+            tx: depth(rng),
+            rx: depth(rng),
+            spare: *rng.pick(&[0, 0, 1, 8, 128]),
+            rnr_interval: rng.range(1_000, 50_000),
+            rnr_retry: *rng.pick(&[0, 1, 3, 3, 7]),
             rndv,
             min_read,
-            min_read_write: *dice.pick(&[None, Some(0), Some(3000)]),
-            min_rdma: *dice.pick(&[0, 0, 3000, usize::MAX]),
-            runt: *dice.pick(&[0, 0, 1000, 10_000]),
-            segment: *dice.pick(&[1 << 30, 5000, 700]),
-            batch: *dice.pick(&[1, 2, 8, 32]),
+            min_read_write: *rng.pick(&[None, Some(0), Some(3000)]),
+            min_rdma: *rng.pick(&[0, 0, 3000, usize::MAX]),
+            runt: *rng.pick(&[0, 0, 1000, 10_000]),
+            segment: *rng.pick(&[1 << 30, 5000, 700]),
+            batch: *rng.pick(&[1, 2, 8, 32]),
             sizes: Sizes::new(max, cuts),
-            user_tags: dice.range(1, 4),
-            exact: dice.below(60),
-            from: dice.below(50),
-            sync: *dice.pick(&[0, 5, 20, 80]),
-            untagged: *dice.pick(&[0, 10, 30]),
-            short: *dice.pick(&[0, 0, 5, 15]),
-            send: dice.range(5, 40),
-            recv: dice.range(5, 40),
-            progress: dice.range(10, 80),
-            other: dice.range(0, 20),
-            window: dice.range(1, 48) as usize,
-            connected: *dice.pick(&[0, 50, 100]),
-            rma: *dice.pick(&[0, 5, 20]),
-            letters: *dice.pick(&[0, 5, 15]),
-            brooks: *dice.pick(&[0, 5, 15]),
-            cq_data: *dice.pick(&[0, 0, 20]),
+            user_tags: rng.range(1, 4),
+            exact: rng.below(60),
+            from: rng.below(50),
+            sync: *rng.pick(&[0, 5, 20, 80]),
+            untagged: *rng.pick(&[0, 10, 30]),
+            short: *rng.pick(&[0, 0, 5, 15]),
+            send: rng.range(5, 40),
+            recv: rng.range(5, 40),
+            progress: rng.range(10, 80),
+            other: rng.range(0, 20),
+            window: rng.range(1, 48) as usize,
+            connected: *rng.pick(&[0, 50, 100]),
+            rma: *rng.pick(&[0, 5, 20]),
+            letters: *rng.pick(&[0, 5, 15]),
+            brooks: *rng.pick(&[0, 5, 15]),
+            cq_data: *rng.pick(&[0, 0, 20]),
             // Behind all others, which are what they were without it.
-            many: *dice.pick(&[0, 5, 15, 40]),
-            loans: *dice.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
+            many: *rng.pick(&[0, 5, 15, 40]),
+            loans: *rng.pick(&[0, 0, 5, 15]) * u64::from(limits.scope >= Scope::Forms),
             lent: 0,
             nics: 1,
             unplug: false,
         };
         if limits.scope >= Scope::InPlace {
-            knobs.draw_in_place(dice);
+            knobs.draw_in_place(rng);
         }
         let all_may = knobs.habits.iter().all(|habit| !habit.in_place) || limits.scope >= Scope::Mixed;
         if limits.scope >= Scope::Nics && all_may {
-            knobs.nics = *dice.pick(&[1, 1, 1, 2, 3]);
-            knobs.unplug = knobs.nics > 1 && dice.percent(60);
+            knobs.nics = *rng.pick(&[1, 1, 1, 2, 3]);
+            knobs.unplug = knobs.nics > 1 && rng.percent(60);
         }
         knobs
     }
 
     /// Puts some workers of some jobs into zero-copy receive mode. Each of their receives is a registration.
-    fn draw_in_place(&mut self, dice: &mut Dice) {
-        self.lent = *dice.pick(&[1, 2, 5, 64]);
-        let many = if self.refusal < 1.0 { *dice.pick(&[0, 0, 30, 60]) } else { 0 };
+    fn draw_in_place(&mut self, rng: &mut Rng) {
+        self.lent = *rng.pick(&[1, 2, 5, 64]);
+        let many = if self.refusal < 1.0 { *rng.pick(&[0, 0, 30, 60]) } else { 0 };
         for habit in &mut self.habits {
-            habit.in_place = dice.percent(many);
+            habit.in_place = rng.percent(many);
             if habit.in_place {
                 habit.spare_regions = 1000;
                 // Who does not say so keeps quiet about active messages and streams too.
                 let silent = Features::USER_RECV_QP | Features::CLASSES;
-                habit.withheld.set(silent, dice.percent(30));
+                habit.withheld.set(silent, rng.percent(30));
             }
         }
     }
 }
 
 /// In a `mixed` job, devices are of all generations, and workers of all ages.
-fn habit(dice: &mut Dice, mixed: bool) -> Habit {
-    let spare_regions = *dice.pick(&[1000, 1000, 2, 1, 0]);
+fn habit(rng: &mut Rng, mixed: bool) -> Habit {
+    let spare_regions = *rng.pick(&[1000, 1000, 2, 1, 0]);
     if !mixed {
         return Habit {
             generation: Generation::Efa2,
@@ -267,25 +267,25 @@ fn habit(dice: &mut Dice, mixed: bool) -> Habit {
         Features::RDMA_READ,
         Features::RUNT_READ,
     ] {
-        withheld.set(bit, dice.percent(15));
+        withheld.set(bit, rng.percent(15));
     }
-    let generation = *dice.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
+    let generation = *rng.pick(&[Generation::Efa0, Generation::Efa1, Generation::Efa2, Generation::Efa3]);
     Habit { generation, withheld, spare_regions, in_place: false }
 }
 
-fn faults(dice: &mut Dice) -> FaultPlan {
+fn faults(rng: &mut Rng) -> FaultPlan {
     FaultPlan {
-        reorder: dice.below(101) as f64 / 100.0 * f64::from(u8::from(dice.percent(80))),
-        window: dice.range(1, 60_000),
-        delay: *dice.pick(&[0, 0, 500, 5_000]),
-        jitter: *dice.pick(&[0, 100, 3_000]),
-        rnr: *dice.pick(&[0.0, 0.0, 0.02, 0.3]),
-        fail: *dice.pick(&[0.0, 0.0, 0.0, 0.0, 0.0005]),
-        fail_status: *dice.pick(&[DevStatus::Unresponsive, DevStatus::Unreachable]),
+        reorder: rng.below(101) as f64 / 100.0 * f64::from(u8::from(rng.percent(80))),
+        window: rng.range(1, 60_000),
+        delay: *rng.pick(&[0, 0, 500, 5_000]),
+        jitter: *rng.pick(&[0, 100, 3_000]),
+        rnr: *rng.pick(&[0.0, 0.0, 0.02, 0.3]),
+        fail: *rng.pick(&[0.0, 0.0, 0.0, 0.0, 0.0005]),
+        fail_status: *rng.pick(&[DevStatus::Unresponsive, DevStatus::Unreachable]),
         ..FaultPlan::NONE
     }
 }
 
-fn depth(dice: &mut Dice) -> u32 {
-    *dice.pick(&[1, 2, 3, 4, 8, 16, 64])
+fn depth(rng: &mut Rng) -> u32 {
+    *rng.pick(&[1, 2, 3, 4, 8, 16, 64])
 }

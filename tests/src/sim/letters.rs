@@ -97,7 +97,7 @@ impl World {
         if !self.connect(n, to)? {
             return Ok(());
         }
-        let how = *self.dice.pick(&[AmProto::Auto, AmProto::Auto, AmProto::Eager, AmProto::Rendezvous]);
+        let how = *self.rng.pick(&[AmProto::Auto, AmProto::Auto, AmProto::Eager, AmProto::Rendezvous]);
         let (number, header, body) = self.write_letter(n, to);
         let id = self.letters[number].id;
         let (way, cuts) = self.way(body.len());
@@ -110,10 +110,10 @@ impl World {
     /// A new letter: its number, header and body.
     fn write_letter(&mut self, n: usize, to: usize) -> (usize, Vec<u8>, Vec<u8>) {
         let number = self.letters.len();
-        let len = self.knobs.sizes.draw(&mut self.dice);
-        let header_len = LABEL + self.dice.below(HEADER.min(u64::from(self.knobs.mtu) / 4)) as usize;
+        let len = self.knobs.sizes.draw(&mut self.rng);
+        let header_len = LABEL + self.rng.below(HEADER.min(u64::from(self.knobs.mtu) / 4)) as usize;
         let ids = IDS + u64::from(self.limits.scope >= Scope::Lists);
-        let id = self.dice.below(ids) as u16;
+        let id = self.rng.below(ids) as u16;
         self.letters.push(Letter { from: n, to, header: header_len, len, id, state: State::Sent });
         let mut header = vec![0; header_len];
         let mut body = vec![0; len];
@@ -254,7 +254,7 @@ impl World {
             let data = data.to_vec();
             self.check_body(n, number, &data)?;
         }
-        if self.dice.percent(10)
+        if self.rng.percent(10)
             && self.nodes[n].letters.sending.len() < MAX_OPEN
             && let Some(ep) = message.reply_ep()
         {
@@ -263,10 +263,10 @@ impl World {
             let form = Form::letter(&ep, (way, AmProto::Auto), self.letters[answer].id, &header, body, &cuts);
             self.nodes[n].letters.sending.push(Sending { number: answer, cancelled: false, form });
         }
-        let room = match self.dice.below(10) {
+        let room = match self.rng.below(10) {
             // Dropped: the body is lost, and nobody else notices.
             0 => return Ok(()),
-            1 => self.dice.below(letter.len as u64 + 1) as usize,
+            1 => self.rng.below(letter.len as u64 + 1) as usize,
             _ => letter.len,
         };
         let request = Room::body(message, &self.rooms(room));

@@ -24,10 +24,10 @@ impl World {
         let size = ty.size();
         // Operands and what they are compared with go in one packet.
         let fits = (self.knobs.mtu as usize - HEADERS) / 2 / size;
-        let count = self.dice.range(1, fits.min(AREA / size).max(1) as u64) as usize;
+        let count = self.rng.range(1, fits.min(AREA / size).max(1) as u64) as usize;
         let places = self.places(count, size);
         let (mut operand, mut compare) = (self.elements(ty, count), self.elements(ty, count));
-        let sync = if form == Form::Write && self.dice.percent(30) { Sync::Yes } else { Sync::No };
+        let sync = if form == Form::Write && self.rng.percent(30) { Sync::Yes } else { Sync::No };
         let refused = sync == Sync::Yes && self.nodes[to].withholds_dc();
         let cuts = [self.cut(count * size), self.cut(count * size), self.cut(count * size)];
         self.trace.tell(
@@ -84,17 +84,17 @@ impl World {
 
     /// Up to four places in an area, apart from each other and in any order, with `count` elements together.
     fn places(&mut self, count: usize, size: usize) -> Vec<Range<usize>> {
-        let pieces = self.dice.range(1, PIECES.min(count) as u64) as usize;
+        let pieces = self.rng.range(1, PIECES.min(count) as u64) as usize;
         let mut spare = AREA / size - count;
         let (mut places, mut at, mut left) = (Vec::with_capacity(pieces), 0, count);
         for piece in 0..pieces {
-            let gap = self.dice.below(spare as u64 + 1) as usize;
+            let gap = self.rng.below(spare as u64 + 1) as usize;
             let behind = pieces - piece - 1;
-            let len = if behind == 0 { left } else { self.dice.range(1, (left - behind) as u64) as usize };
+            let len = if behind == 0 { left } else { self.rng.range(1, (left - behind) as u64) as usize };
             places.push((at + gap) * size..(at + gap + len) * size);
             (at, left, spare) = (at + gap + len, left - len, spare - gap);
         }
-        self.dice.shuffle(&mut places);
+        self.rng.shuffle(&mut places);
         places
     }
 }

@@ -115,7 +115,7 @@ impl Loans {
 impl World {
     /// Worker `n` lends memory, takes some back, or uses what another has lent.
     pub(super) fn borrow_or_lend(&mut self, n: usize) -> Result<(), Failed> {
-        match self.dice.below(8) {
+        match self.rng.below(8) {
             0 => self.lend(n),
             1 => self.take_back_one(n),
             _ => self.borrow(n),
@@ -158,7 +158,7 @@ impl World {
         match out.is_empty() {
             true => Ok(()),
             false => {
-                let loan = *self.dice.pick(&out);
+                let loan = *self.rng.pick(&out);
                 self.take_back(n, loan);
                 Ok(())
             }
@@ -185,15 +185,15 @@ impl World {
         let out: Vec<usize> = self.nodes[to].loans.out().collect();
         let all = self.nodes[to].loans.mine.len();
         // Now and then what is not there any more: a key may be older than the memory.
-        let number = match self.dice.percent(10) || out.is_empty() {
-            true if all > 0 => self.dice.below(all as u64) as usize,
+        let number = match self.rng.percent(10) || out.is_empty() {
+            true if all > 0 => self.rng.below(all as u64) as usize,
             true => return Ok(()),
-            false => *self.dice.pick(&out),
+            false => *self.rng.pick(&out),
         };
         if self.nodes[n].loans.open() >= MAX_OPEN || !self.connect(n, to)? {
             return Ok(());
         }
-        let by_packets = self.dice.percent(30);
+        let by_packets = self.rng.percent(30);
         let loan = &self.nodes[to].loans.mine[number];
         let Some(ep) = &self.nodes[n].eps[to] else { return Err(self.fail("just connected")) };
         let rkey = match by_packets {
@@ -201,10 +201,10 @@ impl World {
             false => ep.unpack_rkey(&loan.packed),
         };
         let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;
-        let len = self.knobs.sizes.draw(&mut self.dice).min(CELL);
+        let len = self.knobs.sizes.draw(&mut self.rng).min(CELL);
         let what = Use { by: n, to, loan: number, rkey, len };
         self.outcome.reached += 1;
-        match self.dice.below(4) {
+        match self.rng.below(4) {
             0 => self.add_one(&what),
             1 => self.read_loan(&what),
             _ => self.write_loan(&what),
@@ -228,7 +228,7 @@ impl World {
 
     fn read_loan(&mut self, what: &Use) -> Result<(), Failed> {
         let Use { by: n, to, loan: number, ref rkey, len } = *what;
-        let at = self.dice.below((CELL - len + 1) as u64) as usize;
+        let at = self.rng.below((CELL - len + 1) as u64) as usize;
         self.trace.tell(
             &[63, n as u64, to as u64, number as u64, at as u64, len as u64],
             format_args!("{}: {n} reads {len} bytes at {at} of loan {number} of {to}", self.step),
@@ -246,9 +246,9 @@ impl World {
         if cell == CELLS {
             return Ok(());
         }
-        let sync = if self.dice.percent(75) { Sync::Yes } else { Sync::No };
+        let sync = if self.rng.percent(75) { Sync::Yes } else { Sync::No };
         let word = mix(self.seed ^ 0x10a4 ^ (to as u64) << 32 ^ (number << 8 | cell) as u64);
-        let cq_data = self.dice.percent(15).then_some(word >> (32 * self.dice.below(2)));
+        let cq_data = self.rng.percent(15).then_some(word >> (32 * self.rng.below(2)));
         self.trace.tell(
             &[64, n as u64, to as u64, number as u64, cell as u64, len as u64],
             format_args!(

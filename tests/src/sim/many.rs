@@ -35,8 +35,8 @@ impl World {
         }
         let longest = self.knobs.sizes.max().max(WORD);
         // Where less is left than the longest message has, one may be cut, but never so that nobody knows it.
-        let least = *self.dice.pick(&[WORD, longest / 2, longest]).max(&WORD);
-        let room = self.dice.range(least as u64, longest as u64 * LONGEST) as usize;
+        let least = *self.rng.pick(&[WORD, longest / 2, longest]).max(&WORD);
+        let room = self.rng.range(least as u64, longest as u64 * LONGEST) as usize;
         let what = self.matching(n, want, from);
         let node = &mut self.nodes[n];
         let rec = node.ledger.posted_many(want, from, room);
@@ -70,7 +70,7 @@ impl World {
         if len == 0 {
             return Ok(());
         }
-        let at = self.dice.below(len) as usize;
+        let at = self.rng.below(len) as usize;
         self.cancel_many(n, at);
         self.settle_recvs(n)
     }

@@ -61,7 +61,7 @@ impl World {
         }
         self.nodes[n].taken.push(Taken { rec, message });
         // Which untagged message it is shows its content only: it is received at once.
-        if want == Want::Untagged || self.dice.percent(50) {
+        if want == Want::Untagged || self.rng.percent(50) {
             return self.receive_last_taken(n);
         }
         Ok(())
@@ -70,7 +70,7 @@ impl World {
     pub(super) fn receive_one_taken(&mut self, n: usize) -> Result<(), Failed> {
         let len = self.nodes[n].taken.len();
         if len > 0 {
-            let at = self.dice.below(len as u64) as usize;
+            let at = self.rng.below(len as u64) as usize;
             self.nodes[n].taken.swap(at, len - 1);
         }
         self.receive_last_taken(n)

@@ -209,16 +209,16 @@ impl World {
             let rkey = rkey.map_err(|e| self.fail(format!("worker {n}: key of {to}: {e}")))?;
             self.nodes[n].shore.keys[to] = Some([rkey, Rkey::of_key(key)]);
         }
-        if self.dice.percent(10)
+        if self.rng.percent(10)
             && let Some(ep) = &self.nodes[n].eps[to]
         {
             ep.fence();
         }
-        match self.dice.below(6) {
+        match self.rng.below(6) {
             0 | 1 if self.nodes[to].shore.cells.len() < CELLS => self.put(n, to)?,
             2 => self.add(n, to)?,
             3 => self.draw_ticket(n, to),
-            4 if self.limits.scope >= Scope::Lists && self.dice.percent(40) => self.compute_list(n, to)?,
+            4 if self.limits.scope >= Scope::Lists && self.rng.percent(40) => self.compute_list(n, to)?,
             4 => self.compute(n, to)?,
             _ => self.get(n, to)?,
         }
@@ -227,15 +227,15 @@ impl World {
     }
 
     fn put(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let len = self.knobs.sizes.draw(&mut self.dice).min(CELL);
-        let (by, how) = (self.dice.below(2) as usize, self.dice.below(4));
+        let len = self.knobs.sizes.draw(&mut self.rng).min(CELL);
+        let (by, how) = (self.rng.below(2) as usize, self.rng.below(4));
         let cell = self.nodes[to].shore.cells.len();
         // A word of 32 bits may go with a write of the device.
-        let word = mix(self.seed ^ (to as u64) << 32 ^ cell as u64) >> (32 * self.dice.below(2));
-        let cq_data = self.dice.percent(20).then_some(word);
+        let word = mix(self.seed ^ (to as u64) << 32 ^ cell as u64) >> (32 * self.rng.below(2));
+        let cq_data = self.rng.percent(20).then_some(word);
         // What has no request has no end to be asked for either.
         let plain = how == 0 && cq_data.is_none();
-        let sync = if !plain && self.dice.percent(30) { Sync::Yes } else { Sync::No };
+        let sync = if !plain && self.rng.percent(30) { Sync::Yes } else { Sync::No };
         let refused = match sync == Sync::Yes && self.nodes[to].withholds_dc() {
             false => Refused::No,
             // Else the device does it, or the target reads it.
@@ -300,9 +300,9 @@ impl World {
     }
 
     fn get(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let len = self.knobs.sizes.draw(&mut self.dice).min(CELL);
-        let (by, how) = (self.dice.below(2) as usize, self.dice.below(4));
-        let at = READ + self.dice.below((CELL - len + 1) as u64) as usize;
+        let len = self.knobs.sizes.draw(&mut self.rng).min(CELL);
+        let (by, how) = (self.rng.below(2) as usize, self.rng.below(4));
+        let at = READ + self.rng.below((CELL - len + 1) as u64) as usize;
         self.trace.tell(
             &[13, n as u64, to as u64, at as u64, by as u64, len as u64, how],
             format_args!("{}: {n} reads {len} bytes at {at} of {to}: key {by}, form {how}", self.step),
@@ -348,7 +348,7 @@ impl World {
 
     /// Adds to the sum of a worker, without asking for the old one.
     fn add(&mut self, n: usize, to: usize) -> Result<(), Failed> {
-        let value = self.dice.below(1000);
+        let value = self.rng.below(1000);
         add(&mut self.nodes[to].shore.model, SUM, value);
         let remote = self.nodes[to].shore.addr() + SUM as u64;
         let node = &mut self.nodes[n];
@@ -590,7 +590,7 @@ impl World {
     /// Cuts a length into up to four, some of them perhaps of nothing.
     pub(super) fn cut(&mut self, len: usize) -> Vec<usize> {
         let mut at: Vec<usize> =
-            (0..self.dice.below(PIECES as u64)).map(|_| self.dice.below(len as u64 + 1) as usize).collect();
+            (0..self.rng.below(PIECES as u64)).map(|_| self.rng.below(len as u64 + 1) as usize).collect();
         at.extend([0, len]);
         at.sort_unstable();
         at.windows(2).map(|pair| pair[1] - pair[0]).collect()

@@ -7,7 +7,7 @@ use super::ledger::{Broken, Step};
 use super::letters::Letter;
 use super::node::Node;
 use super::{Failed, Outcome, Trace, Voice};
-use crate::dice::Dice;
+use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use ucp::rdm::{Census, Row};
@@ -29,7 +29,7 @@ pub struct World {
     pub(super) seed: u64,
     pub(super) knobs: Knobs,
     pub(super) limits: Limits,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     pub(super) fabric: Fabric,
     pub(super) step: Step,
@@ -49,8 +49,8 @@ pub struct World {
     pub(super) dies_at: Step,
     /// The step from which on a NIC goes down.
     pub(super) unplugs_at: Step,
-    /// Dice of what scopes after the first few have brought: what those play is what it was without.
-    pub(super) course: Dice,
+    /// Rng of what scopes after the first few have brought: what those play is what it was without.
+    pub(super) course: Rng,
     /// Memory regions when nothing was under way yet.
     regions: usize,
 }
@@ -58,17 +58,17 @@ pub struct World {
 impl World {
     /// Opens all devices and workers.
     pub fn new(seed: u64, limits: Limits, voice: Voice) -> Result<World, Failed> {
-        let knobs = Knobs::draw(&mut Dice::new(seed, 0), limits);
-        let mut dice = Dice::new(seed, 1);
-        let mut course = Dice::new(seed, 2);
+        let knobs = Knobs::draw(&mut Rng::new(seed, 0), limits);
+        let mut rng = Rng::new(seed, 1);
+        let mut course = Rng::new(seed, 2);
         let fabric = Fabric::new(seed, knobs.faults);
         fabric.capture(&std::env::var("SOFTEFA_PCAP").unwrap_or_default());
         let mut world = World {
             seed,
             limits,
-            dies_at: dice.below(limits.messages * STEPS_PER_MESSAGE),
+            dies_at: rng.below(limits.messages * STEPS_PER_MESSAGE),
             unplugs_at: course.below(limits.messages * STEPS_PER_MESSAGE),
-            dice,
+            rng,
             course,
             nodes: Vec::new(),
             fabric,
@@ -100,7 +100,7 @@ impl World {
     pub fn run(mut self) -> Result<Outcome, Failed> {
         for from in 0..self.nodes.len() {
             for to in 0..self.nodes.len() {
-                if self.dice.percent(self.knobs.connected) {
+                if self.rng.percent(self.knobs.connected) {
                     self.connect(from, to)?;
                 }
             }
@@ -140,7 +140,7 @@ impl World {
                 self.make_places()?;
             }
             let living = self.living();
-            let first = self.dice.below(living.len() as u64) as usize;
+            let first = self.rng.below(living.len() as u64) as usize;
             let mut events = 0;
             for n in 0..living.len() {
                 events += self.progress(living[(first + n) % living.len()])?;

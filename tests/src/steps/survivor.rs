@@ -4,7 +4,7 @@
 use super::op::How;
 use super::side::Side;
 use super::{Ask, Closing, Ending, Moment, Place, Role};
-use crate::litter::Litter;
+use crate::leftovers::Leftovers;
 use crate::partner::Partner;
 use std::time::{Duration, Instant};
 use ucp::rdm::Census;
@@ -45,8 +45,8 @@ impl Run {
         let args = ["victim".into(), wire.into(), dir.into(), how_word.unwrap(), role_word.unwrap()];
         let mut other = Partner::start(&args).unwrap();
         let mut side = Side::open(wire, dir, how);
-        side.connect(&other.hear(PATIENCE).unwrap());
-        other.say(&side.card()).unwrap();
+        side.connect(&other.recv(PATIENCE).unwrap());
+        other.send(&side.card()).unwrap();
         let mut run = Run { side, other, now: Moment::default() };
         if how != How::FirstContact {
             run.ask(Ask::Meet);
@@ -70,8 +70,8 @@ impl Run {
     }
 
     fn ask(&mut self, what: Ask) -> usize {
-        self.other.say(&what).unwrap();
-        let (events, place): (usize, Place) = self.other.hear(PATIENCE).unwrap();
+        self.other.send(&what).unwrap();
+        let (events, place): (usize, Place) = self.other.recv(PATIENCE).unwrap();
         self.now.victim = place;
         events
     }
@@ -111,8 +111,8 @@ impl Run {
         let outcomes = self.side.outcomes();
         assert!(outcomes.iter().all(|end| *end == Some(Ok(()))), "{outcomes:?}");
         assert!(self.now.victim.ended.iter().all(|ended| *ended), "{}", self.now);
-        self.other.say(&Ask::Leave).unwrap();
-        assert!(self.other.ended_well());
+        self.other.send(&Ask::Leave).unwrap();
+        assert!(self.other.exited_ok());
         moments
     }
 
@@ -155,8 +155,8 @@ impl Run {
             // Dropping the partner kills it with SIGKILL, and waits for it.
             drop(other);
         } else {
-            other.say(&Ask::Leave).unwrap();
-            assert!(other.ended_well(), "it ended badly");
+            other.send(&Ask::Leave).unwrap();
+            assert!(other.exited_ok(), "it ended badly");
         }
         After { side }.look(how)
     }
@@ -240,7 +240,7 @@ impl After {
         // Names of queue pairs that the kernel would have removed with their owner.
         let gid = self.side.ep().peer_view().expect("it is still known").addr.gid;
         let iid = u64::from_be_bytes(std::array::from_fn(|n| gid[8 + n]));
-        let left = Litter::now(|name| name.contains("softefa.") && name.contains(&format!(".{iid:x}.")));
-        assert_eq!(left, Litter::default());
+        let left = Leftovers::now(|name| name.contains("softefa.") && name.contains(&format!(".{iid:x}.")));
+        assert_eq!(left, Leftovers::default());
     }
 }

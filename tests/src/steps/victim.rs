@@ -16,10 +16,10 @@ pub fn run(words: &[String]) {
     let (how, role): (How, Role) = (serde_json::from_str(how).unwrap(), serde_json::from_str(role).unwrap());
     let mut line = Partner::parent();
     let mut side = Side::open(wire, dir, how);
-    line.say(&side.card()).unwrap();
-    side.connect(&line.hear(PATIENCE).unwrap());
+    line.send(&side.card()).unwrap();
+    side.connect(&line.recv(PATIENCE).unwrap());
     // Who is told nothing any more has lost the other.
-    while let Ok(ask) = line.hear(PATIENCE) {
+    while let Ok(ask) = line.recv(PATIENCE) {
         let events = match ask {
             Ask::Meet => {
                 side.meet();
@@ -36,7 +36,7 @@ pub fn run(words: &[String]) {
             }
             Ask::Leave => return,
         };
-        if line.say(&(events, side.place())).is_err() {
+        if line.send(&(events, side.place())).is_err() {
             return;
         }
     }

@@ -10,7 +10,7 @@
 //! * in a block of *any*, all receives take any tag: they get the messages in the order sent.
 //! * receives of earlier blocks are posted earlier and messages of earlier blocks sent earlier, so blocks do not mix.
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::sizes::Sizes;
 use std::ops::Range;
 
@@ -111,16 +111,16 @@ impl Plan {
 
     /// Draws block number `n` into `block`; answers how it is to be posted.
     pub fn draw(&self, n: u64, block: &mut Block) -> Posting {
-        let mut dice = Dice::new(self.seed, (n << 1) | self.direction);
-        let any = dice.percent(20);
-        let exact = dice.range(0, 100);
-        let posting = match dice.below(100) {
+        let mut rng = Rng::new(self.seed, (n << 1) | self.direction);
+        let any = rng.percent(20);
+        let exact = rng.range(0, 100);
+        let posting = match rng.below(100) {
             0..8 => Posting::Late,
             8..12 => Posting::Probed,
             _ => Posting::Early,
         };
         block.messages.clear();
-        block.messages.extend(self.numbers(n).map(|seq| self.message(seq, &mut dice)));
+        block.messages.extend(self.numbers(n).map(|seq| self.message(seq, &mut rng)));
         block.receives.clear();
         if any {
             block.receives.extend((0..block.messages.len()).map(|of| Receive {
@@ -130,42 +130,43 @@ impl Plan {
                 of,
             }));
         } else {
-            receives_by_stream(block, exact, &mut dice);
+            receives_by_stream(block, exact, &mut rng);
         }
         for receive in &mut block.receives {
-            receive.from_partner = dice.percent(25);
+            receive.from_partner = rng.percent(25);
         }
         posting
     }
 
-    fn message(&self, seq: u64, dice: &mut Dice) -> Message {
-        let len = self.sizes.draw(dice);
-        let when = if dice.percent(4) { When::Received } else { When::Sent };
-        let short = (len > 0 && dice.percent(1)).then(|| dice.below(len as u64) as usize);
-        Message { seq, tag: dice.below(STREAMS) << STREAM_SHIFT | seq, len, when, short }
+    fn message(&self, seq: u64, rng: &mut Rng) -> Message {
+        let len = self.sizes.draw(rng);
+        let when = if rng.percent(4) { When::Received } else { When::Sent };
+        let short = (len > 0 && rng.percent(1)).then(|| rng.below(len as u64) as usize);
+        Message { seq, tag: rng.below(STREAMS) << STREAM_SHIFT | seq, len, when, short }
     }
 }
 
 /// Receives by whole tag in any order, then receives by stream in the order of sending.
-fn receives_by_stream(block: &mut Block, exact: u64, dice: &mut Dice) {
+fn receives_by_stream(block: &mut Block, exact: u64, rng: &mut Rng) {
     let Block { messages, receives } = block;
     let mut by_stream = Vec::with_capacity(messages.len());
     for (of, message) in messages.iter().enumerate() {
         let whole = Receive { tag: message.tag, mask: u64::MAX, from_partner: false, of };
-        if dice.percent(exact) {
+        if rng.percent(exact) {
             receives.push(whole);
         } else {
             // The bits below the stream do not count: they are filled to show it.
             by_stream.push(Receive { tag: message.tag ^ (message.seq | 1), mask: STREAM_MASK, ..whole });
         }
     }
-    dice.shuffle(receives);
+    rng.shuffle(receives);
     receives.extend(by_stream);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use crate::sizes::MAX;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -232,12 +233,12 @@ mod tests {
                 receives.extend(block.receives.iter().map(|r| (*r, block.messages[r.of].tag)));
                 messages.extend(block.messages.iter().map(|m| m.tag));
             }
-            let mut dice = Dice::new(times, 0);
+            let mut rng = Rng::new(times, 0);
             let (mut posted, mut waiting) = (VecDeque::new(), VecDeque::new());
             let (mut receives, mut messages) = (receives.into_iter(), messages.into_iter());
             let (mut more_receives, mut more_messages) = (true, true);
             while more_receives || more_messages {
-                if dice.percent(50) {
+                if rng.percent(50) {
                     let Some((receive, want)) = receives.next() else { more_receives = false; continue };
                     let found = waiting.iter().position(|tag: &u64| (tag ^ receive.tag) & receive.mask == 0);
                     match found.and_then(|at| waiting.remove(at)) {

@@ -57,14 +57,14 @@ pub fn parent(options: &Options, args: &[String]) -> Result<(Report, Report), Fa
     pin(options, 0);
     let worker = open(options)?;
     let mut partner = Partner::start(args)?;
-    let Line::Here { address } = partner.hear(START)? else { return Err(garbled()) };
+    let Line::Here { address } = partner.recv(START)? else { return Err(garbled()) };
     let (ep, failed) = connect(&worker, &address)?;
     let cuts = cuts(&ep);
-    partner.say(&Line::Meet { address: worker.address().pack(), cuts: cuts.clone() })?;
+    partner.send(&Line::Meet { address: worker.address().pack(), cuts: cuts.clone() })?;
     let mut run = Run::new(options, worker, ep, failed, partner, 0, cuts);
     let mine = run.drive()?;
     let theirs = run.part(&mine)?;
-    match run.partner.ended_well() {
+    match run.partner.exited_ok() {
         true => Ok((mine, theirs)),
         false => Err(PartnerError::Gone.into()),
     }
@@ -75,8 +75,8 @@ pub fn child(options: &Options) -> Result<(), Failure> {
     pin(options, 1);
     let worker = open(options)?;
     let mut partner = Partner::parent();
-    partner.say(&Line::Here { address: worker.address().pack() })?;
-    let Line::Meet { address, cuts } = partner.hear(START)? else { return Err(garbled()) };
+    partner.send(&Line::Here { address: worker.address().pack() })?;
+    let Line::Meet { address, cuts } = partner.recv(START)? else { return Err(garbled()) };
     let (ep, failed) = connect(&worker, &address)?;
     let mut run = Run::new(options, worker, ep, failed, partner, 1, cuts);
     let mine = run.drive()?;
@@ -84,7 +84,7 @@ pub fn child(options: &Options) -> Result<(), Failure> {
 }
 
 fn garbled() -> Failure {
-    PartnerError::Garbled("a line out of turn".into()).into()
+    PartnerError::Unexpected("a line out of turn".into()).into()
 }
 
 fn pin(options: &Options, at: usize) {
@@ -183,11 +183,11 @@ impl Run {
 
     /// Tells the partner, answers what it asks until it is done too, then looks whether anything is left.
     fn part(&mut self, mine: &Report) -> Result<Report, Failure> {
-        self.partner.say(&Line::Done(Box::new(mine.clone())))?;
+        self.partner.send(&Line::Done(Box::new(mine.clone())))?;
         let mut watch = Watch::default();
         let theirs = loop {
             let events = self.worker.progress();
-            match self.partner.heard()? {
+            match self.partner.try_recv()? {
                 Some(Line::Done(theirs)) => break *theirs,
                 Some(_) => return Err(garbled()),
                 None => {}
@@ -195,7 +195,7 @@ impl Run {
             if let Err(failure) = self.look(&mut watch, events > 0) {
                 // Who has heard that we are done, and is, may leave; and what it has said last comes by a thread, of its end tells
                 // the kernel: either may be first.
-                match failure.is_of_a_death().then(|| self.partner.hear(TELL)) {
+                match failure.is_of_a_death().then(|| self.partner.recv(TELL)) {
                     Some(Ok(Line::Done(theirs))) => break *theirs,
                     _ => return Err(failure),
                 }

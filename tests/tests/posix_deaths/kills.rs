@@ -8,10 +8,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
-use suites::dice::Dice;
-use suites::litter::Litter;
+use suites::leftovers::Leftovers;
 use suites::partner::Partner;
-use suites::punctual::Clock;
+use suites::rng::Rng;
+use suites::sched_delay::Clock;
 use uct::any::{self, Iface};
 use uct::api::{
     Access, AllocReq, AtomicOp, Comp, ConnectError, Ep as _, EpTag, Error, Iface as _, Iov, Md as _,
@@ -298,8 +298,8 @@ pub fn plays(args: &[&str]) -> bool {
 
 fn victim(talk: Talk, dir: &str) {
     let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
-    line.say(&side.place()).unwrap();
-    side.meet(&line.hear(PATIENCE).unwrap());
+    line.send(&side.place()).unwrap();
+    side.meet(&line.recv(PATIENCE).unwrap());
     side.be_killed();
 }
 
@@ -307,8 +307,8 @@ fn parent(talk: Talk, dir: &str, test: &str) {
     let mut side = Side::open(talk, dir);
     let mut child =
         Partner::start(&["survivor", &format!("{talk:?}"), dir, test].map(str::to_owned)).unwrap();
-    let theirs: Where = child.hear(PATIENCE).unwrap();
-    child.say(&side.place()).unwrap();
+    let theirs: Where = child.recv(PATIENCE).unwrap();
+    child.send(&side.place()).unwrap();
     side.meet(&theirs);
     side.be_killed();
 }
@@ -318,8 +318,8 @@ fn survivor(talk: Talk, dir: &str, test: &str) {
     // Hung up last: then nothing of this process is left.
     let mut test = UnixStream::connect_addr(&SocketAddr::from_abstract_name(test).unwrap()).unwrap();
     let (mut line, mut side) = (Partner::parent(), Side::open(talk, dir));
-    line.say(&side.place()).unwrap();
-    let theirs: Where = line.hear(PATIENCE).unwrap();
+    line.send(&side.place()).unwrap();
+    let theirs: Where = line.recv(PATIENCE).unwrap();
     side.meet(&theirs);
     side.send_first();
     let mut say = |what: &str| test.write_all(format!("{what}\n").as_bytes()).unwrap();
@@ -333,23 +333,23 @@ fn survivor(talk: Talk, dir: &str, test: &str) {
 }
 
 /// The survivor is this process: how long it took to be told.
-fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -> (Duration, Vec<String>) {
+fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, rng: &mut Rng) -> (Duration, Vec<String>) {
     let mut side = Side::open(talk, at);
-    side.busy = dice.percent(25);
+    side.busy = rng.percent(25);
     let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
-    let theirs: Where = victim.hear(PATIENCE).unwrap();
+    let theirs: Where = victim.recv(PATIENCE).unwrap();
     let sockets = vec![socket_of(&theirs.1)];
     side.meet(&theirs);
-    victim.say(&side.place()).unwrap();
+    victim.send(&side.place()).unwrap();
     side.send_first();
-    let (start, live) = (Instant::now(), Duration::from_micros(dice.below(6000)));
+    let (start, live) = (Instant::now(), Duration::from_micros(rng.below(6000)));
     side.talk(|_| start.elapsed() >= live);
     assert_eq!(side.seen.deaths, []);
     is_bound(&sockets);
     let (killed, at_once) = (clock.now(), Instant::now());
     // Dropping the partner kills it with SIGKILL.
     drop(victim);
-    if talk == Talk::Soft || dice.percent(50) {
+    if talk == Talk::Soft || rng.percent(50) {
         side.talk(|seen| seen.deaths.len() == EPS || clock.since(killed) > TOLD_WITHIN);
     } else {
         while side.seen.deaths.len() < EPS && clock.since(killed) <= TOLD_WITHIN {
@@ -368,8 +368,8 @@ fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -
 }
 
 /// The survivor is a child of the victim.
-fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) -> (Duration, Vec<String>) {
-    let name = format!("kills.{}.{:x}", std::process::id(), dice.bits());
+fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, rng: &mut Rng) -> (Duration, Vec<String>) {
+    let name = format!("kills.{}.{:x}", std::process::id(), rng.bits());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let args = ["parent", &format!("{talk:?}"), at, &name].map(str::to_owned);
     let victim = Partner::start(&args).unwrap();
@@ -378,7 +378,7 @@ fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) 
     let mut lines = BufReader::new(survivor).lines();
     let mut hear = || lines.next().map(|line| line.expect("it says something"));
     let sockets = vec![hear().unwrap(), hear().unwrap()];
-    std::thread::sleep(Duration::from_micros(dice.below(6000)));
+    std::thread::sleep(Duration::from_micros(rng.below(6000)));
     is_bound(&sockets);
     let (killed, at_once) = (clock.now(), Instant::now());
     drop(victim);
@@ -387,14 +387,15 @@ fn of_a_parent(talk: Talk, dir: &Dir, at: &str, clock: &Clock, dice: &mut Dice) 
     assert!(clock.since(killed) <= TOLD_WITHIN, "{talk:?}: told after {told:?}");
     assert_eq!(hear().as_deref(), Some("done"), "{talk:?}");
     assert_eq!(hear(), None, "it ends");
-    let left = Litter::default().since(PATIENCE, |name| sockets.iter().any(|socket| name.ends_with(socket)));
+    let left =
+        Leftovers::default().since(PATIENCE, |name| sockets.iter().any(|socket| name.ends_with(socket)));
     assert_eq!((left, dir.files()), (Vec::new(), 0), "{talk:?}");
     (told, sockets)
 }
 
 fn is_bound(sockets: &[String]) {
     for socket in sockets {
-        assert_ne!(Litter::now(|name| name.ends_with(socket)), Litter::default(), "the name is right");
+        assert_ne!(Leftovers::now(|name| name.ends_with(socket)), Leftovers::default(), "the name is right");
     }
 }
 
@@ -402,16 +403,16 @@ fn is_bound(sockets: &[String]) {
 /// first call that needs the victim says so, at the latest, and removes the socket that it has left in a directory.
 pub fn killed_as_they_meet() {
     let (dir, clock) = (Dir::new(), Clock::start());
-    let mut dice = Dice::new(0x0dea_d001, 0);
+    let mut rng = Rng::new(0x0dea_d001, 0);
     for round in 0..24 {
         let at = if round % 2 == 0 { "" } else { dir.path() };
         let talk = [Talk::Messages, Talk::Puts][round / 2 % 2];
         let mut side = Side::open(talk, at);
         let mut victim = Partner::start(&["victim", &format!("{talk:?}"), at].map(str::to_owned)).unwrap();
-        let theirs: Where = victim.hear(PATIENCE).unwrap();
+        let theirs: Where = victim.recv(PATIENCE).unwrap();
         side.eps = (0..EPS).map(|_| side.iface.connect(&theirs.0, &theirs.1).unwrap()).collect();
         let pid = victim.pid().and_then(|pid| rustix::process::Pid::from_raw(pid as i32)).unwrap();
-        let delay = Duration::from_micros(dice.below(400));
+        let delay = Duration::from_micros(rng.below(400));
         let killer = std::thread::spawn(move || {
             if round >= 8 {
                 std::thread::sleep(delay);
@@ -465,7 +466,7 @@ pub fn killed_as_they_meet() {
 /// second (a millisecond on a machine that is not busy), once, everything fails from then on, and no socket of the victim is left.
 pub fn killed_at_any_moment() {
     let (dir, clock) = (Dir::new(), Clock::start());
-    let mut dice = Dice::new(0x0dea_d000, 0);
+    let mut rng = Rng::new(0x0dea_d000, 0);
     let mut sockets = Vec::new();
     for (talk, victim, rounds) in ROUNDS {
         if let Some(why) = uct::cma::unavailable_reason().filter(|_| talk == Talk::Cma) {
@@ -477,8 +478,8 @@ pub fn killed_at_any_moment() {
                 // Every other one with sockets that the kernel does not remove by itself.
                 let at = if round % 2 == 0 || talk == Talk::Cma { "" } else { dir.path() };
                 let (told, of) = match victim {
-                    Victim::Child => of_a_child(talk, &dir, at, &clock, &mut dice),
-                    Victim::Parent => of_a_parent(talk, &dir, at, &clock, &mut dice),
+                    Victim::Child => of_a_child(talk, &dir, at, &clock, &mut rng),
+                    Victim::Parent => of_a_parent(talk, &dir, at, &clock, &mut rng),
                 };
                 sockets.extend(of);
                 told
@@ -495,6 +496,6 @@ pub fn killed_at_any_moment() {
         );
     }
     assert_eq!(dir.files(), 0);
-    let left = Litter::now(|name| sockets.iter().any(|socket| name.ends_with(socket)));
-    assert_eq!(left, Litter::default());
+    let left = Leftovers::now(|name| sockets.iter().any(|socket| name.ends_with(socket)));
+    assert_eq!(left, Leftovers::default());
 }

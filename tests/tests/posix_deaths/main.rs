@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use suites::partner::Partner;
-use suites::punctual::Clock;
+use suites::sched_delay::Clock;
 use ucs::config::Source;
 use uct::any::{self, Iface};
 use uct::api::{
@@ -145,12 +145,12 @@ fn send_some(ep: &any::Ep, n: u64) -> Result<(), Error> {
 /// Fills the peer's FIFO and leaves without a word.
 fn leaver() {
     let mut line = Partner::parent();
-    let (device, iface): (Vec<u8>, Vec<u8>) = line.hear(PATIENCE).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = line.recv(PATIENCE).unwrap();
     let posix = open("posix", "");
-    line.say(&place(&posix)).unwrap();
+    line.send(&place(&posix)).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.ensure_connected().unwrap();
-    line.hear::<()>(PATIENCE).unwrap();
+    line.recv::<()>(PATIENCE).unwrap();
     let sent = (0..64u64).filter(|n| {
         ep.am_bcopy(*n as u8, |room| {
             room[..8000].fill(*n as u8);
@@ -165,12 +165,12 @@ fn leaver() {
 fn what_was_sent_arrives() {
     let posix = open("posix", "");
     let mut partner = Partner::start(&["leaver".into()]).unwrap();
-    partner.say(&place(&posix)).unwrap();
-    let (device, iface): (Vec<u8>, Vec<u8>) = partner.hear(PATIENCE).unwrap();
+    partner.send(&place(&posix)).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(PATIENCE).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.ensure_connected().unwrap();
-    partner.say(&()).unwrap();
-    assert!(partner.ended_well());
+    partner.send(&()).unwrap();
+    assert!(partner.exited_ok());
     // Long enough for the porter to know. Nobody says so while there is something to read.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
@@ -188,7 +188,7 @@ fn what_was_sent_arrives() {
 /// Sends tagged messages of one packet and of several to a peer that has never heard of it, and leaves.
 fn tag_leaver() {
     let mut line = Partner::parent();
-    let address: Vec<u8> = line.hear(PATIENCE).unwrap();
+    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
     let context = ucp::Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
     let worker = context.worker().unwrap();
     let ep = worker.connect(&ucp::Address::unpack(&address).unwrap(), Default::default()).unwrap();
@@ -204,9 +204,9 @@ fn tagged_messages_of_one_who_left_arrive() {
     let context = ucp::Context::configured(Source::empty().with("UCX_TLS", "posix")).unwrap();
     let worker = context.worker().unwrap();
     let mut partner = Partner::start(&["tag-leaver".into()]).unwrap();
-    partner.say(&worker.address().pack()).unwrap();
+    partner.send(&worker.address().pack()).unwrap();
     // Nothing is progressed here until it has ended.
-    assert!(partner.ended_well());
+    assert!(partner.exited_ok());
     for len in [100, 20_000, 8, 60_000] {
         let (got, buf) = worker.block_on(worker.tag_recv(7, ucp::EXACT, Vec::with_capacity(60_000)));
         got.unwrap();
@@ -218,13 +218,13 @@ fn tagged_messages_of_one_who_left_arrive() {
 fn contained(dir: &str) {
     let mut line = Partner::parent();
     let (posix, lost, cma) = (open("posix", dir), open("posix", ""), open("cma", ""));
-    let to: Where = line.hear(PATIENCE).unwrap();
+    let to: Where = line.recv(PATIENCE).unwrap();
     // Over names of a network namespace there is no way, and no process of another pid namespace has a name here.
     assert_eq!(lost.connect(&to.0, &to.1).err(), Some(ConnectError::OtherPlace));
-    let other: (Vec<u8>, Vec<u8>) = line.hear(PATIENCE).unwrap();
+    let other: (Vec<u8>, Vec<u8>) = line.recv(PATIENCE).unwrap();
     assert_eq!(cma.connect(&other.0, &other.1).err(), Some(ConnectError::OtherHost));
     let ep = posix.connect(&to.0, &to.1).unwrap();
-    line.say(&place(&posix)).unwrap();
+    line.send(&place(&posix)).unwrap();
     let rkey = posix.md().unpack_rkey(&to.3).unwrap();
     assert_eq!(ep.put_short(&[42; 100], to.2, &rkey), Ok(Sent::Done));
     let big = vec![43u8; 5000];
@@ -263,9 +263,9 @@ fn containers_that_share_a_directory() {
     let mut partner = Partner::start_under(&unshare, &["contained".into(), dir.path().into()]).unwrap();
     let (device, iface) = place(&posix);
     let to: Where = (device, iface, mem.addr().addr() as u64, posix.md().pack_rkey(&mem).unwrap().to_vec());
-    partner.say(&to).unwrap();
-    partner.say(&place(&cma)).unwrap();
-    let (device, iface): (Vec<u8>, Vec<u8>) = partner.hear(PATIENCE).unwrap();
+    partner.send(&to).unwrap();
+    partner.send(&place(&cma)).unwrap();
+    let (device, iface): (Vec<u8>, Vec<u8>) = partner.recv(PATIENCE).unwrap();
     let ep = posix.connect(&device, &iface).unwrap();
     ep.set_tag(EpTag(3));
     ep.ensure_connected().unwrap();

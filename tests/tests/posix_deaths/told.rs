@@ -23,16 +23,16 @@ pub fn idle() {
     let mem = other.md().alloc(&AllocReq::new(4096, "idle")).unwrap();
     let (device, iface) = place(&posix);
     let key = other.md().pack_rkey(&mem).unwrap().to_vec();
-    line.say(&(device, iface, key, mem.addr().addr() as u64)).unwrap();
-    while line.hear::<()>(PATIENCE).is_err() {}
+    line.send(&(device, iface, key, mem.addr().addr() as u64)).unwrap();
+    while line.recv::<()>(PATIENCE).is_err() {}
     drop(posix);
-    line.say(&()).unwrap();
+    line.send(&()).unwrap();
     std::thread::sleep(PATIENCE);
 }
 
 fn victim() -> (Partner, Where) {
     let mut victim = Partner::start(&["idle".into()]).unwrap();
-    let theirs = victim.hear(PATIENCE).unwrap();
+    let theirs = victim.recv(PATIENCE).unwrap();
     (victim, theirs)
 }
 
@@ -160,8 +160,8 @@ pub fn endpoints_to_a_closed_interface_are_told_too() {
     old.set_tag(EpTag(1));
     old.ensure_connected().unwrap();
     let rkey = posix.md().unpack_rkey(&theirs.2).unwrap();
-    idle.say(&()).unwrap();
-    idle.hear::<()>(PATIENCE).unwrap();
+    idle.send(&()).unwrap();
+    idle.recv::<()>(PATIENCE).unwrap();
     let new = posix.connect(&theirs.0, &theirs.1).unwrap();
     new.set_tag(EpTag(2));
     assert_eq!(new.ensure_connected(), Err(ConnectError::Gone));

@@ -3,9 +3,9 @@
 use crate::{PATIENCE, TOLD_WITHIN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
-use suites::dice::Dice;
 use suites::partner::Partner;
-use suites::punctual::Clock;
+use suites::rng::Rng;
+use suites::sched_delay::Clock;
 use ucp::{Address, Context, EXACT, Worker};
 use ucs::config::Source;
 
@@ -19,11 +19,11 @@ fn worker(tls: &str) -> Worker {
 /// Says hello, and sleeps until it is killed.
 pub fn sleeper(tls: &str) {
     let (mut line, worker) = (Partner::parent(), worker(tls));
-    line.say(&worker.address().pack()).unwrap();
-    let address: Vec<u8> = line.hear(PATIENCE).unwrap();
+    line.send(&worker.address().pack()).unwrap();
+    let address: Vec<u8> = line.recv(PATIENCE).unwrap();
     let ep = worker.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
     ep.tag_send_sync(1, vec![1; 8]).wait().0.unwrap();
-    line.say(&()).unwrap();
+    line.send(&()).unwrap();
     while !line.is_gone() {
         worker.progress();
         worker.wait(None).unwrap();
@@ -42,17 +42,17 @@ fn sleep(worker: &Worker, by_itself: bool) {
 }
 
 pub fn who_only_waits_is_told() {
-    let (mut dice, clock) = (Dice::new(0x0dea_d002, 0), Clock::start());
+    let (mut rng, clock) = (Rng::new(0x0dea_d002, 0), Clock::start());
     for (tls, by_itself) in [("posix", true), ("posix", false), ("efa", true), ("efa", false)] {
         let mut longest = Duration::ZERO;
         for _ in 0..ROUNDS {
             let own = worker(tls);
             let mut victim = Partner::start(&["sleeper".into(), tls.into()]).unwrap();
-            let address: Vec<u8> = victim.hear(PATIENCE).unwrap();
-            victim.say(&own.address().pack()).unwrap();
+            let address: Vec<u8> = victim.recv(PATIENCE).unwrap();
+            victim.send(&own.address().pack()).unwrap();
             let ep = own.connect(&Address::unpack(&address).unwrap(), Default::default()).unwrap();
             own.tag_recv(1, EXACT, Vec::with_capacity(8)).wait().0.unwrap();
-            while victim.heard::<()>().unwrap().is_none() {
+            while victim.try_recv::<()>().unwrap().is_none() {
                 own.progress();
             }
             // What nobody will ever receive: its end is the news.
@@ -62,7 +62,7 @@ pub fn who_only_waits_is_told() {
                 every < TOLD_WITHIN / 2,
                 "a question that finds no room is asked again in time: {every:?}"
             );
-            let (pid, delay) = (victim.pid().unwrap() as i32, Duration::from_millis(dice.below(600)));
+            let (pid, delay) = (victim.pid().unwrap() as i32, Duration::from_millis(rng.below(600)));
             let start = clock.now();
             let killer = std::thread::spawn(move || {
                 std::thread::sleep(delay);

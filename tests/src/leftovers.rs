@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 
 /// Names found at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Litter(BTreeSet<String>);
+pub struct Leftovers(BTreeSet<String>);
 
-impl Litter {
+impl Leftovers {
     /// Looks around. Only names for which `ours` holds are kept: other programs come and go.
-    pub fn now(ours: impl Fn(&str) -> bool) -> Litter {
+    pub fn now(ours: impl Fn(&str) -> bool) -> Leftovers {
         let mut names = BTreeSet::new();
         for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
             names.insert(format!("/dev/shm/{}", entry.file_name().to_string_lossy()));
         }
         names.extend(unix_names());
         names.retain(|name| ours(name));
-        Litter(names)
+        Leftovers(names)
     }
 
-    /// What is there now and was not then. Processes just killed may take a moment to vanish: waits up to `patience`
+    /// What is there now and was not then. Processes just killed may take a moment to vanish: waits up to `timeout`
     /// for nothing to be left.
-    pub fn since(&self, patience: Duration, ours: impl Fn(&str) -> bool) -> Vec<String> {
-        let deadline = Instant::now() + patience;
+    pub fn since(&self, timeout: Duration, ours: impl Fn(&str) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + timeout;
         loop {
-            let left: Vec<String> = Litter::now(&ours).0.difference(&self.0).cloned().collect();
+            let left: Vec<String> = Leftovers::now(&ours).0.difference(&self.0).cloned().collect();
             if left.is_empty() || Instant::now() > deadline {
                 return left;
             }
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_bound_name_is_litter_until_it_is_closed() {
-        let name = format!("softefa.litter-test.{}", std::process::id());
+        let name = format!("softefa.leftovers-test.{}", std::process::id());
         let ours = |n: &str| n.contains(&name);
-        let before = Litter::now(ours);
+        let before = Leftovers::now(ours);
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         assert_eq!(before.since(Duration::ZERO, ours), [format!("@{name}")]);
         assert!(of_this_project(&format!("@{name}")));

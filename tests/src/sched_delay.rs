@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long the thread sleeps that looks whether it is woken in time.
-const NAP: Duration = Duration::from_millis(10);
+const SLEEP: Duration = Duration::from_millis(10);
 /// Later than this is late.
-const IN_TIME: Duration = Duration::from_millis(1);
+const TOLERANCE: Duration = Duration::from_millis(1);
 
 /// A clock that knows how late the machine was: by how much a thread overslept that only sleeps.
 pub struct Clock {
@@ -28,7 +28,7 @@ struct Shared {
 
 /// A moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct Timestamp {
     at: Instant,
     late: Duration,
 }
@@ -37,16 +37,16 @@ impl Clock {
     /// Starts its thread.
     pub fn start() -> Clock {
         let start = Instant::now();
-        let due = AtomicU64::new(NAP.as_nanos() as u64);
+        let due = AtomicU64::new(SLEEP.as_nanos() as u64);
         let shared = Arc::new(Shared { late: AtomicU64::new(0), due, stop: AtomicBool::new(false) });
-        let its = shared.clone();
+        let thread_shared = shared.clone();
         let sleeper = std::thread::spawn(move || {
-            while !its.stop.load(Ordering::Relaxed) {
-                let due = start.elapsed() + NAP;
-                its.due.store(due.as_nanos() as u64, Ordering::SeqCst);
-                std::thread::sleep(NAP);
-                let late = start.elapsed().saturating_sub(due + IN_TIME);
-                its.late.fetch_add(late.as_nanos() as u64, Ordering::SeqCst);
+            while !thread_shared.stop.load(Ordering::Relaxed) {
+                let due = start.elapsed() + SLEEP;
+                thread_shared.due.store(due.as_nanos() as u64, Ordering::SeqCst);
+                std::thread::sleep(SLEEP);
+                let late = start.elapsed().saturating_sub(due + TOLERANCE);
+                thread_shared.late.fetch_add(late.as_nanos() as u64, Ordering::SeqCst);
             }
         });
         Clock { start, shared, sleeper: Some(sleeper) }
@@ -56,17 +56,17 @@ impl Clock {
     fn late(&self, now: Instant) -> Duration {
         let due = Duration::from_nanos(self.shared.due.load(Ordering::SeqCst));
         let late = Duration::from_nanos(self.shared.late.load(Ordering::SeqCst));
-        late + (now - self.start).saturating_sub(due + IN_TIME)
+        late + (now - self.start).saturating_sub(due + TOLERANCE)
     }
 
     /// This moment.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> Timestamp {
         let at = Instant::now();
-        Moment { at, late: self.late(at) }
+        Timestamp { at, late: self.late(at) }
     }
 
     /// How long ago a moment was, less what the machine was late in between.
-    pub fn since(&self, then: Moment) -> Duration {
+    pub fn since(&self, then: Timestamp) -> Duration {
         let now = self.now();
         (now.at - then.at).saturating_sub(now.late.saturating_sub(then.late))
     }

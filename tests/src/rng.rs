@@ -2,18 +2,18 @@
 //! Used by the traffic plan and the simulation. Never seeded from the clock: a seed names a run.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::{Rng as _, SeedableRng};
 
-/// Dice that fall the same way for the same (seed, stream).
+/// Rng that fall the same way for the same (seed, stream).
 #[derive(Clone, Debug)]
-pub struct Dice(ChaCha8Rng);
+pub struct Rng(ChaCha8Rng);
 
-impl Dice {
-    /// Independent dice for every `stream` of one `seed`.
-    pub fn new(seed: u64, stream: u64) -> Dice {
+impl Rng {
+    /// Independent rng for every `stream` of one `seed`.
+    pub fn new(seed: u64, stream: u64) -> Rng {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
-        Dice(rng)
+        Rng(rng)
     }
 
     /// Any 64 bits.
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn the_same_seed_falls_the_same_way() {
         let run = |seed, stream| {
-            let mut dice = Dice::new(seed, stream);
-            (0..50).map(|_| dice.below(1000)).collect::<Vec<_>>()
+            let mut rng = Rng::new(seed, stream);
+            (0..50).map(|_| rng.below(1000)).collect::<Vec<_>>()
         };
         assert_eq!(run(7, 0), run(7, 0));
         assert_ne!(run(7, 0), run(7, 1));
@@ -68,15 +68,15 @@ mod tests {
 
     #[test]
     fn bounds_are_kept_and_reached() {
-        let mut dice = Dice::new(1, 0);
+        let mut rng = Rng::new(1, 0);
         let mut seen = [false; 5];
         for _ in 0..1000 {
-            seen[dice.range(3, 7) as usize - 3] = true;
+            seen[rng.range(3, 7) as usize - 3] = true;
         }
         assert_eq!(seen, [true; 5]);
-        assert_eq!(dice.below(0), 0);
+        assert_eq!(rng.below(0), 0);
         let mut items: Vec<u32> = (0..20).collect();
-        dice.shuffle(&mut items);
+        rng.shuffle(&mut items);
         assert_ne!(items, (0..20).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..20).collect::<Vec<_>>());

@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
 use ucp::rdm::io::PeerId;
-use ucp::rdm::matching::{Arrived, Expected, Pattern, Want};
+use ucp::rdm::recv::matching::{Arrived, Expected, Pattern, Want};
 use ucs::coll::slots::SlotId;
 
 const FROM: PeerId = PeerId(3);

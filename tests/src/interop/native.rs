@@ -313,7 +313,7 @@ impl Play {
             say(&format!("done - remote len={len} data={:#x} from={from}", write.cq_data));
         }
         while let Some(event) = self.worker.take_event() {
-            if matches!(event, ucp::rdm::event::Event::Dropped { .. }) {
+            if matches!(event, ucp::rdm::trace::Event::Dropped { .. }) {
                 say(&format!("trouble {event:?}"));
             }
         }

@@ -8,8 +8,8 @@
 use super::Failed;
 use super::node::Node;
 use super::world::World;
-use ucp::rdm::event::Event;
 use ucp::rdm::io::{Fault, PeerId};
+use ucp::rdm::trace::Event;
 use ucp::wire::Features;
 use ucp::{Close, Error};
 

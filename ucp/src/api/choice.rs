@@ -3,7 +3,7 @@
 
 use crate::lane::Beside;
 use crate::rdm::SendBuf;
-use crate::rdm::quirks::wants_headerless;
+use crate::rdm::features::wants_headerless;
 use crate::select::rivals::{By, Figures};
 use crate::select::{
     Candidate, CqData, Key, Kind, MemKind, PeerCaps, Reads, Row, Sync, Table, Takes, Verdict, explain,

@@ -11,8 +11,8 @@ use arrayvec::ArrayVec;
 use uct::api::{Comp, Ep as _, Iov, Refused, Sent};
 
 use crate::lane;
+use crate::rdm::features::direct_write;
 use crate::rdm::io::PeerId;
-use crate::rdm::quirks::direct_write;
 use crate::rdm::rma::Behind;
 use crate::rdm::{
     Access, Gather, GetArgs, PutArgs, RailKeys, RecvBuf, RecvStatus, RmaRow, Scatter, SendBuf,

@@ -18,7 +18,7 @@ use ucs::time::Nanos;
 use uct::api::{Caps, Events, Iface as _, IfaceAttr};
 
 use crate::lane::{Beside, connid};
-use crate::rdm::event::Event;
+use crate::rdm::trace::Event;
 use crate::rdm::{Census, RdmStats};
 use crate::select::Thresholds;
 use uct::base::rcache::CacheStats;

@@ -6,8 +6,8 @@
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
-use super::ask::{RecvStatus, WireId};
-use super::op::Piece;
+use crate::rdm::op::Piece;
+use crate::rdm::types::{RecvStatus, WireId};
 use crate::wire::{Class, MAX_IOV, RawAddr, RmaIov, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
@@ -221,7 +221,7 @@ pub type WayIn = ArrayVec<RmaIov, { MAX_IOV - 1 }>;
 /// Where the engine notes at once what packets bring, instead of telling it in turn.
 pub trait Inward {
     /// A receive, given to the engine with this `user`, has ended well. True: whoever posted it knows. False: it is told by
-    /// an [`Out`](super::Out), in its turn. // HOT
+    /// an [`Out`](crate::rdm::Out), in its turn. // HOT
     #[inline]
     fn received(&mut self, _user: u64, _status: RecvStatus) -> bool {
         false

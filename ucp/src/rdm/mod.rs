@@ -19,39 +19,24 @@
 //! | come back: a NIC on the way is lost | `detour` |
 //! | which memory | `mem`, `onesided` |
 
-mod abreast;
-mod backoff;
-mod census;
-mod detour;
 mod flow;
-mod hold;
-mod ident;
-mod incoming;
-mod kin;
-mod multi;
-mod onesided;
+mod handlers;
 mod op;
-mod order;
-mod outgoing;
-mod peer;
-mod people;
+mod peers;
+mod protocols;
 mod rails;
-mod reading;
-mod rooms;
-mod rows;
-mod tally;
-mod to_self;
+mod send;
+mod snapshot;
 
 pub mod amo;
-pub mod ask;
-pub mod event;
+pub mod features;
 pub mod io;
-pub mod matching;
-pub mod mem;
-pub mod quirks;
+pub mod protocol;
+pub mod recv;
 pub mod rma;
-pub mod room;
 pub mod stats;
+pub mod trace;
+pub mod types;
 
 #[cfg(test)]
 mod testing;
@@ -65,42 +50,42 @@ use ucs::time::Nanos;
 
 use crate::wire::rtm::Short;
 use crate::wire::{self, Class, Features, Packet, PktType, RawAddr, Reject};
-use event::{Event, Reason};
-use hold::{Held, Hold};
-use ident::Ident;
-use incoming::Queues;
 use io::{Fault, Inward, PeerId, Rdma, Reg, Source, Wire};
-use mem::Regions;
-use multi::Multi;
-use op::ones::Ones;
-use op::reading::Reading;
+use op::rma_ops::Ones;
+use op::rma_read::Reading;
 use op::rx::{Inflow, RxOp, Unexpected};
 use op::table::{Receives, Sends, Table};
 use op::tx::TxOp;
-use order::{Share, Turn, turn};
-use peer::{Part, Peers, Was};
-use rma::Order;
-use room::{Arrival, Room};
-use rooms::inplace::InPlace;
-use rooms::{
-    atomic, eager, handshake, inplace, longcts, longread, medium, peererror, read, readnack, receipt, write,
-    writeread,
+use peers::lookup::Ident;
+use peers::peer::{Part, Peers, Was};
+use protocol::{Arrival, Room};
+use protocols::zcopy_recv::InPlace;
+use protocols::{
+    atomic, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt, write,
+    write_read, zcopy_recv,
 };
+use recv::held_packets::{Held, Hold};
+use recv::multi_recv::Multi;
+use recv::receives::Queues;
+use recv::reorder::{Share, Turn, turn};
+use rma::Order;
+use rma::mem::Regions;
 use stats::ByPeer;
+use trace::{Event, Reason};
 
-pub use ask::*;
-pub use backoff::Patience;
-pub use census::Census;
-pub use detour::Left;
-pub use event::Events;
-pub use mem::{Access, MemKey, Region};
-pub use op::stripes::{MAX_RAILS, rails_for};
+pub use flow::backoff::Patience;
 pub use op::{Body, Gather, OpId, Piece, RecvBuf, RecvList, Scatter, SendBuf, Whole};
-pub use rails::Rank;
+pub use protocol::{Kind, Row, Sync};
+pub use protocols::zcopy_recv::InPlaceEnd;
+pub use rails::failover::Left;
+pub use rails::rail_plan::{MAX_RAILS, rails_for};
+pub use rails::rail_set::Rank;
+pub use rma::mem::{Access, MemKey, Region};
 pub use rma::{AtomicArgs, GetArgs, PutArgs, RailKeys, RmaRow};
-pub use room::{Kind, Row, Sync};
-pub use rooms::inplace::InPlaceEnd;
+pub use snapshot::Census;
 pub use stats::{PeerStats, RdmStats};
+pub use trace::Events;
+pub use types::*;
 
 /// The protocol state of one worker.
 ///
@@ -163,7 +148,7 @@ struct OwnWire {
     order: Order,
     rdma: Rdma,
     /// Wires that long transfers take as well, in order.
-    mates: rails::Mates<WireId>,
+    mates: rails::rail_set::Mates<WireId>,
     /// Its queue pair has failed. Only looked at where there are mates.
     down: bool,
 }
@@ -214,7 +199,14 @@ impl Engine {
     /// Adds a wire on which `me` is our address.
     pub fn add_wire(&mut self, me: RawAddr) -> WireId {
         let (grant, order, rdma) = (Grant::Window, Order::None, Rdma::NONE);
-        self.wires.push(OwnWire { me, grant, order, rdma, mates: rails::Mates::new(), down: false });
+        self.wires.push(OwnWire {
+            me,
+            grant,
+            order,
+            rdma,
+            mates: rails::rail_set::Mates::new(),
+            down: false,
+        });
         WireId(u8::try_from(self.wires.len() - 1).expect("at most 256 wires"))
     }
 
@@ -299,7 +291,7 @@ impl Engine {
         if !self.peers[peer].was.intersects(Was::HEARD | Was::FAILED) {
             handshake::greet(self, w, peer);
         }
-        let row = &rows::TABLE[usize::from(ty)];
+        let row = &handlers::TABLE[usize::from(ty)];
         match (row.order, parsed.msg_id()) {
             (Some(share), Some(msg_id)) => {
                 let turn = turn(self.peers[peer].next_rx, msg_id);
@@ -366,7 +358,7 @@ impl Engine {
             let mut turn = Turn::Now;
             for held in due.drain(..) {
                 if let Ok(packet) = wire::parse(held.bytes()) {
-                    let row = &rows::TABLE[usize::from(held.bytes()[0])];
+                    let row = &handlers::TABLE[usize::from(held.bytes()[0])];
                     self.enter(w, &Arrival { peer, row, packet: &packet, turn });
                 }
                 turn = Turn::Past;
@@ -384,7 +376,7 @@ impl Engine {
             Room::Eager | Room::Medium | Room::LongCts | Room::LongRead
                 if self.in_place.is_some() && matches!(a.packet, Packet::Rtm(_)) =>
             {
-                inplace::on_packet(self, w, a);
+                zcopy_recv::on_packet(self, w, a);
             }
             // Messages that a failed peer has sent as a whole are welcome; whatever else needs it will never end.
             Room::Eager => eager::on_recv(self, w, a),
@@ -393,12 +385,12 @@ impl Engine {
             Room::Medium => medium::on_recv(self, w, a),
             Room::LongCts => longcts::on_recv(self, w, a),
             Room::LongRead => longread::on_recv(self, w, a),
-            Room::ReadNack => readnack::on_recv(self, w, a),
-            Room::PeerError => peererror::on_recv(self, w, a),
+            Room::ReadNack => read_nack::on_recv(self, w, a),
+            Room::PeerError => peer_error::on_recv(self, w, a),
             Room::Handshake => handshake::on_recv(self, w, a),
             Room::Receipt => receipt::on_recv(self, w, a),
             Room::Write => write::on_recv(self, w, a),
-            Room::WriteRead => writeread::on_recv(self, w, a),
+            Room::WriteRead => write_read::on_recv(self, w, a),
             Room::Read => read::on_recv(self, w, a),
             Room::Atomic => atomic::on_recv(self, w, a),
             Room::Nobody => self.drop_packet(a, Reason::Unsupported),
@@ -502,7 +494,7 @@ impl Engine {
 
     /// Whether some room of this engine handles packets of this type; others are counted and dropped.
     pub fn handles(ty: PktType) -> bool {
-        rows::TABLE[usize::from(ty.0)].room != Room::Nobody
+        handlers::TABLE[usize::from(ty.0)].room != Room::Nobody
     }
 
     /// Whether something waits for room on a wire: `resume` has work once there is some.

@@ -1,10 +1,10 @@
 //! What the engine counts: packets by type, messages and bytes by protocol, and everything out of the ordinary.
 //! Plain numbers of one engine, never reset; take a copy and subtract.
 
-use super::event::Reason;
-use super::io::PeerId;
-use super::rma::RmaRow;
-use super::room::Row;
+use crate::rdm::io::PeerId;
+use crate::rdm::protocol::Row;
+use crate::rdm::rma::args::RmaRow;
+use crate::rdm::trace::Reason;
 
 ucs::counters! {
     /// Things that happen seldom, or should.

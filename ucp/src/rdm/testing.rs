@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use ucs::time::Nanos;
 
-use super::ask::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
-use super::io::{
+use crate::rdm::io::{
     Fault, Inward, NoReg, PeerId, Posted, Rdma, Refused, Reg, Remote, Settled, Source, TxToken, Use, WayIn,
     Wire,
 };
-use super::op::{Piece, RecvBuf, SendBuf};
-use super::room::{Row, Sync};
-use super::{Engine, RecvStatus};
+use crate::rdm::op::{Piece, RecvBuf, SendBuf};
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::types::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
+use crate::rdm::{Engine, RecvStatus};
 use crate::wire::{RawAddr, RmaIov, UserRecvQp};
 
 /// Small, seeded, good enough to shuffle (splitmix64).

@@ -7,7 +7,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::rdm::room::Row;
+use crate::rdm::protocol::Row;
 
 /// A time that grows with the number of bytes: `fixed + per_byte * bytes`, ns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -7,7 +7,7 @@ use super::cost;
 use super::key::{Key, Reads, Takes};
 use super::rules::{Thresholds, capacity, curve, offers, rows};
 use super::table::Table;
-use crate::rdm::room::{Kind, Row, Sync};
+use crate::rdm::protocol::{Kind, Row, Sync};
 
 /// What became of one candidate for one size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

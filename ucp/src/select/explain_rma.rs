@@ -6,9 +6,9 @@ use std::fmt;
 use arrayvec::ArrayVec;
 
 use crate::rdm::Emulation;
-use crate::rdm::quirks::{NotDirect, ReqHdr, direct_read, direct_write};
+use crate::rdm::features::{NotDirect, ReqHdr, direct_read, direct_write};
+use crate::rdm::protocol::Sync;
 use crate::rdm::rma::RmaRow;
-use crate::rdm::room::Sync;
 use crate::wire::Features;
 
 use super::cost::{self, Place};

@@ -2,8 +2,8 @@
 //! Filled in by `api` from its lanes and from the engine's view of the peer.
 
 use super::cost::{Costs, Line};
-use crate::rdm::quirks::ReqHdr;
-use crate::rdm::room::{Kind, Sync};
+use crate::rdm::features::ReqHdr;
+use crate::rdm::protocol::{Kind, Sync};
 use crate::wire::Features;
 
 /// Where the message lies.

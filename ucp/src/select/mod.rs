@@ -16,8 +16,8 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-pub use crate::rdm::quirks::ReqHdr;
-pub use crate::rdm::room::{Kind, Row, Sync};
+pub use crate::rdm::features::ReqHdr;
+pub use crate::rdm::protocol::{Kind, Row, Sync};
 pub use atomic::{AtomicVerdict, explain_atomic};
 pub use cost::{Costs, Line, Place};
 pub use explain::{Candidate, Verdict, explain};

@@ -7,11 +7,11 @@
 //! ([`RmaTables::put`]), or the engine goes on by packets.
 
 use crate::rdm::Emulation;
+use crate::rdm::features::ReqHdr;
 use crate::rdm::io::Rdma;
-use crate::rdm::quirks::ReqHdr;
+use crate::rdm::protocol::Sync;
 use crate::rdm::rma::RmaRow;
 use crate::rdm::rma::{COPIED, Order};
-use crate::rdm::room::Sync;
 use crate::wire::ctl::ReadRsp;
 use crate::wire::{Features, Opts, PktType, RmaIov, header_len};
 

@@ -4,7 +4,7 @@
 use super::cost::{self, Curve, copied};
 use super::key::{CqData, Key, Reads};
 use super::table::{Asks, Offer, Table};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 
 /// What a user has said of sizes at which protocols change; `None`: the cost model says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

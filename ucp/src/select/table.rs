@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 
 use super::cost::{self, Curve};
-use crate::rdm::room::Row;
+use crate::rdm::protocol::Row;
 
 /// Most ranges of lengths that a table tells apart.
 const STEPS: usize = 8;

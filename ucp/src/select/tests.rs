@@ -8,7 +8,7 @@ use super::rules::UNASKED_MAX;
 use super::*;
 use crate::rdm::io::Rdma;
 use crate::rdm::rma::{Order, RmaRow};
-use crate::rdm::{Emulation, quirks};
+use crate::rdm::{Emulation, features};
 use crate::wire::Features;
 
 mod rma;

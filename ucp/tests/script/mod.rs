@@ -13,8 +13,8 @@ use std::collections::HashSet;
 
 use device::Device;
 use ucp::rdm::io::{Fault, PeerId, Source};
-use ucp::rdm::mem::{Access, Region};
 use ucp::rdm::rma::Behind;
+use ucp::rdm::rma::mem::{Access, Region};
 use ucp::rdm::{
     AtomicArgs, Census, Engine, EngineConfig, Gather, GetArgs, InPlaceEnd, MemKey, MsgHandle, OpId, Out,
     PutArgs, RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take,

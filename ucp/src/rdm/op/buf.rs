@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use super::pieces::RecvList;
+use crate::rdm::op::pieces::RecvList;
 
 /// Copies `n` bytes; the commonest small message, one word, without a call. // HOT
 ///

@@ -3,13 +3,12 @@
 //! bytes have arrived, `one` is the state of one-sided operations and `ones` their table, `stripes` spreads long ones over rails.
 
 pub mod buf;
-pub mod cover;
-pub mod one;
-pub mod ones;
 pub mod pieces;
-pub mod reading;
+pub mod received_ranges;
+pub mod rma_op;
+pub mod rma_ops;
+pub mod rma_read;
 pub mod rx;
-pub mod stripes;
 pub mod table;
 pub mod tx;
 

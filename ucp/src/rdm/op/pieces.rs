@@ -1,7 +1,7 @@
 //! User memory in several pieces, as one run of bytes: what a write gathers and a read scatters to, up to [`MAX_IOV`] pieces, and
 //! what a message is received into, any number. The copies themselves are those of `buf`.
 
-use super::buf::{Piece, RecvBuf, SendBuf};
+use crate::rdm::op::buf::{Piece, RecvBuf, SendBuf};
 use crate::wire::MAX_IOV;
 
 /// Calls `each(piece, offset in the piece, offset in the run, bytes)` for the part of every piece that lies within

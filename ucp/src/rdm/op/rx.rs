@@ -3,13 +3,13 @@
 
 use ucs::coll::slots::SlotId;
 
-use super::buf::RecvBuf;
-use super::cover::Cover;
-use crate::rdm::ask::{OpError, RecvStatus};
-use crate::rdm::hold::Held;
 use crate::rdm::io::PeerId;
-use crate::rdm::matching::{Pattern, Want};
-use crate::rdm::room::{Kind, Row};
+use crate::rdm::op::buf::RecvBuf;
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::protocol::{Kind, Row};
+use crate::rdm::recv::held_packets::Held;
+use crate::rdm::recv::matching::{Pattern, Want};
+use crate::rdm::types::{OpError, RecvStatus};
 
 /// What a message says about itself in its first packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 
 use ucs::coll::slots::{LOWER, LOWER_EVEN, LOWER_ODD, SlotId, Slots};
 
-use super::rx::RxOp;
-use crate::rdm::matching::{Want, Wants};
+use crate::rdm::op::rx::RxOp;
+use crate::rdm::recv::matching::{Want, Wants};
 
 /// Names a pending send or receive. Sends and receives have separate tables: a send's id means nothing to
 /// `cancel_recv`.

@@ -1,11 +1,11 @@
 //! A send that is not complete: waiting for room, between packets, for a grant or for a receipt.
 //! Driven by the rooms; owned by the engine's send table.
 
-use super::buf::SendBuf;
-use crate::rdm::ask::WireId;
 use crate::rdm::io::{PeerId, Reg};
-use crate::rdm::rails::Mates;
-use crate::rdm::room::{Kind, Row, Sync};
+use crate::rdm::op::buf::SendBuf;
+use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::rails::rail_set::Mates;
+use crate::rdm::types::WireId;
 use crate::wire::Class;
 
 /// How far a send has come.

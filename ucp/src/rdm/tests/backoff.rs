@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::rdm::ask::*;
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 use crate::wire::PktType;
 
 const FIRST: Duration = Duration::from_micros(100);

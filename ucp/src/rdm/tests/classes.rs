@@ -1,12 +1,12 @@
 //! Messages of our own classes: never mixed with others, never sent to a peer that does not know them.
 
 use super::super::io::{Fault, Rdma};
-use super::super::quirks::ours;
 use crate::rdm::Census;
-use crate::rdm::ask::*;
-use crate::rdm::event::Reason;
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::features::ours;
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::*;
 use crate::wire::{self, Class, Features, Packet, PktType};
 
 fn of(class: Class, tag: u64) -> RecvKind {

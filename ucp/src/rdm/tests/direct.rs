@@ -2,14 +2,14 @@
 //! caller's memory is in use until the last part has ended, whatever happens to the peer meanwhile.
 
 use crate::rdm::Engine;
-use crate::rdm::ask::*;
-use crate::rdm::event::Reason;
 use crate::rdm::io::*;
-use crate::rdm::mem::{Access, Region};
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::rma::{Behind, GetArgs, PutArgs, RmaRow};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::rma::args::{Behind, GetArgs, PutArgs, RmaRow};
+use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::*;
 use crate::wire::{Features, Iovs, PktType, RawAddr, RmaIov};
 
 const BASE: u64 = 0x1000;

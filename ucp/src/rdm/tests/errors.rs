@@ -1,16 +1,16 @@
 //! PEER_ERROR in all its kinds, sent and received, and HANDSHAKEs that nobody takes: what ends at one end ends at the
 //! other, once, and what a peer makes up ends nothing.
 
-use super::onesided::{put_args, share};
+use super::rma::{put_args, share};
 use crate::rdm::Census;
-use crate::rdm::ask::*;
-use crate::rdm::event::Reason;
 use crate::rdm::io::{Fault, NoReg, PeerId};
-use crate::rdm::mem::Access;
 use crate::rdm::op::{Gather, Scatter};
-use crate::rdm::rma::{AtomicArgs, GetArgs, PutArgs, RmaRow};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::rma::args::{AtomicArgs, GetArgs, PutArgs, RmaRow};
+use crate::rdm::rma::mem::Access;
 use crate::rdm::testing::*;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::*;
 use crate::wire::ctl::{ErrorRef, PeerError};
 use crate::wire::{self, AtomicOp, Datatype, Features, Packet, PktType};
 

@@ -1,10 +1,10 @@
 //! More messages than anybody receives: what they cost is known, and when the wires may be left alone.
 
-use crate::rdm::ask::*;
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::mem::{Access, Region};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::rma::mem::{Access, Region};
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 
 const LIMIT: usize = 20_000;
 

@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::rdm::ask::*;
-use crate::rdm::room::Row;
+use crate::rdm::protocol::Row;
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 use crate::wire::PktType;
 use crate::wire::ctl::{Cts, CtsData, Receipt};
 use crate::wire::rtm::Medium;

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 
 use crate::rdm::OpId;
-use crate::rdm::ask::*;
 use crate::rdm::io::PeerId;
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 
 /// What a receive accepts, in the model's words.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! Messages of several pieces: on the wire they are those of one piece, byte for byte.
 
-use crate::rdm::ask::*;
 use crate::rdm::op::SendBuf;
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 use crate::wire::PktType;
 use proptest::prelude::*;
 

@@ -5,18 +5,18 @@
 use ucs::time::Nanos;
 
 use crate::rdm::Engine;
-use crate::rdm::ask::*;
 use crate::rdm::io::*;
-use crate::rdm::mem::{Access, Region as Memory};
 use crate::rdm::op::{Gather, Piece, Scatter};
-use crate::rdm::rma::{GetArgs, PutArgs, RailKeys, RmaRow};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::rma::args::{GetArgs, PutArgs, RailKeys, RmaRow};
+use crate::rdm::rma::mem::{Access, Region as Memory};
 use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter, of_all, seeds};
+use crate::rdm::types::*;
 use crate::wire::rtm::RtmBody;
 use crate::wire::{self, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
 
-mod abreast;
-mod detour;
+mod failover;
+mod striping;
 
 const LEN: usize = 200_000;
 const CHUNK: u64 = 8192;

@@ -2,11 +2,11 @@
 //! and that no registration outlives its message.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::ask::*;
-use crate::rdm::event::Reason;
 use crate::rdm::io::{Fault, NoReg, PeerId};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::*;
 use crate::wire::rtm::{LongRead, RtmBody};
 use crate::wire::{self, Iovs, Opts, Packet, PktType, RmaIov};
 

@@ -2,11 +2,11 @@
 //! and not a byte beside the pieces.
 
 use crate::rdm::EngineConfig;
-use crate::rdm::ask::*;
 use crate::rdm::io::{Fault, PeerId};
 use crate::rdm::op::{RecvBuf, RecvList};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::types::*;
 use crate::wire::{Features, MAX_IOV, PktType};
 use proptest::prelude::*;
 

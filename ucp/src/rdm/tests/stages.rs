@@ -1,10 +1,10 @@
 //! Each protocol stage by stage: what is on the wire, when an operation ends, what happens when it is disturbed.
 
-use crate::rdm::ask::*;
-use crate::rdm::event::{Event, Reason};
 use crate::rdm::io::{Fault, PeerId};
-use crate::rdm::room::{Row, Sync};
+use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::testing::*;
+use crate::rdm::trace::{Event, Reason};
+use crate::rdm::types::*;
 use crate::wire::{self, Packet, PktType, ReqFlags};
 
 const ROWS: [(Row, usize); 6] = [
@@ -80,7 +80,7 @@ fn handshake_goes_once_each_way_and_is_retried() {
     let Ok(Packet::Handshake(shake)) = wire::parse(&net.flights[0].bytes) else { panic!() };
     assert_eq!(
         (shake.nwords, shake.extra[0], shake.connid),
-        (1, crate::rdm::quirks::ours(crate::rdm::io::Rdma::NONE).bits(), Some(1001))
+        (1, crate::rdm::features::ours(crate::rdm::io::Rdma::NONE).bits(), Some(1001))
     );
     assert_eq!(shake.device_version, Some(0xefa2));
     net.settle();

@@ -96,7 +96,7 @@ pub(super) fn rma_key(wire: &RmaWire, op: RmaOp, sync: Sync) -> RmaKey {
         wire: *wire,
         limits: Thresholds::default(),
         hdr: ReqHdr::FIRST,
-        features: Some(quirks::ours(wire.rdma)),
+        features: Some(features::ours(wire.rdma)),
     }
 }
 

@@ -1,0 +1,289 @@
+//! Receivers that are not ready: packets that a device handed back are kept, tried again at once, and then after a time
+//! that doubles (RDM v4, wire facts 12). Meanwhile nothing else goes to that peer; other peers go on.
+//! Called by `lane` through the public methods, by `outgoing` when it is time, by `people` for peers that end.
+//!
+//! One try is at most a burst of packets, and the next waits until the device has decided about all of them: a peer that
+//! takes nothing costs the wire no more than that, however much was sent to it before.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ucs::time::Nanos;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{Fault, PeerId, Refused, Settled, TxToken, Wire};
+use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::recv::held_packets::Held;
+use crate::wire::PktType;
+
+/// How long a receiver that is not ready is left alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// The wait after the second try in vain; zero: drawn between 40 and 120 µs, as libfabric does.
+    pub first: Duration,
+    /// The longest wait.
+    pub most: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience { first: Duration::ZERO, most: Duration::from_secs(1) }
+    }
+}
+
+impl Patience {
+    /// Bounds of a first wait that is drawn, ns.
+    const DRAWN: (u64, u64) = (40_000, 120_000);
+
+    /// The wait after `before`; zero stands for the try that is made at once.
+    pub(in crate::rdm) fn after(&self, before: Duration, dice: &mut u64) -> Duration {
+        let next = match before {
+            Duration::ZERO if self.first.is_zero() => {
+                let (least, most) = Self::DRAWN;
+                Duration::from_nanos(least + draw(dice) % (most - least + 1))
+            }
+            Duration::ZERO => self.first,
+            before => before.saturating_mul(2),
+        };
+        next.min(self.most)
+    }
+}
+
+/// A step of a linear congruential generator: waits of several senders shall differ, no more.
+fn draw(dice: &mut u64) -> u64 {
+    *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *dice >> 33
+}
+
+/// Where something that came back goes again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// A packet: to the peer's main queue pair.
+    Packet,
+    /// A headerless message with this word: to its other one.
+    Headerless(Option<u32>),
+}
+
+/// What has come back from one peer.
+#[derive(Debug, Default)]
+pub struct BackOff {
+    /// In the order in which they came back.
+    again: VecDeque<(Held, Way)>,
+    /// A try is under way: how many packets have come back since it began.
+    tried: Option<u32>,
+    /// The next try: not before this.
+    pub(in crate::rdm) until: Nanos,
+    /// The wait that ends then; zero for a try at once.
+    wait: Duration,
+}
+
+impl Engine {
+    /// A packet to `to` was accepted by the wire and could not be delivered, since the peer had no receive posted: it is
+    /// sent again, and nothing new before it. A packet to a failed peer is forgotten.
+    // [M10.5]
+    #[cold]
+    pub fn on_unsent(&mut self, now: Nanos, to: PeerId, packet: &[u8]) {
+        self.came_back(now, to, packet, Way::Packet);
+    }
+
+    /// As [`Engine::on_unsent`], for a headerless message and the word that went with it.
+    // [M5.11]
+    #[cold]
+    pub fn on_unsent_headerless(&mut self, now: Nanos, to: PeerId, data: &[u8], imm: Option<u32>) {
+        if !self.passes_again(now, to) {
+            self.came_back(now, to, data, Way::Headerless(imm));
+        }
+    }
+
+    fn came_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
+        let Some(peer) = self.peers.get(to) else { return };
+        // Who was cut off, and is there, waits for what it is told.
+        let told = [PktType::PEER_ERROR.0, PktType::HANDSHAKE.0];
+        let told = way == Way::Packet && packet.first().is_some_and(|ty| told.contains(ty));
+        if peer.was.contains(Was::FAILED) && !(told && peer.was.contains(Was::CUT_OFF)) {
+            self.goes_by_owner(to, packet);
+            return;
+        }
+        self.stats.rare.not_ready += 1;
+        self.keep_back(now, to, packet, way);
+        if let Some(came) = &mut self.peers[to].work().back.tried {
+            *came += 1;
+        }
+    }
+
+    /// A packet that came back from a way that is lost goes over the one that the peer takes now, before anything new.
+    #[cold]
+    pub(in crate::rdm) fn goes_elsewhere(&mut self, to: PeerId, packet: &[u8]) {
+        self.stats.rare.sent_elsewhere += 1;
+        self.keep_back(Nanos(0), to, packet, Way::Packet);
+        self.list(to);
+    }
+
+    fn keep_back(&mut self, now: Nanos, to: PeerId, packet: &[u8], way: Way) {
+        let held = self.hold.keep(packet);
+        let peer = &mut self.peers[to];
+        let first = !peer.was.contains(Was::AWAY);
+        peer.was |= Was::AWAY;
+        let back = &mut peer.work().back;
+        back.again.push_back((held, way));
+        if first {
+            back.until = now;
+            self.away.push(to);
+        }
+    }
+
+    /// All that was sent to `to` before [`Wire::settle`] has been delivered or handed back.
+    #[cold]
+    pub fn on_settled(&mut self, now: Nanos, to: PeerId) {
+        let patience = self.cfg.patience;
+        if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::AWAY)) {
+            return;
+        }
+        let back = &mut self.peers[to].work().back;
+        match back.tried.take() {
+            None => {}
+            Some(0) => {
+                (back.wait, back.until) = (Duration::ZERO, now);
+                if back.again.is_empty() {
+                    self.peers[to].was.remove(Was::AWAY);
+                    self.away.retain(|&away| away != to);
+                    self.list(to);
+                }
+            }
+            Some(_) => {
+                back.wait = patience.after(back.wait, &mut self.dice);
+                back.until = now + back.wait;
+            }
+        }
+    }
+
+    /// Tries again at the peers whose time has come. Answers how many packets were sent.
+    #[cold]
+    pub(in crate::rdm) fn try_again<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        let mut sent = 0;
+        for n in (0..self.away.len()).rev() {
+            // A fault ends a peer's back-off, and with it its place in the list.
+            let Some(&to) = self.away.get(n) else { continue };
+            let back = &self.peers[to].work().back;
+            if back.tried.is_none() && now >= back.until && !self.passes_now(w, to) {
+                sent += self.try_peer(w, now, to);
+            }
+        }
+        sent
+    }
+
+    fn try_peer<W: Wire>(&mut self, w: &mut W, now: Nanos, to: PeerId) -> usize {
+        let mut sent = 0;
+        for _ in 0..self.cfg.burst {
+            let Some(work) = &mut self.peers[to].work else { break };
+            let Some((held, way)) = work.back.again.front() else { break };
+            let bytes = held.bytes();
+            let fill = |slot: &mut [u8]| {
+                slot[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            };
+            let posted = match (*way, work.user_qp) {
+                (Way::Packet, _) => w.send(to, bytes.len(), TxToken::NONE, fill),
+                (Way::Headerless(imm), Some(qp)) => w.send_headerless(to, qp, bytes.len(), imm, fill),
+                (Way::Headerless(_), None) => Err(Refused::Fault(Fault::Unreachable)),
+            };
+            match posted {
+                Ok(_) => {
+                    if let Some((held, _)) = work.back.again.pop_front() {
+                        self.hold.release(held);
+                    }
+                    self.stats.rare.sent_again += 1;
+                    sent += 1;
+                }
+                Err(Refused::Full) => {
+                    self.stats.rare.full += 1;
+                    break;
+                }
+                Err(Refused::Fault(fault)) => {
+                    if !self.move_on(w, to, fault) {
+                        self.fail_peer(w, to, fault);
+                    }
+                    return sent;
+                }
+            }
+        }
+        if sent > 0 {
+            self.peers[to].work().back.tried = Some(0);
+            if w.settle(to) == Settled::Now {
+                self.on_settled(now, to);
+            }
+        }
+        sent
+    }
+
+    /// The peer's end ends its back-off. What a further lane did not get to carry goes over the first.
+    pub(in crate::rdm) fn forget_back_off(&mut self, to: PeerId) {
+        if self.peers[to].was.contains(Was::AWAY) {
+            self.peers[to].was.remove(Was::AWAY);
+            self.away.retain(|&away| away != to);
+            let back = self.peers[to].work.as_mut().map(|work| std::mem::take(&mut work.back));
+            for (held, _) in back.into_iter().flat_map(|back| back.again) {
+                self.goes_by_owner(to, held.bytes());
+                self.hold.release(held);
+            }
+        }
+    }
+
+    /// Whether packets to this peer (to anybody, if `None`) have come back and not been delivered since.
+    pub fn is_held_off(&self, peer: Option<PeerId>) -> bool {
+        match peer {
+            Some(id) => {
+                // What one is told that was cut off is nobody's affair any more.
+                let away = |peer: &Peer| peer.was & (Was::AWAY | Was::CUT_OFF) == Was::AWAY;
+                let away = |id: PeerId| self.peers.get(id).is_some_and(away);
+                away(id) || self.further(id).iter().any(|&lane| away(lane))
+            }
+            None => self.is_anybody_away(),
+        }
+    }
+
+    /// Whether anything waits to be tried again that is more than a word to who was cut off.
+    pub(in crate::rdm) fn is_anybody_away(&self) -> bool {
+        self.away.iter().any(|&away| !self.peers[away].was.contains(Was::CUT_OFF))
+    }
+
+    /// Whether times passed to the engine have to be exact: some peer's wait is measured. // HOT
+    #[inline(always)]
+    pub fn needs_time(&self) -> bool {
+        !self.away.is_empty()
+    }
+
+    /// When [`Engine::resume`] must be called at the latest, if ever.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let waiting = self.away.iter().filter_map(|&to| self.peers[to].work.as_ref());
+        waiting.filter(|work| work.back.tried.is_none()).map(|work| work.back.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit() {
+        let mut dice = 1;
+        let patience = Patience { first: Duration::from_micros(50), most: Duration::from_micros(300) };
+        let mut wait = Duration::ZERO;
+        let waits = [50, 100, 200, 300, 300].map(Duration::from_micros);
+        for expected in waits {
+            wait = patience.after(wait, &mut dice);
+            assert_eq!(wait, expected);
+        }
+    }
+
+    #[test]
+    fn a_drawn_first_wait_lies_in_its_bounds_and_varies() {
+        let (mut dice, patience) = (7, Patience::default());
+        let waits: Vec<u128> =
+            (0..1000).map(|_| patience.after(Duration::ZERO, &mut dice).as_micros()).collect();
+        assert!(waits.iter().all(|wait| (40..=120).contains(wait)), "{waits:?}");
+        assert!(waits.iter().any(|&wait| wait < 60) && waits.iter().any(|&wait| wait > 100));
+        let most = Patience { most: Duration::from_micros(10), ..patience };
+        assert_eq!(most.after(Duration::ZERO, &mut dice).as_micros(), 10, "a limit below the bounds wins");
+    }
+}

@@ -1,0 +1,144 @@
+//! Flow control of long-CTS, for messages, writes and reads: how many bytes a CTS grants and how many a CTSDATA
+//! carries (RDM v4, wire facts 5.5).
+//! A grant is a number of packets, or all that is missing on a wire that makes senders wait by itself.
+//! One grant at a time per message, the next when the last is used up exactly.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::features::ReqHdr;
+use crate::rdm::io::{PeerId, Posted, Refused, TxToken, Wire};
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rma_op::{Job, is_one};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::Grant;
+use crate::wire::PktType;
+use crate::wire::ctl::{Cts, CtsData, CtsFor};
+
+/// Bytes of a CTSDATA: room for its connid header is left whether or not it is sent, as libfabric counts.
+#[inline]
+pub(in crate::rdm) const fn data_per_packet(mtu: usize) -> usize {
+    mtu.saturating_sub(CtsData::header_len(Some(0)))
+}
+
+/// Packets of a granted message sent in a row while others are granted too.
+const TURN: usize = 32;
+
+/// Whether, with `sent` bytes out, it is the turn of the next granted message.
+pub(in crate::rdm) const fn ends_turn(sent: usize, mtu: usize) -> bool {
+    match data_per_packet(mtu) {
+        0 => true,
+        each => (sent / each).is_multiple_of(TURN),
+    }
+}
+
+/// Bytes to grant to `to` when `missing` are.
+pub(in crate::rdm) fn grant<W: Wire>(e: &Engine, w: &W, to: PeerId, missing: u64) -> u64 {
+    let credits = u64::from(e.cfg.cts_credits.max(1));
+    match e.wires[usize::from(e.peers[to].wire.0)].grant {
+        Grant::Window => missing.min(credits * data_per_packet(w.mtu(to)).max(1) as u64),
+        Grant::Whole => missing,
+    }
+}
+
+/// Sends the grant that receive, write or read `id` owes its sender; nothing if it is gone.
+pub(in crate::rdm) fn push_cts<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    id: SlotId,
+) -> Result<(), Refused> {
+    let owed = if is_one(id) { one_owed(e, to, id) } else { rx_owed(e, to, id) };
+    let Some((send_id, missing, of)) = owed else { return Ok(()) };
+    let grant = grant(e, w, to, missing);
+    let connid = Some(e.own(&e.peers[to]).connid);
+    let hdr = Cts { of, send_id, recv_id: id.raw(), recv_length: grant, connid };
+    e.post(w, to, PktType::CTS, Cts::LEN, |slot| hdr.write(slot))?;
+    if let Some(one) = e.one.get_mut(id) {
+        one.window = grant;
+    } else if let Some((_, inflow)) = e.inflow(id) {
+        inflow.window = grant;
+    }
+    Ok(())
+}
+
+/// The sender's id of a message whose window is used up, and the bytes missing.
+fn rx_owed(e: &mut Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let (_, inflow) = e.inflow(id)?;
+    let envelope = &inflow.envelope;
+    let owed = (envelope.send_id, envelope.len - inflow.cover.arrived(), CtsFor::Send);
+    (envelope.from == to && inflow.window == 0).then_some(owed)
+}
+
+/// The same of a write to us, or of a read of ours.
+fn one_owed(e: &Engine, to: PeerId, id: SlotId) -> Option<(u32, u64, CtsFor)> {
+    let one = e.one.get(id).filter(|one| one.peer == to && one.window == 0)?;
+    let of = match one.job {
+        Job::Store(_) => CtsFor::Send,
+        // [M8.6]
+        Job::Get(_) => CtsFor::Read,
+        _ => return None,
+    };
+    Some((one.theirs?, one.len - one.cover.arrived(), of))
+}
+
+/// Where a CTSDATA goes and what it holds.
+#[derive(Clone, Copy)]
+pub(in crate::rdm) struct Segment {
+    pub to: PeerId,
+    /// The receiver's id, from its CTS.
+    pub recv_id: u32,
+    /// Offset in the message.
+    pub at: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Segment {
+    /// Sends it: `fill` copies the bytes. Answers what the wire did, for `Engine::posted`. // HOT
+    #[inline]
+    pub fn send<W: Wire>(
+        self,
+        w: &mut W,
+        connid: Option<u32>,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<Posted, Refused> {
+        let Segment { to, recv_id, at, len } = self;
+        let hdr = CtsData { recv_id, seg_length: len as u64, seg_offset: at, connid };
+        w.send(to, CtsData::header_len(connid) + len, TxToken::NONE, |slot| {
+            let at = hdr.write(slot);
+            at + fill(&mut slot[at..at + len])
+        })
+    }
+}
+
+/// Our connid in CTSDATA to `to`, if that peer asks for it.
+#[inline]
+pub(in crate::rdm) fn data_connid(e: &Engine, to: PeerId) -> Option<u32> {
+    let peer = &e.peers[to];
+    (peer.hdr() == ReqHdr::Connid).then(|| e.own(peer).connid)
+}
+
+/// Whether `len` bytes at `at` of `total` may be stored: within the window, and none of them twice. If so they are
+/// noted. A grant that went to a peer once more, as its way was lost (`moved`), may have counted twice: then the window is
+/// no bound. // HOT
+#[inline]
+pub(in crate::rdm) fn admit(
+    cover: &mut Cover,
+    window: &mut u64,
+    total: u64,
+    at: u64,
+    len: u64,
+    moved: bool,
+) -> Result<(), Reason> {
+    let beyond = len > *window && !moved;
+    if at.checked_add(len).is_none_or(|end| end > total) || beyond && !cover.touches(at, len) {
+        return Err(Reason::BadWindow);
+    }
+    // One that a lost lane has brought after all comes twice, perhaps when the window is used up.
+    if beyond || !cover.add(at, len) {
+        return Err(Reason::BadSegment);
+    }
+    *window = window.saturating_sub(len);
+    Ok(())
+}

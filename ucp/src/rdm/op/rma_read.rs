@@ -1,0 +1,121 @@
+//! A message, or a write to us, that is read from its sender's memory: where from, how far, and what is under way. Made
+//! when its first packet comes, matched or not; driven by `reading`, owned by the engine's table of readings.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::io::{Fault, PeerId, Reg, Remote, WayIn};
+use crate::rdm::types::OpError;
+use crate::wire::{Iovs, MAX_IOV};
+
+use crate::rdm::rails::rail_plan::Stripes;
+
+/// One message, or write, being read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Whose memory it is.
+    pub peer: PeerId,
+    /// What it is for, once there is that: a receive, or a write of the peer's to our memory. Their ids differ.
+    pub to: Option<SlotId>,
+    /// The whole message in the sender's memory: a claim.
+    pub iov: Iovs,
+    /// Bytes that come in packets: the read begins behind them.
+    pub from: u64,
+    /// Where the next read begins.
+    pub at: u64,
+    /// Where reading ends: the message's end, or the receive's if that is shorter.
+    pub end: u64,
+    /// Reads that the wire has not ended.
+    pub in_flight: u32,
+    /// In its peer's queue of reads to post.
+    pub queued: bool,
+    /// The memory that is read to, piece by piece.
+    pub regs: [Option<Reg>; MAX_IOV],
+    /// How it is spread over rails, if it is; `at` and `regs` are not used then.
+    pub stripes: Option<Box<(Stripes, u64)>>,
+    /// Nothing more is to be read: the rest comes by long-CTS, or the receive ends.
+    pub stop: Option<Stop>,
+}
+
+/// Why a reading stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// We cannot read: the sender shall send.
+    Nack,
+    /// The sender shall send this one all the same.
+    Declined,
+    /// A read found the peer failed.
+    Fault(Fault),
+    /// The receive ends with this.
+    Fail(OpError),
+}
+
+impl Reading {
+    /// One of which nothing has been read, and that is for nobody yet.
+    pub fn new(peer: PeerId, iov: Iovs, from: u64) -> Reading {
+        Reading {
+            peer,
+            to: None,
+            iov,
+            from,
+            at: from,
+            end: from,
+            in_flight: 0,
+            queued: false,
+            regs: [const { None }; MAX_IOV],
+            stripes: None,
+            stop: None,
+        }
+    }
+
+    /// No read is left to post.
+    pub fn all_posted(&self) -> bool {
+        match &self.stripes {
+            Some(stripes) => stripes.0.all_posted(),
+            None => self.at == self.end,
+        }
+    }
+
+    /// The way beside the wire that its owner has named, if any piece says of one.
+    pub fn way_in(&self) -> Option<WayIn> {
+        if self.iov.count() < 2 {
+            return None;
+        }
+        let way: WayIn = self.iov.as_slice().iter().skip(1).copied().filter(|iov| iov.len == 0).collect();
+        (!way.is_empty()).then_some(way)
+    }
+
+    /// The sender's memory at `self.at`, and how many bytes there are in one piece.
+    pub fn next(&self) -> Option<(Remote, u64)> {
+        let mut skip = self.at;
+        for iov in self.iov.as_slice() {
+            if skip < iov.len {
+                let addr = iov.addr.checked_add(skip)?;
+                return Some((Remote { addr, key: iov.key }, iov.len - skip));
+            }
+            skip -= iov.len;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::RmaIov;
+
+    #[test]
+    fn a_read_skips_into_the_pieces() {
+        let piece = |addr, len| RmaIov { addr, len, key: addr };
+        let iov = Iovs::try_from([piece(100, 10), piece(7, 0), piece(500, 5)].as_slice()).unwrap();
+        let mut reading = Reading::new(PeerId(0), iov, 4);
+        let at = |addr, key| Remote { addr, key };
+        assert_eq!(reading.next(), Some((at(104, 100), 6)));
+        reading.at = 10;
+        assert_eq!(reading.next(), Some((at(500, 500), 5)));
+        reading.at = 15;
+        assert_eq!(reading.next(), None);
+        reading.iov = Iovs::one(piece(u64::MAX, 9));
+        reading.at = 3;
+        assert_eq!(reading.next(), None, "wraps");
+    }
+}

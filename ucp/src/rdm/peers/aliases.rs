@@ -1,0 +1,94 @@
+//! Names of one worker: whoever has several NICs may be known by several of its lanes, each a peer of the engine, and perhaps
+//! comes by one that it did not come by before. A receive that takes messages of one peer takes them under each of these
+//! names, and a peer that is closed by force is so under each. Called where messages are matched and peers closed.
+
+use crate::rdm::io::{PeerId, Source};
+use crate::rdm::peers::lookup::Ident;
+use crate::rdm::peers::peer::{Peer, Peers};
+use crate::rdm::protocol::Kind;
+use crate::rdm::recv::matching::Sender;
+use crate::rdm::{Engine, OwnWire};
+
+/// Who is who.
+#[derive(Clone, Copy)]
+pub(in crate::rdm) struct Kin<'a> {
+    peers: &'a Peers,
+    ident: &'a Ident,
+    wires: &'a [OwnWire],
+    kind: Kind,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(in crate::rdm) struct Known<'a> {
+    id: PeerId,
+    kin: Kin<'a>,
+}
+
+impl Sender for Known<'_> {
+    #[inline]
+    fn is(self, only: PeerId) -> bool {
+        self.id == only || self.kin.is_one_worker(self.id, only)
+    }
+}
+
+impl<'a> Kin<'a> {
+    pub(in crate::rdm) const fn new(
+        peers: &'a Peers,
+        ident: &'a Ident,
+        wires: &'a [OwnWire],
+        kind: Kind,
+    ) -> Kin<'a> {
+        Kin { peers, ident, wires, kind }
+    }
+
+    /// A peer as a sender.
+    #[inline]
+    pub(in crate::rdm) const fn who(self, id: PeerId) -> Known<'a> {
+        Known { id, kin: self }
+    }
+
+    /// Streams have an end of their own for each way, and bodies of active messages go where these came from.
+    fn is_one_worker(self, a: PeerId, b: PeerId) -> bool {
+        self.wires.len() > 1
+            && matches!(self.kind, Kind::Tagged | Kind::Untagged)
+            && self.root(a) == self.root(b)
+    }
+
+    /// The peer that a worker's names stand for: the one that the others are further lanes of.
+    fn root(self, id: PeerId) -> PeerId {
+        let Some(peer) = self.peers.get(id) else { return id };
+        let others = || self.wires[usize::from(peer.home.0)].mates.iter();
+        let others = others().filter_map(|wire| {
+            let source = Source { node: peer.addr.node(), port: u32::from(peer.addr.qpn) };
+            let other = self.ident.known(*wire, source)?;
+            let at = &self.peers[other];
+            // Whoever goes on over a lane is found by it.
+            let goes_by = at.wire == *wire && at.home != *wire;
+            (at.addr == peer.addr || goes_by).then_some(other)
+        });
+        let of = |id: PeerId| self.peers.get(id).and_then(Peer::further_lane_of);
+        let mut names = std::iter::once(id).chain(others);
+        names.clone().find_map(of).or_else(|| names.by_ref().min()).unwrap_or(id)
+    }
+}
+
+impl Engine {
+    /// Under which other names a peer's worker is known, further lanes aside.
+    pub(in crate::rdm) fn other_names(&self, id: PeerId) -> Vec<PeerId> {
+        if self.wires.len() < 2 {
+            return Vec::new();
+        }
+        let kin = self.kin(Kind::Tagged);
+        let other = |(other, peer): &(PeerId, &Peer)| {
+            *other != id && !peer.is_further() && kin.is_one_worker(*other, id)
+        };
+        self.peers.iter().filter(other).map(|(other, _)| other).collect()
+    }
+
+    /// Who is who, for messages of this kind.
+    #[inline]
+    pub(in crate::rdm) fn kin(&self, kind: Kind) -> Kin<'_> {
+        Kin::new(&self.peers, &self.ident, &self.wires, kind)
+    }
+}

@@ -1,0 +1,447 @@
+//! Peers as they come and go: named by the user, found by their first packet, failed, removed. Called by `api`, `lane`
+//! and the dispatch; never on the hot path but for `identify`.
+
+use crate::rdm::Engine;
+use crate::rdm::io::{Fault, PeerId, Source, Wire};
+use crate::rdm::op::rx::{Role, RxOp, RxState, Unexpected};
+use crate::rdm::op::table::place;
+use crate::rdm::peers::peer::{Part, Peer, Was};
+use crate::rdm::protocol::{Kind, Row};
+use crate::rdm::protocols::peer_error::GIVEN_UP;
+use crate::rdm::rma::args::Order;
+use crate::rdm::trace::{Event, Reason};
+use crate::rdm::types::{OpError, Out, PeerView, WireId};
+use crate::wire::{Packet, RawAddr};
+use ucs::coll::slots::SlotId;
+use ucs::coll::window::seq_diff;
+
+/// Which operations end with a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    /// Those for which something would have to be sent to it.
+    NeedAnswer,
+    /// All.
+    All,
+}
+
+impl Engine {
+    /// Names a peer: its wire, its address, and the source its packets will carry. The same address on the same wire
+    /// is the same peer, also if it has introduced itself before.
+    ///
+    /// A peer whose source belonged to one with another connid takes that one's place (its queue pair is reused); the
+    /// old one stays usable until removed.
+    // [M2.1]
+    pub fn add_peer(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        if let Some(known) = self.ident.current(wire, from)
+            && self.peers[known].addr == addr
+        {
+            return known;
+        }
+        if let Some(known) = self.ident.previous(wire, from, addr.connid)
+            && self.peers[known].addr == addr
+        {
+            return known;
+        }
+        self.add_new(wire, addr, from)
+    }
+
+    // [M2.5]
+    fn add_new(&mut self, wire: WireId, addr: RawAddr, from: Source) -> PeerId {
+        let own_connid = self.wires[usize::from(wire.0)].me.connid;
+        let (new, before) = self.peers.add(Peer::new(wire, addr, from, own_connid));
+        self.forget_counts(new, before);
+        let peers = &self.peers;
+        if let Some(old) = self.ident.insert(wire, from, new, |old| peers[old].addr.connid) {
+            self.stats.rare.peers_displaced += 1;
+            self.events.push(Event::PeerDisplaced { old, new });
+        }
+        new
+    }
+
+    /// Who sent this packet? Unknown senders that bring their address become peers. // HOT
+    // [M2.3]
+    #[inline]
+    pub(in crate::rdm) fn identify<W: Wire>(
+        &mut self,
+        w: &mut W,
+        wire: WireId,
+        from: Source,
+        packet: &Packet<'_>,
+    ) -> Result<PeerId, Reason> {
+        if let Some(peer) = self.ident.current(wire, from)
+            && packet.sender_connid().is_none_or(|connid| connid == self.peers[peer].addr.connid)
+        {
+            return Ok(peer);
+        }
+        self.identify_other(w, wire, from, packet)
+    }
+
+    // [M2.2]
+    #[cold]
+    fn identify_other<W: Wire>(
+        &mut self,
+        w: &mut W,
+        wire: WireId,
+        from: Source,
+        packet: &Packet<'_>,
+    ) -> Result<PeerId, Reason> {
+        if let Some(connid) = packet.sender_connid()
+            && let Some(peer) = self.ident.previous(wire, from, connid)
+        {
+            return Ok(peer);
+        }
+        if let Some(peer) = self.by_other_lane(w, wire, from, packet) {
+            return Ok(peer);
+        }
+        // [M2.4]
+        let Some(addr) = packet.opts().and_then(|opts| opts.raw_addr) else {
+            return Err(Reason::UnknownSender);
+        };
+        if self.peers.len() >= self.cfg.max_peers as usize {
+            return Err(Reason::NoPath);
+        }
+        let peer = self.add_new(wire, addr, from);
+        let connected = w.connect(peer, from, &addr);
+        if connected == Err(Fault::Unreachable) {
+            self.remove_peer(w, peer);
+            return Err(Reason::NoPath);
+        }
+        self.stats.rare.peers_found += 1;
+        self.events.push(Event::PeerFound(peer));
+        // It may have sent its messages, flushed and ended: there is no way back to it, but they have arrived.
+        if let Err(fault) = connected {
+            self.fail_peer(w, peer, fault);
+        }
+        Ok(peer)
+    }
+
+    /// The wire says that a peer has failed, and has handed over what came of it: all its operations end with the
+    /// fault. Messages of it that are whole can still be received.
+    pub fn on_peer_fault<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+        if self.peers.get(peer).is_some() {
+            self.fading.retain(|&fading| fading != peer);
+            self.silence(w, peer);
+            self.fail(w, peer, fault, Ends::All);
+        }
+    }
+
+    /// A peer was asked whether it lives, and does not. The wire may have more of it to hand over: what needs an answer ends
+    /// now, the rest when the wire has been [quiet](Engine::on_quiet).
+    pub fn on_peer_dead<W: Wire>(&mut self, w: &mut W, peer: PeerId, fault: Fault) {
+        if self.peers.get(peer).is_some() {
+            self.fail_peer(w, peer, fault);
+        }
+    }
+
+    /// The wire says that a peer has failed, but may have more of it to hand over: what needs an answer ends now, the rest when
+    /// the wire has been [quiet](Engine::on_quiet). But when nothing was sent to it but our HANDSHAKE, and nothing here
+    /// waits for it, that is forgotten: it said what it had to say, and has left. If it is heard again, it has not, and is
+    /// greeted anew: it may be waiting for that.
+    // [M10.2]
+    pub fn on_peer_lost<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        let Some(peer) = self.peers.get(id) else { return };
+        // Its program's receive was shorter than our message: cut there, as any message is, and no end of the peer.
+        if fault == Fault::TOO_LONG && peer.was.contains(Was::HEADERLESS) {
+            self.stats.rare.truncated += 1;
+            return;
+        }
+        // What has come back may be a message that is complete here. A wire that keeps order hands nothing back.
+        let came_back = self.wires[usize::from(peer.wire.0)].order == Order::None;
+        if came_back && peer.was & (Was::SENT | Was::CUT_OFF) == Was::SENT && !peer.is_further() {
+            self.lost.get_or_insert((id, fault));
+        }
+        self.on_peer_silent(w, id, fault);
+        self.fails_owner(w, id, fault);
+    }
+
+    /// The same, found by a question, the failure of which says nothing about what was sent.
+    pub fn on_peer_silent<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let only_shook = peer.was.intersection(Was::POSTED | Was::ASKED) == Was::POSTED;
+        if only_shook && peer.outstanding == 0 && !self.is_awaited(id) {
+            self.stats.rare.handshakes_lost += 1;
+            self.peers[id].was.remove(Was::HEARD | Was::OWED);
+            return;
+        }
+        self.fail_peer(w, id, fault);
+    }
+
+    /// The user is done with a peer, whatever it does and whichever lanes it comes by: what is under way ends, it is told as
+    /// far as it can be, and nothing of it is heard any more. Messages and streams of it that have come can still be received,
+    /// bodies of active messages cannot.
+    pub fn cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        let lost = self.lost;
+        let others = self.other_names(id);
+        self.cut_off_by(w, id, Fault::Gone);
+        others.into_iter().for_each(|other| self.cut_off_by(w, other, Fault::Gone));
+        // What is given up is not lost.
+        self.lost = lost;
+    }
+
+    pub(in crate::rdm) fn cut_off_by<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        self.give_up_all(w, id);
+        self.on_peer_fault(w, id, fault);
+        if self.peers.get(id).is_some() {
+            self.peers[id].was |= Was::CUT_OFF;
+            self.drop_all_unexpected(w, id, Kind::AmData);
+        }
+    }
+
+    /// Whether a receive, or something that the peer has begun, needs it: packets before their turn wait for those before
+    /// them.
+    fn is_awaited(&self, id: PeerId) -> bool {
+        let needs_it = |op: &RxOp| match op.state {
+            RxState::Posted => op.want.only() == Some(id),
+            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|i| i.envelope.from == id),
+            RxState::Lent(_) => false,
+        };
+        let is_broken = |held: &Unexpected| {
+            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            held.envelope.from == id && missing
+        };
+        self.peers[id].was.contains(Was::EARLY)
+            || self.rx.iter().any(|(_, op)| needs_it(op))
+            || self.unexpected.iter().any(|(_, held)| is_broken(held))
+            || self.one.iter().any(|(_, one)| one.peer == id)
+    }
+
+    /// Somebody waits for what this peer sends in ways that the engine does not see: its loss is not forgotten.
+    pub fn count_on(&mut self, id: PeerId) {
+        if self.peers.get(id).is_some() {
+            self.peers[id].was |= Was::ASKED;
+        }
+    }
+
+    /// Why nothing of this peer can come any more, if so.
+    #[cold]
+    pub fn silenced(&self, id: PeerId) -> Option<OpError> {
+        let peer = self.peers.get(id)?;
+        match peer.fault {
+            Some(fault) => peer.was.contains(Was::SILENT).then_some(OpError::Peer(id, fault)),
+            // It lives, but has given a part of its stream up.
+            None => peer.was.contains(Was::GAP).then_some(OpError::Aborted(id, GIVEN_UP)),
+        }
+    }
+
+    /// Whether [`Engine::on_quiet`] has anything to do. // HOT
+    #[inline(always)]
+    pub fn is_waiting_for_quiet(&self) -> bool {
+        !self.fading.is_empty()
+    }
+
+    /// A wire has nothing to hand over: peers on it that have failed will not be heard any more, and messages of which
+    /// a part is missing end.
+    #[cold]
+    pub fn on_quiet<W: Wire>(&mut self, w: &mut W, wire: WireId) {
+        let (silent, fading) =
+            std::mem::take(&mut self.fading).into_iter().partition(|&id| self.peers[id].wire == wire);
+        self.fading = fading;
+        let silent: Vec<PeerId> = silent;
+        silent.into_iter().for_each(|id| self.silence(w, id));
+    }
+
+    fn silence<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        let peer = &mut self.peers[id];
+        if let Some(fault) = peer.fault
+            && !peer.was.contains(Was::SILENT)
+        {
+            peer.was |= Was::SILENT;
+            self.end_ops(w, id, OpError::Peer(id, fault), Ends::All);
+        }
+    }
+
+    /// Nothing can be sent to a peer any more. What it has sent may be on its way to us.
+    #[cold]
+    pub(in crate::rdm) fn fail_peer<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault) {
+        self.fail(w, id, fault, Ends::NeedAnswer);
+    }
+
+    // [M10.1]
+    fn fail<W: Wire>(&mut self, w: &mut W, id: PeerId, fault: Fault, which: Ends) {
+        let peer = &mut self.peers[id];
+        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+            // It is not there to be told so either.
+            return self.forget_back_off(id);
+        }
+        let unfinished = peer.outstanding > 0 || peer.was.intersects(Was::UNACKED | Was::AWAY);
+        if unfinished && !peer.is_further() {
+            self.lost.get_or_insert((id, fault));
+        }
+        peer.was |= Was::FAILED;
+        peer.fault = Some(fault);
+        match which {
+            Ends::All => peer.was |= Was::SILENT,
+            Ends::NeedAnswer => self.fading.push(id),
+        }
+        let wire = peer.wire;
+        self.lose_wire(wire, fault);
+        self.stats.rare.peers_failed += 1;
+        self.events.push(Event::PeerFailed(id, fault));
+        if fault.of_way() {
+            self.say_lost(w, id);
+        }
+        self.end_ops(w, id, OpError::Peer(id, fault), which);
+        self.drop_passed(id);
+        self.outs.push_back(Out::PeerFailed { peer: id, fault });
+    }
+
+    /// Forgets a peer: what is under way with it ends as cancelled. Whole messages of it can still be received; its
+    /// name may be given to another peer once they are gone.
+    pub fn remove_peer<W: Wire>(&mut self, w: &mut W, id: PeerId) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let left = peer.work.as_ref().map(|work| work.left.clone()).unwrap_or_default();
+        let (wire, from, connid) = (peer.wire, peer.from(), peer.addr.connid);
+        self.end_ops(w, id, OpError::Cancelled, Ends::All);
+        self.fading.retain(|&fading| fading != id);
+        self.ident.remove(wire, from, connid, id);
+        left.iter().for_each(|left| self.ident.remove(left.wire, left.from, connid, id));
+        self.listed.retain(|&listed| listed != id);
+        let peer = &mut self.peers[id];
+        peer.was = Was::REMOVED;
+        if peer.unexpected == 0 {
+            self.peers.free(id);
+        }
+    }
+
+    /// Ends the operations that need this peer, and drops what has come of messages that will not be whole.
+    fn end_ops<W: Wire>(&mut self, w: &mut W, id: PeerId, error: OpError, which: Ends) {
+        let ends = |row: Row| which == Ends::All || !matches!(row, Row::Medium | Row::DcMedium);
+        let sends: Vec<_> = self.tx.iter().filter(|(_, op)| op.peer == id).map(|(op, _)| op).collect();
+        sends.into_iter().for_each(|op| self.finish_tx(w, op, Err(error)));
+        self.end_ones(w, id, error);
+
+        let needs_it = |op: &RxOp| match op.state {
+            RxState::Posted => which == Ends::All && op.want.only() == Some(id),
+            RxState::Matched(inflow) => self.inflows.get(inflow).is_some_and(|inflow| {
+                inflow.envelope.from == id && (which == Ends::All || !inflow.needs_nothing_more())
+            }),
+            RxState::Lent(_) => false,
+        };
+        let receives: Vec<_> = self.rx.iter().filter(|(_, op)| needs_it(op)).map(|(op, _)| op).collect();
+        let lost = self.of_stream(&receives);
+        for id in receives {
+            let reading = self.inflow(id).and_then(|(_, inflow)| inflow.reading);
+            if reading.is_some_and(|reading| !self.stop_reading(w, reading, error)) {
+                continue;
+            }
+            if let Some(&RxOp { role: Role::Multi(multi), .. }) = self.rx.get(id) {
+                self.close_multi(multi, Err(error));
+                continue;
+            }
+            let Some(&RxOp { state, kind, .. }) = self.rx.get(id) else { continue };
+            match state {
+                RxState::Posted => self.queues[kind as usize].expected.remove(&mut self.rx, place(id)),
+                RxState::Matched(inflow) => drop(self.inflows.remove(inflow)),
+                RxState::Lent(_) => {}
+            }
+            let Some(op) = self.rx.remove(id) else { continue };
+            self.rx_ended(&op, Err(error));
+        }
+
+        let is_broken = |held: &Unexpected| {
+            let missing = held.cover.arrived() < held.envelope.len || held.reading.is_some();
+            held.envelope.from == id && missing && ends(held.envelope.row)
+        };
+        let broken = self.unexpected.iter().filter(|(_, held)| is_broken(held));
+        let mut broken: Vec<_> = broken.map(|(held, _)| held).collect();
+        self.break_stream(id, lost, &mut broken);
+        for held in broken {
+            let Some(held) = self.unexpected.remove(held) else { continue };
+            if let Some(place) = held.queued {
+                self.queues[held.kind as usize].arrived.remove(place);
+            }
+            held.parts.drain(|_, bytes| self.hold.release_part(bytes));
+            self.hold.forget_message();
+            if let Some(reading) = held.reading {
+                self.stop_reading(w, reading, error);
+            }
+            self.peers[id].unexpected -= 1;
+        }
+
+        self.forget_back_off(id);
+        let peer = &mut self.peers[id];
+        peer.was.remove(Was::QUEUED | Was::OWED | Was::UNACKED);
+        if which == Ends::NeedAnswer {
+            if let Some(work) = &mut peer.work {
+                work.ctl.clear();
+                work.untold.clear();
+                work.sends.clear();
+                work.grants.clear();
+                work.reads.clear();
+                // What comes of those that have ended is nobody's.
+                work.parts.retain(|_, part| match *part {
+                    Part::Rx(rx) => self.rx.get(rx).is_some(),
+                    Part::Held(held) => self.unexpected.get(held).is_some(),
+                });
+            }
+            return;
+        }
+        peer.was.remove(Was::EARLY);
+        if let Some(mut work) = peer.work.take() {
+            work.early.clear(&mut self.hold);
+            // What a further lane was to carry may still come back.
+            if work.of.is_some() {
+                peer.work().of = work.of;
+            }
+        }
+    }
+
+    /// The first pieces of a peer's stream that receives have begun, of these.
+    fn of_stream(&mut self, receives: &[SlotId]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for &id in receives {
+            if let Some((op, inflow)) = self.inflow(id)
+                && op.kind == Kind::Stream
+            {
+                ids.push(inflow.envelope.msg_id);
+            }
+        }
+        ids
+    }
+
+    /// A stream ends where a piece of it is lost, matched (`lost`) or not: to the `broken` messages come those behind it.
+    // [M11.7]
+    pub(in crate::rdm) fn break_stream(&mut self, id: PeerId, mut lost: Vec<u32>, broken: &mut Vec<SlotId>) {
+        let of_stream = |held: &Unexpected| held.kind == Kind::Stream && held.envelope.from == id;
+        let held = broken.iter().filter_map(|&held| self.unexpected.get(held)).filter(|held| of_stream(held));
+        lost.extend(held.map(|held| held.envelope.msg_id));
+        let Some(first) = lost.into_iter().reduce(|a, b| if seq_diff(a, b) < 0 { a } else { b }) else {
+            return;
+        };
+        self.peers[id].was |= Was::GAP;
+        let behind = |held: &Unexpected| of_stream(held) && seq_diff(held.envelope.msg_id, first) > 0;
+        let all = self.unexpected.iter().filter(|(_, held)| behind(held)).map(|(held, _)| held);
+        let more: Vec<_> = all.filter(|held| !broken.contains(held)).collect();
+        broken.extend(more);
+    }
+
+    /// What is known of a peer.
+    pub fn peer_info(&self, peer: PeerId) -> Option<PeerView> {
+        self.peers.get(peer).map(|peer| peer.view(self.wires[usize::from(peer.wire.0)].rdma))
+    }
+
+    /// Why a peer is lost, if it is.
+    pub fn fault(&self, peer: PeerId) -> Option<Fault> {
+        self.peers.get(peer)?.fault
+    }
+
+    /// The first peer that has failed, since this was last asked, with something of ours that had not ended, was not
+    /// acknowledged, or came back. Not one that was cut off.
+    pub fn take_lost(&mut self) -> Option<(PeerId, Fault)> {
+        self.lost.take()
+    }
+
+    /// True when everything sent to `peer` (to all, if `None`) has been acknowledged as far as its protocol asks, and
+    /// nothing is owed to it.
+    pub fn idle(&self, peer: Option<PeerId>) -> bool {
+        match peer {
+            Some(id) => self.peers.get(id).is_none_or(Peer::is_idle) && !self.is_held_off(peer),
+            None => {
+                self.tx.is_empty()
+                    && (self.one.is_empty() || !self.one.iter().any(|(_, one)| one.is_ours()))
+                    && !self.is_anybody_away()
+                    && (self.listed.is_empty() || self.peers.iter().all(|(_, p)| p.is_idle()))
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! One peer: who it is, what it can, the two message counters, and the queues of what waits for it. The first half is
+//! small and read for every packet; the second is made when something first has to wait.
+
+use std::collections::VecDeque;
+
+use bitflags::bitflags;
+use hashbrown::HashMap;
+use ucs::coll::slots::SlotId;
+use ucs::coll::snug;
+
+use crate::rdm::features::ReqHdr;
+use crate::rdm::flow::backoff::BackOff;
+use crate::rdm::io::{Fault, PeerId, Rdma, Source};
+use crate::rdm::peers::counters::Tallies;
+use crate::rdm::rails::failover::Left;
+use crate::rdm::rails::rail_set::Mates;
+use crate::rdm::recv::reorder::Early;
+use crate::rdm::types::{PeerView, WireId};
+use crate::wire::ctl::ErrorRef;
+use crate::wire::{Features, RawAddr, UserRecvQp};
+
+bitflags! {
+    /// What has happened between us and a peer.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Was: u32 {
+        /// A packet of it has arrived: our HANDSHAKE is owed or sent, and not known to be lost.
+        const HEARD = 1 << 0;
+        /// Our HANDSHAKE is owed and has found no room yet.
+        const OWED = 1 << 1;
+        /// Its HANDSHAKE has arrived.
+        const MET = 1 << 2;
+        /// A packet to it was accepted by the wire.
+        const POSTED = 1 << 3;
+        /// Sends to it wait in the queue: later ones queue behind them.
+        const QUEUED = 1 << 4;
+        /// It is in the engine's list of peers with work.
+        const LISTED = 1 << 5;
+        /// Packets of it wait for their turn.
+        const EARLY = 1 << 6;
+        /// It failed.
+        const FAILED = 1 << 7;
+        /// The slot is free.
+        const REMOVED = 1 << 8;
+        /// It failed, and nothing more of it can come.
+        const SILENT = 1 << 9;
+        /// It was not ready to receive: packets to it have come back, and nothing new goes out before them.
+        const AWAY = 1 << 10;
+        /// What is started now cannot go out at once, or not in the usual way.
+        const BLOCKED =
+            Self::QUEUED.bits() | Self::FAILED.bits() | Self::AWAY.bits() | Self::HEADERLESS.bits();
+        /// It failed, and a piece of its stream is lost: what came behind it is not delivered.
+        const GAP = 1 << 11;
+        /// It takes messages without headers only.
+        const HEADERLESS = 1 << 12;
+        /// The user has closed it by force: nothing of it is heard any more.
+        const CUT_OFF = 1 << 13;
+        /// A packet to it other than our HANDSHAKE was accepted by the wire.
+        const ASKED = 1 << 15;
+        /// Writes to it are complete here of which nobody has said that they have arrived.
+        const UNACKED = 1 << 14;
+        /// Something of ours was sent to it that is not known to be delivered.
+        const SENT = 1 << 16;
+        /// It could not read our memory by the way beside its wire.
+        const KEPT_OUT = 1 << 17;
+        /// Our REQ packets to it carry our connid; see [`Peer::hdr`].
+        const BY_CONNID = 1 << 18;
+        /// They carry nothing that says who sends.
+        const BY_NOTHING = 1 << 19;
+    }
+}
+
+/// One peer. See the size test before adding to it.
+#[derive(Debug)]
+pub struct Peer {
+    /// What has happened.
+    pub was: Was,
+    /// The wire its packets take.
+    pub wire: WireId,
+    /// The wire it was met on: our packets carry our connid there, whichever way they go.
+    pub home: WireId,
+    /// `msg_id` of our next message to it.
+    pub next_tx: u32,
+    /// `msg_id` of its next message to us.
+    pub next_rx: u32,
+    /// Sends that are not complete.
+    pub outstanding: u32,
+    /// Unexpected messages of it: its slot is not reused while there are any.
+    pub unexpected: u32,
+    from: Packed,
+    /// Its address; the connid tells it from others with the same source.
+    pub addr: RawAddr,
+    /// Our own connid on its home wire, as our packets to it say.
+    pub own_connid: u32,
+    /// Short messages to it and from it.
+    pub tallies: Tallies,
+    /// Its feature word, once met.
+    pub features: Features,
+    /// Why it failed.
+    pub fault: Option<Fault>,
+    /// What waits.
+    pub work: Option<Box<Work>>,
+}
+
+/// A [`Source`] without its gap.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
+struct Packed {
+    node: u64,
+    port: u32,
+}
+
+/// What waits for a peer.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Control packets, before everything else.
+    pub ctl: VecDeque<Ctl>,
+    /// What it is to be told has ended here, if its HANDSHAKE says that it understands that.
+    pub untold: Vec<(ErrorRef, u32)>,
+    /// Sends that have not got their `msg_id` or are between packets, in order. Ids of cancelled ones are stale.
+    pub sends: VecDeque<SlotId>,
+    /// Long-CTS sends with a grant to use up, served in turn.
+    pub grants: VecDeque<SlotId>,
+    /// Messages being read of which a read is to be posted, by turns.
+    pub reads: VecDeque<SlotId>,
+    /// Further lanes of its worker, as peers of their own.
+    pub rails: Mates<PeerId>,
+    /// Who it is a further lane of.
+    pub of: Option<PeerId>,
+    /// Lanes of which it has said that they are of the same worker.
+    pub named: Mates<RawAddr>,
+    /// The ways it has left because a NIC was lost, oldest first.
+    pub left: Mates<Left>,
+    /// Operations of ours that ended when a way was lost, though it may have begun them.
+    pub unsure: Vec<SlotId>,
+    /// Messages of ours that it may be reading.
+    pub exposed: u32,
+    /// Where it takes messages without headers, if it does.
+    pub user_qp: Option<UserRecvQp>,
+    /// Packets before their turn.
+    pub early: Early,
+    /// Packets of ours that came back.
+    pub back: BackOff,
+    /// One-sided operations of ours that have begun and are not over: fences wait for them.
+    pub ones: u32,
+    /// Messages in several packets of which some have arrived, by `msg_id`: chosen by it, so the hash has a key.
+    pub parts: HashMap<u32, Part>,
+}
+
+/// Where further packets of a message belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// To this receive.
+    Rx(SlotId),
+    /// To this unexpected message.
+    Held(SlotId),
+}
+
+/// A control packet that waits for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ctl {
+    /// The grant of this receive, write or read.
+    Cts(SlotId),
+    /// The first data, or all, of a read of our memory.
+    ReadRsp(SlotId),
+    /// The old values of an atomic.
+    AtomRsp(SlotId),
+    /// A READ_NACK.
+    ReadNack {
+        /// The sender's id.
+        send_id: u32,
+        /// Ours.
+        recv_id: u32,
+        /// It is for this message alone.
+        not_now: bool,
+    },
+    /// This send, announced once more after a READ_NACK.
+    Again(SlotId),
+    /// That the lane this peer is and that of another peer are of one worker: ours.
+    Lane(PeerId),
+    /// That our packets come another way from now on.
+    Moved,
+    /// That the way to this peer, of which it is a further lane, is lost.
+    Lost(PeerId),
+    /// An EOR.
+    Eor {
+        /// The sender's id.
+        send_id: u32,
+        /// Ours.
+        recv_id: u32,
+    },
+    /// A PEER_ERROR.
+    Error {
+        /// What has ended here.
+        what: ErrorRef,
+        /// Why.
+        code: u32,
+    },
+    /// A RECEIPT.
+    Receipt {
+        /// The sender's id.
+        send_id: u32,
+        /// The message's id.
+        msg_id: u32,
+    },
+}
+
+impl Peer {
+    /// A peer nobody has heard of yet.
+    pub fn new(wire: WireId, addr: RawAddr, from: Source, own_connid: u32) -> Peer {
+        Peer {
+            was: Was::empty(),
+            wire,
+            home: wire,
+            next_tx: 0,
+            next_rx: 0,
+            outstanding: 0,
+            unexpected: 0,
+            from: Packed { node: from.node, port: from.port },
+            addr,
+            own_connid,
+            tallies: Tallies::default(),
+            features: Features::empty(),
+            fault: None,
+            work: None,
+        }
+    }
+
+    /// Source of its packets.
+    pub fn from(&self) -> Source {
+        Source { node: self.from.node, port: self.from.port }
+    }
+
+    /// Its packets come from there now.
+    pub fn set_from(&mut self, Source { node, port }: Source) {
+        self.from = Packed { node, port };
+    }
+
+    /// Identity header of our REQ packets.
+    #[inline]
+    pub fn hdr(&self) -> ReqHdr {
+        match self.was & (Was::BY_CONNID | Was::BY_NOTHING) {
+            Was::BY_CONNID => ReqHdr::Connid,
+            Was::BY_NOTHING => ReqHdr::Bare,
+            _ => ReqHdr::FIRST,
+        }
+    }
+
+    /// They carry this one from now on.
+    pub fn set_hdr(&mut self, hdr: ReqHdr) {
+        self.was.set(Was::BY_CONNID, hdr == ReqHdr::Connid);
+        self.was.set(Was::BY_NOTHING, hdr == ReqHdr::Bare);
+    }
+
+    /// The queues, made if need be.
+    #[inline]
+    pub fn work(&mut self) -> &mut Work {
+        self.work.get_or_insert_default()
+    }
+
+    /// Whether it is but a further lane of a peer: what it carries another can carry.
+    pub fn is_further(&self) -> bool {
+        self.further_lane_of().is_some()
+    }
+
+    /// The peer that it is a further lane of.
+    pub fn further_lane_of(&self) -> Option<PeerId> {
+        self.work.as_ref()?.of
+    }
+
+    /// Our HANDSHAKE and control packets have all gone out, and every send is complete.
+    pub fn is_idle(&self) -> bool {
+        let quiet = self.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        // What one is told that was cut off is nobody's affair any more.
+        let busy = if self.was.contains(Was::CUT_OFF) { Was::empty() } else { Was::OWED.union(Was::AWAY) };
+        quiet && self.outstanding == 0 && !self.was.intersects(busy)
+    }
+
+    /// For the outside.
+    pub fn view(&self, rdma: Rdma) -> PeerView {
+        PeerView {
+            wire: self.wire,
+            addr: self.addr,
+            from: self.from(),
+            features: self.was.contains(Was::MET).then_some(self.features),
+            hdr: self.hdr(),
+            rdma,
+            outstanding: self.outstanding,
+            fault: self.fault,
+        }
+    }
+}
+
+/// All peers, by dense number.
+#[derive(Debug, Default)]
+pub struct Peers {
+    list: Vec<Peer>,
+    free: Vec<PeerId>,
+}
+
+impl Peers {
+    /// Peers there are.
+    pub fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    /// One more than the largest number of a peer.
+    pub fn slots(&self) -> u32 {
+        self.list.len() as u32
+    }
+
+    /// Adds one. Answers what was counted of the one whose slot it has now: nothing, if it is a new one.
+    pub fn add(&mut self, peer: Peer) -> (PeerId, Tallies) {
+        match self.free.pop() {
+            Some(id) => {
+                let before = std::mem::replace(&mut self.list[id.0 as usize], peer);
+                (id, before.tallies)
+            }
+            None => {
+                snug::push(&mut self.list, peer);
+                (PeerId(self.list.len() as u32 - 1), Tallies::default())
+            }
+        }
+    }
+
+    /// What was counted of one, also if it is removed.
+    pub fn tallies(&self, id: PeerId) -> Tallies {
+        self.list.get(id.0 as usize).map_or_else(Tallies::default, |peer| peer.tallies)
+    }
+
+    /// What was counted of each, removed ones too.
+    pub fn all_tallies(&self) -> impl Iterator<Item = Tallies> {
+        self.list.iter().map(|peer| peer.tallies)
+    }
+
+    /// Lets the slot of a removed peer be used again.
+    pub fn free(&mut self, id: PeerId) {
+        self.free.push(id);
+    }
+
+    /// A peer, unless there is none of that name. // HOT
+    #[inline]
+    pub fn get(&self, id: PeerId) -> Option<&Peer> {
+        self.list.get(id.0 as usize).filter(|peer| !peer.was.contains(Was::REMOVED))
+    }
+
+    /// The slot of this number, if there is one: perhaps of a removed peer. // HOT
+    #[inline]
+    pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.list.get_mut(id.0 as usize)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        let all = self.list.iter().enumerate().map(|(n, peer)| (PeerId(n as u32), peer));
+        all.filter(|(_, peer)| !peer.was.contains(Was::REMOVED))
+    }
+}
+
+/// For names the engine itself has looked up: they name a slot, if perhaps a removed peer.
+impl std::ops::Index<PeerId> for Peers {
+    type Output = Peer;
+    #[inline]
+    fn index(&self, id: PeerId) -> &Peer {
+        &self.list[id.0 as usize]
+    }
+}
+
+impl std::ops::IndexMut<PeerId> for Peers {
+    #[inline]
+    fn index_mut(&mut self, id: PeerId) -> &mut Peer {
+        &mut self.list[id.0 as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 000 quiet peers must stay below 13 MB.
+    #[test]
+    fn a_quiet_peer_is_small() {
+        assert!(size_of::<Peer>() <= 104, "{}", size_of::<Peer>());
+    }
+}

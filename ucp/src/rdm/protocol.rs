@@ -1,0 +1,256 @@
+//! What a room offers to the rest of the engine: a send row (one way to send a message) as plain data, and packet
+//! rows (what happens when a packet type arrives). Read by `select` and `rows.rs`; holds no behaviour of its own.
+
+use crate::rdm::features::ReqHdr;
+use crate::rdm::io::{Fault, PeerId, Refused};
+use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::types::OpError;
+use crate::wire::{Class, Packet, PktType};
+
+/// Kinds of message: they never match each other's receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Carries a 64-bit tag; matched by tag and mask.
+    Tagged = Class::Message as u8,
+    /// An active message ([`Class::Am`]). This and the following two carry a tag as well.
+    Am = Class::Am as u8,
+    /// The data of one ([`Class::AmData`]).
+    AmData = Class::AmData as u8,
+    /// A piece of a stream ([`Class::Stream`]).
+    Stream = Class::Stream as u8,
+    /// Carries no tag; matched in order of arrival.
+    Untagged,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+
+    /// The kind of a message with this tag and class. Without a tag there is no class. // HOT
+    #[inline(always)]
+    pub const fn of(tag: Option<u64>, class: Class) -> Kind {
+        match (tag, class) {
+            (None, _) => Kind::Untagged,
+            (Some(_), Class::Message) => Kind::Tagged,
+            (Some(_), Class::Am) => Kind::Am,
+            (Some(_), Class::AmData) => Kind::AmData,
+            (Some(_), Class::Stream) => Kind::Stream,
+        }
+    }
+}
+
+/// When a send is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum Sync {
+    /// When the buffer may be reused.
+    #[default]
+    No,
+    /// When the data is in the receiver's buffer (delivery complete).
+    Yes,
+}
+
+/// A way to send a message. The `Dc` half asks the receiver for a RECEIPT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Row {
+    /// One packet.
+    Eager,
+    /// Several packets at once, without asking.
+    Medium,
+    /// First packet, then as the receiver grants (CTS).
+    LongCts,
+    /// [`Row::Eager`], delivery complete.
+    DcEager,
+    /// [`Row::Medium`], delivery complete.
+    DcMedium,
+    /// [`Row::LongCts`], delivery complete.
+    DcLongCts,
+    /// The receiver reads the message, and says when it has: as good as delivery complete.
+    LongRead,
+    /// [`Row::LongRead`], the head of the message in packets meanwhile.
+    RuntRead,
+    /// Its bytes alone, to the queue pair that a peer in zero-copy receive mode named. The engine decides for it.
+    Headerless,
+}
+
+impl Row {
+    /// Every row.
+    pub const ALL: [Row; 9] = [
+        Row::Eager,
+        Row::Medium,
+        Row::LongCts,
+        Row::DcEager,
+        Row::DcMedium,
+        Row::DcLongCts,
+        Row::LongRead,
+        Row::RuntRead,
+        Row::Headerless,
+    ];
+
+    /// The row of the same protocol for this kind of completion.
+    #[inline]
+    pub const fn with(self, sync: Sync) -> Row {
+        match (self.plain(), sync) {
+            (Row::Eager, Sync::Yes) => Row::DcEager,
+            (Row::Medium, Sync::Yes) => Row::DcMedium,
+            (Row::LongCts, Sync::Yes) => Row::DcLongCts,
+            // [M7.9]
+            (Row::RuntRead, Sync::Yes) => Row::LongRead,
+            (row, _) => row,
+        }
+    }
+
+    /// The protocol without its completion kind.
+    #[inline]
+    pub const fn plain(self) -> Row {
+        match self {
+            Row::Eager | Row::DcEager => Row::Eager,
+            Row::Medium | Row::DcMedium => Row::Medium,
+            Row::LongCts | Row::DcLongCts => Row::LongCts,
+            // Not for a caller to choose.
+            Row::Headerless => Row::Eager,
+            row => row,
+        }
+    }
+
+    /// Whether a send by this row ends by a RECEIPT.
+    #[inline]
+    pub const fn sync(self) -> Sync {
+        match self {
+            Row::DcEager | Row::DcMedium | Row::DcLongCts => Sync::Yes,
+            _ => Sync::No,
+        }
+    }
+
+    /// Bytes of the mandatory header of its first packet (RDM v4, wire facts 1.3).
+    #[inline]
+    pub const fn fixed_len(self, kind: Kind) -> usize {
+        let untagged = match self {
+            Row::Eager => 8,
+            Row::DcEager => 16,
+            Row::Medium | Row::LongCts | Row::DcLongCts | Row::LongRead => 24,
+            Row::RuntRead => 40,
+            Row::DcMedium => 32,
+            Row::Headerless => return 0,
+        };
+        match kind {
+            Kind::Untagged => untagged,
+            _ => untagged + 8,
+        }
+    }
+
+    /// Bytes before the payload of its first packet.
+    #[inline]
+    pub const fn header_len(self, kind: Kind, hdr: ReqHdr, cq_data: bool) -> usize {
+        if let Row::Headerless = self {
+            return 0;
+        }
+        let cq = if cq_data { 8 } else { 0 };
+        self.fixed_len(kind) + hdr.wire_len() + cq
+    }
+
+    /// Payload bytes that fit behind the headers in a packet of `mtu` bytes.
+    #[inline]
+    pub const fn capacity(self, kind: Kind, hdr: ReqHdr, cq_data: bool, mtu: usize) -> usize {
+        mtu.saturating_sub(self.header_len(kind, hdr, cq_data))
+    }
+
+    /// Name as printed by tools.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Row::Eager => "eager",
+            Row::Medium => "medium",
+            Row::LongCts => "longcts",
+            Row::DcEager => "dc_eager",
+            Row::DcMedium => "dc_medium",
+            Row::DcLongCts => "dc_longcts",
+            Row::LongRead => "longread",
+            Row::RuntRead => "runtread",
+            Row::Headerless => "headerless",
+        }
+    }
+}
+
+/// Who handles a packet type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// `rooms::eager`.
+    Eager,
+    /// `rooms::medium`.
+    Medium,
+    /// `rooms::longcts`.
+    LongCts,
+    /// `rooms::longread`.
+    LongRead,
+    /// `rooms::readnack`.
+    ReadNack,
+    /// `rooms::peererror`.
+    PeerError,
+    /// `rooms::handshake`.
+    Handshake,
+    /// `rooms::receipt`.
+    Receipt,
+    /// `rooms::write`.
+    Write,
+    /// `rooms::writeread`.
+    WriteRead,
+    /// `rooms::read`.
+    Read,
+    /// `rooms::atomic`.
+    Atomic,
+    /// Nobody: counted and dropped.
+    Nobody,
+}
+
+/// One packet type: whose it is, and whether it takes a turn in its sender's order.
+#[derive(Clone, Copy, Debug)]
+pub struct PktRow {
+    /// The type.
+    pub ty: PktType,
+    /// Who handles it.
+    pub room: Room,
+    /// For packets with a `msg_id`: may several carry the same?
+    pub order: Option<Share>,
+}
+
+/// A packet on its way into a room.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Who sent it.
+    pub peer: PeerId,
+    /// Its row.
+    pub row: &'static PktRow,
+    /// What it says: claims, bounds-checked.
+    pub packet: &'a Packet<'a>,
+    /// `Turn::Now`, or `Turn::Past` for a further packet of a message in several.
+    pub turn: Turn,
+}
+
+/// What became of an attempt to send the next packet of a send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Push {
+    /// A packet went out; more of this send follow at once.
+    Sent,
+    /// The last packet that needs no answer went out: the send leaves the queue.
+    Out,
+    /// No room; nothing changed.
+    Full,
+    /// It waits for the peer's HANDSHAKE.
+    Hold,
+    /// Another row must carry it on.
+    Switch(Row),
+    /// It cannot be sent.
+    Fail(OpError),
+    /// Nothing can be sent to its peer any more.
+    Fault(Fault),
+}
+
+impl From<Refused> for Push {
+    fn from(refused: Refused) -> Push {
+        match refused {
+            Refused::Full => Push::Full,
+            Refused::Fault(fault) => Push::Fault(fault),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Atomics: WRITE_RTA, acknowledged by nobody, DC_WRITE_RTA, acknowledged by RECEIPT, FETCH_RTA and COMPARE_RTA,
+//! answered by ATOMRSP with the old values. They take their turn in the order of messages, and each fits one packet
+//! (RDM v4, wire facts 6).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::amo::{self, Elements, Form};
+use crate::rdm::io::{Fault, PeerId, Refused, Source, TxToken, Wire};
+use crate::rdm::op::Scatter;
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState};
+use crate::rdm::op::rma_ops::Brief;
+use crate::rdm::peers::peer::{Ctl, Was};
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
+use crate::rdm::recv::reorder::Share;
+use crate::rdm::rma::args::{AtomicArgs, RmaRow};
+use crate::rdm::rma::mem::{Access, Spans};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::{OpError, WireId};
+use crate::wire::ctl::AtomRsp;
+use crate::wire::rta::{Rta, RtaKind, Short};
+use crate::wire::{AtomicOp, Datatype, Packet, PktType, header_len};
+
+pub(in crate::rdm) const ROWS: [PktRow; 5] = [
+    rta(PktType::WRITE_RTA),
+    rta(PktType::DC_WRITE_RTA),
+    rta(PktType::FETCH_RTA),
+    rta(PktType::COMPARE_RTA),
+    PktRow { ty: PktType::ATOMRSP, room: Room::Atomic, order: None },
+];
+
+const fn rta(ty: PktType) -> PktRow {
+    // [M9.5]
+    PktRow { ty, room: Room::Atomic, order: Some(Share::Alone) }
+}
+
+/// Sends the request at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let Job::Atomic(what) = &one.job else { return Push::Out };
+    let to = one.peer;
+    let (kind, ty) = match (one.row, one.ack) {
+        (RmaRow::FetchAtomic, _) => (RtaKind::Fetch { recv_id: id.raw() }, PktType::FETCH_RTA),
+        (RmaRow::CompareAtomic, _) => (RtaKind::Compare { recv_id: id.raw() }, PktType::COMPARE_RTA),
+        (_, Ack::No) => (RtaKind::Write, PktType::WRITE_RTA),
+        _ => (RtaKind::DcWrite { send_id: id.raw() }, PktType::DC_WRITE_RTA),
+    };
+    let msg_id = e.peers[to].next_tx;
+    let opts = e.opts(&e.peers[to], None);
+    let (datatype, op) = (what.ty.into(), what.op.into());
+    let hdr = Rta { kind, msg_id, rma_iov: one.remote, datatype, op, opts };
+    let max = header_len(ty, one.remote.count(), &opts) + what.operands.len();
+    let answer = AtomRsp::LEN as u64 + one.len;
+    if max > w.mtu(to) || answer >= w.mtu(to) as u64 {
+        return Push::Fail(OpError::Invalid);
+    }
+    let sent = w.send(to, max, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        // [M9.1]
+        at + what.operands.copy_to(&mut slot[at..])
+    });
+    if let Err(refused) = e.posted(to, ty, sent) {
+        return refused.into();
+    }
+    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.one_out(id);
+    Push::Out
+}
+
+/// Asks now, in one packet, if that is simple: one piece, to a peer that has been met, and nothing waits before it. `None`,
+/// and nothing has happened: it is not, or there is no room. // HOT
+// [M9.1]
+#[inline]
+pub(in crate::rdm) fn start_short<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    a: &mut AtomicArgs,
+) -> Option<SlotId> {
+    let (connid, &[iov]) = (e.short_request(to)?, a.remote.as_slice()) else { return None };
+    let (msg_id, datatype, op) = (e.peers[to].next_tx, a.ty, a.op);
+    let hdr = Short { msg_id, recv_id: 0, datatype, op, iov, connid };
+    let (max, mtu) = (Short::wire_len() + a.operand.len(), w.mtu(to));
+    if max > mtu || AtomRsp::LEN as u64 + iov.len >= mtu as u64 {
+        return None;
+    }
+    // Once it is out, only the room for the old values is needed.
+    a.result.as_ref().filter(|result| result.pieces() == 1)?;
+    let one = Brief { peer: to, user: a.user, row: RmaRow::FetchAtomic, ack: Ack::No, len: iov.len };
+    let id = e.short_send(w, (PktType::FETCH_RTA, max), one, |recv_id, slot| {
+        let at = Short { recv_id, ..hdr }.write(slot);
+        at + a.operand.copy_to(0, &mut slot[at..])
+    })?;
+    if let Some(one) = e.one.get_mut(id) {
+        one.result = a.result.take().and_then(Scatter::into_one);
+    }
+    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    Some(id)
+}
+
+/// A fetching atomic on one piece in its turn, sound, whose answer can go at once. False, and nothing has happened: it is
+/// something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
+    let Some((hdr, payload)) = Short::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
+    let sender = &e.peers[peer];
+    let (op, ty) = (hdr.op, hdr.datatype);
+    let in_turn = hdr.msg_id == sender.next_rx && !sender.was.contains(Was::EARLY);
+    if !in_turn || !e.may_control(peer) || !amo::has_form(op, Form::Fetch) || !amo::has_type(op, ty) {
+        return false;
+    }
+    let Some(spans) = e.mem.resolve_one(wire, &hdr.iov, Access::ATOMIC) else { return false };
+    let work = Work { op, ty, spans: &spans, payload };
+    if !work.is_sound(Form::Fetch) || !work.has_room(w.mtu(peer)) {
+        return false;
+    }
+    match send_answer(e, w, peer, hdr.recv_id, &work) {
+        Answered::No => return false,
+        Answered::Lost(fault) => e.fail_peer(w, peer, fault),
+        Answered::Yes => {}
+    }
+    e.peers[peer].next_rx = hdr.msg_id.wrapping_add(1);
+    e.count_taken(peer, PktType::FETCH_RTA);
+    e.stats.count_served(RmaRow::FetchAtomic, spans.len());
+    e.by_peer.served(peer, RmaRow::FetchAtomic, spans.len());
+    true
+}
+
+/// Old values for an atomic of ours. False, and nothing has happened: it is something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take_answer(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    let Some((hdr, payload)) = AtomRsp::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    if settle(e, peer, &hdr, payload).is_err() {
+        return false;
+    }
+    e.count_taken(peer, PktType::ATOMRSP);
+    true
+}
+
+/// Any packet of this room.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Rta(rta, payload) => on_request(e, w, a, rta, payload),
+        Packet::AtomRsp(hdr, payload) => on_answer(e, a, hdr, payload),
+        _ => {}
+    }
+}
+
+/// A peer asks us to compute. Its turn in the order is over, whatever comes of it.
+fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rta: &Rta, payload: &[u8]) {
+    let (form, row) = match rta.kind {
+        RtaKind::Write | RtaKind::DcWrite { .. } => (Form::Write, RmaRow::WriteAtomic),
+        RtaKind::Fetch { .. } => (Form::Fetch, RmaRow::FetchAtomic),
+        RtaKind::Compare { .. } => (Form::Compare, RmaRow::CompareAtomic),
+    };
+    let (Some(op), Some(ty)) = (rta.op(), rta.datatype()) else {
+        return e.refuse_request(w, a, Reason::Unsupported);
+    };
+    // [M9.4]
+    if !amo::has_form(op, form) || !amo::has_type(op, ty) {
+        return e.refuse_request(w, a, Reason::Unsupported);
+    }
+    let Some(spans) = e.reach(w, a, &rta.rma_iov, Access::ATOMIC) else { return };
+    let (len, work) = (spans.len(), Work { op, ty, spans: &spans, payload });
+    if !work.is_sound(form) || (form != Form::Write && !work.has_room(w.mtu(a.peer))) {
+        return e.refuse_request(w, a, Reason::BadAccess);
+    }
+    match rta.kind {
+        RtaKind::Write => {
+            work.compute(&mut []);
+            e.written(w, a.peer, row, len, None, None);
+        }
+        RtaKind::DcWrite { send_id } => {
+            work.compute(&mut []);
+            e.written(w, a.peer, row, len, None, Some(send_id));
+        }
+        RtaKind::Fetch { recv_id } | RtaKind::Compare { recv_id } => {
+            compute_and_answer(e, w, a, recv_id, row, &work);
+        }
+    }
+}
+
+/// What a peer asks us to compute, checked.
+struct Work<'a> {
+    op: AtomicOp,
+    ty: Datatype,
+    spans: &'a Spans,
+    /// An operand for each element, then perhaps a compare value for each.
+    payload: &'a [u8],
+}
+
+impl Work<'_> {
+    /// Whether operands and pieces fit together.
+    // [M9.2]
+    #[inline]
+    fn is_sound(&self, form: Form) -> bool {
+        let (len, have) = (self.spans.len(), self.payload.len() as u64);
+        let operands = match form {
+            _ if self.op == AtomicOp::Read => true,
+            Form::Write | Form::Fetch => have == len,
+            Form::Compare => len.checked_mul(2) == Some(have),
+        };
+        operands && self.spans.lens().all(|piece| piece.is_multiple_of(self.ty.size()))
+    }
+
+    /// Whether the old values fit one packet.
+    #[inline]
+    fn has_room(&self, mtu: usize) -> bool {
+        (AtomRsp::LEN as u64).saturating_add(self.spans.len()) < mtu as u64
+    }
+
+    /// Computes on every element, in order; as many old values as fit go to `old`. // HOT
+    fn compute(&self, old: &mut [u8]) {
+        struct On<'a>(&'a Spans, (&'a [u8], &'a [u8]), &'a mut [u8]);
+        impl Elements for On<'_> {
+            #[inline]
+            fn replace<const N: usize>(self, change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>) {
+                let On(spans, (operands, compares), old) = self;
+                spans.update(operands, compares, old, change);
+            }
+        }
+        let split = (self.spans.len() as usize).min(self.payload.len());
+        amo::run(self.op, self.ty, On(self.spans, self.payload.split_at(split), old));
+    }
+}
+
+/// Computes, and answers the old values: straight into the packet, if it can go at once.
+fn compute_and_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    recv_id: u32,
+    row: RmaRow,
+    work: &Work<'_>,
+) {
+    let len = work.spans.len();
+    let answered =
+        if e.may_control(a.peer) { send_answer(e, w, a.peer, recv_id, work) } else { Answered::No };
+    match answered {
+        Answered::Yes => {}
+        Answered::Lost(fault) => return e.fail_peer(w, a.peer, fault),
+        Answered::No => {
+            // Nothing is computed that could not be answered.
+            let mut one = One::new(a.peer, Job::Answer(Default::default()), row, len);
+            one.theirs = Some(recv_id);
+            let Some(id) = e.serve(w, a, one) else { return };
+            let mut old = std::mem::take(&mut e.old);
+            old.clear();
+            old.resize(len as usize, 0);
+            work.compute(&mut old);
+            let held = e.hold.keep(&old);
+            e.old = old;
+            if let Some(one) = e.one.get_mut(id) {
+                one.job = Job::Answer(held);
+            }
+            e.control(w, a.peer, Ctl::AtomRsp(id));
+        }
+    }
+    e.stats.count_served(row, len);
+    e.by_peer.served(a.peer, row, len);
+}
+
+/// What came of an answer.
+enum Answered {
+    /// It is computed and out.
+    Yes,
+    /// Nothing has happened.
+    No,
+    /// It is computed, but the peer is lost.
+    Lost(Fault),
+}
+
+/// Computes while the answer is written. A wire that takes nothing says so before. // HOT
+// [M9.3]
+#[inline]
+fn send_answer<W: Wire>(e: &mut Engine, w: &mut W, to: PeerId, recv_id: u32, work: &Work<'_>) -> Answered {
+    let len = work.spans.len();
+    let hdr = AtomRsp { recv_id, seg_length: len, connid: Some(e.own(&e.peers[to]).connid) };
+    let mut computed = false;
+    let sent = w.send(to, AtomRsp::LEN + len as usize, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        let end = at + len as usize;
+        work.compute(&mut slot[at..end]);
+        computed = true;
+        end
+    });
+    match e.posted(to, PktType::ATOMRSP, sent) {
+        Ok(()) => Answered::Yes,
+        Err(Refused::Fault(fault)) if computed => Answered::Lost(fault),
+        Err(_) => Answered::No,
+    }
+}
+
+/// Sends old values.
+pub(in crate::rdm) fn push_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    id: SlotId,
+) -> Result<(), Refused> {
+    let Some(One { job: Job::Answer(old), theirs, .. }) = e.one.get(id) else { return Ok(()) };
+    let connid = Some(e.own(&e.peers[to]).connid);
+    let hdr = AtomRsp { recv_id: theirs.unwrap_or(0), seg_length: old.bytes().len() as u64, connid };
+    let sent = w.send(to, AtomRsp::LEN + old.bytes().len(), TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        let end = at + old.bytes().len();
+        slot[at..end].copy_from_slice(old.bytes());
+        end
+    });
+    e.posted(to, PktType::ATOMRSP, sent)?;
+    e.drop_answer(id);
+    Ok(())
+}
+
+/// Old values for an atomic of ours.
+fn on_answer(e: &mut Engine, a: &Arrival<'_>, hdr: &AtomRsp, payload: &[u8]) {
+    if let Err(why) = settle(e, a.peer, hdr, payload) {
+        e.drop_packet(a, why);
+    }
+}
+
+/// Ends the atomic that these old values are for, if there is one. // HOT
+#[inline]
+fn settle(e: &mut Engine, peer: PeerId, hdr: &AtomRsp, payload: &[u8]) -> Result<(), Reason> {
+    let id = SlotId::from_raw(hdr.recv_id);
+    let one = match e.one.get_mut(id) {
+        Some(one) if one.peer == peer && one.state == OneState::AllOut => one,
+        _ => return Err(Reason::BadId),
+    };
+    let fits = payload.len() as u64 == one.len;
+    match (&mut one.result, &mut one.job) {
+        (Some(result), _) if fits => _ = result.put(0, payload),
+        (None, Job::Atomic(Atomic { result: Some(result), .. })) if fits => result.put(0, payload),
+        (Some(_), _) | (None, Job::Atomic(Atomic { result: Some(_), .. })) => return Err(Reason::BadSegment),
+        _ => return Err(Reason::BadId),
+    }
+    e.finish_one(id, Ok(()));
+    Ok(())
+}

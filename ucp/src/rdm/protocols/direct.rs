@@ -1,0 +1,392 @@
+//! Writes and reads that the device does by itself: RDMA, no packet at all, nobody asked at the target. What is too long
+//! for one operation of the device is done in several. Needs a key that the peer's device knows, and that the two have
+//! met: a device does not answer to one it has never sent to (RDM v4, wire facts 7.2).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, TxToken, Use, Wire};
+use crate::rdm::op::Piece;
+use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocol::Push;
+use crate::rdm::rails::rail_set::{Striped, Way};
+use crate::rdm::rma::args::RmaRow;
+use crate::rdm::types::{Emulation, OpError};
+use crate::wire::{PktType, header_len};
+
+pub(in crate::rdm) use crate::rdm::rma::args::COPIED as COPY;
+
+/// Why a stretch was not posted.
+enum Not {
+    Refused(Refused),
+    Unregistered,
+}
+
+/// Whether a write with data for its target is the device's: one that fits a packet is not, as the target has to look
+/// anyway; nor is one in pieces, as only one operation can bring the data.
+pub(in crate::rdm) fn takes_data<W: Wire>(e: &Engine, w: &W, one: &One) -> bool {
+    let Job::Put(local) = &one.job else { return false };
+    let opts = e.opts(&e.peers[one.peer], one.cq_data);
+    let header = header_len(PktType::DC_EAGER_RTW, one.remote.count(), &opts) as u64;
+    let one_piece = |lens: &mut dyn Iterator<Item = u64>| lens.filter(|&len| len > 0).count() == 1;
+    one_piece(&mut local.pieces().iter().map(|buf| buf.len() as u64))
+        && one_piece(&mut one.remote.as_slice().iter().map(|iov| iov.len))
+        && header.saturating_add(one.len) > w.mtu(one.peer) as u64
+}
+
+/// Posts the next stretch of the operation at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let to = one.peer;
+    let wire = e.peers[to].wire;
+    let rdma = e.wires[usize::from(wire.0)].rdma;
+    let max = if one.row == RmaRow::DirectWrite { rdma.write } else { rdma.read };
+    if one.len > 0 && max == 0 {
+        return by_packets(e, id);
+    }
+    if one.failed.is_some() {
+        if let Some(one) = e.one.get_mut(id) {
+            one.state = OneState::AllOut;
+        }
+        return Push::Out;
+    }
+    if one.state == OneState::Moving && one.wire != Some(wire) {
+        // The key is another device's.
+        return start_over(e, w, id);
+    }
+    if one.stripes.is_some() && one.state == OneState::Queued {
+        return start_stripes(e, w, id);
+    }
+    if one.sent < one.len {
+        let posted = match post(e, w, id, max) {
+            Ok(posted) => posted,
+            Err(Not::Unregistered) => return start_over(e, w, id),
+            Err(Not::Refused(Refused::Fault(Fault::ACCESS))) => return Push::Fail(OpError::Access(to)),
+            Err(Not::Refused(refused)) => return refused.into(),
+        };
+        let Some(one) = e.one.get_mut(id) else { return Push::Out };
+        (one.state, one.wire) = (OneState::Moving, Some(wire));
+        one.sent += posted.1 as u64;
+        one.flying += u32::from(posted.0 == Posted::Pending);
+        if one.sent < one.len {
+            return Push::Sent;
+        }
+    }
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    one.state = OneState::AllOut;
+    let (row, len, over, peer) = (one.row, one.len, one.flying == 0, one.peer);
+    e.stats.count_rma(row, len);
+    e.by_peer.asked(peer, row, len);
+    if over {
+        e.finish_one(id, Ok(()));
+        e.release_regs(w);
+    }
+    Push::Out
+}
+
+/// Cuts the operation into pieces for several rails, which are posted from the queue of what goes on by turns; or it goes
+/// over one wire.
+fn start_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let (to, len, way, local) = (one.peer, one.len, way_of(one), local_of(one));
+    let (Some(mut stripes), Some(local)) = (one.stripes.take(), local) else { return Push::Sent };
+    e.introduce_rails(w, to);
+    let cut = e.cut_stripes(&mut stripes, (0, len), way, e.cfg.rma_chunk);
+    if !cut || e.register_stripes(w, &mut stripes, way, local) < 2 {
+        stripes.take_regs().for_each(|reg| w.release(reg));
+        return Push::Sent;
+    }
+    e.stats.rare.striped += 1;
+    if let Some(one) = e.one.get_mut(id) {
+        one.stripes = Some(stripes);
+        one.state = OneState::Moving;
+        one.in_data_queue = true;
+    }
+    e.peers[to].work().grants.push_back(id);
+    Push::Out
+}
+
+fn way_of(one: &One) -> Way {
+    if one.row == RmaRow::DirectWrite { Way::Write } else { Way::Read }
+}
+
+/// The caller's memory, of which there is one piece.
+fn local_of(one: &One) -> Option<Piece> {
+    let first = match &one.job {
+        Job::Put(local) => local.piece_at(0),
+        Job::Get(local) => local.piece_at(0),
+        _ => None,
+    };
+    first.map(|(_, piece, _)| piece)
+}
+
+/// Posts the next piece of an operation over several rails.
+pub(in crate::rdm) fn push_stripes<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let (way, remote) = (way_of(one), one.remote.as_slice().first().map_or(0, |iov| iov.addr));
+    if one.failed.is_some() {
+        one.in_data_queue = false;
+        return Push::Out;
+    }
+    let (Some(local), Some(mut stripes)) = (local_of(one), one.stripes.take()) else { return Push::Out };
+    let striped = e.post_stripe(w, &mut stripes, id, way, (local, remote));
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    let over = stripes.all_posted();
+    one.stripes = Some(stripes);
+    let push = match striped {
+        Striped::Posted(how) => {
+            one.flying += u32::from(how == Posted::Pending);
+            if over { Push::Out } else { Push::Sent }
+        }
+        Striped::Enough => Push::Out,
+        Striped::Full => Push::Full,
+        Striped::Lost(fault) => {
+            one.failed.get_or_insert(OpError::Peer(one.peer, fault));
+            Push::Out
+        }
+        Striped::Failed(fault) => Push::Fail(OpError::Peer(one.peer, fault)),
+    };
+    if matches!(push, Push::Sent | Push::Full) {
+        return push;
+    }
+    one.in_data_queue = false;
+    settle_stripes(e, id);
+    e.release_regs(w);
+    push
+}
+
+/// Ends an operation over several rails if nothing of it flies and nothing is left to post, or will be.
+fn settle_stripes(e: &mut Engine, id: SlotId) {
+    let Some(one) = e.one.get(id) else { return };
+    let over = one.stripes.as_ref().is_none_or(|stripes| stripes.all_posted());
+    let (row, len, failed, peer) = (one.row, one.len, one.failed, one.peer);
+    if one.flying > 0 || !over && failed.is_none() {
+        return;
+    }
+    if failed.is_none() {
+        e.stats.count_rma(row, len);
+        e.by_peer.asked(peer, row, len);
+    }
+    e.finish_one(id, failed.map_or(Ok(()), Err));
+}
+
+/// The device has ended a piece of operation `id`: it is done, or goes over another rail. A key that the target's device
+/// refuses ends the operation.
+fn on_piece<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, part: u32, result: Result<(), Fault>) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    let (peer, orphan, Some(mut stripes)) = (one.peer, one.orphan, one.stripes.take()) else { return };
+    if result == Err(Fault::ACCESS) {
+        one.failed.get_or_insert(OpError::Access(peer));
+    }
+    let lost = e.end_stripe(w, &mut stripes, part, result);
+    let Some(one) = e.one.get_mut(id) else { return };
+    if let Some(fault) = lost {
+        one.failed.get_or_insert(OpError::Peer(peer, fault));
+    }
+    let more = !stripes.all_posted() && one.failed.is_none();
+    one.stripes = Some(stripes);
+    if more && !std::mem::replace(&mut one.in_data_queue, true) {
+        e.peers[peer].work().grants.push_back(id);
+        e.drive(w, peer);
+    }
+    settle_stripes(e, id);
+    if let (Some(fault), false) = (lost, orphan) {
+        e.fail_peer(w, peer, fault);
+    }
+    e.release_regs(w);
+}
+
+/// Memory cannot be registered, now or ever: all of it goes by packets, once no part is under way. What the device has
+/// done already is done once more, with the same bytes.
+fn start_over<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get_mut(id) else { return Push::Out };
+    if one.flying > 0 {
+        return Push::Full;
+    }
+    (one.sent, one.state) = (0, OneState::Queued);
+    one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+    by_packets(e, id)
+}
+
+/// Goes on by packets: the target knows the device's key there too.
+fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+    if e.cfg.emulation == Emulation::Refused {
+        return Push::Fail(OpError::Emulated);
+    }
+    if let Some(one) = e.one.get_mut(id) {
+        one.go_by_packets();
+    }
+    Push::Sent
+}
+
+/// Hands one stretch to the device: what is contiguous at both ends, and at most `max` bytes. Answers how many.
+fn post<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, max: u64) -> Result<(Posted, usize), Not> {
+    let gone = Not::Refused(Refused::Fault(Fault::NO_RDMA));
+    let Some(one) = e.one.get_mut(id) else { return Err(gone) };
+    let (to, token) = (one.peer, TxToken::of(id.raw()));
+    let (far, room) = far_at(one);
+    let local = match &one.job {
+        Job::Put(local) => local.piece_at(one.sent),
+        Job::Get(local) => local.piece_at(one.sent),
+        _ => None,
+    };
+    let Some((n, piece, at)) = local else { return Err(gone) };
+    let stretch = piece.part(at, room.min(usize::try_from(max).unwrap_or(usize::MAX)));
+    if stretch.len() <= COPY && one.regs[n].is_none() && one.cq_data.is_none() {
+        match copied(w, one, to, stretch, far, token) {
+            Ok(posted) => return Ok((posted, stretch.len())),
+            Err(Refused::Fault(Fault::NO_RDMA)) => {}
+            Err(refused) => return Err(Not::Refused(refused)),
+        }
+    }
+    if one.regs[n].is_none() {
+        let for_what = if matches!(one.job, Job::Get(_)) { Use::LOCAL_WRITE } else { Use::empty() };
+        let reg = w.register(e.peers[to].wire, piece, for_what).map_err(|_| Not::Unregistered)?;
+        one.regs[n] = Some(reg);
+    }
+    let Some(reg) = &one.regs[n] else { return Err(gone) };
+    let posted = in_place(w, one, to, stretch, reg, far, token);
+    posted.map(|posted| (posted, stretch.len())).map_err(Not::Refused)
+}
+
+/// By the wire's buffers. A write that the caller wants to see ended by the device has no such end.
+fn copied<W: Wire>(
+    w: &mut W,
+    one: &One,
+    to: PeerId,
+    stretch: Piece,
+    far: Remote,
+    token: TxToken,
+) -> Result<Posted, Refused> {
+    match &one.job {
+        Job::Put(local) if one.ack != Ack::Wanted => {
+            w.write_copy(to, stretch.len(), |slot| local.copy_to(one.sent as usize, slot), far)?;
+            Ok(Posted::Done)
+        }
+        Job::Get(_) => w.read_copy(to, stretch, far, token),
+        _ => Err(Refused::Fault(Fault::NO_RDMA)),
+    }
+}
+
+fn in_place<W: Wire>(
+    w: &mut W,
+    one: &One,
+    to: PeerId,
+    stretch: Piece,
+    reg: &Reg,
+    far: Remote,
+    token: TxToken,
+) -> Result<Posted, Refused> {
+    match one.job {
+        // With a word for the target it is one stretch. [M8.10]
+        Job::Put(_) => w.write(to, stretch, reg, far, one.cq_data.map(|word| word as u32), token),
+        _ => w.read(to, stretch, reg, far, token),
+    }
+}
+
+/// The target's memory that the next byte goes to or comes from, and how much of it is in one piece.
+fn far_at(one: &One) -> (Remote, usize) {
+    let mut skip = one.sent;
+    for iov in one.remote.as_slice() {
+        if skip < iov.len {
+            let room = usize::try_from(iov.len - skip).unwrap_or(usize::MAX);
+            return (Remote { addr: iov.addr.wrapping_add(skip), key: iov.key }, room);
+        }
+        skip -= iov.len;
+    }
+    (Remote { addr: 0, key: 0 }, 0)
+}
+
+/// A word for the target found no receive there: the write goes by packets, which wait for the peer as all packets do, and
+/// bring the word themselves. The device may have written the bytes; they are written once more. It goes before all that is
+/// queued: a fence there waits for it.
+// [M8.10] [M10.5]
+#[cold]
+fn not_ready<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    let to = one.peer;
+    (one.sent, one.state) = (0, OneState::Queued);
+    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    one.go_by_packets();
+    e.stats.rare.not_ready += 1;
+    e.release_regs(w);
+    let peer = &mut e.peers[to];
+    peer.was |= Was::QUEUED;
+    peer.work().sends.push_front(id);
+    e.drive(w, to);
+}
+
+/// The device has ended a part of operation `id`. When the last part has ended, so has the operation.
+pub(in crate::rdm) fn on_end<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    part: u32,
+    result: Result<(), Fault>,
+) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    one.flying = one.flying.saturating_sub(1);
+    if one.stripes.is_some() {
+        return on_piece(e, w, id, part, result);
+    }
+    let (peer, all_out) = (one.peer, one.state == OneState::AllOut);
+    if result == Err(Fault::NOT_READY) && one.cq_data.is_some() && !one.orphan {
+        return match e.cfg.emulation {
+            Emulation::Allowed => not_ready(e, w, id),
+            Emulation::Refused => {
+                e.finish_one(id, Err(OpError::Emulated));
+                e.release_regs(w);
+            }
+        };
+    }
+    if let Err(fault) = result {
+        let why = if fault == Fault::ACCESS { OpError::Access(peer) } else { OpError::Peer(peer, fault) };
+        one.failed.get_or_insert(why);
+    }
+    let (flying, failed, orphan) = (one.flying, one.failed, one.orphan);
+    match failed {
+        Some(OpError::Peer(_, fault)) if flying == 0 && may_repeat(e, id, fault) => repeat(e, w, id),
+        Some(OpError::Peer(peer, fault)) if flying == 0 && e.outlives(peer, fault) => {
+            e.finish_unsure(id, peer, fault);
+        }
+        // What is not posted yet need not be any more: its id in the queue is stale then.
+        Some(error) if flying == 0 => e.finish_one(id, Err(error)),
+        None if flying == 0 && all_out => e.finish_one(id, Ok(())),
+        _ => {}
+    }
+    if let (Err(fault), false) = (result, orphan)
+        && fault != Fault::ACCESS
+        && !e.outlives(peer, fault)
+    {
+        e.fail_peer(w, peer, fault);
+    }
+    e.release_regs(w);
+}
+
+/// Whether an operation that the device has failed is done once more, by packets: a NIC on its way is lost, the peer goes
+/// on over another, and the same bytes twice do no harm. A word for the target would come twice.
+// [M11.10]
+fn may_repeat(e: &Engine, id: SlotId, fault: Fault) -> bool {
+    let once = |one: &One| one.cq_data.is_none() && !one.orphan;
+    e.one.get(id).is_some_and(|one| once(one) && e.outlives(one.peer, fault))
+        && e.cfg.emulation == Emulation::Allowed
+}
+
+/// Does an operation once more, by packets; nothing of it is under way.
+#[cold]
+fn repeat<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) {
+    let Some(one) = e.one.get_mut(id) else { return };
+    (one.failed, one.sent) = (None, 0);
+    e.unused.extend(one.regs.iter_mut().filter_map(Option::take));
+    one.go_by_packets();
+    let (to, queued) = (one.peer, one.state != OneState::AllOut);
+    one.state = OneState::Queued;
+    if !queued {
+        let peer = &mut e.peers[to];
+        peer.was |= Was::QUEUED;
+        peer.work().sends.push_front(id);
+    }
+    e.release_regs(w);
+    e.drive(w, to);
+}

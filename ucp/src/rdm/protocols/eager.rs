@@ -1,0 +1,260 @@
+//! EAGER and DC_EAGER: a message in one packet. The short room, the one to read first.
+//! The sender writes header and payload into the wire's slot; the receiver copies once, into the user's buffer.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::features::takes_classes;
+use crate::rdm::io::{Fill, Inward, PeerId, Refused, Wire};
+use crate::rdm::op::Body;
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rx::Envelope;
+use crate::rdm::peers::aliases::Kin;
+use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::protocol::{Arrival, Kind, PktRow, Push, Room, Row};
+use crate::rdm::recv::reorder::Share;
+use crate::rdm::types::{OpError, Out, RecvStatus, SendArgs};
+use crate::wire::rtm::{Eager, Rtm, Short};
+use crate::wire::{Class, Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 4] = [
+    row(PktType::EAGER_MSGRTM),
+    row(PktType::EAGER_TAGRTM),
+    row(PktType::DC_EAGER_MSGRTM),
+    row(PktType::DC_EAGER_TAGRTM),
+];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Eager, order: Some(Share::Alone) }
+}
+
+/// A short tagged message. The peer, and not what its header has of it: so much less has to be kept until it is written.
+#[derive(Clone, Copy)]
+struct ShortMessage<'a, B> {
+    to: &'a Peer,
+    class: Class,
+    tag: u64,
+    body: B,
+}
+
+impl<B: Body> Fill for ShortMessage<'_, B> {
+    // HOT
+    #[inline(always)]
+    fn fill(self, slot: &mut [u8]) -> usize {
+        let ShortMessage { to, class, tag, body } = self;
+        let at = Short { msg_id: to.next_tx, tag, connid: to.own_connid, class }.write(slot);
+        at + body.copy_all(&mut slot[at..])
+    }
+}
+
+/// Sends a tagged message now, if that is simple: its peer is in good health and has been met, and nothing waits before
+/// it. False, and nothing has happened: it is not, or there is no room. // HOT
+// [M4.1] [M4.2]
+#[inline(always)]
+pub(in crate::rdm) fn start_short<W: Wire, B: Body>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    (class, tag): (Class, u64),
+    body: B,
+) -> bool {
+    let Some(peer) = e.peers.get_mut(to) else { return false };
+    // The first thing asked of a peer goes the general way, which notes that it was asked.
+    let known = Was::POSTED | Was::ASKED | Was::SENT | Was::BY_CONNID;
+    let simple = peer.was & (Was::BLOCKED | Was::REMOVED | known) == known;
+    if !simple || class != Class::Message && !takes_classes(peer.features) {
+        return false;
+    }
+    let max = Short::wire_len() + body.size();
+    if max > w.mtu(to) || w.send_short(to, max, ShortMessage { to: peer, class, tag, body }).is_err() {
+        return false;
+    }
+    peer.next_tx = peer.next_tx.wrapping_add(1);
+    if let Some(sum) = peer.tallies.sent.count(body.size()) {
+        e.carry_sent(to, sum);
+    }
+    true
+}
+
+/// Sends now, if it can be done in one go: nothing waits before it, and no receipt is wanted. `None`: it does not fit
+/// one packet. // HOT
+// [M4.1] [M4.2]
+#[inline]
+pub(in crate::rdm) fn start<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    class: Class,
+    s: &SendArgs,
+) -> Option<Result<(), Refused>> {
+    let peer = &e.peers[to];
+    let kind = Kind::of(s.tag, class);
+    let max = Row::Eager.header_len(kind, peer.hdr(), s.cq_data.is_some()) + s.buf.len();
+    if max > w.mtu(to) {
+        return None;
+    }
+    let hdr = Eager {
+        msg_id: peer.next_tx,
+        tag: s.tag,
+        receipt: None,
+        opts: e.opts(peer, s.cq_data).of_class(class),
+    };
+    let ty = if s.tag.is_some() { PktType::EAGER_TAGRTM } else { PktType::EAGER_MSGRTM };
+    let buf = s.buf;
+    let posted = e.post(w, to, ty, max, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(0, &mut slot[at..])
+    });
+    if posted.is_ok() {
+        let peer = &mut e.peers[to];
+        peer.next_tx = peer.next_tx.wrapping_add(1);
+        e.stats.count_sent(Row::Eager, buf.len());
+        e.by_peer.of(to).tx_bytes += buf.len() as u64;
+    }
+    Some(posted)
+}
+
+/// Sends the op at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
+    let peer = &e.peers[to];
+    let max = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some()) + buf.len();
+    if max > w.mtu(to) {
+        return Push::Switch(Row::Medium.with(row.sync()));
+    }
+    let receipt = (row == Row::DcEager).then_some(id.raw());
+    let msg_id = peer.next_tx;
+    let hdr = Eager { msg_id, tag, receipt, opts: e.opts(peer, op.cq_data).of_class(op.class) };
+    let plain = if receipt.is_some() { PktType::DC_EAGER_MSGRTM } else { PktType::EAGER_MSGRTM };
+    let ty = PktType(plain.0 + tag.is_some() as u8);
+    let posted = e.post(w, to, ty, max, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(0, &mut slot[at..])
+    });
+    if let Err(refused) = posted {
+        return refused.into();
+    }
+    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    e.all_out(w, id);
+    Push::Out
+}
+
+/// A whole message. // HOT
+// [M5.1]
+#[inline]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Rtm(rtm) = a.packet else { return };
+    let envelope = envelope(a.peer, rtm);
+    match e.take_expected(rtm, a.peer) {
+        Some(id) => {
+            let Some(mut op) = e.rx.remove(id) else { return };
+            op.buf.put(0, rtm.payload);
+            e.end_rx(w, op, &envelope);
+        }
+        None => {
+            let mut cover = Cover::new();
+            cover.add(0, envelope.len);
+            e.hold_unexpected(a, rtm, envelope, 0, cover);
+        }
+    }
+}
+
+/// A short tagged message in its turn: handed over as it is, if it is of a class that needs no receive, or received.
+/// False, and nothing has happened: no receive is posted for it, or there are receives of many messages, which want
+/// another look. // HOT
+// [M5.1] [M11.2]
+#[inline(always)]
+pub(in crate::rdm) fn take<I: Inward>(
+    e: &mut Engine,
+    to: &mut I,
+    from: PeerId,
+    hdr: &Short,
+    payload: &[u8],
+) -> bool {
+    let (tag, len) = (hdr.tag, payload.len());
+    let first = if hdr.class == Class::Message {
+        if !e.multis.is_empty() {
+            return false;
+        }
+        take_first(e, tag, from, payload)
+    } else {
+        let kind = Kind::of(Some(tag), hdr.class);
+        if e.outs.is_empty()
+            && e.queues[kind as usize].arrived.is_empty()
+            && to.hand_over(hdr.class, from, tag, payload)
+        {
+            return true;
+        }
+        if !e.multis.is_empty() {
+            return false;
+        }
+        None
+    };
+    let user = match first {
+        Some(user) => user,
+        None => match take_elsewhere(e, hdr.class, tag, from, payload) {
+            Some((room, user)) if len > room => {
+                e.stats.rare.truncated += 1;
+                let result = Err(OpError::Truncated { len: len as u64, room });
+                e.outs.push_back(Out::RecvDone { user, result });
+                return true;
+            }
+            Some((_, user)) => user,
+            None => return false,
+        },
+    };
+    let status = RecvStatus { len, tag, from, cq_data: None };
+    // Who waits for nothing but the end finds it where he looks; others are told in turn.
+    if !to.received(user, status) {
+        e.outs.push_back(Out::RecvDone { user, result: Ok(status) });
+    }
+    true
+}
+
+/// Receives a tagged message into the receive that nearly always is the one, if there is room for all of it in one piece.
+/// Answers whose it was. // HOT
+#[inline(always)]
+fn take_first(e: &mut Engine, tag: u64, from: PeerId, payload: &[u8]) -> Option<u64> {
+    let first = e.queues[Kind::Tagged as usize].expected.first(tag)?;
+    let mut receive = e.rx.last_look(first.at as usize)?;
+    let op = receive.element();
+    let spot = op.buf.spot(payload.len())?;
+    first.take(&op.want, tag, from)?;
+    spot.fill(payload);
+    let user = op.user;
+    receive.end();
+    Some(user)
+}
+
+/// The same, when it is not the first of its list, or has several pieces or too little room. Answers the room that was there, too.
+#[inline(never)]
+fn take_elsewhere(
+    e: &mut Engine,
+    class: Class,
+    tag: u64,
+    from: PeerId,
+    payload: &[u8],
+) -> Option<(usize, u64)> {
+    let kind = Kind::of(Some(tag), class);
+    let from = Kin::new(&e.peers, &e.ident, &e.wires, kind).who(from);
+    let at = e.queues[kind as usize].expected.take(&mut e.rx, tag, from)?;
+    let mut receive = e.rx.last_look(at as usize)?;
+    let op = receive.element();
+    let of = (op.buf.put(0, payload), op.user);
+    receive.end();
+    Some(of)
+}
+
+#[inline]
+fn envelope(from: PeerId, rtm: &Rtm<'_>) -> Envelope {
+    Envelope {
+        len: rtm.payload.len() as u64,
+        tag: rtm.tag.unwrap_or(0),
+        from,
+        msg_id: rtm.msg_id,
+        row: if rtm.receipt.is_some() { Row::DcEager } else { Row::Eager },
+        cq_data: rtm.opts.cq_data,
+        send_id: rtm.receipt.unwrap_or(0),
+    }
+}

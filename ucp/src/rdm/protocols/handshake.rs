@@ -1,0 +1,145 @@
+//! HANDSHAKE and the trigger that calls for it (RDM v4, wire facts 3). The first packet of a peer makes us owe one; it
+//! is sent once, before that packet is processed, or as soon as there is room. If it is lost, the next packet is a first one.
+
+use crate::rdm::Engine;
+use crate::rdm::features::{ReqHdr, ours, wants_headerless};
+use crate::rdm::io::{PeerId, Refused, Settled, Wire};
+use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::protocol::{Arrival, PktRow, Room};
+use crate::rdm::trace::{Event, Reason};
+use crate::rdm::types::ReqLen;
+use crate::wire::{Features, Handshake, Packet, PktType, rtw};
+
+pub(in crate::rdm) const ROWS: [PktRow; 1] = [row(PktType::HANDSHAKE)];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Handshake, order: None }
+}
+
+/// The peer was heard for the first time, or for the first time since our HANDSHAKE was lost: we owe one.
+// [M3.1]
+#[cold]
+pub(in crate::rdm) fn greet<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) {
+    e.peers[id].was |= Was::HEARD | Was::OWED;
+    if e.peers[id].was.contains(Was::AWAY) {
+        return;
+    }
+    match push(e, w, id) {
+        Ok(()) => {}
+        Err(Refused::Full) => e.list(id),
+        // A peer that left may have sent more before: that it cannot be greeted now is as good as a lost HANDSHAKE.
+        Err(Refused::Fault(fault)) => e.on_peer_lost(w, id, fault),
+    }
+}
+
+/// Sends the HANDSHAKE that is owed.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    let peer = &e.peers[id];
+    let wire = &e.wires[usize::from(peer.wire.0)];
+    let mut word = ours(wire.rdma);
+    // [M11.3]
+    word.set(Features::RAILS, !wire.mates.is_empty());
+    let user_qp = e.in_place.as_ref().map(|mode| mode.qp);
+    // [M5.12]
+    word.set(Features::USER_RECV_QP, user_qp.is_some());
+    // [M3.11]
+    word.set(Features::CONST_HDR_LEN, e.cfg.ask_for == ReqLen::Constant);
+    word.remove(e.cfg.withhold);
+    let mut hdr = Handshake::new(word, e.own(peer).connid, e.cfg.device_version);
+    hdr.user_recv_qp = user_qp.filter(|_| word.contains(Features::USER_RECV_QP));
+    e.post(w, id, PktType::HANDSHAKE, hdr.wire_len(), |slot| hdr.write(slot))?;
+    e.peers[id].was.remove(Was::OWED);
+    Ok(())
+}
+
+/// Calls for the peer's HANDSHAKE with an empty write, unless something was sent that will make it come anyway.
+// [M3.8]
+pub(in crate::rdm) fn trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    if e.peers[id].was.contains(Was::POSTED) {
+        return Ok(());
+    }
+    push_trigger(e, w, id)
+}
+
+fn push_trigger<W: Wire>(e: &mut Engine, w: &mut W, id: PeerId) -> Result<(), Refused> {
+    let hdr = rtw::Eager::trigger(*e.own(&e.peers[id]));
+    let len = crate::wire::header_len(PktType::EAGER_RTW, 0, &hdr.opts);
+    // It says nothing, so that its loss is none; it may be the loss of what went before.
+    let sent = e.is_unsettled(w, id);
+    e.post(w, id, PktType::EAGER_RTW, len, |slot| hdr.write(slot))?;
+    e.peers[id].was.set(Was::SENT, sent);
+    e.stats.rare.triggers += 1;
+    Ok(())
+}
+
+impl Engine {
+    /// Whether something waits for a HANDSHAKE that this peer was given cause to send. It may have been lost: a
+    /// [nudge](Engine::nudge) brings another.
+    pub fn awaits_handshake(&self, peer: PeerId) -> bool {
+        let asked = |peer: &Peer| peer.was & (Was::MET | Was::POSTED | Was::FAILED) == Was::POSTED;
+        let untold = |peer: &Peer| peer.work.as_ref().is_some_and(|work| !work.untold.is_empty());
+        self.peers.get(peer).is_some_and(|peer| asked(peer) && (peer.outstanding > 0 || untold(peer)))
+    }
+
+    /// The peers whose HANDSHAKE something waits for: each once for every operation under way with it.
+    pub fn awaited_handshakes(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let of_sends = self.tx.iter().map(|(_, op)| op.peer);
+        let of_others = self.one.iter().map(|(_, one)| one.peer);
+        of_sends.chain(of_others).filter(|&peer| self.awaits_handshake(peer))
+    }
+
+    /// Whether something of ours may be on its way to this peer.
+    pub(in crate::rdm) fn is_unsettled<W: Wire>(&self, w: &mut W, id: PeerId) -> bool {
+        let peer = &self.peers[id];
+        let ended = peer.outstanding == 0 && !peer.was.contains(Was::AWAY);
+        peer.was.contains(Was::SENT) && !(ended && w.settle(id) == Settled::Now)
+    }
+
+    /// Sends a peer an empty write, which says nothing: if the peer is dead, the wire will tell. For wires that cannot ask, and
+    /// for peers whose [HANDSHAKE is awaited](Engine::awaits_handshake).
+    /// False: no room.
+    pub fn nudge<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> bool {
+        if self.peers.get(peer).is_none_or(|peer| peer.was.contains(Was::FAILED)) {
+            return true;
+        }
+        match push_trigger(self, w, peer) {
+            Ok(()) => {}
+            Err(Refused::Full) => return false,
+            Err(Refused::Fault(fault)) if self.move_on(w, peer, fault) => {}
+            Err(Refused::Fault(fault)) => self.fail_peer(w, peer, fault),
+        }
+        true
+    }
+}
+
+/// A HANDSHAKE. The trigger is room `write`'s, and has done its work by having arrived.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Handshake(shake) => {
+            let peer = &mut e.peers[a.peer];
+            peer.features = shake.features();
+            peer.set_hdr(ReqHdr::after(peer.features));
+            peer.was |= Was::MET;
+            learn_user_qp(peer, shake);
+            if peer.was.contains(Was::HEADERLESS) {
+                e.refuse_announced(w, a.peer);
+            }
+            e.events.push(Event::Handshake(a.peer));
+            e.tell_untold(w, a.peer);
+            e.introduce_rails(w, a.peer);
+            e.tell_lanes(w, a.peer);
+            e.drive(w, a.peer);
+        }
+        _ => e.drop_packet(a, Reason::Unsupported),
+    }
+}
+
+/// Where messages without headers go, if the peer takes no others. One that names no queue pair gets none.
+// [M5.10]
+fn learn_user_qp(peer: &mut Peer, shake: &Handshake) {
+    let wanted = wants_headerless(peer.features);
+    peer.was.set(Was::HEADERLESS, wanted);
+    if wanted {
+        peer.work().user_qp = shake.user_recv_qp;
+    }
+}

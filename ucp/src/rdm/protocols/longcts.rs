@@ -1,0 +1,220 @@
+//! LONGCTS and DC_LONGCTS: the first packet asks, CTS grants a window of bytes, CTSDATA fills it, and so on.
+//! The window is counted in bytes at both ends; `flow` says how large it is.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::flow::window;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::rx::Envelope;
+use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
+use crate::rdm::rails::striping::{Bulk, Granted};
+use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::OpError;
+use crate::wire::ctl::{Cts, CtsData, CtsFor};
+use crate::wire::rtm::{LongCts, Rtm, RtmBody};
+use crate::wire::{Cause, Delivery, Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 6] = [
+    rtm(PktType::LONGCTS_MSGRTM),
+    rtm(PktType::LONGCTS_TAGRTM),
+    rtm(PktType::DC_LONGCTS_MSGRTM),
+    rtm(PktType::DC_LONGCTS_TAGRTM),
+    ctl(PktType::CTS),
+    ctl(PktType::CTSDATA),
+];
+
+const fn rtm(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::LongCts, order: Some(Share::Again) }
+}
+
+const fn ctl(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::LongCts, order: None }
+}
+
+/// Sends the first packet of the op at the head of its peer's queue.
+// [M5.4]
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, row, tag, buf) = (op.peer, op.row, op.tag, op.buf);
+    let peer = &e.peers[to];
+    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    let capacity = w.mtu(to).saturating_sub(header);
+    if buf.len() <= capacity {
+        // The first packet must not be the whole message; an eager one holds at least as much.
+        return Push::Switch(Row::Eager.with(row.sync()));
+    }
+    if capacity == 0 || window::data_per_packet(w.mtu(to)) == 0 {
+        return Push::Fail(OpError::Unsupported);
+    }
+    let msg_id = peer.next_tx;
+    let (plain, delivery) = match row {
+        Row::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
+        _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
+    };
+    let hdr = LongCts {
+        msg_id,
+        tag,
+        delivery,
+        msg_length: buf.len() as u64,
+        send_id: id.raw(),
+        credit_request: e.cfg.cts_credits,
+        cause: Cause::Fresh,
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
+    };
+    let ty = PktType(plain.0 + tag.is_some() as u8);
+    let posted = e.post(w, to, ty, header + capacity, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(0, &mut slot[at..at + capacity])
+    });
+    if let Err(refused) = posted {
+        return refused.into();
+    }
+    e.peers[to].next_tx = msg_id.wrapping_add(1);
+    if let Some(op) = e.tx.get_mut(id) {
+        op.msg_id = msg_id;
+        op.sent = capacity;
+        op.state = TxState::Granted;
+    }
+    Push::Out
+}
+
+/// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
+// [M3.6]
+pub(in crate::rdm) fn push_data<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, buf, at_byte) = (op.peer, op.buf, op.sent);
+    let granted = Granted {
+        to,
+        recv_id: op.recv_id.unwrap_or(0),
+        at: at_byte as u64,
+        window: op.window as u64,
+        total: buf.len() as u64,
+        bulk: Bulk::Message,
+    };
+    let Some(sent) = e.send_granted(w, granted, |slot| buf.copy_to(at_byte, slot)) else {
+        return Push::Fail(OpError::Unsupported);
+    };
+    let len = match e.sent_granted(w, to, sent) {
+        Ok(len) => len,
+        Err(push) => return push,
+    };
+    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    op.sent += len;
+    op.window -= len;
+    if op.window > 0 {
+        return Push::Sent;
+    }
+    op.in_data_queue = false;
+    if op.sent == buf.len() {
+        e.all_out(w, id);
+    }
+    Push::Out
+}
+
+/// Any packet of this room.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),
+        Packet::Cts(cts) => on_cts(e, w, a, cts),
+        Packet::CtsData(hdr, payload) => on_data(e, w, a, hdr, payload),
+        _ => {}
+    }
+}
+
+// [M5.5]
+fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
+    let RtmBody::LongCts { msg_length, send_id, cause, .. } = rtm.body else { return };
+    match (cause, a.turn) {
+        (Cause::Fresh, Turn::Past) => return e.drop_packet(a, Reason::Duplicate),
+        (Cause::Fresh, _) => {}
+        (Cause::ReadNack, _) => return e.on_again(w, a, rtm, msg_length, send_id),
+    }
+    let envelope = envelope(a.peer, rtm, msg_length, send_id);
+    let mut cover = Cover::new();
+    cover.add(0, rtm.payload.len() as u64);
+    let whole = cover.arrived() == msg_length;
+    match e.take_expected(rtm, a.peer) {
+        None => {
+            e.hold_unexpected(a, rtm, envelope, 0, cover);
+        }
+        Some(id) => {
+            if let Some(op) = e.rx.get_mut(id) {
+                op.buf.put(0, rtm.payload);
+            }
+            if whole {
+                return e.finish_rx(w, id, &envelope);
+            }
+            e.begin(id, envelope, cover);
+            e.control(w, a.peer, Ctl::Cts(id));
+        }
+    }
+}
+
+/// The receiver of one of our sends grants a window.
+// [M1.6]
+fn on_cts<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
+    let id = SlotId::from_raw(cts.send_id);
+    if is_one(id) {
+        return e.on_one_cts(w, a, cts);
+    }
+    let op = match e.tx.get_mut(id) {
+        Some(op) if op.peer == a.peer && op.state == TxState::Granted && cts.of == CtsFor::Send => op,
+        _ => return e.drop_packet(a, Reason::BadId),
+    };
+    if cts.recv_length == 0 {
+        return e.drop_packet(a, Reason::BadWindow);
+    }
+    // Replaces what was left, of which there is none from a peer that keeps to the rules.
+    op.window = (op.buf.len() - op.sent).min(usize::try_from(cts.recv_length).unwrap_or(usize::MAX));
+    op.recv_id = Some(cts.recv_id);
+    if !std::mem::replace(&mut op.in_data_queue, true) {
+        e.peers[a.peer].work().grants.push_back(id);
+    }
+    e.introduce_rails(w, a.peer);
+    e.drive(w, a.peer);
+}
+
+/// Bytes within a window that we granted. // HOT
+fn on_data<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &CtsData, payload: &[u8]) {
+    let id = SlotId::from_raw(hdr.recv_id);
+    if is_one(id) {
+        return e.take_one_data(w, a, id, hdr.seg_offset, payload);
+    }
+    let moved = e.has_moved(a.peer);
+    let (op, inflow) = match e.inflow(id) {
+        Some((op, inflow)) if inflow.envelope.from == a.peer => (op, inflow),
+        _ => return e.drop_packet(a, Reason::BadId),
+    };
+    let (at, len, total) = (hdr.seg_offset, payload.len() as u64, inflow.envelope.len);
+    if inflow.envelope.row.plain() != Row::LongCts {
+        return e.drop_packet(a, Reason::BadId);
+    }
+    if let Err(why) = window::admit(&mut inflow.cover, &mut inflow.window, total, at, len, moved) {
+        return e.drop_packet(a, why);
+    }
+    op.buf.put(at, payload);
+    if inflow.cover.arrived() == total {
+        let envelope = inflow.envelope;
+        e.finish_rx(w, id, &envelope);
+    } else if inflow.window == 0 && len > 0 {
+        e.control(w, a.peer, Ctl::Cts(id));
+    }
+}
+
+fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64, send_id: u32) -> Envelope {
+    Envelope {
+        len,
+        tag: rtm.tag.unwrap_or(0),
+        from,
+        msg_id: rtm.msg_id,
+        row: if rtm.receipt.is_some() { Row::DcLongCts } else { Row::LongCts },
+        cq_data: rtm.opts.cq_data,
+        send_id,
+    }
+}

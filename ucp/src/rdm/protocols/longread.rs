@@ -1,0 +1,359 @@
+//! LONGREAD and RUNTREAD: the receiver reads the sender's memory; of a RUNTREAD the head travels in packets meanwhile.
+//! EOR ends both, and writes that are read (`write_read`). How the reading goes is in `reading`; what follows if it cannot be done, in `read_nack`.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Refused, Use, Wire};
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::rma_read::Reading;
+use crate::rdm::op::rx::Envelope;
+use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::peer::{Ctl, Part};
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row, Sync};
+use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::trace::Reason;
+use crate::wire::ctl::Eor;
+use crate::wire::rtm::{LongRead, Rtm, RtmBody, RuntRead};
+use crate::wire::{Iovs, MAX_IOV, Packet, PktType, RmaIov};
+
+pub(in crate::rdm) const ROWS: [PktRow; 5] = [
+    row(PktType::LONGREAD_MSGRTM, Some(Share::Alone)),
+    row(PktType::LONGREAD_TAGRTM, Some(Share::Alone)),
+    row(PktType::RUNTREAD_MSGRTM, Some(Share::Shared)),
+    row(PktType::RUNTREAD_TAGRTM, Some(Share::Shared)),
+    row(PktType::EOR, None),
+];
+
+const fn row(ty: PktType, order: Option<Share>) -> PktRow {
+    PktRow { ty, room: Room::LongRead, order }
+}
+
+/// Sends the next packet of the op at the head of its peer's queue.
+// [M3.7]
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, row, buf, state, sync) = (op.peer, op.row, op.buf, op.state, op.sync);
+    let eager = Row::Eager.with(sync);
+    let one = eager.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some()) + buf.len() <= w.mtu(to);
+    let instead = Push::Switch(if one { eager } else { Row::LongCts.with(sync) });
+    if state == TxState::Queued {
+        if !e.may_be_read(to, Row::LongRead) || buf.is_empty() {
+            return instead;
+        }
+        if row == Row::RuntRead && !(e.may_be_read(to, row) && may_runt(e, to, id, buf.len())) {
+            return Push::Switch(Row::LongRead);
+        }
+    }
+    let header = row.header_len(op.kind(), e.peers[to].hdr(), op.cq_data.is_some());
+    // Room for what names the memory, and for a byte.
+    let room = w.mtu(to).saturating_sub(header + 1) / RmaIov::LEN;
+    if room == 0 {
+        return instead;
+    }
+    // What lies in several pieces is sent, which gathers it.
+    let Some(piece) = buf.piece() else { return instead };
+    let wire = e.peers[to].wire;
+    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let key = match &op.reg {
+        Some(reg) => reg.key,
+        // [M7.8]
+        None => match w.register(wire, piece, Use::REMOTE_READ) {
+            Ok(reg) => {
+                let key = reg.key;
+                op.reg = Some(reg);
+                e.peers[to].work().exposed += 1;
+                key
+            }
+            Err(_) => return instead,
+        },
+    };
+    let way = e.tx.get(id).and_then(|op| w.way_in(op.reg.as_ref()?));
+    let iov = RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key };
+    let iov = match way {
+        Some(_) if room < MAX_IOV => return instead,
+        Some(way) => Iovs::with(iov, &way),
+        None if room < MAX_IOV => Iovs::one(iov),
+        None => e.offer_rails(w, id, iov),
+    };
+    let header = header + iov.wire_len();
+    match row {
+        Row::RuntRead => push_runt(e, w, id, iov, header, w.mtu(to) - header),
+        _ => push_whole(e, w, id, iov, header),
+    }
+}
+
+/// One runting message to a peer at a time, with a head shorter than itself.
+// [M7.9]
+fn may_runt(e: &Engine, to: PeerId, id: SlotId, len: usize) -> bool {
+    let own = u32::from(e.tx.get(id).is_some_and(|op| op.reg.is_some()));
+    let exposed = e.peers[to].work.as_ref().map_or(0, |work| work.exposed);
+    exposed == own && e.cfg.runt_size > 0 && e.cfg.runt_size < len
+}
+
+fn push_whole<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId, read_iov: Iovs, max: usize) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, tag) = (op.peer, op.tag);
+    let peer = &e.peers[to];
+    let hdr = LongRead {
+        msg_id: peer.next_tx,
+        tag,
+        msg_length: op.buf.len() as u64,
+        send_id: id.raw(),
+        read_iov,
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
+    };
+    let ty = PktType(PktType::LONGREAD_MSGRTM.0 + tag.is_some() as u8);
+    if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
+        return refused.into();
+    }
+    e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
+    if let Some(op) = e.tx.get_mut(id) {
+        op.msg_id = hdr.msg_id;
+        op.state = TxState::Exposed;
+    }
+    Push::Out
+}
+
+fn push_runt<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    id: SlotId,
+    read_iov: Iovs,
+    header: usize,
+    capacity: usize,
+) -> Push {
+    let runt = e.cfg.runt_size;
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, tag, buf, at_byte, first) = (op.peer, op.tag, op.buf, op.sent, op.state == TxState::Queued);
+    let peer = &e.peers[to];
+    let len = (runt - at_byte).min(capacity);
+    let hdr = RuntRead {
+        msg_id: if first { peer.next_tx } else { op.msg_id },
+        tag,
+        msg_length: buf.len() as u64,
+        send_id: id.raw(),
+        seg_offset: at_byte as u64,
+        runt_length: runt as u64,
+        read_iov,
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
+    };
+    let ty = PktType(PktType::RUNTREAD_MSGRTM.0 + tag.is_some() as u8);
+    let posted = e.post(w, to, ty, header + len, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(at_byte, &mut slot[at..at + len])
+    });
+    if let Err(refused) = posted {
+        return refused.into();
+    }
+    if first {
+        e.peers[to].next_tx = hdr.msg_id.wrapping_add(1);
+    }
+    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    op.msg_id = hdr.msg_id;
+    op.sent += len;
+    if first {
+        op.state = TxState::Sending;
+    }
+    if op.sent < runt {
+        return Push::Sent;
+    }
+    match op.state {
+        TxState::Ended => e.read_out(w, id),
+        _ => op.state = TxState::Exposed,
+    }
+    Push::Out
+}
+
+/// Any packet of this room.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Rtm(rtm) => on_rtm(e, w, a, rtm),
+        Packet::Eor(eor) => on_eor(e, w, a, eor),
+        _ => {}
+    }
+}
+
+fn on_rtm<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtm: &Rtm<'_>) {
+    let (row, len, send_id, at, runt, iov) = match rtm.body {
+        RtmBody::LongRead { msg_length, send_id, read_iov } => {
+            (Row::LongRead, msg_length, send_id, 0, 0, read_iov)
+        }
+        RtmBody::RuntRead { msg_length, send_id, seg_offset, runt_length, read_iov } => {
+            (Row::RuntRead, msg_length, send_id, seg_offset, runt_length, read_iov)
+        }
+        _ => return,
+    };
+    if a.turn == Turn::Past {
+        return on_further(e, w, a, rtm, len, runt, at);
+    }
+    // [M7.10]
+    if iov.total().is_none_or(|total| total < len) {
+        return e.drop_packet(a, Reason::BadSegment);
+    }
+    let envelope = Envelope {
+        len,
+        tag: rtm.tag.unwrap_or(0),
+        from: a.peer,
+        msg_id: rtm.msg_id,
+        row,
+        cq_data: rtm.opts.cq_data,
+        send_id,
+    };
+    let mut cover = Cover::new();
+    cover.add(at, rtm.payload.len() as u64);
+    // A message whose head is all of it is not read.
+    let reading = match runt == len && row == Row::RuntRead {
+        true => None,
+        false => match e.readings.insert(Reading::new(a.peer, iov, runt)) {
+            Ok(reading) => Some(reading),
+            Err(_) => return e.drop_packet(a, Reason::NoRoom),
+        },
+    };
+    let (missing, whole) = (cover.arrived() < runt, reading.is_none() && cover.arrived() == len);
+    match e.take_expected(rtm, a.peer) {
+        Some(id) => {
+            if let Some(op) = e.rx.get_mut(id) {
+                op.buf.put(at, rtm.payload);
+            }
+            if whole {
+                return e.finish_rx(w, id, &envelope);
+            }
+            e.begin(id, envelope, cover);
+            if missing {
+                e.peers[a.peer].work().parts.insert(rtm.msg_id, Part::Rx(id));
+            }
+            if let Some(reading) = reading {
+                e.start_reading(w, reading, id);
+            }
+        }
+        None => match e.hold_unexpected(a, rtm, envelope, at, cover) {
+            Some(id) => {
+                if let Some(held) = e.unexpected.get_mut(id) {
+                    held.reading = reading;
+                }
+                if missing {
+                    e.peers[a.peer].work().parts.insert(rtm.msg_id, Part::Held(id));
+                }
+            }
+            None => drop(reading.and_then(|reading| e.readings.remove(reading))),
+        },
+    }
+}
+
+/// A further packet of a message's head.
+fn on_further<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    rtm: &Rtm<'_>,
+    msg_length: u64,
+    runt: u64,
+    at: u64,
+) {
+    let len = rtm.payload.len() as u64;
+    let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
+    if !runt_agrees(e, part, runt) {
+        return e.drop_packet(a, Reason::BadSegment);
+    }
+    let head_over = match part {
+        None => return e.drop_packet(a, Reason::Duplicate),
+        Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),
+        Some(Part::Rx(id)) => {
+            let fits = match e.inflow(id) {
+                Some((op, inflow)) => {
+                    let fits = inflow.envelope.row == Row::RuntRead && inflow.envelope.len == msg_length;
+                    let fits = fits && inflow.cover.add(at, len);
+                    if fits {
+                        op.buf.put(at, rtm.payload);
+                    }
+                    fits.then_some((inflow.cover.arrived(), inflow.envelope, inflow.reading, inflow.nack))
+                }
+                None => None,
+            };
+            let Some((arrived, envelope, reading, nack)) = fits else {
+                return e.drop_packet(a, Reason::BadSegment);
+            };
+            if arrived == msg_length {
+                e.finish_rx(w, id, &envelope);
+            } else if nack && arrived == runt {
+                // Its place in `parts` is kept for the LONGCTS that follows.
+                let (send_id, recv_id) = (envelope.send_id, id.raw());
+                let nack = Ctl::ReadNack { send_id, recv_id, not_now: false };
+                return e.control(w, a.peer, nack);
+            }
+            // While it is read, the head is what has arrived; afterwards, all is.
+            arrived == msg_length || reading.is_some() && arrived == runt
+        }
+        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
+        Some(Part::Held(id)) => {
+            let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            let fits = held.envelope.row == Row::RuntRead && held.envelope.len == msg_length;
+            if !fits || !held.cover.add(at, len) {
+                return e.drop_packet(a, Reason::BadSegment);
+            }
+            held.parts.push(at, e.hold.keep_part(rtm.payload));
+            held.cover.arrived() == runt
+        }
+    };
+    if head_over && let Some(work) = &mut e.peers[a.peer].work {
+        work.parts.remove(&rtm.msg_id);
+    }
+}
+
+/// Whether the head ends where the first packet said: what is read lies behind it.
+fn runt_agrees(e: &mut Engine, part: Option<Part>, runt: u64) -> bool {
+    let reading = match part {
+        Some(Part::Rx(id)) => e.inflow(id).and_then(|(_, inflow)| inflow.reading),
+        Some(Part::Held(id)) => e.unexpected.get(id).and_then(|held| held.reading),
+        None => None,
+    };
+    reading.and_then(|reading| e.readings.get(reading)).is_none_or(|reading| reading.from == runt)
+}
+
+/// The receiver has read one of our messages.
+// [M7.2]
+fn on_eor<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, eor: &Eor) {
+    let id = SlotId::from_raw(eor.send_id);
+    if is_one(id) {
+        return e.on_one_eor(a, id);
+    }
+    match e.tx.get_mut(id) {
+        Some(op) if op.peer == a.peer && op.state == TxState::Exposed => {
+            if let Some(reg) = &op.reg {
+                w.offer_answered(a.peer, reg, op.buf.len(), true);
+            }
+            e.read_out(w, id);
+        }
+        // Packets of the head still wait for room: the read has overtaken them.
+        Some(op) if op.peer == a.peer && op.row == Row::RuntRead && op.state == TxState::Sending => {
+            op.state = TxState::Ended;
+        }
+        _ => e.drop_packet(a, Reason::BadId),
+    }
+}
+
+/// Sends an EOR.
+pub(in crate::rdm) fn push_eor<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    send_id: u32,
+    recv_id: u32,
+) -> Result<(), Refused> {
+    let hdr = Eor { send_id, recv_id, connid: Some(e.own(&e.peers[to]).connid) };
+    e.post(w, to, PktType::EOR, Eor::LEN, |slot| hdr.write(slot))
+}
+
+impl Engine {
+    /// A message that was read is over.
+    fn read_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(op) = self.tx.get(id) else { return };
+        let (row, len, to) = (op.row, op.buf.len(), op.peer);
+        debug_assert!(row.sync() == Sync::No);
+        self.stats.count_sent(row, len);
+        self.by_peer.of(to).tx_bytes += len as u64;
+        self.finish_tx(w, id, Ok(()));
+    }
+}

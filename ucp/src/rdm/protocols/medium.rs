@@ -1,0 +1,197 @@
+//! MEDIUM and DC_MEDIUM: a message in several packets that are sent without asking. All carry the same `msg_id`; any
+//! of them may come first.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rx::Envelope;
+use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::peer::{Part, Was};
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
+use crate::rdm::recv::reorder::{Share, Turn};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::OpError;
+use crate::wire::rtm::{Medium, Rtm, RtmBody};
+use crate::wire::{Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 4] = [
+    row(PktType::MEDIUM_MSGRTM),
+    row(PktType::MEDIUM_TAGRTM),
+    row(PktType::DC_MEDIUM_MSGRTM),
+    row(PktType::DC_MEDIUM_TAGRTM),
+];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Medium, order: Some(Share::Shared) }
+}
+
+/// Bytes of the next packet: what is left is spread evenly over the packets it needs, in multiples of 8.
+fn segment(left: usize, capacity: usize) -> usize {
+    let packets = left.div_ceil(capacity).max(1);
+    let even = left.div_ceil(packets).next_multiple_of(8);
+    even.min(capacity).min(left)
+}
+
+/// Sends the next packet of the op at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (to, row, tag, buf, at_byte) = (op.peer, op.row, op.tag, op.buf, op.sent);
+    let peer = &e.peers[to];
+    let header = row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    let capacity = w.mtu(to).saturating_sub(header);
+    if capacity == 0 {
+        return Push::Fail(OpError::Unsupported);
+    }
+    let len = segment(buf.len() - at_byte, capacity);
+    let first = op.state == TxState::Queued;
+    let msg_id = if first { peer.next_tx } else { op.msg_id };
+    let receipt = (row == Row::DcMedium).then_some(id.raw());
+    let hdr = Medium {
+        msg_id,
+        tag,
+        receipt,
+        msg_length: buf.len() as u64,
+        seg_offset: at_byte as u64,
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
+    };
+    let plain = if receipt.is_some() { PktType::DC_MEDIUM_MSGRTM } else { PktType::MEDIUM_MSGRTM };
+    let ty = PktType(plain.0 + tag.is_some() as u8);
+    let posted = e.post(w, to, ty, header + len, |slot| {
+        let at = hdr.write(slot);
+        at + buf.copy_to(at_byte, &mut slot[at..at + len])
+    });
+    if let Err(refused) = posted {
+        return refused.into();
+    }
+    if first {
+        e.peers[to].next_tx = msg_id.wrapping_add(1);
+    }
+    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    op.msg_id = msg_id;
+    op.state = TxState::Sending;
+    op.sent += len;
+    if op.sent < buf.len() {
+        return Push::Sent;
+    }
+    e.all_out(w, id);
+    Push::Out
+}
+
+/// One packet of a message, the first to come or a further one.
+// [M5.2]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Rtm(rtm) = a.packet else { return };
+    let RtmBody::Medium { msg_length, seg_offset } = rtm.body else { return };
+    match a.turn {
+        Turn::Now => on_first(e, w, a, rtm, envelope(a.peer, rtm, msg_length), seg_offset),
+        _ => on_further(e, w, a, rtm, msg_length, seg_offset),
+    }
+}
+
+fn on_first<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    rtm: &Rtm<'_>,
+    envelope: Envelope,
+    seg_offset: u64,
+) {
+    let mut cover = Cover::new();
+    cover.add(seg_offset, rtm.payload.len() as u64);
+    let whole = cover.arrived() == envelope.len;
+    let part = match e.take_expected(rtm, a.peer) {
+        Some(id) => {
+            if let Some(op) = e.rx.get_mut(id) {
+                op.buf.put(seg_offset, rtm.payload);
+            }
+            if whole {
+                return e.finish_rx(w, id, &envelope);
+            }
+            e.begin(id, envelope, cover);
+            Part::Rx(id)
+        }
+        None => match e.hold_unexpected(a, rtm, envelope, seg_offset, cover) {
+            Some(id) if !whole => Part::Held(id),
+            _ => return,
+        },
+    };
+    e.peers[a.peer].work().parts.insert(rtm.msg_id, part);
+}
+
+// [M5.3]
+fn on_further<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    a: &Arrival<'_>,
+    rtm: &Rtm<'_>,
+    msg_length: u64,
+    seg_offset: u64,
+) {
+    let part = e.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
+    let len = rtm.payload.len() as u64;
+    let whole = match part {
+        None if e.peers[a.peer].was.contains(Was::FAILED) => return e.drop_of_failed(a),
+        None => return e.drop_packet(a, Reason::Duplicate),
+        // Kept, it would cost memory that no length bounds.
+        Some(_) if len == 0 => return e.drop_packet(a, Reason::BadSegment),
+        Some(Part::Rx(id)) => {
+            let Some((op, inflow)) = e.inflow(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            if inflow.envelope.len != msg_length || !inflow.cover.add(seg_offset, len) {
+                return e.drop_packet(a, Reason::BadSegment);
+            }
+            op.buf.put(seg_offset, rtm.payload);
+            let (whole, envelope) = (inflow.cover.arrived() == msg_length, inflow.envelope);
+            if whole {
+                e.finish_rx(w, id, &envelope);
+            }
+            whole
+        }
+        Some(Part::Held(_)) if !e.may_keep(a, rtm) => return,
+        Some(Part::Held(id)) => {
+            let Some(held) = e.unexpected.get_mut(id) else { return e.drop_packet(a, Reason::BadSegment) };
+            if held.envelope.len != msg_length || !held.cover.add(seg_offset, len) {
+                return e.drop_packet(a, Reason::BadSegment);
+            }
+            held.parts.push(seg_offset, e.hold.keep_part(rtm.payload));
+            held.cover.arrived() == msg_length
+        }
+    };
+    if whole && let Some(work) = &mut e.peers[a.peer].work {
+        work.parts.remove(&rtm.msg_id);
+    }
+}
+
+fn envelope(from: PeerId, rtm: &Rtm<'_>, len: u64) -> Envelope {
+    Envelope {
+        len,
+        tag: rtm.tag.unwrap_or(0),
+        from,
+        msg_id: rtm.msg_id,
+        row: if rtm.receipt.is_some() { Row::DcMedium } else { Row::Medium },
+        cq_data: rtm.opts.cq_data,
+        send_id: rtm.receipt.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_cover_everything_in_the_fewest_packets() {
+        for capacity in [1, 7, 8, 100, 8192] {
+            for len in [0usize, 1, 8, 99, 100, 101, 8193, 65536] {
+                let (mut left, mut packets) = (len, 0);
+                while left > 0 {
+                    let n = segment(left, capacity);
+                    assert!(n > 0 && n <= capacity && n <= left);
+                    left -= n;
+                    packets += 1;
+                }
+                assert!(packets <= len.div_ceil(capacity), "{len} by {capacity}: {packets}");
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! One room per subprotocol: all that its packet types mean, at both ends. Rooms never call rooms; what they share is
+//! in `incoming`, `outgoing`, `onesided`, `reading` and `flow`.
+
+pub(super) mod atomic;
+pub(super) mod direct;
+pub(super) mod eager;
+pub(super) mod handshake;
+pub(super) mod longcts;
+pub(super) mod longread;
+pub(super) mod medium;
+pub(super) mod peer_error;
+pub(super) mod read;
+pub(super) mod read_nack;
+pub(super) mod receipt;
+pub(super) mod user_qp_send;
+pub(super) mod write;
+pub(super) mod write_read;
+pub(super) mod zcopy_recv;

@@ -1,0 +1,145 @@
+//! Emulated reads: SHORT_RTR, answered by one READRSP, and LONGCTS_RTR, answered by a READRSP and CTSDATA as the
+//! requester grants. The first grant travels in the request; READRSP counts against it (RDM v4, wire facts 5.6).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::flow::window;
+use crate::rdm::io::{PeerId, Refused, TxToken, Wire};
+use crate::rdm::op::rma_op::{Job, One, OneState};
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
+use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::mem::Access;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::OpError;
+use crate::wire::ctl::ReadRsp;
+use crate::wire::rtr::{ReadKind, Rtr};
+use crate::wire::{Packet, PktType, header_len};
+
+pub(in crate::rdm) const ROWS: [PktRow; 3] =
+    [row(PktType::SHORT_RTR), row(PktType::LONGCTS_RTR), row(PktType::READRSP)];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Read, order: None }
+}
+
+/// Sends the request of the read at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let (to, len) = (one.peer, one.len);
+    // Strictly less: that is how libfabric tells the two.
+    let short = len < w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
+    let (kind, ty, row) = match short {
+        true => (ReadKind::Short, PktType::SHORT_RTR, RmaRow::ShortRead),
+        false => (ReadKind::LongCts, PktType::LONGCTS_RTR, RmaRow::LongCtsRead),
+    };
+    let first = w.mtu(to).saturating_sub(ReadRsp::LEN) as u64;
+    if first == 0 || window::data_per_packet(w.mtu(to)) == 0 {
+        return Push::Fail(OpError::Unsupported);
+    }
+    // The answer's first packet counts, so the window holds it at least; its field has 32 bits.
+    let window = match short {
+        true => len,
+        false => window::grant(e, w, to, len).max(first.min(len)).min(u64::from(u32::MAX)),
+    };
+    let hdr = Rtr {
+        kind,
+        rma_iov: one.remote,
+        msg_length: len,
+        recv_id: id.raw(),
+        recv_length: u32::try_from(window).unwrap_or(u32::MAX),
+        opts: e.opts(&e.peers[to], None),
+    };
+    let max = header_len(ty, hdr.rma_iov.count(), &hdr.opts);
+    if let Err(refused) = e.post(w, to, ty, max, |slot| hdr.write(slot)) {
+        return refused.into();
+    }
+    if let Some(one) = e.one.get_mut(id) {
+        one.row = row;
+        one.window = window;
+        one.state = OneState::Moving;
+    }
+    Push::Out
+}
+
+/// Any packet of this room.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    match a.packet {
+        Packet::Rtr(rtr) => on_request(e, w, a, rtr),
+        Packet::ReadRsp(hdr, payload) => on_answer(e, w, a, hdr, payload),
+        _ => {}
+    }
+}
+
+/// A peer reads our memory.
+fn on_request<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtr: &Rtr) {
+    let Some(spans) = e.reach(w, a, &rtr.rma_iov, Access::READ) else { return };
+    let len = spans.len();
+    let room = w.mtu(a.peer).saturating_sub(ReadRsp::LEN) as u64;
+    // [M8.4]
+    let (row, window) = match rtr.kind {
+        ReadKind::Short => (RmaRow::ShortRead, len),
+        ReadKind::LongCts => (RmaRow::LongCtsRead, u64::from(rtr.recv_length).min(len)),
+    };
+    if (rtr.kind == ReadKind::Short && len > room) || (window == 0 && len > 0) {
+        return e.refuse_request(w, a, Reason::BadWindow);
+    }
+    let mut one = One::new(a.peer, Job::Load(spans), row, len);
+    one.state = OneState::Moving;
+    one.theirs = Some(rtr.recv_id);
+    one.window = window;
+    if let Some(id) = e.serve(w, a, one) {
+        e.control(w, a.peer, Ctl::ReadRsp(id));
+    }
+}
+
+/// Sends the first packet of an answer; nothing if the memory is gone meanwhile.
+pub(in crate::rdm) fn push_answer<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    id: SlotId,
+) -> Result<(), Refused> {
+    let Some(one) = e.one.get(id) else { return Ok(()) };
+    let room = w.mtu(to).saturating_sub(ReadRsp::LEN);
+    let len = room.min(usize::try_from(one.window).unwrap_or(usize::MAX));
+    let hdr = ReadRsp {
+        recv_id: one.theirs.unwrap_or(0),
+        send_id: id.raw(),
+        seg_length: len as u64,
+        connid: Some(e.own(&e.peers[to]).connid),
+    };
+    let sent = w.send(to, ReadRsp::LEN + len, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        at + one.copy_to(0, &mut slot[at..at + len])
+    });
+    e.posted(to, PktType::READRSP, sent)?;
+    let Some(one) = e.one.get_mut(id) else { return Ok(()) };
+    one.sent = len as u64;
+    // [M8.5]
+    one.window -= len as u64;
+    let (row, total, peer) = (one.row, one.len, one.peer);
+    if one.sent == total {
+        e.one.remove(id);
+        e.stats.count_served(row, total);
+        e.by_peer.served(peer, row, total);
+    } else if one.window > 0 {
+        one.in_data_queue = true;
+        e.peers[to].work().grants.push_back(id);
+        e.list(to);
+    }
+    Ok(())
+}
+
+/// The first data, or all, of a read of ours.
+fn on_answer<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, hdr: &ReadRsp, payload: &[u8]) {
+    let id = SlotId::from_raw(hdr.recv_id);
+    match e.one.get_mut(id) {
+        Some(one) if one.peer == a.peer && matches!(one.job, Job::Get(_)) && one.theirs.is_none() => {
+            one.theirs = Some(hdr.send_id);
+        }
+        _ => return e.answers_too_late(w, a, id, hdr.send_id),
+    }
+    e.take_one_data(w, a, id, 0, payload);
+}

@@ -1,0 +1,125 @@
+//! READ_NACK: a receiver that cannot read asks the sender to send (RDM v4 9.2). The sender answers with a LONGCTS that
+//! carries the ids of the first request and no data; what follows is long-CTS. Of a write, see `write_read`.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Refused, Wire};
+use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::tx::TxState;
+use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::protocol::{Arrival, PktRow, Room, Row};
+use crate::rdm::trace::Reason;
+use crate::wire::ctl::ReadNack;
+use crate::wire::rtm::{LongCts, Rtm};
+use crate::wire::{Cause, Delivery, Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 1] =
+    [PktRow { ty: PktType::READ_NACK, room: Room::ReadNack, order: None }];
+
+/// Sends a READ_NACK.
+pub(in crate::rdm) fn push<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    (send_id, recv_id): (u32, u32),
+    not_now: bool,
+) -> Result<(), Refused> {
+    let hdr = ReadNack { send_id, recv_id, not_now, connid: Some(e.own(&e.peers[to]).connid) };
+    e.post(w, to, PktType::READ_NACK, ReadNack::LEN, |slot| hdr.write(slot))?;
+    e.stats.rare.nacks_sent += 1;
+    e.stats.rare.declined += u64::from(not_now);
+    Ok(())
+}
+
+/// The receiver of one of our messages, or the target of one of our writes, cannot read it.
+// [M7.6]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::ReadNack(nack) = a.packet else { return };
+    let id = SlotId::from_raw(nack.send_id);
+    if is_one(id) {
+        return e.on_one_nack(w, a, id);
+    }
+    let op = match e.tx.get_mut(id) {
+        Some(op) if op.peer == a.peer && op.state == TxState::Exposed => op,
+        _ => return e.drop_packet(a, Reason::BadId),
+    };
+    op.state = TxState::Nacked;
+    op.row = Row::LongCts.with(op.sync);
+    // A device may be able to the next time, which has to be asked about each memory; the system will not change its mind.
+    // [M11.13] [M11.14]
+    if let Some(reg) = &op.reg
+        && w.way_in(reg).is_some()
+    {
+        match nack.not_now {
+            true => w.offer_answered(a.peer, reg, op.buf.len(), false),
+            false => e.peers[a.peer].was.insert(Was::KEPT_OUT),
+        }
+    }
+    e.stats.rare.nacks_received += 1;
+    e.conceal(w, id, W::release);
+    e.control(w, a.peer, Ctl::Again(id));
+}
+
+/// Announces a message once more, to be sent.
+pub(in crate::rdm) fn push_again<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    id: SlotId,
+) -> Result<(), Refused> {
+    let op = match e.tx.get(id) {
+        Some(op) if op.peer == to && op.state == TxState::Nacked => op,
+        _ => return Ok(()),
+    };
+    let (plain, delivery) = match op.row {
+        Row::DcLongCts => (PktType::DC_LONGCTS_MSGRTM, Delivery::Complete),
+        _ => (PktType::LONGCTS_MSGRTM, Delivery::Plain),
+    };
+    let peer = &e.peers[to];
+    let hdr = LongCts {
+        msg_id: op.msg_id,
+        tag: op.tag,
+        delivery,
+        msg_length: op.buf.len() as u64,
+        send_id: id.raw(),
+        credit_request: e.cfg.cts_credits,
+        cause: Cause::ReadNack,
+        opts: e.opts(peer, op.cq_data).of_class(op.class),
+    };
+    let max = op.row.header_len(op.kind(), peer.hdr(), op.cq_data.is_some());
+    e.post(w, to, PktType(plain.0 + hdr.tag.is_some() as u8), max, |slot| hdr.write(slot))?;
+    if let Some(op) = e.tx.get_mut(id) {
+        op.state = TxState::Granted;
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// The answer to our READ_NACK: from here on the message is a long-CTS one, of which the head may have come.
+    // [M7.6]
+    pub(in crate::rdm) fn on_again<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        rtm: &Rtm<'_>,
+        len: u64,
+        send_id: u32,
+    ) {
+        let part = self.peers[a.peer].work.as_ref().and_then(|work| work.parts.get(&rtm.msg_id).copied());
+        let Some(Part::Rx(rx)) = part else { return self.drop_packet(a, Reason::BadId) };
+        match self.inflow(rx) {
+            Some((_, inflow)) if inflow.nack && inflow.envelope.len == len && rtm.payload.is_empty() => {
+                inflow.nack = false;
+                inflow.envelope.send_id = send_id;
+                let row = if rtm.receipt.is_some() { Row::DcLongCts } else { Row::LongCts };
+                inflow.envelope.row = row;
+            }
+            _ => return self.drop_packet(a, Reason::BadSegment),
+        }
+        if let Some(work) = &mut self.peers[a.peer].work {
+            work.parts.remove(&rtm.msg_id);
+        }
+        self.control(w, a.peer, Ctl::Cts(rx));
+    }
+}

@@ -1,0 +1,64 @@
+//! RECEIPT: the end of a delivery complete message. Owed by `incoming` when the last byte is in the user's buffer,
+//! queued by `outgoing` when there is no room.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Refused, Source, Wire};
+use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::tx::TxState;
+use crate::rdm::protocol::{Arrival, PktRow, Room, Sync};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::WireId;
+use crate::wire::ctl::Receipt;
+use crate::wire::{Packet, PktType};
+
+pub(in crate::rdm) const ROWS: [PktRow; 1] =
+    [PktRow { ty: PktType::RECEIPT, room: Room::Receipt, order: None }];
+
+/// Sends one.
+pub(in crate::rdm) fn push<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    send_id: u32,
+    msg_id: u32,
+) -> Result<(), Refused> {
+    let hdr = Receipt { send_id, msg_id, connid: Some(e.own(&e.peers[to]).connid) };
+    e.post(w, to, PktType::RECEIPT, Receipt::LEN, |slot| hdr.write(slot))
+}
+
+/// The RECEIPT of a write or an atomic of ours that waits for it. False, and nothing has happened: it is another. // HOT
+#[inline]
+pub(in crate::rdm) fn take(e: &mut Engine, wire: WireId, from: Source, packet: &[u8]) -> bool {
+    let Some(hdr) = Receipt::read(packet) else { return false };
+    let id = SlotId::from_raw(hdr.send_id);
+    if !is_one(id) {
+        return false;
+    }
+    let Some(peer) = e.short_sender(wire, from, hdr.connid) else { return false };
+    if !e.acknowledged(peer, id) {
+        return false;
+    }
+    e.count_taken(peer, PktType::RECEIPT);
+    true
+}
+
+/// The message has arrived. A receiver cannot know that before all is out.
+// [M6.2]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Receipt(receipt) = a.packet else { return };
+    let id = SlotId::from_raw(receipt.send_id);
+    if is_one(id) {
+        if !e.acknowledged(a.peer, id) {
+            e.drop_packet(a, Reason::BadId);
+        }
+        return;
+    }
+    match e.tx.get(id) {
+        Some(op) if op.peer == a.peer && op.state == TxState::AllOut && op.row.sync() == Sync::Yes => {
+            e.finish_tx(w, id, Ok(()));
+        }
+        _ => e.drop_packet(a, Reason::BadId),
+    }
+}

@@ -1,0 +1,96 @@
+//! Headerless sends: untagged messages to peers in zero-copy receive mode (libfabric 1.22 to 2.5), whose device puts them
+//! into the program's receives itself (RDM v4 4.8; wire facts 11.3). The sending half; the receiving one is `inplace`.
+//! Called for every send to such a peer; it has no packet, no id and no order, and nobody acknowledges it.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{Fault, PeerId, Refused, Wire};
+use crate::rdm::op::rx::Envelope;
+use crate::rdm::op::tx::{TxOp, TxState};
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocol::{Kind, Push, Row, Sync};
+use crate::rdm::types::OpError;
+
+/// Sends the op at the head of its peer's queue, or says why that peer does not take it.
+// [M5.10] [M5.11]
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get_mut(id) else { return Push::Out };
+    let (to, buf) = (op.peer, op.buf);
+    let max = w.mtu(to);
+    if let Err(error) = fits(op, max) {
+        return Push::Fail(error);
+    }
+    op.row = Row::Headerless;
+    let imm = op.cq_data.map(u32::try_from).transpose();
+    if e.is_self_in_place(to) {
+        return to_self(e, w, id);
+    }
+    let Ok(imm) = imm else { return Push::Fail(OpError::Unsupported) };
+    let peer = &mut e.peers[to];
+    let Some(qp) = peer.work.as_ref().and_then(|work| work.user_qp) else {
+        return Push::Fail(OpError::Unsupported);
+    };
+    match w.send_headerless(to, qp, buf.len(), imm, |slot| buf.copy_to(0, slot)) {
+        Ok(_) => {
+            peer.was |= Was::POSTED | Was::ASKED | Was::SENT;
+            e.by_peer.of(to).tx_pkts += 1;
+            e.all_out(w, id);
+            Push::Out
+        }
+        Err(Refused::Full) => {
+            e.stats.rare.full += 1;
+            Push::Full
+        }
+        Err(Refused::Fault(Fault::NO_RDMA)) => Push::Fail(OpError::Unsupported),
+        Err(refused) => refused.into(),
+    }
+}
+
+impl Engine {
+    /// A peer has turned out to be in that mode: messages that were announced to it before that was known will never be
+    /// asked for, nor read. They end now.
+    // [M5.11]
+    #[cold]
+    pub(in crate::rdm) fn refuse_announced<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        let max = w.mtu(to);
+        let long = |op: &TxOp| matches!(op.row.plain(), Row::LongCts | Row::LongRead | Row::RuntRead);
+        let announced =
+            self.tx.iter().filter(|(_, op)| op.peer == to && op.state != TxState::Queued && long(op));
+        for (id, len) in announced.map(|(id, op)| (id, op.buf.len())).collect::<Vec<_>>() {
+            self.finish_tx(w, id, Err(OpError::TooLong { len, max }));
+        }
+    }
+}
+
+/// A message to ourselves, who are in that mode: it joins those that came in packets, for two ways to the same receives could
+/// not be told apart there.
+fn to_self<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(op) = e.tx.get(id) else { return Push::Out };
+    let (from, cq_data, buf) = (op.peer, op.cq_data, op.buf);
+    // As a message of anybody else; ours can wait.
+    if !e.hold.has_room_for(buf.len(), e.cfg.unexpected_most) {
+        return Push::Full;
+    }
+    let len = buf.len() as u64;
+    let envelope = Envelope { len, tag: 0, from, msg_id: 0, row: Row::Headerless, cq_data, send_id: 0 };
+    let mut bytes = vec![0; buf.len()];
+    buf.copy_to(0, &mut bytes);
+    e.keep_to_pass(w, envelope, &bytes);
+    e.all_out(w, id);
+    Push::Out
+}
+
+/// Whether the message can go at all: untagged, in one packet of nothing else, and without a RECEIPT, which nobody there
+/// would send.
+fn fits(op: &TxOp, max: usize) -> Result<(), OpError> {
+    let begun = op.state != TxState::Queued;
+    let sync = op.sync == Sync::Yes || op.row.sync() == Sync::Yes;
+    if begun || sync || op.kind() != Kind::Untagged {
+        return Err(OpError::Unsupported);
+    }
+    match op.buf.len() {
+        len if len > max => Err(OpError::TooLong { len, max }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,216 @@
+//! Emulated writes: EAGER_RTW in one packet, LONGCTS_RTW with data as the target grants, and their DC forms, which are
+//! acknowledged by RECEIPT. They take no turn in the order of messages. An EAGER_RTW of no pieces is the trigger that
+//! calls for a HANDSHAKE (RDM v4, wire facts 3.3 and 7.1).
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::flow::window;
+use crate::rdm::io::{PeerId, Refused, Source, TxToken, Wire};
+use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::op::rma_ops::Brief;
+use crate::rdm::peers::peer::{Ctl, Was};
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room};
+use crate::rdm::rma::args::{PutArgs, RmaRow};
+use crate::rdm::rma::mem::Access;
+use crate::rdm::types::{OpError, WireId};
+use crate::wire::rtw::{Eager, LongCts, Rtw, RtwBody, Short};
+use crate::wire::{Delivery, Features, Packet, PktType, header_len};
+
+pub(in crate::rdm) const ROWS: [PktRow; 4] = [
+    row(PktType::EAGER_RTW),
+    row(PktType::DC_EAGER_RTW),
+    row(PktType::LONGCTS_RTW),
+    row(PktType::DC_LONGCTS_RTW),
+];
+
+const fn row(ty: PktType) -> PktRow {
+    PktRow { ty, room: Room::Write, order: None }
+}
+
+/// Writes now, if it can be done in one packet that nobody waits for. `None`: it does not fit one. // HOT
+#[inline]
+pub(in crate::rdm) fn start<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    p: &PutArgs,
+) -> Option<Result<(), Refused>> {
+    let opts = e.opts(&e.peers[to], p.cq_data);
+    let len = p.local.len();
+    let max = header_len(PktType::EAGER_RTW, p.remote.count(), &opts) + len;
+    if max > w.mtu(to) {
+        return None;
+    }
+    let hdr = Eager { rma_iov: p.remote, receipt: None, opts };
+    let posted = e.post(w, to, PktType::EAGER_RTW, max, |slot| {
+        let at = hdr.write(slot);
+        at + p.local.copy_to(0, &mut slot[at..])
+    });
+    if posted.is_ok() {
+        e.peers[to].was |= Was::UNACKED;
+        e.stats.count_rma(RmaRow::EagerWrite, len as u64);
+        e.by_peer.asked(to, RmaRow::EagerWrite, len as u64);
+    }
+    Some(posted)
+}
+
+/// Writes now, in one packet that the target acknowledges, if that is simple: one piece, to a peer that has been met and
+/// acknowledges, and nothing waits before it. `None`, and nothing has happened: it is not, or there is no room. // HOT
+// [M3.7] [M8.9]
+#[inline]
+pub(in crate::rdm) fn start_short<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    to: PeerId,
+    p: &PutArgs,
+    ack: Ack,
+) -> Option<SlotId> {
+    let &[iov] = p.remote.as_slice() else { return None };
+    let connid = e.short_request(to)?;
+    let able = e.peers[to].features.contains(Features::DELIVERY_COMPLETE);
+    if p.row != RmaRow::EagerWrite || p.cq_data.is_some() || !able {
+        return None;
+    }
+    let hdr = Short { send_id: 0, iov, connid };
+    let max = Short::wire_len() + p.local.len();
+    if max > w.mtu(to) {
+        return None;
+    }
+    // Nothing of it is needed again but who waits for it.
+    let one = Brief { peer: to, user: p.user, row: RmaRow::EagerWrite, ack, len: iov.len };
+    e.short_send(w, (PktType::DC_EAGER_RTW, max), one, |send_id, slot| {
+        let at = Short { send_id, ..hdr }.write(slot);
+        at + p.local.copy_to(0, &mut slot[at..])
+    })
+}
+
+/// A short write to memory that may be written. False, and nothing has happened: it is something else. // HOT
+#[inline]
+pub(in crate::rdm) fn take<W: Wire>(
+    e: &mut Engine,
+    w: &mut W,
+    wire: WireId,
+    from: Source,
+    packet: &[u8],
+) -> bool {
+    let Some((hdr, payload)) = Short::read(packet) else { return false };
+    let Some(peer) = e.short_sender(wire, from, Some(hdr.connid)) else { return false };
+    if !e.mem.put(wire, &hdr.iov, payload) {
+        return false;
+    }
+    e.count_taken(peer, PktType::DC_EAGER_RTW);
+    e.written(w, peer, RmaRow::EagerWrite, hdr.iov.len, None, Some(hdr.send_id));
+    true
+}
+
+/// Sends the first, or only, packet of the write at the head of its peer's queue.
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let to = one.peer;
+    let opts = e.opts(&e.peers[to], one.cq_data);
+    let acked = one.ack != Ack::No;
+    let mtu = w.mtu(to);
+    let eager = if acked { PktType::DC_EAGER_RTW } else { PktType::EAGER_RTW };
+    let max = header_len(eager, one.remote.count(), &opts) as u64;
+    // [M8.2]
+    if one.row == RmaRow::EagerWrite && max.saturating_add(one.len) <= mtu as u64 {
+        let hdr = Eager { rma_iov: one.remote, receipt: acked.then_some(id.raw()), opts };
+        let sent = w.send(to, max as usize + one.len as usize, TxToken::NONE, |slot| {
+            let at = hdr.write(slot);
+            at + one.copy_to(0, &mut slot[at..])
+        });
+        if let Err(refused) = e.posted(to, eager, sent) {
+            return refused.into();
+        }
+        e.one_out(id);
+        return Push::Out;
+    }
+    let (long, delivery) = match acked {
+        true => (PktType::DC_LONGCTS_RTW, Delivery::Complete),
+        false => (PktType::LONGCTS_RTW, Delivery::Plain),
+    };
+    let header = header_len(long, one.remote.count(), &opts);
+    let capacity = mtu.saturating_sub(header);
+    if one.len <= capacity as u64 {
+        // The first packet must not be the whole write; what fits here fits one of the other kind.
+        return turn_to(e, id, RmaRow::EagerWrite);
+    }
+    if window::data_per_packet(mtu) == 0 {
+        return Push::Fail(OpError::Unsupported);
+    }
+    let hdr = LongCts {
+        rma_iov: one.remote,
+        delivery,
+        msg_length: one.len,
+        send_id: id.raw(),
+        credit_request: e.cfg.cts_credits,
+        opts,
+    };
+    let sent = w.send(to, header + capacity, TxToken::NONE, |slot| {
+        let at = hdr.write(slot);
+        at + one.copy_to(0, &mut slot[at..at + capacity])
+    });
+    if let Err(refused) = e.posted(to, long, sent) {
+        return refused.into();
+    }
+    if let Some(one) = e.one.get_mut(id) {
+        one.row = RmaRow::LongCtsWrite;
+        one.sent = capacity as u64;
+        one.state = OneState::Moving;
+    }
+    Push::Out
+}
+
+/// Goes on by another row.
+fn turn_to(e: &mut Engine, id: SlotId, row: RmaRow) -> Push {
+    match e.one.get_mut(id) {
+        Some(one) if one.row != row => {
+            one.row = row;
+            Push::Sent
+        }
+        _ => Push::Fail(OpError::Unsupported),
+    }
+}
+
+/// A peer writes to us. // HOT
+#[inline]
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Rtw(rtw) = a.packet else { return };
+    // [M3.9]
+    if rtw.is_trigger() {
+        e.stats.rare.triggered += 1;
+        return e.on_trigger(w, a.peer, &rtw.opts);
+    }
+    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+    let cq_data = rtw.opts.cq_data;
+    match rtw.body {
+        RtwBody::Eager => {
+            spans.put(0, rtw.payload);
+            e.written(w, a.peer, RmaRow::EagerWrite, spans.len(), cq_data, rtw.receipt);
+        }
+        RtwBody::LongCts { send_id, .. } => {
+            spans.put(0, rtw.payload);
+            if rtw.payload.len() as u64 == spans.len() {
+                return e.written(w, a.peer, RmaRow::LongCtsWrite, spans.len(), cq_data, rtw.receipt);
+            }
+            // [M8.3]
+            let one = One::new(a.peer, Job::Store(spans.clone()), RmaRow::LongCtsWrite, spans.len());
+            begin(e, w, a, rtw, one, send_id);
+        }
+        // A row of `write_read`.
+        RtwBody::LongRead { .. } => {}
+    }
+}
+
+/// The rest of a write comes as we grant it.
+fn begin<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>, rtw: &Rtw<'_>, mut one: One, send_id: u32) {
+    one.state = OneState::Moving;
+    one.theirs = Some(send_id);
+    one.cq_data = rtw.opts.cq_data;
+    one.ack = if rtw.receipt.is_some() { Ack::Wanted } else { Ack::No };
+    one.cover.add(0, rtw.payload.len() as u64);
+    if let Some(id) = e.serve(w, a, one) {
+        e.control(w, a.peer, Ctl::Cts(id));
+    }
+}

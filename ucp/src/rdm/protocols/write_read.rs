@@ -1,0 +1,144 @@
+//! LONGREAD_RTW: a write that the target reads out of the requester's memory, as RDMA reads go faster than packets
+//! and the target alone knows its pieces. EOR ends it; a target that cannot read says READ_NACK, and the write starts
+//! once more by long-CTS. Takes no turn in the order of messages (RDM v4, wire facts 7.1 and 9.2).
+
+use arrayvec::ArrayVec;
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{NoReg, Use, Wire};
+use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::op::rma_read::Reading;
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocol::{Arrival, PktRow, Push, Room, Row};
+use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::mem::Access;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::OpError;
+use crate::wire::rtw::{LongRead, RtwBody};
+use crate::wire::{Features, Iovs, MAX_IOV, Packet, PktType, RmaIov, header_len};
+
+pub(in crate::rdm) const ROWS: [PktRow; 1] =
+    [PktRow { ty: PktType::LONGREAD_RTW, room: Room::WriteRead, order: None }];
+
+/// Sends the request of the write at the head of its peer's queue.
+// [M8.8]
+pub(in crate::rdm) fn push<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Push {
+    let Some(one) = e.one.get(id) else { return Push::Out };
+    let (to, remote, len, cq_data) = (one.peer, one.remote, one.len, one.cq_data);
+    let opts = e.opts(&e.peers[to], cq_data);
+    let header = header_len(PktType::LONGREAD_RTW, remote.count(), &opts);
+    let max = header + MAX_IOV * RmaIov::LEN;
+    let eager = header_len(PktType::DC_EAGER_RTW, remote.count(), &opts) as u64;
+    let one_packet = eager.saturating_add(len) <= w.mtu(to) as u64;
+    if one_packet || max > w.mtu(to) || !e.may_be_read(to, Row::LongRead) {
+        return by_packets(e, id);
+    }
+    // [M7.8]
+    let Ok(read_iov) = expose(e, w, id) else {
+        e.conceal_one(w, id);
+        return by_packets(e, id);
+    };
+    let hdr = LongRead { rma_iov: remote, msg_length: len, send_id: id.raw(), read_iov, opts };
+    if let Err(refused) = e.post(w, to, PktType::LONGREAD_RTW, max, |slot| hdr.write(slot)) {
+        return refused.into();
+    }
+    if let Some(one) = e.one.get_mut(id) {
+        one.state = OneState::BeingRead;
+    }
+    Push::Out
+}
+
+/// Goes on by packets: as one if it fits, else by long-CTS.
+fn by_packets(e: &mut Engine, id: SlotId) -> Push {
+    if let Some(one) = e.one.get_mut(id) {
+        one.go_by_packets();
+    }
+    Push::Sent
+}
+
+/// Registers the pieces of a write that have not been yet. Answers where they are.
+fn expose<W: Wire>(e: &mut Engine, w: &mut W, id: SlotId) -> Result<Iovs, NoReg> {
+    let Some(one) = e.one.get_mut(id) else { return Err(NoReg::Refused) };
+    let Job::Put(local) = &one.job else { return Err(NoReg::Refused) };
+    let wire = e.peers[one.peer].wire;
+    let mut list = ArrayVec::<RmaIov, MAX_IOV>::new();
+    for (buf, reg) in local.pieces().iter().zip(&mut one.regs).filter(|(buf, _)| !buf.is_empty()) {
+        let piece = buf.piece().ok_or(NoReg::Refused)?;
+        let key = match reg {
+            Some(reg) => reg.key,
+            None => reg.insert(w.register(wire, piece, Use::REMOTE_READ)?).key,
+        };
+        list.push(RmaIov { addr: piece.ptr() as u64, len: piece.len() as u64, key });
+    }
+    Iovs::try_from(list.as_slice()).map_err(|_| NoReg::Refused)
+}
+
+/// A peer lets us read what it writes to us.
+pub(in crate::rdm) fn on_recv<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Rtw(rtw) = a.packet else { return };
+    let RtwBody::LongRead { send_id, read_iov, .. } = rtw.body else { return };
+    let Some(spans) = e.reach(w, a, &rtw.rma_iov, Access::WRITE) else { return };
+    let len = spans.len();
+    // [M7.10]
+    if read_iov.total().is_none_or(|total| total < len) {
+        return e.refuse_request(w, a, Reason::BadSegment);
+    }
+    let Ok(reading) = e.readings.insert(Reading::new(a.peer, read_iov, 0)) else {
+        return e.refuse_request(w, a, Reason::NoRoom);
+    };
+    let mut one = One::new(a.peer, Job::Store(spans), RmaRow::LongReadWrite, len);
+    one.state = OneState::BeingRead;
+    one.theirs = Some(send_id);
+    one.cq_data = rtw.opts.cq_data;
+    match e.serve(w, a, one) {
+        Some(id) => e.start_reading_write(w, reading, id),
+        None => drop(e.readings.remove(reading)),
+    }
+}
+
+impl Engine {
+    /// The target has read one of our writes: its bytes are in the target's memory.
+    // [M8.8]
+    pub(in crate::rdm) fn on_one_eor(&mut self, a: &Arrival<'_>, id: SlotId) {
+        let Some((row, len)) = self.being_read(a, id) else { return self.drop_packet(a, Reason::BadId) };
+        self.stats.count_rma(row, len);
+        self.by_peer.asked(a.peer, row, len);
+        self.finish_one(id, Ok(()));
+    }
+
+    /// The target cannot read one of our writes: it starts once more, before all that waits.
+    // [M7.7]
+    pub(in crate::rdm) fn on_one_nack<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, id: SlotId) {
+        if self.being_read(a, id).is_none() {
+            return self.drop_packet(a, Reason::BadId);
+        }
+        self.stats.rare.nacks_received += 1;
+        self.conceal_one(w, id);
+        let acknowledges = self.peers[a.peer].features.contains(Features::DELIVERY_COMPLETE);
+        let Some(one) = self.one.get_mut(id) else { return };
+        (one.state, one.row) = (OneState::Nacked, RmaRow::LongCtsWrite);
+        match one.ack {
+            Ack::Wanted if !acknowledges => return self.finish_one(id, Err(OpError::Unsupported)),
+            Ack::IfAble if !acknowledges => one.ack = Ack::No,
+            _ => {}
+        }
+        let peer = &mut self.peers[a.peer];
+        peer.work().sends.push_front(id);
+        peer.was |= Was::QUEUED;
+        self.drive(w, a.peer);
+    }
+
+    /// One of our writes that the sender of this packet may be reading.
+    fn being_read(&self, a: &Arrival<'_>, id: SlotId) -> Option<(RmaRow, u64)> {
+        let one = self.one.get(id)?;
+        let ours = one.is_ours() && one.peer == a.peer && one.state == OneState::BeingRead;
+        ours.then_some((one.row, one.len))
+    }
+
+    /// Ends the target's right to read a write.
+    fn conceal_one<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.one.get_mut(id) else { return };
+        one.regs.iter_mut().filter_map(Option::take).for_each(|reg| w.release(reg));
+    }
+}

@@ -1,0 +1,343 @@
+//! Zero-copy receive mode, the receiving half: this end takes untagged messages alone, without headers, each put by the
+//! device where its receive is (RDM v4 4.8; wire facts 11.3, as libfabric 1.22 to 2.5). Our HANDSHAKE names the queue pair.
+//! Called by `recv`, by the wire for what the device has put there, and for every message that comes in packets.
+//!
+//! Peers that know nothing of the mode, or not yet, send packets. What fits one is passed on through the device, by a send
+//! to ourselves, so that it meets receives in the same queue; one at a time, and who sent it is known from that. The rest is
+//! dropped, and its sender told if it can be.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ucs::coll::slots::{SlotId, Slots};
+use ucs::time::Nanos;
+
+use crate::rdm::Engine;
+use crate::rdm::features::{ReqHdr, ours};
+use crate::rdm::io::{Fault, NoReg, PeerId, Refused, Reg, Source, Use, Wire};
+use crate::rdm::op::OpId;
+use crate::rdm::op::rx::{Envelope, RxOp, RxState};
+use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::protocol::{Arrival, Kind, Row};
+use crate::rdm::recv::held_packets::Held;
+use crate::rdm::recv::reorder::Turn;
+use crate::rdm::trace::Reason;
+use crate::rdm::types::{OpError, Out, RecvArgs, RecvKind, RecvStatus, Started, WireId};
+use crate::wire::ctl::ErrorRef;
+use crate::wire::rtm::{Rtm, RtmBody};
+use crate::wire::{Class, Features, Packet, UserRecvQp};
+
+/// A sender unknown to us: one that we have removed.
+const NOBODY: PeerId = PeerId(u32::MAX);
+
+/// The mode's state; a worker not in that mode has none.
+#[derive(Debug)]
+pub(in crate::rdm) struct InPlace {
+    /// The only wire of the worker.
+    wire: WireId,
+    /// Where peers send to.
+    pub qp: UserRecvQp,
+    /// This worker as a peer of itself.
+    me: PeerId,
+    /// Registrations of posted receives.
+    regs: Slots<Reg>,
+    /// Receives that the device has had no room for.
+    waiting: VecDeque<SlotId>,
+    /// Receives that the device has.
+    lent: u32,
+    /// Messages that came in packets, in the order of their coming.
+    passed: VecDeque<(Envelope, Held)>,
+    /// The first of them is on its way to ourselves.
+    passing: bool,
+    /// It came back, and waits.
+    waits: bool,
+    /// How long it waited last.
+    wait: Duration,
+}
+
+/// What the device says of a receive that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct InPlaceEnd {
+    /// Who sent the message.
+    pub from: Source,
+    /// Bytes of the message, as far as the device says.
+    pub len: usize,
+    /// What came with it.
+    pub imm: Option<u32>,
+    /// Whether it is there. [`Fault::TOO_LONG`]: it was longer than its receive.
+    pub result: Result<(), Fault>,
+}
+
+impl Engine {
+    /// Enters zero-copy receive mode, before the first packet: receives are given to the device, by [`Wire::recv_in_place`]
+    /// of `wire`, which is the only one. Answers this worker's name as a peer of itself, for what is passed on alone: there is a
+    /// way to it, and no endpoint of the program's has to do with it.
+    // [M5.12]
+    pub fn set_in_place(&mut self, wire: WireId, qp: UserRecvQp, from: Source) -> PeerId {
+        let own = &self.wires[usize::from(wire.0)];
+        let features = ours(own.rdma).difference(self.cfg.withhold) | Features::USER_RECV_QP;
+        let (me, before) = self.peers.add(Peer::new(wire, own.me, from, own.me.connid));
+        self.forget_counts(me, before);
+        let peer = &mut self.peers[me];
+        peer.was |= Was::HEARD | Was::MET | Was::HEADERLESS;
+        peer.features = features;
+        peer.set_hdr(ReqHdr::after(features));
+        peer.work().user_qp = Some(qp);
+        self.in_place = Some(Box::new(InPlace {
+            wire,
+            qp,
+            me,
+            regs: Slots::new(),
+            waiting: VecDeque::new(),
+            lent: 0,
+            passed: VecDeque::new(),
+            passing: false,
+            waits: false,
+            wait: Duration::ZERO,
+        }));
+        me
+    }
+
+    /// Posts a receive to the device. It cannot be taken back, and can ask neither for a tag nor for a sender.
+    // [M5.12] [M5.13]
+    pub(in crate::rdm) fn recv_in_place<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+        let Some(mode) = &mut self.in_place else { return Started::Failed(OpError::Unsupported) };
+        if r.kind != RecvKind::Untagged || r.from.is_some() {
+            return Started::Failed(OpError::Unsupported);
+        }
+        if r.buf.is_empty() {
+            return Started::Failed(OpError::Invalid);
+        }
+        let Some(piece) = r.buf.piece() else { return Started::Failed(OpError::Unsupported) };
+        if self.rx.is_full() {
+            return Started::Failed(OpError::NoResource);
+        }
+        let reg = match w.register(mode.wire, piece, Use::LOCAL_WRITE) {
+            Ok(reg) => mode.regs.insert(reg),
+            Err(NoReg::Full) => return Started::Failed(OpError::NoResource),
+            Err(NoReg::Refused) => return Started::Failed(OpError::Invalid),
+        };
+        let reg = match reg {
+            Ok(reg) => reg,
+            Err(reg) => {
+                w.release(reg);
+                return Started::Failed(OpError::NoResource);
+            }
+        };
+        let op = RxOp::begun(r.buf, r.user, Kind::Untagged);
+        let Ok(id) = self.rx.insert(RxOp { state: RxState::Lent(reg), ..op }) else {
+            return Started::Failed(OpError::NoResource);
+        };
+        mode.waiting.push_back(id);
+        self.lend_waiting(w);
+        self.pass_on(w);
+        Started::Pending(OpId(id))
+    }
+
+    /// Gives receives to the device, as many as it has room for.
+    fn lend_waiting<W: Wire>(&mut self, w: &mut W) {
+        while let Some(mode) = &mut self.in_place
+            && let Some(&id) = mode.waiting.front()
+        {
+            let lent = self.rx.get(id).and_then(|op| match op.state {
+                RxState::Lent(reg) => Some((op.buf.piece()?, mode.regs.get(reg)?)),
+                _ => None,
+            });
+            let given = match lent {
+                Some((piece, reg)) => w.recv_in_place(mode.wire, piece, reg, id.raw()),
+                None => Err(Refused::Fault(Fault::NO_RDMA)),
+            };
+            match given {
+                Err(Refused::Full) => return,
+                Ok(()) => {
+                    mode.waiting.pop_front();
+                    mode.lent += 1;
+                }
+                Err(Refused::Fault(fault)) => {
+                    mode.waiting.pop_front();
+                    let me = mode.me;
+                    self.end_in_place(w, id, Err(OpError::Peer(me, fault)));
+                }
+            }
+        }
+    }
+
+    /// The device is done with a receive.
+    // [M5.12]
+    pub fn on_in_place<W: Wire>(&mut self, w: &mut W, wire: WireId, receive: u32, end: InPlaceEnd) {
+        let id = SlotId::from_raw(receive);
+        let (Some(mode), Some(op)) = (&mut self.in_place, self.rx.get(id)) else { return };
+        mode.lent -= 1;
+        mode.wait = Duration::ZERO;
+        if std::mem::take(&mut mode.waits) {
+            let me = mode.me;
+            self.away.retain(|&away| away != me);
+        }
+        let room = op.buf.len();
+        // Our own queue pair sends there what came in packets, and nothing else.
+        let mine = end.from == self.peers[mode.me].from();
+        let passed = if mine { mode.passed.pop_front() } else { None };
+        mode.passing &= passed.is_none();
+        let from = match &passed {
+            Some((envelope, _)) => envelope.from,
+            None => self.ident.current(wire, end.from).unwrap_or(NOBODY),
+        };
+        let result = match (end.result, &passed) {
+            (Ok(()) | Err(Fault::TOO_LONG), Some((envelope, _))) => envelope.status(room),
+            (Ok(()), None) => {
+                Ok(RecvStatus { len: end.len.min(room), tag: 0, from, cq_data: end.imm.map(u64::from) })
+            }
+            // The device need not say by how much.
+            (Err(Fault::TOO_LONG), None) => {
+                Err(OpError::Truncated { len: end.len.max(room + 1) as u64, room })
+            }
+            (Err(fault), _) => Err(OpError::Peer(from, fault)),
+        };
+        match passed {
+            Some((envelope, held)) => {
+                self.hold.release_part(held);
+                self.forget_unexpected(envelope.from);
+                self.count_received(&envelope, result.is_err());
+                self.owe_receipt(w, &envelope);
+            }
+            None => self.count_in_place(from, end.len, result.is_err()),
+        }
+        self.end_in_place(w, id, result);
+        self.lend_waiting(w);
+        self.pass_on(w);
+    }
+
+    fn count_in_place(&mut self, from: PeerId, len: usize, failed: bool) {
+        self.stats.count_received(Row::Headerless, len);
+        self.stats.rare.truncated += u64::from(failed);
+        if from != NOBODY {
+            let of_peer = self.by_peer.of(from);
+            (of_peer.rx_pkts, of_peer.rx_bytes) = (of_peer.rx_pkts + 1, of_peer.rx_bytes + len as u64);
+        }
+    }
+
+    /// A receive ends, and its registration.
+    fn end_in_place<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<RecvStatus, OpError>) {
+        let Some(op) = self.rx.remove(id) else { return };
+        if let (RxState::Lent(reg), Some(mode)) = (op.state, &mut self.in_place)
+            && let Some(reg) = mode.regs.remove(reg)
+        {
+            w.release(reg);
+        }
+        match result {
+            Ok(status) if w.received(op.user, status) => {}
+            result => self.outs.push_back(Out::RecvDone { user: op.user, result }),
+        }
+    }
+
+    /// Sends the oldest message that came in packets to ourselves, if the device has a receive for it.
+    // [M5.13]
+    pub(in crate::rdm) fn pass_on<W: Wire>(&mut self, w: &mut W) {
+        let Some(mode) = &mut self.in_place else { return };
+        if mode.passing || mode.lent == 0 || mode.waits {
+            return;
+        }
+        let Some((_, held)) = mode.passed.front() else { return };
+        let (me, bytes) = (mode.me, held.bytes());
+        let sent = w.send_headerless(me, mode.qp, bytes.len(), None, |slot| {
+            slot[..bytes.len()].copy_from_slice(bytes);
+            bytes.len()
+        });
+        match sent {
+            Ok(_) => mode.passing = true,
+            Err(Refused::Full) => self.list(me),
+            Err(Refused::Fault(fault)) => self.on_peer_fault(w, me, fault),
+        }
+    }
+
+    /// A peer has failed. If it is our own queue pair, what came in packets cannot be passed on any more.
+    #[cold]
+    pub(in crate::rdm) fn drop_passed(&mut self, failed: PeerId) {
+        if self.in_place.as_ref().is_none_or(|mode| mode.me != failed) {
+            return;
+        }
+        while let Some((envelope, held)) = self.in_place.as_mut().and_then(|mode| mode.passed.pop_front()) {
+            self.hold.release_part(held);
+            self.forget_unexpected(envelope.from);
+        }
+    }
+
+    /// Whether what came back was on its way to ourselves: somebody else's message took the receive. It goes again when a
+    /// receive has ended, so that the device has another, or after a time: the end may be told before what came back.
+    pub(in crate::rdm) fn passes_again(&mut self, now: Nanos, to: PeerId) -> bool {
+        let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
+        (mode.passing, mode.wait) = (false, self.cfg.patience.after(mode.wait, &mut self.dice));
+        self.peers[to].work().back.until = now + mode.wait;
+        if !std::mem::replace(&mut mode.waits, true) {
+            self.away.push(to);
+        }
+        true
+    }
+
+    /// Whether this is the wait of what is on its way to ourselves, which is over.
+    pub(in crate::rdm) fn passes_now<W: Wire>(&mut self, w: &mut W, to: PeerId) -> bool {
+        let Some(mode) = self.in_place.as_mut().filter(|mode| mode.me == to) else { return false };
+        mode.waits = false;
+        self.away.retain(|&away| away != to);
+        self.pass_on(w);
+        true
+    }
+
+    /// Whether messages to this peer are messages to ourselves, in this mode.
+    pub(in crate::rdm) fn is_self_in_place(&self, to: PeerId) -> bool {
+        self.in_place.as_ref().is_some_and(|mode| self.peers[mode.me].from() == self.peers[to].from())
+    }
+
+    /// Keeps a message until it can be passed on.
+    pub(in crate::rdm) fn keep_to_pass<W: Wire>(&mut self, w: &mut W, envelope: Envelope, bytes: &[u8]) {
+        let Some(mode) = &mut self.in_place else { return };
+        if self.peers[mode.me].fault.is_some() {
+            return;
+        }
+        mode.passed.push_back((envelope, self.hold.keep_part(bytes)));
+        self.peers[envelope.from].unexpected += 1;
+        self.hold.note_message();
+        self.stats.rare.over_limit += u64::from(self.is_over_limit());
+        self.pass_on(w);
+    }
+}
+
+/// A message in packets, in its turn.
+// [M5.13]
+#[cold]
+pub(in crate::rdm) fn on_packet<W: Wire>(e: &mut Engine, w: &mut W, a: &Arrival<'_>) {
+    let Packet::Rtm(rtm) = a.packet else { return };
+    let whole = matches!(rtm.body, RtmBody::Eager) && rtm.tag.is_none() && rtm.opts.class == Class::Message;
+    if !whole {
+        e.drop_packet(a, Reason::Unsupported);
+        // Once for a message, of however many packets.
+        if let Some(id) = sender_id(rtm).filter(|_| a.turn != Turn::Past) {
+            e.tell_error(w, a.peer, ErrorRef::Op(id), OpError::Unsupported);
+        }
+        return;
+    }
+    if !e.may_keep(a, rtm) {
+        return;
+    }
+    let envelope = Envelope {
+        len: rtm.payload.len() as u64,
+        tag: 0,
+        from: a.peer,
+        msg_id: rtm.msg_id,
+        row: if rtm.receipt.is_some() { Row::DcEager } else { Row::Eager },
+        cq_data: rtm.opts.cq_data,
+        send_id: rtm.receipt.unwrap_or(0),
+    };
+    e.stats.rare.passed_on += 1;
+    e.keep_to_pass(w, envelope, rtm.payload);
+}
+
+/// What the sender calls the message, if it waits for an answer.
+fn sender_id(rtm: &Rtm<'_>) -> Option<u32> {
+    match rtm.body {
+        RtmBody::LongCts { send_id, .. }
+        | RtmBody::LongRead { send_id, .. }
+        | RtmBody::RuntRead { send_id, .. } => Some(send_id),
+        RtmBody::Eager | RtmBody::Medium { .. } => rtm.receipt,
+    }
+}

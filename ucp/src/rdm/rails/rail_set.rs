@@ -1,0 +1,391 @@
+//! Rails: further lanes of a peer's worker, over which long transfers go beside its own. Each is a peer of the engine by
+//! itself, introduced and met as any other (RDM v4 chapter 11), and carries RDMA only: order, matching and control
+//! packets stay with the peer it belongs to. Called by the rooms of what is read and written in place, and by `reading`.
+
+use arrayvec::ArrayVec;
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::features::takes_rails;
+use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, Remote, Source, TxToken, Use, Wire};
+use crate::rdm::op::Piece;
+use crate::rdm::peers::peer::{Peer, Was};
+use crate::rdm::protocols::handshake;
+use crate::rdm::rails::rail_plan::{MAX_RAILS, Stripes};
+use crate::rdm::rma::args::RailKeys;
+use crate::rdm::types::WireId;
+use crate::wire::{Features, Iovs, RawAddr, RmaIov};
+
+/// Further rails of a peer.
+pub(in crate::rdm) type Mates<T> = ArrayVec<T, { MAX_RAILS - 1 }>;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::rdm) enum Way {
+    /// To us.
+    Read,
+    /// To the peer.
+    Write,
+}
+
+/// What became of the next piece of a transfer.
+pub(in crate::rdm) enum Striped {
+    /// It is under way, or done.
+    Posted(Posted),
+    /// There is none, or every rail has enough for now.
+    Enough,
+    /// No rail had room.
+    Full,
+    /// No rail is left, and this was the last one's fault.
+    Lost(Fault),
+    /// The peer itself is not reachable any more.
+    Failed(Fault),
+}
+
+/// How good a way to a worker is, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rank {
+    /// By it something has gone to the worker already, and the two have not lost each other.
+    Known,
+    /// Nothing is known that speaks against it.
+    Any,
+    /// Our NIC there is lost, or the worker's.
+    Lost,
+}
+
+/// How a request names memory on a further lane: whose lane it is, and the device's key.
+const fn named_key(connid: u32, qpn: u16, key: u32) -> u64 {
+    (connid as u16 as u64) << 48 | (qpn as u64) << 32 | key as u64
+}
+
+impl Engine {
+    /// These wires carry long transfers together: their order says which goes with which of a peer's.
+    pub fn set_rails(&mut self, wires: &[WireId]) {
+        for (n, wire) in wires.iter().enumerate() {
+            let mates = (1..wires.len().min(MAX_RAILS)).map(|k| wires[(n + k) % wires.len()]);
+            self.wires[usize::from(wire.0)].mates = mates.collect();
+        }
+    }
+
+    /// Tells which peers are further lanes of the worker that `to` is a lane of. They are introduced to it once `to` has
+    /// been met, if it knows of rails.
+    pub fn link<W: Wire>(&mut self, w: &mut W, to: PeerId, rails: &[PeerId]) {
+        let Some(peer) = self.peers.get(to) else { return };
+        if rails.is_empty() || peer.was.contains(Was::FAILED) {
+            return;
+        }
+        let known = &mut self.peers[to].work().rails;
+        known.clear();
+        known.extend(rails.iter().copied().take(MAX_RAILS - 1));
+        for rail in rails.iter().take(MAX_RAILS - 1) {
+            self.attach(to, *rail);
+        }
+        self.introduce_rails(w, to);
+    }
+
+    /// The ways to the memory of a put or get of one piece: the peer's own wire, by `key`, and its rails, by `keys` in the
+    /// order of [`Engine::link`].
+    pub(in crate::rdm) fn linked_rails(&self, to: PeerId, key: u64, keys: &RailKeys) -> Option<Box<Stripes>> {
+        let peer = self.peers.get(to)?;
+        let rails = &peer.work.as_ref()?.rails;
+        let rails = rails.iter().zip(keys).filter(|(rail, _)| !self.shares_wire(**rail, to));
+        let rails = rails.filter_map(|(rail, key)| Some((*rail, (*key)?)));
+        let all = [(to, key)].into_iter().chain(rails).take(usize::from(self.cfg.rma_rails));
+        Some(Box::new(Stripes::new(all)))
+    }
+
+    /// The key of a peer's memory on the lane it takes now, if that is known.
+    pub(in crate::rdm) fn key_there(&self, peer: &Peer, key: u64, keys: &RailKeys) -> Option<u64> {
+        if peer.wire == peer.home {
+            return Some(key);
+        }
+        let rails = &peer.work.as_ref()?.rails;
+        let at = rails.iter().position(|rail| self.peers[*rail].wire == peer.wire)?;
+        keys[at]
+    }
+
+    /// How good it is to go by `wire` to the lane at `addr`, if there are others.
+    pub fn rank(&self, wire: WireId, addr: &RawAddr, from: Source) -> Rank {
+        let own = &self.wires[usize::from(wire.0)];
+        if own.mates.is_empty() {
+            return Rank::Any;
+        }
+        let Some(id) = self.ident.known(wire, from).filter(|peer| self.peers[*peer].addr == *addr) else {
+            return if own.down { Rank::Lost } else { Rank::Any };
+        };
+        let peer = &self.peers[id];
+        if peer.was.contains(Was::FAILED) {
+            // Who was closed by force, or has gone, is still found: it was no NIC that was lost.
+            let stays = peer.was.contains(Was::CUT_OFF) || !peer.fault.is_some_and(Fault::of_way);
+            return if stays { Rank::Any } else { Rank::Lost };
+        }
+        // Whoever has gone on over another lane, or will, is still found by its first one.
+        match peer.wire != wire || self.next_lane(id).is_some() || !own.down {
+            true if peer.was.contains(Was::POSTED) && !peer.is_further() => Rank::Known,
+            true => Rank::Any,
+            false => Rank::Lost,
+        }
+    }
+
+    /// The rails of a peer that could carry something now, itself included.
+    pub fn rails(&self, to: PeerId) -> usize {
+        let rails =
+            self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[][..], |work| &work.rails);
+        1 + rails.iter().filter(|rail| self.is_rail(**rail, Way::Read)).count()
+    }
+
+    /// Calls for the HANDSHAKE of each rail of a peer that has not been called. One that finds no room is called by the
+    /// next long transfer.
+    // [M11.3]
+    pub(in crate::rdm) fn introduce_rails<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        let peer = &self.peers[to];
+        if !peer.was.contains(Was::MET) || !takes_rails(peer.features) {
+            return;
+        }
+        let Some(work) = &peer.work else { return };
+        for rail in work.rails.clone() {
+            let Some(peer) = self.peers.get(rail) else { continue };
+            if !peer.was.intersects(Was::POSTED | Was::FAILED)
+                && let Err(Refused::Fault(fault)) = handshake::trigger(self, w, rail)
+            {
+                self.fail_peer(w, rail, fault);
+            }
+        }
+    }
+
+    /// Whether a piece may go over this peer as a rail.
+    fn is_rail(&self, rail: PeerId, way: Way) -> bool {
+        let Some(peer) = self.peers.get(rail) else { return false };
+        let rdma = self.wires[usize::from(peer.wire.0)].rdma;
+        let met = peer.was.contains(Was::MET) && !peer.was.contains(Was::FAILED);
+        met && match way {
+            Way::Read => rdma.read > 0 && peer.features.contains(Features::RDMA_READ),
+            Way::Write => rdma.write > 0,
+        }
+    }
+
+    /// Names the memory of a send for every wire that its receiver may read by; `iov` is the memory on the peer's own.
+    // [M11.4]
+    pub(in crate::rdm) fn offer_rails<W: Wire>(&mut self, w: &mut W, id: SlotId, iov: RmaIov) -> Iovs {
+        let alone = Iovs::one(iov);
+        let Some(op) = self.tx.get(id) else { return alone };
+        let peer = &self.peers[op.peer];
+        let wire = &self.wires[usize::from(peer.wire.0)];
+        let enough = iov.len / self.cfg.rndv_chunk.max(1) >= 2;
+        if wire.mates.is_empty() || !enough || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
+            return alone;
+        }
+        if op.rails.is_none() {
+            let Some(piece) = op.buf.piece() else { return alone };
+            let mates = wire.mates.clone();
+            let mates = mates.into_iter().take(usize::from(self.cfg.rndv_rails) - 1);
+            let regs: Mates<_> = mates
+                .filter_map(|wire| Some((wire, w.register(wire, piece, Use::REMOTE_READ).ok()?)))
+                .collect();
+            let Some(op) = self.tx.get_mut(id) else { return alone };
+            op.rails = Some(Box::new(regs));
+            let to = op.peer;
+            self.introduce_rails(w, to);
+        }
+        let Some(regs) = self.tx.get(id).and_then(|op| op.rails.as_ref()) else { return alone };
+        let mut all = ArrayVec::<RmaIov, MAX_RAILS>::from_iter([iov]);
+        let name = |(wire, reg): &(WireId, Reg)| {
+            let me = &self.wires[usize::from(wire.0)].me;
+            let key = u32::try_from(reg.key).ok()?;
+            Some(RmaIov { addr: me.node(), len: 0, key: named_key(me.connid, me.qpn, key) })
+        };
+        all.extend(regs.iter().filter_map(name));
+        Iovs::try_from(all.as_slice()).unwrap_or(alone)
+    }
+
+    /// The ways to read memory that a request of `from` names: the lane that the peer takes now, and those of the rails it
+    /// names that we have met. The memory itself is on the lane that is not named.
+    // [M11.5]
+    pub(in crate::rdm) fn named_rails(&self, from: PeerId, iovs: &Iovs) -> Option<(Stripes, u64)> {
+        let peer = &self.peers[from];
+        let mates = &self.wires[usize::from(peer.wire.0)].mates;
+        if mates.is_empty() || self.cfg.rndv_rails < 2 || !takes_rails(peer.features) {
+            return None;
+        }
+        let (named, memory): (ArrayVec<RmaIov, MAX_RAILS>, ArrayVec<RmaIov, MAX_RAILS>) =
+            iovs.as_slice().iter().copied().partition(|iov| iov.len == 0);
+        let [memory] = memory.as_slice() else { return None };
+        let here = self.lane_taken(peer);
+        let mut key_here = None;
+        let mut rails = Mates::<(PeerId, u64)>::new();
+        for iov in &named {
+            let source = Source { node: iov.addr, port: u32::from((iov.key >> 32) as u16) };
+            let is = |lane: &RawAddr| lane.connid as u16 == (iov.key >> 48) as u16;
+            let key = iov.key & u64::from(u32::MAX);
+            if is(&here) && (here.node(), u32::from(here.qpn)) == (source.node, source.port) {
+                key_here = Some(key);
+            } else if let Some(rail) = mates.iter().find_map(|wire| self.ident.known(*wire, source))
+                && is(&self.peers[rail].addr)
+                && rail != from
+                && self.is_rail(rail, Way::Read)
+            {
+                let _ = rails.try_push((rail, key));
+            }
+        }
+        if key_here.is_some() {
+            // The sender takes another lane already.
+            let known = peer.work.as_ref().map_or(&[][..], |work| &work.rails).iter().copied();
+            let mut others = known.filter(|rail| rails.iter().all(|(named, _)| named != rail));
+            let other = others.find(|rail| self.is_rail(*rail, Way::Read) && !self.shares_wire(*rail, from));
+            let _ = other.map(|other| rails.try_push((other, memory.key)));
+        } else if rails.is_empty() {
+            return None;
+        }
+        let main = (from, key_here.unwrap_or(memory.key));
+        let rails = [main].into_iter().chain(rails).take(usize::from(self.cfg.rndv_rails));
+        Some((Stripes::new(rails), memory.addr))
+    }
+
+    fn shares_wire(&self, a: PeerId, b: PeerId) -> bool {
+        self.peers[a].wire == self.peers[b].wire
+    }
+
+    /// Cuts a transfer into pieces for its rails, of at least `least` bytes each. False: it goes as if there were none.
+    pub(in crate::rdm) fn cut_stripes(
+        &self,
+        stripes: &mut Stripes,
+        (from, end): (u64, u64),
+        way: Way,
+        least: u64,
+    ) -> bool {
+        let most = self.longest_piece(stripes, way);
+        stripes.cut(from, end, least, most, |rail| self.is_rail(rail, way))
+    }
+
+    /// Cuts a read that has failed on one rail anew, for whichever are left. False: there is none.
+    pub(in crate::rdm) fn cut_stripes_again(&self, stripes: &mut Stripes, (from, end): (u64, u64)) -> bool {
+        let most = self.longest_piece(stripes, Way::Read);
+        stripes.cut_again(from, end, most, |rail| self.is_rail(rail, Way::Read))
+    }
+
+    fn longest_piece(&self, stripes: &Stripes, way: Way) -> u64 {
+        let rdma = self.wires[usize::from(self.peers[stripes.main()].wire.0)].rdma;
+        match way {
+            Way::Read => rdma.read.min(self.cfg.read_segment.max(1)),
+            Way::Write => rdma.write,
+        }
+    }
+
+    /// Registers our memory on the wire of every rail. Answers how many rails that leaves.
+    pub(in crate::rdm) fn register_stripes<W: Wire>(
+        &mut self,
+        w: &mut W,
+        stripes: &mut Stripes,
+        way: Way,
+        local: Piece,
+    ) -> usize {
+        let mut live = 0;
+        for n in 0..stripes.rails() {
+            live += usize::from(self.register_rail(w, stripes, n, way, local));
+        }
+        live
+    }
+
+    fn register_rail<W: Wire>(
+        &self,
+        w: &mut W,
+        stripes: &mut Stripes,
+        n: usize,
+        way: Way,
+        local: Piece,
+    ) -> bool {
+        let (first, len) = stripes.range();
+        let rail = stripes.rail_mut(n);
+        if rail.reg.is_none() {
+            let wire = self.peers[rail.peer].wire;
+            let for_what = if way == Way::Read { Use::LOCAL_WRITE } else { Use::empty() };
+            match w.register(wire, local.part(first as usize, len as usize), for_what) {
+                Ok(reg) => rail.reg = Some(reg),
+                Err(_) => stripes.lose(n, Fault::NO_RDMA),
+            }
+        }
+        stripes.rail(n).reg.is_some()
+    }
+
+    /// Posts the next piece of a transfer to the idlest rail that has room. `local` is all of our memory, `remote` the
+    /// address of its first byte at the peer.
+    pub(in crate::rdm) fn post_stripe<W: Wire>(
+        &mut self,
+        w: &mut W,
+        stripes: &mut Stripes,
+        id: SlotId,
+        way: Way,
+        (local, remote): (Piece, u64),
+    ) -> Striped {
+        let mut full = 0;
+        loop {
+            let Some(pick) = stripes.pick(full) else {
+                return match (stripes.lost(), full) {
+                    (Some(why), _) => Striped::Lost(why),
+                    (None, 0) => Striped::Enough,
+                    (None, _) => Striped::Full,
+                };
+            };
+            if !self.register_rail(w, stripes, pick.rail, way, local) {
+                continue;
+            }
+            let rail = stripes.rail(pick.rail);
+            let Some(reg) = &rail.reg else { continue };
+            let here = local.part(pick.at as usize, pick.len as usize);
+            let there = Remote { addr: remote.wrapping_add(pick.at), key: rail.key };
+            let token = TxToken::part_of(id.raw(), pick.part());
+            let posted = match way {
+                Way::Read => w.read(rail.peer, here, reg, there, token),
+                Way::Write => w.write(rail.peer, here, reg, there, None, token),
+            };
+            match posted {
+                Ok(how) => {
+                    stripes.posted(&pick);
+                    if how == Posted::Done {
+                        stripes.ended(pick.part(), Ok(()));
+                    }
+                    self.stats.rare.pieces += 1;
+                    return Striped::Posted(how);
+                }
+                Err(Refused::Full) => full |= 1 << pick.rail,
+                Err(Refused::Fault(fault)) => {
+                    stripes.lose(pick.rail, fault);
+                    if let Some(fault) = self.lose_rail(w, stripes, pick.rail, fault) {
+                        return Striped::Failed(fault);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The wire has ended a piece. One that ended badly is to be posted again, over another rail. Answers the fault of
+    /// the peer itself.
+    // [M11.6]
+    pub(in crate::rdm) fn end_stripe<W: Wire>(
+        &mut self,
+        w: &mut W,
+        stripes: &mut Stripes,
+        part: u32,
+        result: Result<(), Fault>,
+    ) -> Option<Fault> {
+        let rail = stripes.ended(part, result)?;
+        self.lose_rail(w, stripes, rail, result.err()?)
+    }
+
+    /// A rail has failed a piece. The peer that it is fails with it, unless that is the peer itself: then the fault is
+    /// answered.
+    #[cold]
+    fn lose_rail<W: Wire>(&mut self, w: &mut W, stripes: &Stripes, n: usize, fault: Fault) -> Option<Fault> {
+        self.stats.rare.rails_lost += 1;
+        let rail = stripes.rail(n).peer;
+        if !fault.of_peer() && !fault.of_lane() {
+            return None;
+        }
+        if rail == stripes.main() {
+            // Where there is another way, the first packet that comes back finds it.
+            return (fault.of_peer() && !self.outlives(rail, fault)).then_some(fault);
+        }
+        self.fail_peer(w, rail, fault);
+        None
+    }
+}

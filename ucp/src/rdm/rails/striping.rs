@@ -1,0 +1,184 @@
+//! Granted data abreast: the CTSDATA of a long message, write or read over several NICs of two workers that know each
+//! other's further lanes (RDM v4 chapter 11). Called by `longcts` and `onesided` for every packet, by `detour`, `backoff`
+//! and `people` for those that come back. Sends nothing else over a further lane: order, grants and ends stay on the first.
+
+use arrayvec::ArrayVec;
+
+use crate::rdm::Engine;
+use crate::rdm::flow::window::{self, Segment};
+use crate::rdm::io::{Fault, PeerId, Posted, Refused, Wire};
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocol::Push;
+use crate::rdm::rails::rail_plan::{MAX_RAILS, rails_for};
+use crate::wire::ctl::CtsData;
+use crate::wire::{self, Packet, PktType};
+
+/// Packets in a row over one lane: few enough that a window of 32 keeps four lanes busy.
+const RUN: u64 = 8;
+
+/// Whose settings say over how many lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::rdm) enum Bulk {
+    /// A message's.
+    Message,
+    /// A write's or read's.
+    Memory,
+}
+
+/// What is granted of an operation and not sent.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdm) struct Granted {
+    /// Whose operation it is.
+    pub to: PeerId,
+    /// The receiver's id, from its CTS.
+    pub recv_id: u32,
+    /// The first byte that is not sent.
+    pub at: u64,
+    /// Bytes granted from there on.
+    pub window: u64,
+    /// Bytes of the whole operation.
+    pub total: u64,
+    /// What it is.
+    pub bulk: Bulk,
+}
+
+/// What became of a packet of it.
+pub(in crate::rdm) struct Sent {
+    lane: PeerId,
+    len: usize,
+    result: Result<Posted, Refused>,
+}
+
+/// The lanes that carry the data of one operation, the peer's own first.
+type Lanes = ArrayVec<PeerId, MAX_RAILS>;
+
+impl Engine {
+    /// Sends the next packet of a grant, over the lane whose turn it is or else over one that has room. `fill` copies the
+    /// bytes. `None`: no packet holds any. // HOT
+    // [M5.6] [M11.11]
+    pub(in crate::rdm) fn send_granted<W: Wire>(
+        &self,
+        w: &mut W,
+        g: Granted,
+        mut fill: impl FnMut(&mut [u8]) -> usize,
+    ) -> Option<Sent> {
+        let each = window::data_per_packet(w.mtu(g.to));
+        let window = usize::try_from(g.window).unwrap_or(usize::MAX);
+        let mut send = |lane: PeerId, each: usize| {
+            let len = window.min(each);
+            let segment = Segment { to: lane, recv_id: g.recv_id, at: g.at, len };
+            Sent { lane, len, result: segment.send(w, window::data_connid(self, lane), &mut fill) }
+        };
+        if window == 0 || each == 0 {
+            return None;
+        }
+        if !self.has_further(g.to) {
+            return Some(send(g.to, each));
+        }
+        let lanes = self.lanes_for(&g);
+        let first = (g.at / (each as u64 * RUN)) as usize;
+        let mut sent = None;
+        for n in 0..lanes.len() {
+            let lane = lanes[(first + n) % lanes.len()];
+            sent = Some(send(lane, each));
+            if sent.as_ref().is_some_and(|sent| sent.result != Err(Refused::Full)) {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// Notes what became of a packet of a grant to `to`. Answers its bytes, or what follows. // HOT
+    #[inline]
+    pub(in crate::rdm) fn sent_granted<W: Wire>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        sent: Sent,
+    ) -> Result<usize, Push> {
+        let Sent { lane, len, result } = sent;
+        self.stats.rare.data_abreast += u64::from(lane != to && result.is_ok());
+        match self.posted(lane, PktType::CTSDATA, result) {
+            Ok(()) => Ok(len),
+            Err(Refused::Fault(fault)) if lane != to => {
+                self.fail_peer(w, lane, fault);
+                Err(Push::Sent)
+            }
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Whether a peer has further lanes, met or not. // HOT
+    #[inline]
+    fn has_further(&self, to: PeerId) -> bool {
+        !self.further(to).is_empty()
+    }
+
+    /// The further lanes of a peer: peers of their own.
+    #[inline]
+    pub fn further(&self, to: PeerId) -> &[PeerId] {
+        self.peers.get(to).and_then(|peer| peer.work.as_ref()).map_or(&[], |work| &work.rails)
+    }
+
+    /// Whether this peer is a further lane of another.
+    pub fn is_further(&self, lane: PeerId) -> bool {
+        self.peers.get(lane).is_some() && self.main_of(lane).is_some()
+    }
+
+    /// The lanes that this operation goes over: the peer's own, and those further ones over which the peer takes us for who
+    /// we are, as far as there are bytes for each.
+    // [M11.11]
+    #[inline(never)]
+    fn lanes_for(&self, g: &Granted) -> Lanes {
+        let (most, least) = match g.bulk {
+            Bulk::Message => (self.cfg.rndv_rails, self.cfg.rndv_chunk),
+            Bulk::Memory => (self.cfg.rma_rails, self.cfg.rma_chunk),
+        };
+        let wanted = rails_for(g.total, least, usize::from(most));
+        let ready = |lane: &PeerId| !self.peers[*lane].was.contains(Was::AWAY);
+        let further = self.lanes_beside(g.to).filter(ready);
+        [g.to].into_iter().chain(further).take(wanted.min(MAX_RAILS)).collect()
+    }
+
+    /// Whose granted data come over this lane: those of the peer that it is a further lane of, if it is one. // HOT
+    // [M11.11]
+    #[inline]
+    pub(in crate::rdm) fn owner(&self, lane: PeerId) -> PeerId {
+        self.main_of(lane).unwrap_or(lane)
+    }
+
+    /// The peer that this one is a further lane of.
+    #[inline]
+    pub(in crate::rdm) fn main_of(&self, lane: PeerId) -> Option<PeerId> {
+        let main = self.peers[lane].further_lane_of()?;
+        self.further(main).contains(&lane).then_some(main)
+    }
+
+    /// A packet that a further lane was to carry goes over the first one, if it is granted data and its peer is there.
+    /// False: it is something else.
+    // [M11.12]
+    #[cold]
+    pub(in crate::rdm) fn goes_by_owner(&mut self, lane: PeerId, packet: &[u8]) -> bool {
+        let Some(main) = self.main_of(lane) else { return false };
+        let Ok(Packet::CtsData(hdr, payload)) = wire::parse(packet) else { return false };
+        if !self.peers[main].was.contains(Was::FAILED) {
+            let hdr = CtsData { connid: window::data_connid(self, main), ..hdr };
+            let mut bytes = vec![0; CtsData::header_len(hdr.connid)];
+            hdr.write(&mut bytes);
+            bytes.extend_from_slice(payload);
+            self.goes_elsewhere(main, &bytes);
+        }
+        true
+    }
+
+    /// A packet over a further lane has failed, and not come back: if it held granted data, nobody knows what its peer has
+    /// got.
+    #[cold]
+    pub(in crate::rdm) fn fails_owner<W: Wire>(&mut self, w: &mut W, lane: PeerId, fault: Fault) {
+        if self.peers[lane].was.contains(Was::SENT)
+            && let Some(main) = self.main_of(lane)
+        {
+            self.fail_peer(w, main, fault);
+        }
+    }
+}

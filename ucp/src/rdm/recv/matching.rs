@@ -1,0 +1,411 @@
+//! Which receive gets which message: the oldest receive whose pattern fits, the oldest message that fits. Two queues,
+//! each held once for tagged and once for untagged messages; exact tags are found by bucket, patterns by walking.
+//! Knows names only; what they name is the rooms' business.
+
+use ucs::coll::list::{Link, Links, List};
+use ucs::coll::slots::SlotId;
+use ucs::mem::pool::FreeList;
+
+use crate::rdm::io::PeerId;
+
+/// The mask that compares every bit.
+const EXACT: u64 = !0;
+
+/// What a receive accepts. An untagged receive has mask 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    /// Bits compared with the message's tag,
+    pub tag: u64,
+    /// where this is set.
+    pub mask: u64,
+    /// Only from this peer.
+    pub from: Option<PeerId>,
+}
+
+impl Pattern {
+    /// Every tag, any sender.
+    pub const ANY: Pattern = Pattern { tag: 0, mask: 0, from: None };
+
+    /// Does a message fit?
+    #[inline]
+    pub fn fits(&self, tag: u64, from: impl Sender) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && self.from.is_none_or(|only| from.is(only))
+    }
+
+    #[inline(always)]
+    const fn is_exact(&self) -> bool {
+        self.mask == EXACT
+    }
+}
+
+/// Who sent a message, for receives that take those of one peer only.
+pub trait Sender: Copy {
+    /// Whether that is this peer, under whichever name.
+    fn is(self, only: PeerId) -> bool;
+}
+
+impl Sender for PeerId {
+    #[inline(always)]
+    fn is(self, only: PeerId) -> bool {
+        self == only
+    }
+}
+
+/// Lists by hash of the tag; their number follows the number of elements.
+#[derive(Debug)]
+struct Buckets {
+    lists: Vec<List>,
+    shift: u32,
+}
+
+impl Buckets {
+    const FIRST: usize = 256;
+
+    const fn new() -> Buckets {
+        Buckets { lists: Vec::new(), shift: 0 }
+    }
+
+    #[inline]
+    fn of(&self, tag: u64) -> usize {
+        (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// True when `len` elements ask for more lists: time to [`grow`](Self::grow) and insert all anew.
+    #[inline]
+    fn crowded(&self, len: usize) -> bool {
+        len >= self.lists.len() * 2
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let count = (self.lists.len() * 4).max(Self::FIRST);
+        self.lists.clear();
+        self.lists.resize_with(count, List::new);
+        self.shift = 64 - count.trailing_zeros();
+    }
+}
+
+/// What a posted receive wants, and its place among the others: part of the receive, so that one look finds both.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    tag: u64,
+    mask: u64,
+    /// Order of posting: the oldest wins.
+    seq: u64,
+    /// Only from this peer, or [`ANYBODY`].
+    from: u32,
+    link: Link,
+}
+
+/// No peer has this number: it is the end of the table's.
+const ANYBODY: u32 = u32::MAX;
+
+impl Want {
+    /// What a receive of this pattern wants; it is in no queue yet.
+    #[inline(always)]
+    pub fn new(pattern: Pattern) -> Want {
+        let from = pattern.from.map_or(ANYBODY, |peer| peer.0);
+        Want { tag: pattern.tag, mask: pattern.mask, seq: 0, from, link: Link::new() }
+    }
+
+    /// What it was made of.
+    pub fn pattern(&self) -> Pattern {
+        Pattern { tag: self.tag, mask: self.mask, from: self.only() }
+    }
+
+    /// The only peer whose messages it takes, if it is one.
+    #[inline]
+    pub fn only(&self) -> Option<PeerId> {
+        if self.from == ANYBODY { None } else { Some(PeerId(self.from)) }
+    }
+
+    #[inline(always)]
+    fn fits(&self, tag: u64, from: impl Sender) -> bool {
+        (tag ^ self.tag) & self.mask == 0 && (self.from == ANYBODY || from.is(PeerId(self.from)))
+    }
+}
+
+/// A store of posted receives, by index. [`Expected`] only asks for indices that were pushed.
+pub trait Wants {
+    /// What the receive at `at` wants.
+    fn want(&self, at: u32) -> &Want;
+    /// The same, to change its place.
+    fn want_mut(&mut self, at: u32) -> &mut Want;
+}
+
+impl Wants for Vec<Want> {
+    #[inline(always)]
+    fn want(&self, at: u32) -> &Want {
+        &self[at as usize]
+    }
+    #[inline(always)]
+    fn want_mut(&mut self, at: u32) -> &mut Want {
+        &mut self[at as usize]
+    }
+}
+
+/// A store, as its lists see it.
+struct Chain<'a, S: ?Sized>(&'a mut S);
+
+impl<S: Wants + ?Sized> Links for Chain<'_, S> {
+    #[inline(always)]
+    fn link(&self, at: u32) -> &Link {
+        &self.0.want(at).link
+    }
+    #[inline(always)]
+    fn link_mut(&mut self, at: u32) -> &mut Link {
+        &mut self.0.want_mut(at).link
+    }
+}
+
+/// Posted receives of one kind, by their indices in a store.
+#[derive(Debug)]
+pub struct Expected {
+    buckets: Buckets,
+    exact: usize,
+    wild: List,
+    seq: u64,
+}
+
+impl Expected {
+    /// None posted.
+    pub fn new() -> Expected {
+        Expected { buckets: Buckets::new(), exact: 0, wild: List::new(), seq: 0 }
+    }
+
+    /// Appends a receive that is not there yet: `insert` puts it into the store, with what it wants as given, and answers
+    /// where. `None`, and nothing is appended, if it answers that. // HOT
+    #[inline(always)]
+    pub fn push<S: Wants + ?Sized>(
+        &mut self,
+        all: &mut S,
+        pattern: Pattern,
+        insert: impl FnOnce(&mut S, Want) -> Option<u32>,
+    ) -> Option<u32> {
+        let want = Want { seq: self.seq, ..Want::new(pattern) };
+        let exact = pattern.is_exact();
+        let list = if exact {
+            if self.buckets.crowded(self.exact) {
+                self.rehash(all);
+            }
+            let bucket = self.buckets.of(pattern.tag);
+            &mut self.buckets.lists[bucket]
+        } else {
+            &mut self.wild
+        };
+        let at = list.push_new(&mut Chain(all), |all, link| insert(all.0, Want { link, ..want }))?;
+        self.exact += usize::from(exact);
+        self.seq += 1;
+        Some(at)
+    }
+
+    /// Takes out the oldest receive that fits a message.
+    #[inline(never)]
+    pub fn take<S: Wants + ?Sized>(&mut self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
+        let at = self.find(all, tag, from)?;
+        self.remove(all, at);
+        Some(at)
+    }
+
+    /// The receive that nearly always is the one for a message with this tag: the first of the only list that it can be in.
+    /// `None`: it may be in another, or in none. // HOT
+    #[inline(always)]
+    pub fn first(&mut self, tag: u64) -> Option<First<'_>> {
+        if !self.wild.is_empty() {
+            return None;
+        }
+        let bucket = self.buckets.of(tag);
+        let list = self.buckets.lists.get_mut(bucket)?;
+        let at = list.front()?;
+        Some(First { at, list, exact: &mut self.exact })
+    }
+
+    /// The oldest receive that fits a message, left where it is.
+    pub fn find<S: Wants + ?Sized>(&self, all: &mut S, tag: u64, from: impl Sender) -> Option<u32> {
+        let chain = &Chain(all);
+        let fits = |&at: &u32| chain.0.want(at).fits(tag, from);
+        let exact = match self.exact {
+            0 => None,
+            _ => self.buckets.lists[self.buckets.of(tag)].iter(chain).find(fits),
+        };
+        let wild = if self.wild.is_empty() { None } else { self.wild.iter(chain).find(fits) };
+        match (exact, wild) {
+            (Some(a), Some(b)) if chain.0.want(b).seq < chain.0.want(a).seq => Some(b),
+            (Some(a), _) => Some(a),
+            (None, b) => b,
+        }
+    }
+
+    /// Takes out the receive at `at`, which is in this queue.
+    pub fn remove<S: Wants + ?Sized>(&mut self, all: &mut S, at: u32) {
+        let Want { tag, mask, .. } = *all.want(at);
+        if mask == EXACT {
+            let bucket = self.buckets.of(tag);
+            self.buckets.lists[bucket].remove(&mut Chain(all), at);
+            self.exact -= 1;
+        } else {
+            self.wild.remove(&mut Chain(all), at);
+        }
+    }
+
+    #[cold]
+    fn rehash<S: Wants + ?Sized>(&mut self, all: &mut S) {
+        let mut exact = Vec::with_capacity(self.exact);
+        for list in &mut self.buckets.lists {
+            exact.extend(std::iter::from_fn(|| list.pop_front(&mut Chain(all))));
+        }
+        // Within a bucket the order is that of posting; buckets merge and split, so restore it.
+        exact.sort_unstable_by_key(|&at| all.want(at).seq);
+        self.buckets.grow();
+        for at in exact {
+            let bucket = self.buckets.of(all.want(at).tag);
+            self.buckets.lists[bucket].push_back(&mut Chain(all), at);
+        }
+    }
+}
+
+/// The first of some receives that one list has; see [`Expected::first`].
+pub struct First<'a> {
+    /// Which.
+    pub at: u32,
+    list: &'a mut List,
+    exact: &'a mut usize,
+}
+
+impl First<'_> {
+    /// Takes it out, if it fits the message; `want` is its own. It has to leave the store as well then. // HOT
+    #[inline(always)]
+    pub fn take(self, want: &Want, tag: u64, from: PeerId) -> Option<()> {
+        // Its list is of receives that want one tag.
+        if want.tag != tag || want.from != ANYBODY && want.from != from.0 {
+            return None;
+        }
+        self.list.drop_front(&want.link);
+        *self.exact -= 1;
+        Some(())
+    }
+}
+
+impl Default for Expected {
+    fn default() -> Self {
+        Expected::new()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Came {
+    tag: u64,
+    from: PeerId,
+    op: SlotId,
+}
+
+/// Messages of one kind that no receive has matched, in order of arrival.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Arrived {
+    /// First: whether it is empty is asked by every receive.
+    all: List,
+    buckets: Buckets,
+    came: Vec<Came>,
+    by_arrival: Vec<Link>,
+    by_tag: Vec<Link>,
+    free: FreeList,
+}
+
+impl Arrived {
+    /// None arrived.
+    pub fn new() -> Arrived {
+        Arrived {
+            came: Vec::new(),
+            by_arrival: Vec::new(),
+            by_tag: Vec::new(),
+            free: FreeList::new(0),
+            all: List::new(),
+            buckets: Buckets::new(),
+        }
+    }
+
+    /// True when there is no message.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Messages there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Appends a message; answers its place, to remove it by.
+    pub fn push(&mut self, tag: u64, from: PeerId, op: SlotId) -> u32 {
+        let at = self.free.take().unwrap_or_else(|| self.grow());
+        if self.buckets.crowded(self.all.len()) {
+            self.rehash();
+        }
+        self.came[at as usize] = Came { tag, from, op };
+        self.all.push_back(self.by_arrival.as_mut_slice(), at);
+        let bucket = self.buckets.of(tag);
+        self.buckets.lists[bucket].push_back(self.by_tag.as_mut_slice(), at);
+        at
+    }
+
+    /// The oldest message that fits, left where it is; `who` says who a message's sender is.
+    pub fn find<F: Sender>(&self, pattern: &Pattern, who: impl Fn(PeerId) -> F) -> Option<SlotId> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let fits = |&at: &u32| {
+            let came = &self.came[at as usize];
+            pattern.fits(came.tag, who(came.from))
+        };
+        let at = if pattern.is_exact() {
+            let list = &self.buckets.lists[self.buckets.of(pattern.tag)];
+            list.iter(self.by_tag.as_slice()).find(fits)
+        } else {
+            self.all.iter(self.by_arrival.as_slice()).find(fits)
+        }?;
+        Some(self.came[at as usize].op)
+    }
+
+    /// Takes out the message at `at`, a place given by [`push`](Self::push) and not removed since.
+    pub fn remove(&mut self, at: u32) {
+        let bucket = self.buckets.of(self.came[at as usize].tag);
+        self.buckets.lists[bucket].remove(self.by_tag.as_mut_slice(), at);
+        self.all.remove(self.by_arrival.as_mut_slice(), at);
+        self.free.give(at);
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        let len = (self.came.len() * 2).max(64);
+        let blank = Came { tag: 0, from: PeerId(0), op: SlotId::NONE };
+        self.free.extend((len - self.came.len()) as u32);
+        self.came.resize(len, blank);
+        self.by_arrival.resize(len, Link::new());
+        self.by_tag.resize(len, Link::new());
+        self.free.take().expect("just extended")
+    }
+
+    #[cold]
+    fn rehash(&mut self) {
+        for list in &mut self.buckets.lists {
+            while list.pop_front(self.by_tag.as_mut_slice()).is_some() {}
+        }
+        self.buckets.grow();
+        let Arrived { all, by_arrival, by_tag, buckets, came, .. } = self;
+        for at in all.iter(by_arrival.as_slice()) {
+            let bucket = buckets.of(came[at as usize].tag);
+            buckets.lists[bucket].push_back(by_tag.as_mut_slice(), at);
+        }
+    }
+}
+
+impl Default for Arrived {
+    fn default() -> Self {
+        Arrived::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Receives of many messages: one posted buffer that takes message after message, each behind the one before, until less
+//! than a given room is left. Called by `api` through the public methods, by `incoming` when something matches.
+//!
+//! For every message that it matches, such a receive begins an ordinary one into its part of the buffer, so that the rooms
+//! know nothing of it.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::rx::{Role, RxOp};
+use crate::rdm::op::table::place;
+use crate::rdm::op::{OpId, RecvBuf};
+use crate::rdm::peers::aliases::Kin;
+use crate::rdm::protocol::Kind;
+use crate::rdm::types::{OpError, Out, RecvArgs, Started};
+use crate::wire::rtm::{Rtm, RtmBody};
+
+/// A receive of many messages.
+#[derive(Debug)]
+pub struct Multi {
+    buf: RecvBuf,
+    user: u64,
+    kind: Kind,
+    /// Bytes given to messages.
+    used: usize,
+    /// Fewer bytes than this are no room.
+    least: usize,
+    /// Messages that are coming into it.
+    live: u32,
+    /// Its entry among the posted receives; `None` once it takes no more.
+    posted: Option<SlotId>,
+    /// How it ended, if by itself.
+    end: Result<(), OpError>,
+}
+
+impl Engine {
+    /// Posts a receive that takes every message which matches, until less than `least` bytes (at least one) of its buffer
+    /// are left. Each message is told by an [`Out::RecvPart`]; [`Out::MultiDone`] follows when the buffer is free again.
+    /// Those that have come already are taken at once.
+    pub fn recv_multi<W: Wire>(&mut self, w: &mut W, r: RecvArgs, least: usize) -> Result<OpId, OpError> {
+        if self.in_place.is_some() {
+            return Err(OpError::Unsupported);
+        }
+        if r.buf.piece().is_none() && !r.buf.is_empty() {
+            return Err(OpError::Invalid);
+        }
+        let (pattern, kind) = (r.kind.pattern(r.from), r.kind.kind());
+        let least = least.max(1);
+        let multi =
+            Multi { buf: r.buf, user: r.user, kind, used: 0, least, live: 0, posted: None, end: Ok(()) };
+        let multi = self.multis.insert(multi).map_err(|_| OpError::NoResource)?;
+        let parent =
+            |want| RxOp { role: Role::Multi(multi), ..RxOp::posted(RecvBuf::EMPTY, r.user, want, kind) };
+        let Some(id) = self.expect(kind, pattern, parent) else {
+            self.multis.remove(multi);
+            return Err(OpError::NoResource);
+        };
+        if let Some(multi) = self.multis.get_mut(multi) {
+            multi.posted = Some(id);
+        }
+        while self.multis.get(multi).is_some_and(|multi| multi.posted.is_some())
+            && let Some(held) = self.find_arrived(kind, &pattern)
+        {
+            if self.rx.is_full() {
+                self.close_multi(multi, Err(OpError::NoResource));
+                break;
+            }
+            let Some(len) = self.unexpected.get(held).map(|held| held.envelope.len) else { break };
+            let Some((buf, role)) = self.part_of_multi(multi, len) else { break };
+            match self.adopt(w, held, buf, r.user, role) {
+                Started::Done(status) => self.end_part(role, Ok(status)),
+                Started::Failed(error) => self.end_part(role, Err(error)),
+                Started::Pending(_) => {}
+            }
+        }
+        // What has come of it is taken; nothing more will come.
+        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+            self.close_multi(multi, Err(error));
+        }
+        Ok(OpId(id))
+    }
+
+    /// The receive that gets this message of this peer, where some receives are for many.
+    pub(in crate::rdm) fn take_among_multis(
+        &mut self,
+        kind: Kind,
+        rtm: &Rtm<'_>,
+        from: PeerId,
+    ) -> Option<SlotId> {
+        let expected = &mut self.queues[kind as usize].expected;
+        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
+        let at = expected.find(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
+        let id = self.rx.id_at(at as usize)?;
+        let Some(&RxOp { role: Role::Multi(multi), user, .. }) = self.rx.get(id) else {
+            expected.remove(&mut self.rx, at);
+            return Some(id);
+        };
+        if self.rx.is_full() {
+            self.close_multi(multi, Err(OpError::NoResource));
+            return None;
+        }
+        let (buf, role) = self.part_of_multi(multi, msg_len(rtm))?;
+        self.rx.insert(RxOp { role, ..RxOp::begun(buf, user, kind) }).ok()
+    }
+
+    /// Room for a message of `len` bytes; closes the receive if too little is left then.
+    fn part_of_multi(&mut self, id: SlotId, len: u64) -> Option<(RecvBuf, Role)> {
+        let multi = self.multis.get_mut(id)?;
+        let (at, left) = (multi.used, multi.buf.len() - multi.used);
+        let len = usize::try_from(len).map_or(left, |len| len.min(left));
+        let buf = multi.buf.part(at, len);
+        multi.used += len;
+        multi.live += 1;
+        if left - len < multi.least {
+            self.close_multi(id, Ok(()));
+        }
+        Some((buf, Role::Part(id, at)))
+    }
+
+    /// It takes no more messages.
+    pub(in crate::rdm) fn close_multi(&mut self, id: SlotId, end: Result<(), OpError>) {
+        let Some(multi) = self.multis.get_mut(id) else { return };
+        let Some(posted) = multi.posted.take() else { return };
+        multi.end = end;
+        if self.rx.contains(posted) {
+            self.queues[multi.kind as usize].expected.remove(&mut self.rx, place(posted));
+            self.rx.remove(posted);
+        }
+        self.settle_multi(id);
+    }
+
+    /// A message that came into it has ended.
+    pub(in crate::rdm) fn end_part(&mut self, role: Role, result: Result<crate::rdm::RecvStatus, OpError>) {
+        let Role::Part(id, at) = role else { return };
+        let Some(multi) = self.multis.get_mut(id) else { return };
+        multi.live -= 1;
+        self.outs.push_back(Out::RecvPart { user: multi.user, at, result });
+        self.settle_multi(id);
+    }
+
+    fn settle_multi(&mut self, id: SlotId) {
+        let Some(multi) = self.multis.get(id) else { return };
+        if multi.live == 0 && multi.posted.is_none() {
+            let result = multi.end.map(|()| multi.used);
+            self.outs.push_back(Out::MultiDone { user: multi.user, result });
+            self.multis.remove(id);
+        }
+    }
+}
+
+/// Bytes of the whole message.
+fn msg_len(rtm: &Rtm<'_>) -> u64 {
+    match rtm.body {
+        RtmBody::Eager => rtm.payload.len() as u64,
+        RtmBody::Medium { msg_length, .. }
+        | RtmBody::LongCts { msg_length, .. }
+        | RtmBody::LongRead { msg_length, .. }
+        | RtmBody::RuntRead { msg_length, .. } => msg_length,
+    }
+}

@@ -1,0 +1,377 @@
+//! The receiving half that rooms share: posting and cancelling receives, matching, messages that came too early,
+//! completion. Called by `api` through the public methods, by rooms through the others.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::received_ranges::Cover;
+use crate::rdm::op::rx::{Envelope, Inflow, Parts, Role, RxOp, RxState, Unexpected};
+use crate::rdm::op::table::place;
+use crate::rdm::op::{OpId, RecvBuf};
+use crate::rdm::peers::aliases::Kin;
+use crate::rdm::peers::peer::{Ctl, Part, Was};
+use crate::rdm::protocol::{Arrival, Kind, Row, Sync};
+use crate::rdm::recv::matching::{Arrived, Expected, Pattern, Want};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::{MsgHandle, OpError, Out, Probed, RecvArgs, RecvKind, RecvStatus, Started, Take};
+use crate::wire::Class;
+use crate::wire::rtm::Rtm;
+
+/// The two queues of one kind of message.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(in crate::rdm) struct Queues {
+    pub expected: Expected,
+    pub arrived: Arrived,
+}
+
+impl Engine {
+    /// Posts a receive, if that is all there is to do: no message of its kind waits for one. Else gives it back, and nothing
+    /// has happened: ask [`Engine::recv`]. // HOT
+    #[inline(always)]
+    pub fn recv_later(&mut self, r: RecvArgs) -> Result<OpId, RecvArgs> {
+        let kind = r.kind.kind();
+        let heard =
+            |from| self.peers.get(from).is_none_or(|peer| !peer.was.intersects(Was::SILENT | Was::GAP));
+        let may_come = r.from.is_none_or(heard);
+        if !may_come
+            || self.in_place.is_some()
+            || !self.queues[kind as usize].arrived.is_empty()
+            || self.rx.is_full()
+        {
+            return Err(r);
+        }
+        let RecvArgs { buf, user, .. } = r;
+        let posted = self.expect(kind, r.kind.pattern(r.from), |want| RxOp::posted(buf, user, want, kind));
+        Ok(OpId(posted.expect("the table is not full")))
+    }
+
+    /// Enters a receive, made for what it wants, into its table and its queue. `None`: the table is full. // HOT
+    #[inline(always)]
+    pub(in crate::rdm) fn expect(
+        &mut self,
+        kind: Kind,
+        pattern: Pattern,
+        make: impl FnOnce(Want) -> RxOp,
+    ) -> Option<SlotId> {
+        let mut posted = None;
+        self.queues[kind as usize].expected.push(&mut self.rx, pattern, |rx, want| {
+            posted = rx.insert(make(want)).ok();
+            posted.map(place)
+        });
+        posted
+    }
+
+    /// Posts a receive. A message that has come already and is whole completes it at once.
+    pub fn recv<W: Wire>(&mut self, w: &mut W, r: RecvArgs) -> Started<RecvStatus> {
+        if self.in_place.is_some() {
+            return self.recv_in_place(w, r);
+        }
+        let pattern = r.kind.pattern(r.from);
+        if let Some(id) = self.find_arrived(r.kind.kind(), &pattern) {
+            return self.adopt(w, id, r.buf, r.user, Role::Single);
+        }
+        if let Some(error) = r.from.and_then(|from| self.silenced(from)) {
+            return Started::Failed(error);
+        }
+        let kind = r.kind.kind();
+        match self.expect(kind, pattern, |want| RxOp::posted(r.buf, r.user, want, kind)) {
+            Some(id) => Started::Pending(OpId(id)),
+            None => Started::Failed(OpError::NoResource),
+        }
+    }
+
+    /// Cancels a receive that no message has matched (one of many: it takes no more, those it has matched go on); its `Out` says `Cancelled`. False: one has, and the receive ends
+    /// with it, so that a cancel never loses a message (the rule of MPI and UCP); or it is complete.
+    // [M5.8]
+    pub fn cancel_recv(&mut self, op: OpId) -> bool {
+        let Some(rx) = self.rx.get(op.0) else { return false };
+        let RxState::Posted = rx.state else { return false };
+        if let Role::Multi(multi) = rx.role {
+            self.close_multi(multi, Err(OpError::Cancelled));
+            return true;
+        }
+        let (user, kind) = (rx.user, rx.kind);
+        self.queues[kind as usize].expected.remove(&mut self.rx, place(op.0));
+        self.rx.remove(op.0);
+        self.outs.push_back(Out::RecvDone { user, result: Err(OpError::Cancelled) });
+        true
+    }
+
+    /// What a receive waits for, if that is the data of an announced active message: it comes even if nobody wants it.
+    pub fn awaits_data(&self, op: OpId) -> Option<(RecvKind, Option<PeerId>)> {
+        let rx = self.rx.get(op.0).filter(|rx| rx.kind == Kind::AmData && rx.state == RxState::Posted)?;
+        let Pattern { tag, mask, from } = rx.want.pattern();
+        Some((RecvKind::Class { class: Class::AmData, tag, mask }, from))
+    }
+
+    /// True while a receive waits for a message.
+    pub fn is_posted(&self, op: OpId) -> bool {
+        self.rx.get(op.0).is_some_and(|rx| matches!(rx.state, RxState::Posted))
+    }
+
+    /// The oldest message that a receive with these arguments would get, if it has come.
+    pub fn probe(&mut self, kind: RecvKind, from: Option<PeerId>, take: Take) -> Option<Probed> {
+        let Some(id) = self.find_arrived(kind.kind(), &kind.pattern(from)) else {
+            self.asked = true;
+            return None;
+        };
+        let held = self.unexpected.get_mut(id)?;
+        if take == Take::Yes
+            && let Some(place) = held.queued.take()
+        {
+            self.queues[kind.kind() as usize].arrived.remove(place);
+        }
+        let Envelope { len, tag, from, .. } = held.envelope;
+        Some(Probed { handle: MsgHandle(id), len, tag, from })
+    }
+
+    /// The oldest message that has come and fits.
+    #[inline]
+    pub(in crate::rdm) fn find_arrived(&self, kind: Kind, pattern: &Pattern) -> Option<SlotId> {
+        let arrived = &self.queues[kind as usize].arrived;
+        let kin = self.kin(kind);
+        arrived.find(pattern, |from| kin.who(from))
+    }
+
+    /// Receives a message that a probe has taken out.
+    pub fn recv_probed<W: Wire>(
+        &mut self,
+        w: &mut W,
+        msg: MsgHandle,
+        buf: RecvBuf,
+        user: u64,
+    ) -> Started<RecvStatus> {
+        match self.unexpected.get(msg.0) {
+            Some(Unexpected { queued: None, .. }) => self.adopt(w, msg.0, buf, user, Role::Single),
+            _ => Started::Failed(OpError::Unknown),
+        }
+    }
+
+    /// A receive takes a message that came before it.
+    pub(in crate::rdm) fn adopt<W: Wire>(
+        &mut self,
+        w: &mut W,
+        id: SlotId,
+        mut buf: RecvBuf,
+        user: u64,
+        role: Role,
+    ) -> Started<RecvStatus> {
+        if self.rx.is_full() {
+            return Started::Failed(OpError::NoResource);
+        }
+        let Some(held) = self.unexpected.remove(id) else { return Started::Failed(OpError::Unknown) };
+        let envelope = held.envelope;
+        let kind = held.kind;
+        if let Some(place) = held.queued {
+            self.queues[kind as usize].arrived.remove(place);
+        }
+        held.parts.drain(|at, bytes| {
+            buf.put(at, bytes.bytes());
+            self.hold.release_part(bytes);
+        });
+        self.forget_unexpected(envelope.from);
+        if held.cover.arrived() == envelope.len && held.reading.is_none() {
+            let status = envelope.status(buf.len());
+            self.count_received(&envelope, status.is_err());
+            self.owe_receipt(w, &envelope);
+            return match status {
+                Ok(status) => Started::Done(status),
+                Err(error) => Started::Failed(error),
+            };
+        }
+        let op = RxOp { role, ..RxOp::begun(buf, user, kind) };
+        let Ok(rx) = self.rx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        self.begin(rx, envelope, held.cover);
+        if envelope.row.plain() == Row::LongCts {
+            self.control(w, envelope.from, Ctl::Cts(rx));
+        } else if let Some(part) = self.part_of(&envelope) {
+            *part = Part::Rx(rx);
+        }
+        if let Some(reading) = held.reading {
+            self.start_reading(w, reading, rx);
+        }
+        Started::Pending(OpId(rx))
+    }
+
+    /// Where further packets of a message in several go, if some are missing.
+    fn part_of(&mut self, envelope: &Envelope) -> Option<&mut Part> {
+        self.peers[envelope.from].work.as_mut()?.parts.get_mut(&envelope.msg_id)
+    }
+
+    /// The receive that gets this message of this peer: out of the queue, still in the table. // HOT
+    // [M11.2]
+    #[inline]
+    pub(in crate::rdm) fn take_expected(&mut self, rtm: &Rtm<'_>, from: PeerId) -> Option<SlotId> {
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if !self.multis.is_empty() {
+            return self.take_among_multis(kind, rtm, from);
+        }
+        let from = Kin::new(&self.peers, &self.ident, &self.wires, kind).who(from);
+        let at = self.queues[kind as usize].expected.take(&mut self.rx, rtm.tag.unwrap_or(0), from)?;
+        self.rx.id_at(at as usize)
+    }
+
+    /// Keeps the first packet of a message that no receive has matched.
+    // [M5.9]
+    pub(in crate::rdm) fn hold_unexpected(
+        &mut self,
+        a: &Arrival<'_>,
+        rtm: &Rtm<'_>,
+        envelope: Envelope,
+        at: u64,
+        cover: Cover,
+    ) -> Option<SlotId> {
+        if self.unexpected.is_full() {
+            self.drop_packet(a, Reason::NoRoom);
+            return None;
+        }
+        if !self.may_keep(a, rtm) {
+            return None;
+        }
+        let kind = Kind::of(rtm.tag, rtm.opts.class);
+        if kind == Kind::Stream && self.peers[a.peer].was.contains(Was::GAP) {
+            self.drop_packet(a, Reason::PeerFailed);
+            return None;
+        }
+        let parts = Parts::One(at, self.hold.keep_part(rtm.payload));
+        let id = self
+            .unexpected
+            .insert(Unexpected { envelope, kind, queued: None, parts, cover, reading: None })
+            .ok()?;
+        let place = self.queues[kind as usize].arrived.push(envelope.tag, envelope.from, id);
+        if let Some(held) = self.unexpected.get_mut(id) {
+            held.queued = Some(place);
+        }
+        self.peers[envelope.from].unexpected += 1;
+        self.stats.rare.unexpected += 1;
+        self.hold.note_message();
+        self.stats.rare.over_limit += u64::from(self.is_over_limit());
+        Some(id)
+    }
+
+    /// Whether there is memory for one more packet of unexpected messages. If not, its sender is not heard any more: what it
+    /// sends next would go before what is refused.
+    pub(in crate::rdm) fn may_keep(&mut self, a: &Arrival<'_>, rtm: &Rtm<'_>) -> bool {
+        let fits = self.hold.has_room_for(rtm.payload.len(), self.cfg.unexpected_most);
+        if !fits {
+            self.refuse_flood(a);
+        }
+        fits
+    }
+
+    /// The receive `id` has matched a message of which more packets come.
+    pub(in crate::rdm) fn begin(&mut self, id: SlotId, envelope: Envelope, cover: Cover) {
+        // There is a place: every inflow belongs to one receive, and both tables hold as many.
+        let Ok(inflow) =
+            self.inflows.insert(Inflow { envelope, cover, window: 0, reading: None, nack: false })
+        else {
+            return;
+        };
+        if let Some(op) = self.rx.get_mut(id) {
+            op.state = RxState::Matched(inflow);
+        }
+    }
+
+    /// A receive that has matched a message in several packets, and what follows that. // HOT
+    #[inline]
+    pub(in crate::rdm) fn inflow(&mut self, id: SlotId) -> Option<(&mut RxOp, &mut Inflow)> {
+        let op = self.rx.get_mut(id)?;
+        let inflow = self.inflows.get_mut(op.inflow()?)?;
+        Some((op, inflow))
+    }
+
+    /// All bytes of the message that `id` receives have come. // HOT
+    #[inline]
+    pub(in crate::rdm) fn finish_rx<W: Wire>(&mut self, w: &mut W, id: SlotId, envelope: &Envelope) {
+        let Some(op) = self.rx.remove(id) else { return };
+        if let Some(inflow) = op.inflow() {
+            self.inflows.remove(inflow);
+        }
+        self.end_rx(w, op, envelope);
+    }
+
+    /// A matched receive ends with an error.
+    pub(in crate::rdm) fn fail_rx(&mut self, id: SlotId, error: OpError) {
+        let Some(op) = self.rx.remove(id) else { return };
+        if let Some(inflow) = op.inflow() {
+            self.inflows.remove(inflow);
+        }
+        self.rx_ended(&op, Err(error));
+    }
+
+    /// A receive has left its table: whoever posted it is told. // HOT
+    #[inline]
+    pub(in crate::rdm) fn rx_ended(&mut self, op: &RxOp, result: Result<RecvStatus, OpError>) {
+        match op.role {
+            Role::Single => self.outs.push_back(Out::RecvDone { user: op.user, result }),
+            role => self.end_part(role, result),
+        }
+    }
+
+    /// A receive that has left its table ends with this message. // HOT
+    #[inline]
+    pub(in crate::rdm) fn end_rx<W: Wire>(&mut self, w: &mut W, op: RxOp, envelope: &Envelope) {
+        let result = envelope.status(op.buf.len());
+        self.rx_ended(&op, result);
+        self.count_received(envelope, result.is_err());
+        self.owe_receipt(w, envelope);
+    }
+
+    // [M6.1] [M6.3]
+    #[inline]
+    pub(in crate::rdm) fn owe_receipt<W: Wire>(&mut self, w: &mut W, envelope: &Envelope) {
+        if envelope.row.sync() == Sync::Yes {
+            let receipt = Ctl::Receipt { send_id: envelope.send_id, msg_id: envelope.msg_id };
+            self.control(w, envelope.from, receipt);
+        }
+    }
+
+    #[inline]
+    pub(in crate::rdm) fn count_received(&mut self, envelope: &Envelope, truncated: bool) {
+        self.stats.count_received(envelope.row, envelope.len as usize);
+        self.by_peer.of(envelope.from).rx_bytes += envelope.len;
+        self.stats.rare.truncated += u64::from(truncated);
+    }
+
+    /// Whether unexpected messages cost more than they may. // HOT
+    #[inline(always)]
+    pub fn is_over_limit(&self) -> bool {
+        self.hold.is_over_limit()
+    }
+
+    /// What messages cost that no receive has matched, bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.hold.unexpected()
+    }
+
+    /// Whether the wires may be left alone, so that they hold senders back: unexpected messages cost more than they may,
+    /// and nobody here waits for anything that a packet could bring. No operation is under way, no memory is offered to
+    /// peers, and nobody has [asked](Engine::ask_for_arrivals), or looked for a message in vain, since the last call.
+    #[cold]
+    pub fn may_rest(&mut self) -> bool {
+        let asked = std::mem::take(&mut self.asked);
+        let busy = !self.rx.is_empty() || !self.tx.is_empty() || !self.one.is_empty() || !self.mem.is_empty();
+        let owes = [&self.away, &self.fading].iter().any(|list| !list.is_empty());
+        let owes = owes || !self.listed.is_empty() || !self.outs.is_empty();
+        let rests = self.is_over_limit() && !asked && !busy && !owes;
+        self.stats.rare.rests += u64::from(rests);
+        rests
+    }
+
+    /// Somebody waits for whatever comes: the wires are not left alone the next time.
+    pub fn ask_for_arrivals(&mut self) {
+        self.asked = true;
+    }
+
+    /// One unexpected message less of this peer.
+    pub(in crate::rdm) fn forget_unexpected(&mut self, from: PeerId) {
+        self.hold.forget_message();
+        let peer = &mut self.peers[from];
+        peer.unexpected -= 1;
+        if peer.unexpected == 0 && peer.was.contains(Was::REMOVED) {
+            self.peers.free(from);
+        }
+    }
+}

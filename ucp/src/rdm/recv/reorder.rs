@@ -1,0 +1,131 @@
+//! The order of messages of one peer: the next `msg_id` due, and packets that came before their turn. In order is one
+//! compare; how far ahead a packet may be is not limited (rule R9 of the wire facts).
+
+use hashbrown::HashMap;
+use ucs::coll::window::seq_diff;
+
+use crate::rdm::recv::held_packets::{Held, Hold};
+
+/// Whether several packets may carry one `msg_id`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// One packet a message: the id seen again is a duplicate.
+    Alone,
+    /// The packets of a message in several (MEDIUM, RUNTREAD) share it.
+    Shared,
+    /// One packet a message, and later perhaps one that repeats it (LONGCTS after a READ_NACK).
+    Again,
+}
+
+/// When a packet's turn is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It is the next: handle it.
+    Now,
+    /// Its id's turn has passed: a further packet of a message in several, or a duplicate.
+    Past,
+    /// Before its turn.
+    Early,
+}
+
+/// When is the turn of `msg_id`, if `next` is due? Ids wrap. // HOT
+// [M4.3]
+#[inline]
+pub const fn turn(next: u32, msg_id: u32) -> Turn {
+    match seq_diff(msg_id, next) {
+        0 => Turn::Now,
+        d if d < 0 => Turn::Past,
+        _ => Turn::Early,
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    packet: Held,
+    share: Share,
+}
+
+/// Packets of one peer that came early, by `msg_id`: chosen by it, so the hash has a key. Its memory is kept for reuse.
+#[derive(Debug, Default)]
+pub struct Early {
+    chains: HashMap<u32, Vec<Waiting>>,
+    spare: Vec<Vec<Waiting>>,
+}
+
+impl Early {
+    /// True when nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    /// Keeps a copy of an early packet; false if its id is taken by a packet it may not share it with.
+    // [M4.4]
+    pub fn keep(&mut self, hold: &mut Hold, msg_id: u32, share: Share, packet: &[u8]) -> bool {
+        let spare = &mut self.spare;
+        let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
+        if chain.first().is_some_and(|first| first.share != Share::Shared || share != Share::Shared) {
+            return false;
+        }
+        chain.push(Waiting { packet: hold.keep_early(packet), share });
+        true
+    }
+
+    /// The message with this id does not come, whatever has come of it: its turn passes without it.
+    pub fn skip(&mut self, hold: &mut Hold, msg_id: u32) {
+        let spare = &mut self.spare;
+        let chain = self.chains.entry(msg_id).or_insert_with(|| spare.pop().unwrap_or_default());
+        chain.drain(..).for_each(|waiting| hold.release_early(waiting.packet));
+        // No packet parses from no bytes; and nothing may share the id with it.
+        chain.push(Waiting { packet: hold.keep_early(&[]), share: Share::Alone });
+    }
+
+    /// Takes all packets that carry `msg_id`, in order of arrival; each is handed back by [`Hold::release_early`].
+    pub fn take(&mut self, msg_id: u32, out: &mut Vec<Held>) -> bool {
+        let Some(mut chain) = self.chains.remove(&msg_id) else { return false };
+        out.extend(chain.drain(..).map(|waiting| waiting.packet));
+        self.spare.push(chain);
+        true
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self, hold: &mut Hold) {
+        for (_, chain) in self.chains.drain() {
+            chain.into_iter().for_each(|waiting| hold.release_early(waiting.packet));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // [M4.4]
+    #[test]
+    fn turns_survive_the_wrap() {
+        assert_eq!(turn(7, 7), Turn::Now);
+        assert_eq!(turn(u32::MAX, 0), Turn::Early);
+        assert_eq!(turn(0, u32::MAX), Turn::Past);
+        assert_eq!(turn(5, 5 + 100_000), Turn::Early);
+    }
+
+    #[test]
+    fn only_packets_of_one_message_share_an_id() {
+        let (mut early, mut hold) = (Early::default(), Hold::new(usize::MAX));
+        assert!(early.keep(&mut hold, 4, Share::Alone, b"a"));
+        assert!(!early.keep(&mut hold, 4, Share::Alone, b"a"));
+        assert!(!early.keep(&mut hold, 4, Share::Shared, b"a"));
+        assert!(early.keep(&mut hold, 6, Share::Shared, b"b"));
+        assert!(early.keep(&mut hold, 6, Share::Shared, b"c"));
+        assert!(!early.keep(&mut hold, 6, Share::Alone, b"d"));
+        let mut out = Vec::new();
+        assert!(!early.take(5, &mut out));
+        assert!(early.take(6, &mut out) && early.take(4, &mut out));
+        let texts: Vec<&[u8]> = out.iter().map(Held::bytes).collect();
+        assert_eq!(texts, [b"b", b"c", b"a"]);
+        assert!(early.is_empty());
+        assert!(hold.early() > 0);
+        out.into_iter().for_each(|held| hold.release_early(held));
+        assert_eq!((hold.in_use(), hold.early()), (0, 0));
+    }
+}

@@ -1,0 +1,209 @@
+//! The bytes of one-sided operations at either end: which memory a request names, windows, data within them, and the end
+//! of what a peer has asked. Called by rooms and `outgoing`.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::flow::window;
+use crate::rdm::io::{PeerId, Source, Wire};
+use crate::rdm::op::rma_op::{Ack, Job, One, OneState};
+use crate::rdm::peers::peer::Ctl;
+use crate::rdm::protocol::{Arrival, Push};
+use crate::rdm::protocols::direct;
+use crate::rdm::rails::striping::{Bulk, Granted};
+use crate::rdm::rma::args::RmaRow;
+use crate::rdm::rma::mem::{Access, Spans};
+use crate::rdm::trace::Reason;
+use crate::rdm::types::{OpError, Out, WireId};
+use crate::wire::Iovs;
+use crate::wire::ctl::{Cts, CtsFor};
+
+impl Engine {
+    /// The memory a request names, or a refusal.
+    pub(in crate::rdm) fn reach<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        iovs: &Iovs,
+        need: Access,
+    ) -> Option<Spans> {
+        let spans = self.mem.resolve(self.peers[a.peer].home, iovs, need);
+        if spans.is_none() {
+            self.refuse_request(w, a, Reason::BadAccess);
+        }
+        spans
+    }
+
+    /// Sends one packet of the grant of `id`. Only called once the peer's HANDSHAKE has arrived.
+    pub(in crate::rdm) fn push_one_data<W: Wire>(&mut self, w: &mut W, id: SlotId) -> Push {
+        let Some(one) = self.one.get(id) else { return Push::Out };
+        if one.stripes.is_some() {
+            return direct::push_stripes(self, w, id);
+        }
+        let (to, at) = (one.peer, one.sent);
+        let recv_id = one.theirs.unwrap_or(0);
+        let (window, total, bulk) = (one.window, one.len, Bulk::Memory);
+        let granted = Granted { to, recv_id, at, window, total, bulk };
+        let Some(sent) = self.send_granted(w, granted, |slot| one.copy_to(at, slot)) else {
+            return Push::Fail(OpError::Unsupported);
+        };
+        let len = match self.sent_granted(w, to, sent) {
+            Ok(len) => len,
+            Err(push) => return push,
+        };
+        let Some(one) = self.one.get_mut(id) else { return Push::Out };
+        one.sent += len as u64;
+        one.window -= len as u64;
+        if one.window > 0 {
+            return Push::Sent;
+        }
+        one.in_data_queue = false;
+        if one.sent == one.len {
+            match one.job {
+                Job::Load(_) => {
+                    let (row, len, peer) = (one.row, one.len, one.peer);
+                    self.one.remove(id);
+                    self.stats.count_served(row, len);
+                    self.by_peer.served(peer, row, len);
+                }
+                _ => self.one_out(id),
+            }
+        }
+        Push::Out
+    }
+
+    /// The other end grants a window: for our write, or for a read that we answer.
+    pub(in crate::rdm) fn on_one_cts<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, cts: &Cts) {
+        let id = SlotId::from_raw(cts.send_id);
+        let one = match self.one.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
+            _ => return self.answers_too_late(w, a, id, cts.recv_id),
+        };
+        let of = match one.job {
+            Job::Put(_) => CtsFor::Send,
+            Job::Load(_) => CtsFor::Read,
+            _ => return self.drop_packet(a, Reason::BadId),
+        };
+        if cts.of != of {
+            return self.drop_packet(a, Reason::BadId);
+        }
+        if cts.recv_length == 0 {
+            return self.drop_packet(a, Reason::BadWindow);
+        }
+        one.window = cts.recv_length.min(one.len - one.sent);
+        one.theirs = Some(cts.recv_id);
+        if !std::mem::replace(&mut one.in_data_queue, true) {
+            self.peers[a.peer].work().grants.push_back(id);
+        }
+        self.introduce_rails(w, a.peer);
+        self.drive(w, a.peer);
+    }
+
+    /// Bytes within a window that we granted, of a write to us or of our read, by whichever packet. // HOT
+    pub(in crate::rdm) fn take_one_data<W: Wire>(
+        &mut self,
+        w: &mut W,
+        a: &Arrival<'_>,
+        id: SlotId,
+        at: u64,
+        payload: &[u8],
+    ) {
+        let moved = self.has_moved(a.peer);
+        let one = match self.one.get_mut(id) {
+            Some(one) if one.peer == a.peer && one.state == OneState::Moving => one,
+            _ => return self.drop_packet(a, Reason::BadId),
+        };
+        if !matches!(one.job, Job::Get(_) | Job::Store(_)) {
+            return self.drop_packet(a, Reason::BadId);
+        }
+        let len = payload.len() as u64;
+        // [M8.7]: data of a read need not wait for its READRSP.
+        if let Err(why) = window::admit(&mut one.cover, &mut one.window, one.len, at, len, moved) {
+            return self.drop_packet(a, why);
+        }
+        one.put(at, payload);
+        if one.cover.arrived() == one.len {
+            return match one.job {
+                Job::Store(_) => self.stored(w, id),
+                _ => {
+                    let (row, len) = (one.row, one.len);
+                    self.stats.count_rma(row, len);
+                    self.by_peer.asked(a.peer, row, len);
+                    self.finish_one(id, Ok(()));
+                }
+            };
+        }
+        if one.window == 0 && len > 0 && one.theirs.is_some() {
+            self.control(w, a.peer, Ctl::Cts(id));
+        }
+    }
+
+    /// A write to us in several packets is whole.
+    fn stored<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(one) = self.one.remove(id) else { return };
+        let receipt = (one.ack == Ack::Wanted).then_some(one.theirs).flatten();
+        self.written(w, one.peer, one.row, one.len, one.cq_data, receipt);
+    }
+
+    /// All bytes of a write to us are in place.
+    pub(in crate::rdm) fn written<W: Wire>(
+        &mut self,
+        w: &mut W,
+        from: PeerId,
+        row: RmaRow,
+        len: u64,
+        cq_data: Option<u64>,
+        receipt: Option<u32>,
+    ) {
+        self.stats.count_served(row, len);
+        self.by_peer.served(from, row, len);
+        // [M8.10]
+        if let Some(cq_data) = cq_data {
+            self.outs.push_back(Out::RemoteWrite { from, len, cq_data });
+        }
+        if let Some(send_id) = receipt {
+            self.control(w, from, Ctl::Receipt { send_id, msg_id: 0 });
+        }
+    }
+
+    /// The device of `wire` has put bytes of a peer's into our memory, and a word for us came with them.
+    // [M8.10]
+    pub fn on_imm(&mut self, wire: WireId, from: Source, len: u64, word: u32) {
+        match self.ident.current(wire, from) {
+            Some(peer) => {
+                // Words come from a further lane only when the peer has gone on over it.
+                let of = self.peers[peer].work.as_ref().and_then(|work| work.of);
+                self.written_by_device(of.unwrap_or(peer), len, word);
+            }
+            None => self.count_drop(Reason::UnknownSender, 0, from),
+        }
+    }
+
+    fn written_by_device(&mut self, from: PeerId, len: u64, word: u32) {
+        self.stats.count_served(RmaRow::DirectWrite, len);
+        self.by_peer.served(from, RmaRow::DirectWrite, len);
+        self.outs.push_back(Out::RemoteWrite { from, len, cq_data: u64::from(word) });
+    }
+
+    /// The target has acknowledged a write. It cannot do so before all is out: false if it says so nevertheless, or of
+    /// something else. // HOT
+    #[inline]
+    pub(in crate::rdm) fn acknowledged(&mut self, peer: PeerId, id: SlotId) -> bool {
+        match self.one.get(id) {
+            Some(one) if one.peer == peer && one.state == OneState::AllOut && one.ack != Ack::No => {
+                self.finish_one(id, Ok(()));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps what a peer has asked of us until it is done; `None` (and a refusal) if there is no room.
+    pub(in crate::rdm) fn serve<W: Wire>(&mut self, w: &mut W, a: &Arrival<'_>, one: One) -> Option<SlotId> {
+        let id = self.one.insert(one);
+        if id.is_none() {
+            self.refuse_request(w, a, Reason::NoRoom);
+        }
+        id
+    }
+}

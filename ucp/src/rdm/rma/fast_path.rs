@@ -1,0 +1,96 @@
+//! The commonest packets of one-sided operations in their commonest case, each in one go: writes and fetching atomics in
+//! one packet, and what answers them, of a peer that has been heard before. Called for every packet that is no short
+//! message. Whatever is not simple is left to the general way, untouched.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::features::ReqHdr;
+use crate::rdm::io::{PeerId, Source, TxToken, Wire};
+use crate::rdm::op::rma_ops::Brief;
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocols::{atomic, receipt, write};
+use crate::rdm::types::{Emulation, WireId};
+use crate::wire::PktType;
+
+impl Engine {
+    /// Handles such a packet. False, and nothing has happened: it is none. // HOT
+    // [M10.6]
+    #[inline(never)]
+    pub(in crate::rdm) fn take_short_one<W: Wire>(
+        &mut self,
+        w: &mut W,
+        wire: WireId,
+        from: Source,
+        packet: &[u8],
+    ) -> bool {
+        match packet.first().map(|&ty| PktType(ty)) {
+            Some(PktType::DC_EAGER_RTW) => write::take(self, w, wire, from, packet),
+            Some(PktType::RECEIPT) => receipt::take(self, wire, from, packet),
+            Some(PktType::FETCH_RTA) => atomic::take(self, w, wire, from, packet),
+            Some(PktType::ATOMRSP) => atomic::take_answer(self, wire, from, packet),
+            _ => false,
+        }
+    }
+
+    /// Who sent a packet with this connid, if that is simple: it has been heard, and is in good health. // HOT
+    #[inline]
+    pub(in crate::rdm) fn short_sender(
+        &mut self,
+        wire: WireId,
+        from: Source,
+        connid: Option<u32>,
+    ) -> Option<PeerId> {
+        let id = self.ident.current(wire, from)?;
+        let peer = &self.peers[id];
+        let plain = peer.was & (Was::HEARD | Was::FAILED) == Was::HEARD;
+        (plain && connid.is_none_or(|connid| connid == peer.addr.connid)).then_some(id)
+    }
+
+    /// Counts a packet of a peer. // HOT
+    #[inline]
+    pub(in crate::rdm) fn count_taken(&mut self, peer: PeerId, ty: PktType) {
+        self.stats.rx_pkts[usize::from(ty.0)] += 1;
+        self.by_peer.of(peer).rx_pkts += 1;
+    }
+
+    /// Whether a request by packets to a peer may go out at once and simply, and the connid it carries then: the peer has
+    /// been met and asked something before, is in good health, nothing waits before it, and nobody objects. // HOT
+    #[inline]
+    pub(in crate::rdm) fn short_request(&self, to: PeerId) -> Option<u32> {
+        let peer = self.peers.get(to)?;
+        let known = Was::POSTED | Was::ASKED | Was::MET;
+        let simple = peer.was & (Was::BLOCKED | known) == known;
+        match peer.hdr() {
+            _ if !simple || self.cfg.emulation == Emulation::Refused => None,
+            ReqHdr::Connid => Some(peer.own_connid),
+            ReqHdr::RawAddr | ReqHdr::Bare => None,
+        }
+    }
+
+    /// Begins an operation with its only packet, of at most `max` bytes, which `fill` writes with the operation's id. `None`,
+    /// and nothing has happened: there is no room. // HOT
+    #[inline]
+    pub(in crate::rdm) fn short_send<W: Wire>(
+        &mut self,
+        w: &mut W,
+        (ty, max): (PktType, usize),
+        one: Brief,
+        fill: impl FnOnce(u32, &mut [u8]) -> usize,
+    ) -> Option<SlotId> {
+        let (to, row, len) = (one.peer, one.row, one.len);
+        let id = self.one.insert_brief(one)?;
+        if w.send(to, max, TxToken::NONE, |slot| fill(id.raw(), slot)).is_err() {
+            self.one.discard(id);
+            return None;
+        }
+        let peer = &mut self.peers[to];
+        peer.outstanding += 1;
+        peer.work().ones += 1;
+        self.stats.tx_pkts[usize::from(ty.0)] += 1;
+        self.stats.count_rma(row, len);
+        let of_peer = self.by_peer.of(to);
+        (of_peer.tx_pkts, of_peer.tx_bytes) = (of_peer.tx_pkts + 1, of_peer.tx_bytes + len);
+        Some(id)
+    }
+}

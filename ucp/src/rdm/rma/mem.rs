@@ -1,0 +1,367 @@
+//! Memory that peers may reach: regions by key, and the checked pieces of them that a request names. Nothing else in
+//! the engine writes or reads a region, and nothing here does without a check of key, range and rights.
+//!
+//! A key of ours is a number above 32 bits, for packets only. Where a device has registered the region too, its
+//! 32-bit key names it as well, on that device's wire (RDM v4 6.4, wire facts).
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use arrayvec::ArrayVec;
+use bitflags::bitflags;
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+use ucs::coll::slots::{SlotId, Slots};
+
+use crate::rdm::op::{Piece, piece_at, stretch};
+use crate::rdm::types::WireId;
+use crate::wire::{Iovs, MAX_IOV, RmaIov};
+
+bitflags! {
+    /// What peers may do to a region.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+    pub struct Access: u8 {
+        /// Read it.
+        const READ = 1;
+        /// Write it.
+        const WRITE = 2;
+        /// Do atomic operations on it.
+        const ATOMIC = 4;
+    }
+}
+
+/// The key of a region in packets. Never the key of a region removed since.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MemKey(pub u64);
+
+/// Memory that peers may reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    ptr: NonNull<u8>,
+    len: usize,
+    access: Access,
+}
+
+// SAFETY: `new` promises that the bytes may be used from whichever thread drives the engine.
+unsafe impl Send for Region {}
+
+impl Region {
+    /// The `len` bytes at `ptr`, for `access`. `None` if `ptr` is null or the range wraps.
+    ///
+    /// # Safety
+    /// They stay valid for reads, and for writes if `access` has more than [`Access::READ`], until the region is
+    /// removed from the engine or the engine is dropped; meanwhile nobody holds a Rust reference to bytes that a peer
+    /// may write, and whoever looks at them uses volatile or atomic accesses, or agrees with the peers on when.
+    pub unsafe fn new(ptr: *mut u8, len: usize, access: Access) -> Option<Region> {
+        ptr.addr().checked_add(len)?;
+        Some(Region { ptr: NonNull::new(ptr)?, len, access })
+    }
+
+    /// First address, as peers name it.
+    pub fn addr(&self) -> u64 {
+        self.ptr.addr().get() as u64
+    }
+
+    /// The piece at the address `addr`, if it lies inside and `need` is allowed. // HOT
+    #[inline]
+    fn piece(&self, addr: u64, len: u64, need: Access) -> Option<(NonNull<u8>, usize)> {
+        // An address below the region wraps to a huge offset.
+        let offset = addr.wrapping_sub(self.addr());
+        if offset > self.len as u64 || len > self.len as u64 - offset || !self.access.contains(need) {
+            return None;
+        }
+        // SAFETY: offset <= len, checked above, so the result is inside the region or one past its end.
+        Some((unsafe { self.ptr.add(offset as usize) }, len as usize))
+    }
+}
+
+/// All regions of an engine.
+#[derive(Debug)]
+pub struct Regions {
+    slots: Slots<Region>,
+    /// High half of every key: tells keys of another life of this process, or of another worker.
+    nonce: u32,
+    devices: HashMap<(WireId, u64), SlotId, FxBuildHasher>,
+}
+
+impl Regions {
+    /// None.
+    pub fn new(nonce: u32) -> Regions {
+        Regions { slots: Slots::new(), nonce: nonce | 1 << 31, devices: HashMap::default() }
+    }
+
+    /// True when no memory is offered.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Adds one; `None` if there are too many.
+    pub fn add(&mut self, region: Region) -> Option<MemKey> {
+        let id = self.slots.insert(region).ok()?;
+        Some(MemKey(u64::from(self.nonce) << 32 | u64::from(id.raw())))
+    }
+
+    /// On `wire`, the region of `key` is also named by the device's key. False if there is no such region.
+    pub fn also(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
+        match self.id(key.0) {
+            Some(id) => self.devices.insert((wire, device_key), id).is_none(),
+            None => false,
+        }
+    }
+
+    /// Removes one, and all its names. Answers what pieces of it are marked with.
+    pub fn remove(&mut self, key: MemKey) -> Option<SlotId> {
+        let id = self.id(key.0)?;
+        self.slots.remove(id)?;
+        self.devices.retain(|_, named| *named != id);
+        Some(id)
+    }
+
+    fn id(&self, key: u64) -> Option<SlotId> {
+        let id = SlotId::from_raw(key as u32);
+        ((key >> 32) as u32 == self.nonce && self.slots.contains(id)).then_some(id)
+    }
+
+    /// The memory that a request from `wire` names, if every piece of it is inside a region and `need` is allowed.
+    /// A piece without bytes needs no region. // HOT
+    // [M8.1] [M8.11]
+    #[inline]
+    pub fn resolve(&self, wire: WireId, iovs: &Iovs, need: Access) -> Option<Spans> {
+        let mut spans = Spans { list: ArrayVec::new(), len: 0 };
+        for iov in iovs.as_slice() {
+            let span = self.span(wire, iov, need)?;
+            spans.len = spans.len.checked_add(span.len as u64)?;
+            spans.list.try_push(span).ok()?;
+        }
+        Some(spans)
+    }
+
+    /// The same of one piece. // HOT
+    #[inline]
+    pub fn resolve_one(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Spans> {
+        let mut spans = Spans { list: ArrayVec::new(), len: iov.len };
+        spans.list.push(self.span(wire, iov, need)?);
+        Some(spans)
+    }
+
+    /// Writes `bytes` to one piece, if that may be done and they are as many. // HOT
+    #[inline]
+    pub fn put(&self, wire: WireId, iov: &RmaIov, bytes: &[u8]) -> bool {
+        match self.span(wire, iov, Access::WRITE) {
+            Some(span) if span.len == bytes.len() => {
+                // SAFETY: the piece lies inside a region whose bytes may be written (`Region::new`), and has as many;
+                // `bytes` is packet memory, which is no region.
+                unsafe { copy(bytes.as_ptr(), span.ptr.as_ptr(), bytes.len()) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn span(&self, wire: WireId, iov: &RmaIov, need: Access) -> Option<Span> {
+        if iov.len == 0 {
+            return Some(Span { ptr: NonNull::dangling(), len: 0, region: SlotId::NONE });
+        }
+        let region = match (iov.key >> 32) as u32 {
+            0 => *self.devices.get(&(wire, iov.key))?,
+            nonce if nonce == self.nonce => SlotId::from_raw(iov.key as u32),
+            _ => return None,
+        };
+        let (ptr, len) = self.slots.get(region)?.piece(iov.addr, iov.len, need)?;
+        Some(Span { ptr, len, region })
+    }
+}
+
+/// A piece of a region.
+#[derive(Clone, Debug)]
+struct Span {
+    ptr: NonNull<u8>,
+    len: usize,
+    region: SlotId,
+}
+
+// SAFETY: a piece of a `Region`, which may be used from any one thread.
+unsafe impl Send for Span {}
+
+/// Checked pieces of regions, as one run of bytes. Good until one of its regions is removed: the engine drops what
+/// [uses](Spans::uses) it then.
+#[derive(Clone, Debug)]
+pub struct Spans {
+    list: ArrayVec<Span, MAX_IOV>,
+    len: u64,
+}
+
+impl Spans {
+    /// Bytes in all.
+    #[inline]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// No bytes at all.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Lengths of the pieces.
+    pub fn lens(&self) -> impl Iterator<Item = usize> {
+        self.list.iter().map(|span| span.len)
+    }
+
+    /// Whether a piece of this region is among them.
+    pub fn uses(&self, region: SlotId) -> bool {
+        self.list.iter().any(|span| span.region == region)
+    }
+
+    /// The piece that byte `at` of the run lies in, for the device, its number, and how far into it.
+    pub fn piece_at(&self, at: u64) -> Option<(usize, Piece, usize)> {
+        // SAFETY: the bytes of a region stay valid until it is removed (`Region::new`), and the engine releases what it
+        // has registered of it then (`Engine::remove_memory`).
+        let piece = |span: &Span| unsafe { Piece::new(span.ptr.as_ptr(), span.len) };
+        piece_at(self.list.iter().filter_map(piece), at)
+    }
+
+    /// Writes `from` at offset `at` of the run; what lies behind the end is dropped. // HOT
+    #[inline]
+    pub fn put(&self, at: u64, from: &[u8]) {
+        stretch(self.lens(), at, from.len(), |piece, to, out, n| {
+            // SAFETY: `to` + n <= the piece's length, by `stretch`.
+            let to = unsafe { self.list[piece].ptr.add(to) };
+            // SAFETY: `resolve` put the piece inside a region, whose bytes may be written (`Region::new`); `from` is
+            // packet memory, which is no region, and has out + n bytes at least.
+            unsafe { copy(from[out..].as_ptr(), to.as_ptr(), n) };
+        });
+    }
+
+    /// Copies the bytes from `at` on to `to`: as many as there are and as fit. Answers how many. // HOT
+    #[inline]
+    pub fn copy_to(&self, at: u64, to: &mut [u8]) -> usize {
+        let mut done = 0;
+        stretch(self.lens(), at, to.len(), |piece, from, out, n| {
+            // SAFETY: `from` + n <= the piece's length, by `stretch`.
+            let from = unsafe { self.list[piece].ptr.add(from) };
+            // SAFETY: as in `put`, the other way round.
+            unsafe { copy(from.as_ptr(), to[out..].as_mut_ptr(), n) };
+            done += n;
+        });
+        done
+    }
+
+    /// Replaces each element of `N` bytes by what `change` makes of it, of its operand in `with` and its compare value in
+    /// `than` (zeros where there is none), unless that is `None`. The elements as they were go to `old`, as many as fit;
+    /// what is left of a piece behind its last whole element is not touched. Aligned elements of up to 8 bytes change in
+    /// one step for every processor, so that this goes together with atomics by shared memory; others are safe among this
+    /// engine's requests only. // HOT
+    #[inline]
+    pub fn update<const N: usize>(
+        &self,
+        with: &[u8],
+        than: &[u8],
+        old: &mut [u8],
+        change: impl Fn([u8; N], [u8; N], [u8; N]) -> Option<[u8; N]>,
+    ) {
+        let operand = |of: &[u8], at: usize| match of.get(at..).and_then(<[u8]>::first_chunk) {
+            Some(bytes) => *bytes,
+            None => [0; N],
+        };
+        let mut at = 0;
+        for span in &self.list {
+            let aligned = N <= 8 && span.ptr.addr().get().is_multiple_of(N);
+            for n in 0..span.len / N {
+                let (with, than) = (operand(with, at), operand(than, at));
+                // SAFETY: element n of at most len / N ends inside the piece.
+                let ptr = unsafe { span.ptr.add(n * N) }.as_ptr();
+                let was = if aligned {
+                    // SAFETY: the element is inside a region that may be written (`resolve`), and aligned.
+                    unsafe { exchange(ptr, |was| change(was, with, than)) }
+                } else {
+                    // SAFETY: the element is inside a region that may be written.
+                    unsafe { rewrite(ptr, |was| change(was, with, than)) }
+                };
+                if let Some(to) = old.get_mut(at..at + N) {
+                    to.copy_from_slice(&was);
+                }
+                at += N;
+            }
+        }
+    }
+}
+
+/// Replaces an element in one step; answers what it was. // HOT
+///
+/// # Safety
+/// `ptr` is aligned to `N` bytes and valid for reads and writes of them; `N` is 1, 2, 4 or 8.
+#[inline(always)]
+unsafe fn exchange<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
+    macro_rules! word {
+        ($Atomic:ident, $Int:ty) => {{
+            // SAFETY: the caller vouches for alignment and validity; whoever else uses the word does so with atomics, or
+            // agrees with the peers on when (`Region::new`).
+            let word = unsafe { $Atomic::from_ptr(ptr.cast()) };
+            let mut old = word.load(Ordering::Acquire);
+            loop {
+                let was = cut(old.to_ne_bytes());
+                let Some(new) = change(was) else { return was };
+                let new = <$Int>::from_ne_bytes(cut(new));
+                match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return was,
+                    Err(seen) => old = seen,
+                }
+            }
+        }};
+    }
+    match N {
+        1 => word!(AtomicU8, u8),
+        2 => word!(AtomicU16, u16),
+        4 => word!(AtomicU32, u32),
+        8 => word!(AtomicU64, u64),
+        // SAFETY: the caller's promise.
+        _ => unsafe { rewrite(ptr, change) },
+    }
+}
+
+/// The same bytes where the compiler does not see that `A` is `B`.
+#[inline(always)]
+fn cut<const A: usize, const B: usize>(from: [u8; A]) -> [u8; B] {
+    let mut to = [0; B];
+    to[..A.min(B)].copy_from_slice(&from[..A.min(B)]);
+    to
+}
+
+/// Replaces an element, not for others who do so at the same time; answers what it was.
+///
+/// # Safety
+/// `ptr` is valid for reads and writes of `N` bytes.
+#[inline(always)]
+unsafe fn rewrite<const N: usize>(ptr: *mut u8, change: impl Fn([u8; N]) -> Option<[u8; N]>) -> [u8; N] {
+    // SAFETY: the caller's promise; bytes have no alignment.
+    let was = unsafe { ptr.cast::<[u8; N]>().read() };
+    if let Some(new) = change(was) {
+        // SAFETY: as above.
+        unsafe { ptr.cast::<[u8; N]>().write(new) };
+    }
+    was
+}
+
+/// Copies `n` bytes; a word by one load and one store, so that a reader that polls the word sees it whole. // HOT
+///
+/// # Safety
+/// As for `std::ptr::copy_nonoverlapping`.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
+    #[repr(C, packed)]
+    struct Unaligned(u64);
+    if n == 8 {
+        // SAFETY: eight bytes may be read by the caller's promise.
+        let word = unsafe { from.cast::<Unaligned>().read_volatile() };
+        // SAFETY: eight bytes may be written by the caller's promise.
+        unsafe { to.cast::<Unaligned>().write_volatile(word) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { ucs::mem::copy_bytes(from, to, n) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! What one-sided operations share at both ends: starting and cancelling them, their place in a peer's queue, fences
+//! and acknowledgements, windows of data, completion. Called by `api` through the public methods, by rooms and
+//! `outgoing` through the others.
+//!
+//! A write without [`Sync::Yes`] is complete when its bytes may be reused. That it has reached the target's memory is
+//! known later: where the wire keeps order, from the acknowledgement of an empty write behind it
+//! ([`Engine::acknowledge`]); elsewhere each write is acknowledged by itself, in the DC form of its packet.
+
+use ucs::coll::slots::SlotId;
+
+use crate::rdm::Engine;
+use crate::rdm::amo;
+use crate::rdm::io::{PeerId, Wire};
+use crate::rdm::op::rma_op::{Ack, Atomic, Job, One, OneState, Operands, is_one};
+use crate::rdm::op::{Gather, OpId};
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocol::Sync;
+use crate::rdm::protocols::{atomic, write};
+use crate::rdm::rma::args::{AtomicArgs, Behind, GetArgs, Order, PutArgs, RailKeys, RmaRow};
+use crate::rdm::rma::mem::{MemKey, Region};
+use crate::rdm::types::{Emulation, OpError, Started, WireId};
+use crate::wire::ctl::ErrorRef;
+use crate::wire::{AtomicOp, Iovs, RmaIov};
+
+/// Stands in a peer's queue for a fence.
+pub(in crate::rdm) const FENCE: SlotId = SlotId::NONE;
+
+impl Engine {
+    /// Lets peers reach a region by packets. `None`: too many regions.
+    pub fn add_memory(&mut self, region: Region) -> Option<MemKey> {
+        self.mem.add(region)
+    }
+
+    /// On `wire`, the region of `key` is also known by the device's key for it, which peers may name in packets.
+    pub fn name_memory(&mut self, key: MemKey, wire: WireId, device_key: u64) -> bool {
+        self.mem.also(key, wire, device_key)
+    }
+
+    /// Takes a region back: no request touches it from now on, nor does a device on behalf of one. What peers were doing
+    /// with it is dropped, and they are told if they know PEER_ERROR.
+    pub fn remove_memory<W: Wire>(&mut self, w: &mut W, key: MemKey) -> bool {
+        let Some(region) = self.mem.remove(key) else { return false };
+        let users: Vec<_> = self.one.iter().filter(|(_, one)| one.uses(region)).map(|(id, _)| id).collect();
+        for id in users {
+            let Some(one) = self.one.remove(id) else { continue };
+            if let Some(reading) = one.reading {
+                self.drop_reading(w, reading);
+            }
+            if let (Some(theirs), false) = (one.theirs, one.orphan) {
+                self.tell_error(w, one.peer, ErrorRef::Op(theirs), OpError::Access(one.peer));
+            }
+        }
+        true
+    }
+
+    /// Whether one-sided operations may go by packets.
+    pub fn emulation(&self) -> Emulation {
+        self.cfg.emulation
+    }
+
+    /// Starts a write. // HOT
+    #[inline]
+    pub fn put<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs) -> Started<()> {
+        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        if p.remote.count() == 0 || p.remote.total() != Some(p.local.len() as u64) {
+            return Started::Failed(OpError::Invalid);
+        }
+        let plain = p.row == RmaRow::EagerWrite && p.sync == Sync::No && self.keeps_order(to);
+        let plain = plain && self.cfg.emulation == Emulation::Allowed;
+        if plain
+            && !peer.was.intersects(Was::BLOCKED)
+            && let Some(Ok(())) = write::start(self, w, to, &p)
+        {
+            return Started::Done(());
+        }
+        let ack = self.ack(to, p.sync);
+        if ack != Ack::No
+            && let Some(id) = write::start_short(self, w, to, &p, ack)
+        {
+            return if ack == Ack::Wanted { Started::Pending(OpId(id)) } else { Started::Done(()) };
+        }
+        let mut one = One::new(to, Job::Put(p.local), p.row, p.local.len() as u64);
+        one.ack = ack;
+        (one.user, one.remote, one.cq_data) = (p.user, p.remote, p.cq_data);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an RDMA write of one piece that may go over the peer's rails as well, by these keys.
+    pub fn put_over<W: Wire>(&mut self, w: &mut W, to: PeerId, p: PutArgs, keys: &RailKeys) -> Started<()> {
+        let [iov] = p.remote.as_slice() else { return self.put(w, to, p) };
+        let whole = iov.len == p.local.len() as u64 && p.local.pieces().len() == 1;
+        if p.row != RmaRow::DirectWrite || p.cq_data.is_some() || !whole {
+            return self.put(w, to, p);
+        }
+        let mut one = One::new(to, Job::Put(p.local), p.row, iov.len);
+        one.ack = self.ack(to, p.sync);
+        (one.user, one.remote) = (p.user, p.remote);
+        self.spread_one(to, &mut one, *iov, keys);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an RDMA read of one piece that may go over the peer's rails as well, by these keys.
+    pub fn get_over<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs, keys: &RailKeys) -> Started<()> {
+        let [iov] = g.remote.as_slice() else { return self.get(w, to, g) };
+        if g.row != RmaRow::DirectRead || iov.len != g.local.len() as u64 || g.local.pieces() != 1 {
+            return self.get(w, to, g);
+        }
+        let mut one = One::new(to, Job::Get(g.local), g.row, iov.len);
+        (one.user, one.remote) = (g.user, g.remote);
+        self.spread_one(to, &mut one, *iov, keys);
+        self.start_one(w, to, one)
+    }
+
+    /// Names the ways that an operation on one piece of memory may take.
+    fn spread_one(&self, to: PeerId, one: &mut One, iov: RmaIov, keys: &RailKeys) {
+        let Some(key) = self.peers.get(to).and_then(|peer| self.key_there(peer, iov.key, keys)) else {
+            return;
+        };
+        if self.has_moved(to) {
+            one.first_key = Some(iov.key);
+            one.remote = Iovs::one(RmaIov { key, ..iov });
+        }
+        one.stripes = self.linked_rails(to, key, keys);
+    }
+
+    /// Starts a read.
+    pub fn get<W: Wire>(&mut self, w: &mut W, to: PeerId, g: GetArgs) -> Started<()> {
+        let len = g.local.len() as u64;
+        if g.remote.count() == 0 || g.remote.total() != Some(len) {
+            return Started::Failed(OpError::Invalid);
+        }
+        let mut one = One::new(to, Job::Get(g.local), g.row, len);
+        (one.user, one.remote) = (g.user, g.remote);
+        self.start_one(w, to, one)
+    }
+
+    /// Starts an atomic operation. It takes its place in the order of messages to `to`.
+    pub fn atomic<W: Wire>(&mut self, w: &mut W, to: PeerId, mut a: AtomicArgs) -> Started<()> {
+        let (form, row) = match (&a.result, a.compare.is_empty()) {
+            (None, true) => (amo::Form::Write, RmaRow::WriteAtomic),
+            (Some(_), true) => (amo::Form::Fetch, RmaRow::FetchAtomic),
+            (_, false) => (amo::Form::Compare, RmaRow::CompareAtomic),
+        };
+        let size = a.ty.size() as u64;
+        let whole = a.remote.as_slice().iter().all(|iov| iov.len.is_multiple_of(size));
+        let (len, none) = (a.remote.total().unwrap_or(0), a.op == AtomicOp::Read && a.operand.is_empty());
+        let right = |bytes: usize| bytes as u64 == len;
+        let fits = whole
+            && len > 0
+            && (none || right(a.operand.len()))
+            && (form != amo::Form::Compare || right(a.compare.len()))
+            && a.result.as_ref().is_none_or(|result| right(result.len()));
+        if !fits
+            || !amo::has_form(a.op, form)
+            || !amo::has_type(a.op, a.ty)
+            || (form == amo::Form::Compare && a.result.is_none())
+        {
+            return Started::Failed(OpError::Invalid);
+        }
+        if self.peers.get(to).is_none() {
+            return Started::Failed(OpError::Unknown);
+        }
+        let ack = if a.result.is_none() { self.ack(to, a.sync) } else { Ack::No };
+        if form == amo::Form::Fetch
+            && let Some(id) = atomic::start_short(self, w, to, &mut a)
+        {
+            return Started::Pending(OpId(id));
+        }
+        let (op, ty, operands, result) = (a.op, a.ty, Operands::take(&a.operand, &a.compare), a.result);
+        let mut one = One::new(to, Job::Atomic(Atomic { op, ty, operands, result }), row, len);
+        (one.user, one.remote, one.ack) = (a.user, a.remote, ack);
+        self.start_one(w, to, one)
+    }
+
+    fn start_one<W: Wire>(&mut self, w: &mut W, to: PeerId, one: One) -> Started<()> {
+        let Some(peer) = self.peers.get(to) else { return Started::Failed(OpError::Unknown) };
+        if let Some(fault) = peer.fault {
+            return Started::Failed(OpError::Peer(to, fault));
+        }
+        let told = one.told;
+        let Some(id) = self.one.insert(one) else { return Started::Failed(OpError::NoResource) };
+        let peer = &mut self.peers[to];
+        peer.outstanding += 1;
+        peer.work().sends.push_back(id);
+        if peer.was.contains(Was::QUEUED) {
+            self.list(to);
+            return Started::Pending(OpId(id));
+        }
+        peer.was |= Was::QUEUED;
+        // A completion callback never runs in here, so calls are not nested.
+        self.in_call = (!told).then_some((id, None));
+        self.drive(w, to);
+        match self.in_call.take() {
+            Some((_, Some(Ok(())))) => Started::Done(()),
+            Some((_, Some(Err(error)))) => Started::Failed(error),
+            _ => Started::Pending(OpId(id)),
+        }
+    }
+
+    /// Cancels an operation of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
+    /// [`Engine::give_up`].
+    pub fn cancel_one(&mut self, op: OpId) -> bool {
+        match self.one.get(op.0) {
+            Some(one) if one.state == OneState::Queued && one.is_ours() && !one.told => {
+                self.finish_one(op.0, Err(OpError::Cancelled));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// One-sided operations (and atomics) started from now on take effect after those started before, at the target.
+    /// With [`Behind::Memory`] that holds for what other ways than packets do to the target's memory afterwards, once
+    /// [`Engine::may_pass`] allows it.
+    pub fn fence<W: Wire>(&mut self, w: &mut W, to: PeerId, behind: Behind) {
+        if behind == Behind::Memory {
+            self.acknowledge(w, Some(to));
+        }
+        let Some(peer) = self.peers.get(to) else { return };
+        let busy = peer.work.as_ref().is_some_and(|work| work.ones > 0);
+        if (busy || peer.was.contains(Was::QUEUED)) && !peer.was.contains(Was::FAILED) {
+            let peer = &mut self.peers[to];
+            peer.was |= Was::QUEUED;
+            peer.work().sends.push_back(FENCE);
+            self.list(to);
+        }
+    }
+
+    /// Whether an operation by another way than packets may go ahead: nothing waits in the peer's queue, no fence
+    /// either. // HOT
+    #[inline]
+    pub fn may_pass(&self, to: PeerId) -> bool {
+        self.peers.get(to).is_some_and(|peer| !peer.was.intersects(Was::BLOCKED))
+    }
+
+    /// Has every write that is complete at this end acknowledged by its target: by `to`, or by everybody if `None`.
+    /// The peer is [`idle`](Engine::idle) when that has happened. A target that knows no acknowledgements (releases
+    /// before 1.12) gives none.
+    pub fn acknowledge<W: Wire>(&mut self, w: &mut W, to: Option<PeerId>) {
+        match to {
+            Some(to) => self.acknowledge_one(w, to),
+            None => {
+                for n in 0..self.peers.slots() {
+                    self.acknowledge_one(w, PeerId(n));
+                }
+            }
+        }
+    }
+
+    fn acknowledge_one<W: Wire>(&mut self, w: &mut W, to: PeerId) {
+        if self.peers.get(to).is_none_or(|peer| !peer.was.contains(Was::UNACKED)) {
+            return;
+        }
+        let mut one = One::new(to, Job::Put(Gather::EMPTY), RmaRow::EagerWrite, 0);
+        (one.remote, one.ack, one.told) = (Iovs::one(RmaIov::default()), Ack::IfAble, true);
+        // Without a slot, the flag stays and a later flush tries again.
+        if !matches!(self.start_one(w, to, one), Started::Failed(OpError::NoResource)) {
+            self.peers[to].was.remove(Was::UNACKED);
+        }
+    }
+
+    /// Says whether `wire` keeps the order of packets; [`Order::None`] unless said.
+    pub fn set_order(&mut self, wire: WireId, order: Order) {
+        self.wires[usize::from(wire.0)].order = order;
+    }
+
+    #[inline]
+    fn keeps_order(&self, to: PeerId) -> bool {
+        self.wires[usize::from(self.peers[to].wire.0)].order == Order::Kept
+    }
+
+    fn ack(&self, to: PeerId, sync: Sync) -> Ack {
+        match sync {
+            Sync::Yes => Ack::Wanted,
+            Sync::No if self.peers.get(to).is_none() || self.keeps_order(to) => Ack::No,
+            Sync::No => Ack::IfAble,
+        }
+    }
+}
+
+/// Whether an entry of a peer's queue is for [`Engine::step_one`].
+#[inline]
+pub(in crate::rdm) const fn is_ours(op: SlotId) -> bool {
+    is_one(op) || op.raw() == FENCE.raw()
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Sets what a peer's HANDSHAKE is to have said.
+    pub fn set_features(&mut self, peer: PeerId, features: crate::wire::Features) {
+        self.peers[peer].features = features;
+    }
+
+    /// Sets whether one-sided operations may go by packets.
+    pub fn set_emulation(&mut self, emulation: Emulation) {
+        self.cfg.emulation = emulation;
+    }
+
+    /// The next `msg_id` of a peer.
+    pub fn due(&self, peer: PeerId) -> u32 {
+        self.peers[peer].next_rx
+    }
+
+    /// Nothing one-sided is kept, at either end, and no bytes.
+    pub fn quiet(&self) -> bool {
+        self.one.is_empty() && self.readings.is_empty() && self.hold.in_use() == 0
+    }
+}

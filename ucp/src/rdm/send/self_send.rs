@@ -1,0 +1,30 @@
+//! Messages to ourselves: one for which a receive is posted is copied to where that wants it, without a packet. Any other goes
+//! the way of all messages, over the transport of one thread. Called as a message is sent; never keeps one.
+
+use crate::rdm::Engine;
+use crate::rdm::io::{Inward, PeerId};
+use crate::rdm::op::Whole;
+use crate::rdm::peers::peer::Was;
+use crate::rdm::protocols::eager;
+use crate::wire::Class;
+use crate::wire::rtm::Short;
+
+impl Engine {
+    /// Receives a tagged message that we send to ourselves. False, and nothing has happened: no receive is posted for it, or
+    /// something that was sent before has not come yet, behind which it has to stay.
+    #[inline(never)]
+    pub fn pass_to_self<I: Inward>(&mut self, to: &mut I, own: PeerId, tag: u64, message: Whole) -> bool {
+        let Some(peer) = self.peers.get(own) else { return false };
+        // Of the first message both ends learn who the other is.
+        let known = Was::HEARD | Was::POSTED;
+        let sound = peer.was & (known | Was::BLOCKED | Was::REMOVED | Was::EARLY) == known;
+        // An address that a worker of this name had before us has another connid.
+        if !sound || peer.next_tx != peer.next_rx || peer.addr.connid != peer.own_connid {
+            return false;
+        }
+        let hdr = Short { msg_id: peer.next_rx, tag, connid: peer.own_connid, class: Class::Message };
+        let passed = eager::take(self, to, own, &hdr, message.bytes());
+        self.stats.rare.passed_to_self += u64::from(passed);
+        passed
+    }
+}

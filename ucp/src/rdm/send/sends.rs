@@ -1,0 +1,576 @@
+//! The sending half that rooms share: starting and cancelling sends, the queues of each peer, who is next when there
+//! is room again, completion. Called by `api` through the public methods, by rooms through the others.
+
+use ucs::coll::slots::SlotId;
+use ucs::time::Nanos;
+
+use crate::rdm::Engine;
+use crate::rdm::features::{ReqHdr, takes_classes};
+use crate::rdm::flow::window;
+use crate::rdm::io::{Fault, PeerId, Posted, Refused, Reg, TxToken, Wire};
+use crate::rdm::op::rma_op::is_one;
+use crate::rdm::op::tx::{TxOp, TxState};
+use crate::rdm::op::{Body, OpId};
+use crate::rdm::peers::peer::{Ctl, Peer, Was};
+use crate::rdm::protocol::{Kind, Push, Row, Sync};
+use crate::rdm::protocols::{
+    atomic, direct, eager, handshake, longcts, longread, medium, peer_error, read, read_nack, receipt,
+    user_qp_send,
+};
+use crate::rdm::rails::failover;
+use crate::rdm::rma::ops::is_ours;
+use crate::rdm::types::{FirstContact, OpError, Out, SendArgs, Started};
+use crate::wire::{Class, Features, Opts, PktType, RawAddr};
+
+/// Sends that queue behind others until one of them looks whether there is room. To look and find none takes as long as to
+/// queue.
+const LOOK_EVERY: u32 = 8;
+
+/// What one step for a peer came to.
+pub(in crate::rdm) enum Step {
+    /// A packet went out, or a send ended.
+    Done,
+    /// Nothing to do, or nothing that can be done before the peer answers.
+    Idle,
+    /// No room.
+    Full,
+}
+
+impl Engine {
+    /// Starts a send. An eager one that finds room is complete at once; what finds none, or must keep behind earlier
+    /// sends to the same peer, waits in the engine and goes on in [`resume`](Self::resume). // HOT
+    #[inline]
+    pub fn send<W: Wire>(&mut self, w: &mut W, to: PeerId, s: SendArgs) -> Started<()> {
+        self.send_class(w, to, Class::Message, s)
+    }
+
+    /// Sends a tagged message of this class that is wanted eager and without a receipt, if it can be done at once and
+    /// simply. False, and nothing has happened: ask [`Engine::send_class`]. // HOT
+    #[inline(always)]
+    pub fn send_short<W: Wire, B: Body>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        (class, tag): (Class, u64),
+        body: B,
+    ) -> bool {
+        eager::start_short(self, w, to, (class, tag), body)
+    }
+
+    /// Starts a send of this class; others than [`Class::Message`] are tagged, and wait for the peer's HANDSHAKE. // HOT
+    #[inline]
+    pub fn send_class<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
+        if self.peers.get(to).is_none() {
+            return Started::Failed(OpError::Unknown);
+        }
+        if self.send_plain(w, to, class, &s) { Started::Done(()) } else { self.send_queued(w, to, class, s) }
+    }
+
+    /// Sends in one packet and in this call, if nothing speaks against it. // HOT
+    #[inline]
+    fn send_plain<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: &SendArgs) -> bool {
+        let peer = &self.peers[to];
+        let plain = s.row == Row::Eager && s.sync == Sync::No;
+        let taken = match class {
+            Class::Message => s.tag.is_some() || !self.waits_for_handshake(peer),
+            _ => takes_classes(peer.features),
+        };
+        plain
+            && taken
+            && !peer.was.intersects(Was::BLOCKED)
+            && matches!(eager::start(self, w, to, class, s), Some(Ok(())))
+    }
+
+    #[inline(never)]
+    fn send_queued<W: Wire>(&mut self, w: &mut W, to: PeerId, class: Class, s: SendArgs) -> Started<()> {
+        let peer = &self.peers[to];
+        if peer.was.contains(Was::QUEUED) && peer.outstanding.is_multiple_of(LOOK_EVERY) {
+            // There may be room by now. A sender that only ever queues behind what it queued before would stay with the
+            // slower way for good.
+            self.drive(w, to);
+            if self.send_plain(w, to, class, &s) {
+                return Started::Done(());
+            }
+        }
+        let peer = &mut self.peers[to];
+        if let Some(fault) = peer.fault {
+            return Started::Failed(OpError::Peer(to, fault));
+        }
+        let met = peer.was.contains(Was::MET);
+        let refused = match class {
+            Class::Message => false,
+            _ => s.tag.is_none() || met && !takes_classes(peer.features),
+        };
+        if refused {
+            return Started::Failed(OpError::Unsupported);
+        }
+        let row = match (s.row, s.sync) {
+            (row, Sync::No) if row != Row::Headerless => row,
+            (row, sync) => row.with(sync),
+        };
+        let op = TxOp {
+            buf: s.buf,
+            user: s.user,
+            tag: s.tag,
+            class,
+            cq_data: s.cq_data,
+            sent: 0,
+            window: 0,
+            peer: to,
+            msg_id: 0,
+            recv_id: None,
+            row,
+            sync: s.sync,
+            reg: None,
+            rails: None,
+            state: TxState::Queued,
+            in_data_queue: false,
+        };
+        let Ok(id) = self.tx.insert(op) else { return Started::Failed(OpError::NoResource) };
+        peer.outstanding += 1;
+        peer.work().sends.push_back(id);
+        if peer.was.contains(Was::QUEUED) {
+            self.list(to);
+            return Started::Pending(OpId(id));
+        }
+        peer.was |= Was::QUEUED;
+        self.in_call = Some((id, None));
+        self.drive(w, to);
+        match self.in_call.take() {
+            Some((_, Some(Ok(())))) => Started::Done(()),
+            Some((_, Some(Err(error)))) => Started::Failed(error),
+            _ => Started::Pending(OpId(id)),
+        }
+    }
+
+    /// Cancels a send of which no packet has gone out; its `Out` says `Cancelled`. False: too late, but see
+    /// [`Engine::give_up`].
+    pub fn cancel_send<W: Wire>(&mut self, w: &mut W, op: OpId) -> bool {
+        match self.tx.get(op.0) {
+            Some(tx) if tx.state == TxState::Queued => {
+                self.finish_tx(w, op.0, Err(OpError::Cancelled));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Goes on with what waited for room: each peer in turn, a bounded number of packets each. Answers how many
+    /// steps were done. One branch when nothing waits. // HOT
+    #[inline]
+    pub fn resume<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        if !self.unused.is_empty() || !self.revoked.is_empty() {
+            self.release_regs(w);
+        }
+        if self.listed.is_empty() && self.away.is_empty() {
+            return 0;
+        }
+        self.resume_listed(w, now)
+    }
+
+    #[inline(never)]
+    fn resume_listed<W: Wire>(&mut self, w: &mut W, now: Nanos) -> usize {
+        let mut steps = if self.away.is_empty() { 0 } else { self.try_again(w, now) };
+        for _ in 0..self.listed.len() {
+            let Some(peer) = self.listed.pop_front() else { break };
+            self.peers[peer].was.remove(Was::LISTED);
+            steps += self.drive(w, peer);
+        }
+        if self.in_place.is_some() {
+            self.pass_on(w);
+        }
+        steps
+    }
+
+    /// The fate of what was accepted as pending and carried a token: RDMA, by the id of its operation or of the message
+    /// it reads. Packets are copied by the wire and carry [`TxToken::NONE`].
+    pub fn on_sent<W: Wire>(&mut self, w: &mut W, token: TxToken, result: Result<(), Fault>) {
+        let id = SlotId::from_raw(token.id());
+        if !is_one(id) {
+            self.on_read(w, id, token.part(), result);
+        } else if token != TxToken::NONE {
+            direct::on_end(self, w, id, token.part(), result);
+        }
+    }
+
+    /// Does up to a burst of steps for `peer`, and puts it in the list if there is more to do.
+    pub(in crate::rdm) fn drive<W: Wire>(&mut self, w: &mut W, peer: PeerId) -> usize {
+        for step in 0..self.cfg.burst {
+            match self.step(w, peer, step) {
+                Step::Done => {}
+                Step::Idle => return step as usize,
+                Step::Full => {
+                    self.list(peer);
+                    return step as usize;
+                }
+            }
+        }
+        self.list(peer);
+        self.cfg.burst as usize
+    }
+
+    /// One step: reads alone, which no receive of the peer waits for, while it is not ready. Else our HANDSHAKE, then control packets, then new messages, granted data and reads by turns.
+    fn step<W: Wire>(&mut self, w: &mut W, id: PeerId, turn: u32) -> Step {
+        let peer = &self.peers[id];
+        if peer.was.intersects(Was::FAILED | Was::REMOVED) {
+            return self.step_cut_off(w, id);
+        }
+        if peer.was.contains(Was::AWAY) {
+            return self.step_reads(w, id);
+        }
+        if peer.was.contains(Was::OWED) {
+            let sent = handshake::push(self, w, id);
+            return self.stepped(w, id, sent);
+        }
+        let Some(work) = &peer.work else { return Step::Idle };
+        if let Some(&ctl) = work.ctl.front() {
+            let sent = self.push_ctl(w, id, ctl);
+            if sent.is_ok()
+                && let Some(work) = &mut self.peers[id].work
+            {
+                work.ctl.pop_front();
+            }
+            return self.stepped(w, id, sent);
+        }
+        let kinds: [fn(&mut Self, &mut W, PeerId) -> Step; 3] =
+            [Self::step_sends, Self::step_grants, Self::step_reads];
+        for kind in 0..kinds.len() {
+            match kinds[(turn as usize + kind) % kinds.len()](self, w, id) {
+                Step::Idle => {}
+                step => return step,
+            }
+        }
+        Step::Idle
+    }
+
+    /// A step for a peer that has failed: nothing, but one that we have cut off hears of what it asks for in vain.
+    // [M10.7]
+    #[cold]
+    fn step_cut_off<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let was = self.peers[id].was;
+        if was.contains(Was::AWAY) {
+            return Step::Idle;
+        }
+        let sent = match was & (Was::REMOVED | Was::CUT_OFF | Was::OWED | Was::MET) {
+            flags if flags.contains(Was::REMOVED) || !flags.contains(Was::CUT_OFF) => None,
+            flags if flags.contains(Was::OWED) => Some(handshake::push(self, w, id)),
+            flags if flags.contains(Was::MET) => self.push_untold(w, id),
+            _ => None,
+        };
+        match sent {
+            Some(Ok(())) => Step::Done,
+            Some(Err(Refused::Full)) => Step::Full,
+            Some(Err(Refused::Fault(_))) => {
+                // It is not there any more.
+                self.peers[id].was.remove(Was::OWED);
+                Step::Idle
+            }
+            None => Step::Idle,
+        }
+    }
+
+    fn step_reads<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let reads = |e: &mut Self| e.peers[id].work.as_mut().and_then(|work| work.reads.pop_front());
+        let Some(reading) = reads(self) else { return Step::Idle };
+        let push = self.push_reading(w, id, reading);
+        if let Some(work) = &mut self.peers[id].work {
+            match push {
+                Push::Sent => work.reads.push_back(reading),
+                Push::Full | Push::Hold => work.reads.push_front(reading),
+                _ => {}
+            }
+        }
+        match push {
+            Push::Full => Step::Full,
+            Push::Hold => Step::Idle,
+            Push::Sent => Step::Done,
+            _ => {
+                if let Some(reading) = self.readings.get_mut(reading) {
+                    reading.queued = false;
+                }
+                Step::Done
+            }
+        }
+    }
+
+    fn step_sends<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let Some(work) = &mut self.peers[id].work else { return Step::Idle };
+        let Some(&op) = work.sends.front() else {
+            self.peers[id].was.remove(Was::QUEUED);
+            return Step::Idle;
+        };
+        if is_ours(op) {
+            return self.step_one(w, id, op);
+        }
+        let Some((row, kind)) = self.tx.get(op).map(|tx| (tx.row, tx.kind())) else {
+            // Cancelled.
+            work.sends.pop_front();
+            return Step::Done;
+        };
+        let push = match self.may_start(w, id, row, kind) {
+            _ if self.peers[id].was.contains(Was::HEADERLESS) => user_qp_send::push(self, w, op),
+            Some(push) => push,
+            None => match row.plain() {
+                Row::Eager => eager::push(self, w, op),
+                Row::Medium => medium::push(self, w, op),
+                Row::LongRead | Row::RuntRead => longread::push(self, w, op),
+                _ => longcts::push(self, w, op),
+            },
+        };
+        match push {
+            Push::Sent => Step::Done,
+            Push::Switch(row) => {
+                if let Some(tx) = self.tx.get_mut(op) {
+                    tx.row = row;
+                }
+                Step::Done
+            }
+            Push::Hold => Step::Idle,
+            Push::Full => Step::Full,
+            Push::Fault(fault) if self.move_on(w, id, fault) => Step::Done,
+            Push::Out | Push::Fail(_) | Push::Fault(_) => {
+                if let Some(work) = &mut self.peers[id].work {
+                    work.sends.pop_front();
+                }
+                self.ended(w, id, op, push)
+            }
+        }
+    }
+
+    fn step_grants<W: Wire>(&mut self, w: &mut W, id: PeerId) -> Step {
+        let peer = &mut self.peers[id];
+        if !peer.was.contains(Was::MET) {
+            return Step::Idle;
+        }
+        let Some(op) = peer.work.as_mut().and_then(|work| work.grants.pop_front()) else { return Step::Idle };
+        let (push, sent) = if is_one(op) {
+            (self.push_one_data(w, op), self.one.get(op).map_or(0, |one| one.sent as usize))
+        } else {
+            (longcts::push_data(self, w, op), self.tx.get(op).map_or(0, |tx| tx.sent))
+        };
+        let turn_ends = window::ends_turn(sent, w.mtu(id));
+        if let Some(work) = &mut self.peers[id].work {
+            match push {
+                // By turns with the other granted sends, but not packet by packet: the caches like one message better.
+                Push::Sent if turn_ends => work.grants.push_back(op),
+                Push::Sent => work.grants.push_front(op),
+                Push::Full => work.grants.push_front(op),
+                _ => {}
+            }
+        }
+        match push {
+            Push::Full => Step::Full,
+            Push::Fault(fault) if self.move_on(w, id, fault) => {
+                self.peers[id].work().grants.push_front(op);
+                Step::Done
+            }
+            push if is_one(op) => self.ended_one(w, id, op, push),
+            push => self.ended(w, id, op, push),
+        }
+    }
+
+    /// Whether an untagged message to this peer must not go out yet. // HOT
+    #[inline(always)]
+    fn waits_for_handshake(&self, peer: &Peer) -> bool {
+        self.cfg.first_contact == FirstContact::Wait && !peer.was.contains(Was::MET)
+    }
+
+    /// What the peer's HANDSHAKE decides: delivery complete and our own classes need its consent, and untagged messages
+    /// may wait for it.
+    /// `None`: go on.
+    // [M3.7] [M11.1]
+    fn may_start<W: Wire>(&mut self, w: &mut W, id: PeerId, row: Row, kind: Kind) -> Option<Push> {
+        let waits = kind == Kind::Untagged && self.waits_for_handshake(&self.peers[id]);
+        let needs = match (kind, row.sync()) {
+            (Kind::Tagged | Kind::Untagged, Sync::No) if !waits => return None,
+            (Kind::Tagged | Kind::Untagged, Sync::No) => Features::empty(),
+            (Kind::Tagged | Kind::Untagged, Sync::Yes) => Features::DELIVERY_COMPLETE,
+            (_, Sync::No) => Features::CLASSES,
+            (_, Sync::Yes) => Features::CLASSES.union(Features::DELIVERY_COMPLETE),
+        };
+        let peer = &self.peers[id];
+        if !peer.was.contains(Was::MET) {
+            return Some(match handshake::trigger(self, w, id) {
+                Ok(()) => Push::Hold,
+                Err(refused) => refused.into(),
+            });
+        }
+        (!peer.features.contains(needs)).then_some(Push::Fail(OpError::Unsupported))
+    }
+
+    /// A send that left its queue: a failed one is over, and so is its peer if that is to blame.
+    fn ended<W: Wire>(&mut self, w: &mut W, id: PeerId, op: SlotId, push: Push) -> Step {
+        match push {
+            Push::Fault(fault) | Push::Fail(OpError::Peer(_, fault)) => self.fail_peer(w, id, fault),
+            Push::Fail(error) => self.finish_tx(w, op, Err(error)),
+            _ => {}
+        }
+        Step::Done
+    }
+
+    fn stepped<W: Wire>(&mut self, w: &mut W, id: PeerId, sent: Result<(), Refused>) -> Step {
+        match sent {
+            Ok(()) => Step::Done,
+            Err(Refused::Full) => Step::Full,
+            Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => Step::Done,
+            Err(Refused::Fault(fault)) => {
+                self.fail_peer(w, id, fault);
+                Step::Idle
+            }
+        }
+    }
+
+    /// Whether a control packet may go to a peer now: nothing goes before it. // HOT
+    #[inline]
+    pub(in crate::rdm) fn may_control(&self, id: PeerId) -> bool {
+        let peer = &self.peers[id];
+        let first = peer.work.as_ref().is_none_or(|work| work.ctl.is_empty());
+        first && !peer.was.intersects(Was::OWED | Was::AWAY | Was::FAILED | Was::REMOVED)
+    }
+
+    /// Sends a control packet, or queues it behind others.
+    pub(in crate::rdm) fn control<W: Wire>(&mut self, w: &mut W, id: PeerId, ctl: Ctl) {
+        if self.peers[id].was.intersects(Was::FAILED | Was::REMOVED) {
+            return;
+        }
+        if self.may_control(id) {
+            match self.push_ctl(w, id, ctl) {
+                Ok(()) => return,
+                Err(Refused::Full) => {}
+                Err(Refused::Fault(fault)) if self.move_on(w, id, fault) => {}
+                Err(Refused::Fault(fault)) => return self.fail_peer(w, id, fault),
+            }
+        }
+        self.peers[id].work().ctl.push_back(ctl);
+        self.list(id);
+    }
+
+    fn push_ctl<W: Wire>(&mut self, w: &mut W, to: PeerId, ctl: Ctl) -> Result<(), Refused> {
+        match ctl {
+            Ctl::Cts(id) => window::push_cts(self, w, to, id),
+            Ctl::ReadNack { send_id, recv_id, not_now } => {
+                read_nack::push(self, w, to, (send_id, recv_id), not_now)
+            }
+            Ctl::Lane(other) => failover::push_lane(self, w, to, other),
+            Ctl::Lost(other) => failover::push_lost(self, w, to, other),
+            Ctl::Moved => failover::push_moved(self, w, to),
+            Ctl::Again(id) => read_nack::push_again(self, w, to, id),
+            Ctl::Eor { send_id, recv_id } => longread::push_eor(self, w, to, send_id, recv_id),
+            Ctl::Error { what, code } => peer_error::push(self, w, to, what, code),
+            Ctl::Receipt { send_id, msg_id } => receipt::push(self, w, to, send_id, msg_id),
+            Ctl::ReadRsp(id) => read::push_answer(self, w, to, id),
+            Ctl::AtomRsp(id) => atomic::push_answer(self, w, to, id),
+        }
+    }
+
+    /// Notes that there is work for a peer, to be done in [`resume`](Self::resume).
+    #[inline]
+    pub(in crate::rdm) fn list(&mut self, id: PeerId) {
+        let was = &mut self.peers[id].was;
+        if !was.contains(Was::LISTED) {
+            *was |= Was::LISTED;
+            self.listed.push_back(id);
+        }
+    }
+
+    /// Hands one packet to the wire. // HOT
+    #[inline]
+    pub(in crate::rdm) fn post<W: Wire, F: FnOnce(&mut [u8]) -> usize>(
+        &mut self,
+        w: &mut W,
+        to: PeerId,
+        ty: PktType,
+        max: usize,
+        fill: F,
+    ) -> Result<(), Refused> {
+        let sent = w.send(to, max, TxToken::NONE, fill);
+        self.posted(to, ty, sent)
+    }
+
+    /// Notes what the wire did with a packet. // HOT
+    #[inline]
+    pub(in crate::rdm) fn posted(
+        &mut self,
+        to: PeerId,
+        ty: PktType,
+        sent: Result<Posted, Refused>,
+    ) -> Result<(), Refused> {
+        match sent {
+            Ok(_) => {
+                self.stats.tx_pkts[usize::from(ty.0)] += 1;
+                self.by_peer.of(to).tx_pkts += 1;
+                // [M10.2]
+                let was = match ty {
+                    PktType::HANDSHAKE => Was::POSTED,
+                    _ if ty >= PktType::EAGER_MSGRTM || ty == PktType::CTSDATA => {
+                        Was::POSTED.union(Was::ASKED).union(Was::SENT)
+                    }
+                    _ => Was::POSTED.union(Was::ASKED),
+                };
+                self.peers[to].was |= was;
+                Ok(())
+            }
+            Err(refused) => {
+                self.stats.rare.full += u64::from(refused == Refused::Full);
+                Err(refused)
+            }
+        }
+    }
+
+    /// The optional headers of a REQ packet (rule R5 of the wire facts). // HOT
+    #[inline]
+    pub(in crate::rdm) fn opts(&self, peer: &Peer, cq_data: Option<u64>) -> Opts {
+        let own = self.own(peer);
+        match peer.hdr() {
+            ReqHdr::RawAddr => Opts { raw_addr: Some(*own), cq_data, ..Opts::NONE },
+            ReqHdr::Connid => Opts { cq_data, connid: Some(own.connid), ..Opts::NONE },
+            ReqHdr::Bare => Opts { cq_data, ..Opts::NONE },
+        }
+    }
+
+    /// Our address on the wire that this peer was met on.
+    #[inline]
+    pub(in crate::rdm) fn own(&self, peer: &Peer) -> &RawAddr {
+        &self.wires[usize::from(peer.home.0)].me
+    }
+
+    /// The last byte of a send has been taken by the wire: it is complete unless it waits for a RECEIPT.
+    pub(in crate::rdm) fn all_out<W: Wire>(&mut self, w: &mut W, id: SlotId) {
+        let Some(op) = self.tx.get_mut(id) else { return };
+        op.state = TxState::AllOut;
+        op.sent = op.buf.len();
+        let (row, len, to) = (op.row, op.buf.len(), op.peer);
+        self.stats.count_sent(row, len);
+        self.by_peer.of(to).tx_bytes += len as u64;
+        if row.sync() == Sync::No {
+            self.finish_tx(w, id, Ok(()));
+        }
+    }
+
+    /// A send is over. Its ids in queues are stale from now on.
+    // [M7.3]
+    pub(in crate::rdm) fn finish_tx<W: Wire>(&mut self, w: &mut W, id: SlotId, result: Result<(), OpError>) {
+        match result {
+            Ok(()) => self.conceal(w, id, W::release),
+            // The peer has not said that it has read it all.
+            Err(_) => self.conceal(w, id, W::revoke),
+        }
+        let Some(op) = self.tx.remove(id) else { return };
+        self.peers[op.peer].outstanding -= 1;
+        match &mut self.in_call {
+            Some((asked, answer)) if *asked == id => *answer = Some(result),
+            _ => self.outs.push_back(Out::SendDone { user: op.user, result }),
+        }
+    }
+
+    /// Ends the peer's right to read a message, by [`Wire::release`] or [`Wire::revoke`].
+    pub(in crate::rdm) fn conceal<W: Wire>(&mut self, w: &mut W, id: SlotId, end: fn(&mut W, Reg)) {
+        let Some(op) = self.tx.get_mut(id) else { return };
+        let Some(reg) = op.reg.take() else { return };
+        end(w, reg);
+        op.rails.take().into_iter().flat_map(|rails| *rails).for_each(|(_, reg)| end(w, reg));
+        if let Some(work) = &mut self.peers[op.peer].work {
+            work.exposed -= 1;
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What an engine holds at this moment, counted: nothing is under way when all of it is zero. For tests that look for
+//! leaks and for people that look at a stuck job. Never called on the data path: it goes through all peers.
+
+use crate::rdm::Engine;
+use crate::rdm::peers::peer::Was;
+
+/// Operations, messages and packets that an engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Sends that are not complete.
+    pub sends: usize,
+    /// Receives that are posted or not complete.
+    pub receives: usize,
+    /// Receives of which some packets have come.
+    pub inflows: usize,
+    /// Messages of peers that are to be read by RDMA.
+    pub readings: usize,
+    /// One-sided operations, asked of peers or by them.
+    pub one_sided: usize,
+    /// Messages that no receive has matched.
+    pub unexpected: usize,
+    /// Bytes held of those, and of packets before their turn.
+    pub held_bytes: usize,
+    /// Control packets that wait for room, and HANDSHAKEs that are owed.
+    pub owed: usize,
+    /// Peers of which packets wait for their turn.
+    pub early: usize,
+    /// Messages in several packets that are known by their first.
+    pub parts: usize,
+    /// Messages of ours that peers may be reading.
+    pub exposed: usize,
+    /// Ends that nobody has taken out yet.
+    pub ends: usize,
+}
+
+impl Census {
+    /// Nothing is held.
+    pub const EMPTY: Census = Census {
+        sends: 0,
+        receives: 0,
+        inflows: 0,
+        readings: 0,
+        one_sided: 0,
+        unexpected: 0,
+        held_bytes: 0,
+        owed: 0,
+        early: 0,
+        parts: 0,
+        exposed: 0,
+        ends: 0,
+    };
+}
+
+impl Engine {
+    /// Counts what is held.
+    pub fn census(&self) -> Census {
+        let mut census = Census {
+            sends: self.tx.len(),
+            receives: self.rx.len(),
+            inflows: self.inflows.len(),
+            readings: self.readings.len(),
+            one_sided: self.one.len(),
+            unexpected: self.unexpected.len(),
+            held_bytes: self.hold.in_use(),
+            ends: self.outs.len(),
+            ..Census::EMPTY
+        };
+        for (_, peer) in self.peers.iter() {
+            census.owed += usize::from(peer.was.contains(Was::OWED));
+            let Some(work) = &peer.work else { continue };
+            // What a peer is to hear that was cut off is no longer anybody's.
+            let told = peer.was.contains(Was::CUT_OFF);
+            census.owed += work.ctl.len() + if told { 0 } else { work.untold.len() };
+            census.early += usize::from(!work.early.is_empty());
+            census.parts += work.parts.len();
+            census.exposed += work.exposed as usize;
+        }
+        census
+    }
+}

@@ -1,0 +1,537 @@
+//! The pair of NICs that two workers have met on is lost in the middle of everything: whatever was asked for ends once,
+//! with its bytes, or with an error that names the peer where nobody can say whether it has taken effect.
+
+use super::*;
+use crate::rdm::rma::args::AtomicArgs;
+use crate::rdm::testing::exact;
+use crate::rdm::{Census, Rank};
+use crate::wire::{AtomicOp, Datatype, Features};
+
+const ROWS: [(Row, usize); 5] = [
+    (Row::Eager, 100),
+    (Row::Medium, 9000),
+    (Row::LongCts, 70_000),
+    (Row::LongRead, 60_000),
+    (Row::RuntRead, 60_000),
+];
+
+/// Which operations of a kind are asked for, and how they end.
+#[derive(Default)]
+struct Ends(Vec<(u64, Result<(), OpError>)>);
+
+impl Ends {
+    fn started(&mut self, user: u64, started: Started<()>) {
+        match started {
+            Started::Done(()) => self.0.push((user, Ok(()))),
+            Started::Failed(error) => self.0.push((user, Err(error))),
+            Started::Pending(_) => {}
+        }
+    }
+
+    fn ended(&mut self, mine: PeerId, outs: Vec<Out>) {
+        for out in outs {
+            match out {
+                Out::SendDone { user, result } | Out::OneDone { user, result } => self.0.push((user, result)),
+                Out::RecvDone { user, result } => self.0.push((user, result.map(drop))),
+                // A further lane.
+                Out::PeerFailed { peer, .. } if peer != mine => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Messages of every protocol both ways, puts, gets and atomics by packets, while the first NIC of one of the two goes
+/// down; of three, sometimes a second one goes later.
+// [M11.8] [M11.9] [M11.10]
+#[test]
+fn the_first_nic_goes_and_nothing_else() {
+    let (mut moved, mut again, mut unsure) = (0, 0, 0);
+    for seed in seeds(0..300) {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 2;
+        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let mut far = letter(seed, 64 + 40_000 + 40_000);
+        let there = rig.expose(1, &mut far).0;
+        let at = |at: usize, len: usize| {
+            Iovs::one(RmaIov { addr: there.addr + at as u64, len: len as u64, ..there })
+        };
+        let bytes: Vec<Vec<u8>> = ROWS.iter().map(|(_, len)| letter(seed + *len as u64, *len)).collect();
+        let mut rooms: Vec<Vec<u8>> = (0..2).flat_map(|_| bytes.iter().map(|b| vec![0; b.len()])).collect();
+        let mut ends = [Ends::default(), Ends::default()];
+        for (n, room) in rooms.iter_mut().enumerate() {
+            let (me, tag) = (1 - n / ROWS.len(), (n % ROWS.len()) as u64);
+            let args = RecvArgs { buf: lend_mut(room), kind: exact(tag), from: None, user: 100 + tag };
+            rig.at(me, 0, |e, w| e.recv(w, args));
+        }
+        let (long, short) = (letter(seed + 7, 40_000), letter(seed + 8, 8));
+        let (mut got, mut old, one) = (vec![0; 40_000], vec![0; 8], 1u64.to_le_bytes());
+        let fatal = rig.dice.below(90);
+        let first = (rig.dice.below(2), 0);
+        let mut turns = 0;
+        let mut pass = |rig: &mut Rig, most: usize| {
+            for _ in 0..rig.dice.below(most) {
+                rig.turn();
+                turns += 1;
+                if turns == fatal {
+                    rig.dead.push(first);
+                }
+                if turns == fatal + 60 && nics == 3 {
+                    rig.dead.push((seed as usize / 2 % 2, 1));
+                }
+            }
+        };
+        for (n, (row, _)) in ROWS.iter().enumerate() {
+            for me in 0..2 {
+                let (tag, sync) = (n as u64, if seed % 5 == 0 { Sync::Yes } else { Sync::No });
+                let args = SendArgs {
+                    buf: lend(&bytes[n]),
+                    tag: Some(tag),
+                    sync,
+                    cq_data: None,
+                    row: *row,
+                    user: tag,
+                };
+                let started = rig.at(me, 0, |e, w| e.send(w, peers[me], args));
+                ends[me].started(tag, started);
+                pass(&mut rig, 10);
+            }
+        }
+        let put = |local: &[u8], remote, user| PutArgs {
+            local: Gather::one(lend(local)),
+            remote,
+            sync: Sync::Yes,
+            cq_data: None,
+            row: RmaRow::EagerWrite,
+            user,
+        };
+        for (local, to, user) in [(&short, at(8, 8), 50), (&long, at(64, 40_000), 51)] {
+            let started = rig.at(0, 0, |e, w| e.put(w, peer, put(local, to, user)));
+            ends[0].started(user, started);
+            pass(&mut rig, 10);
+        }
+        let get = GetArgs {
+            local: Scatter::one(lend_mut(&mut got)),
+            remote: at(64 + 40_000, 40_000),
+            row: RmaRow::LongCtsRead,
+            user: 52,
+        };
+        let started = rig.at(0, 0, |e, w| e.get(w, peer, get));
+        ends[0].started(52, started);
+        let add = AtomicArgs {
+            op: AtomicOp::Sum,
+            ty: Datatype::Uint64,
+            remote: at(0, 8),
+            operand: Gather::one(lend(&one)),
+            compare: Gather::EMPTY,
+            result: Some(Scatter::one(lend_mut(&mut old))),
+            sync: Sync::No,
+            user: 53,
+        };
+        let started = rig.at(0, 0, |e, w| e.atomic(w, peer, add));
+        ends[0].started(53, started);
+        pass(&mut rig, 90);
+        if !rig.dead.contains(&first) {
+            rig.dead.push(first);
+        }
+        rig.settle();
+        for (me, ends) in ends.iter_mut().enumerate() {
+            ends.ended(peers[me], rig.outs(me));
+            ends.0.sort_by_key(|(user, _)| *user);
+            let users: Vec<u64> = ends.0.iter().map(|(user, _)| *user).collect();
+            let ones = if me == 0 { 50..54 } else { 0..0 };
+            let want: Vec<u64> = (0..5).chain(ones).chain(100..105).collect();
+            assert_eq!(users, want, "each ends once");
+            for (user, end) in &ends.0 {
+                let may_be_unsure = (50..53).contains(user);
+                match end {
+                    Ok(()) => {}
+                    Err(OpError::Peer(of, _)) if may_be_unsure && *of == peers[me] => unsure += 1,
+                    Err(error) => panic!("{me}: {user} ends with {error:?}"),
+                }
+            }
+        }
+        for (room, bytes) in rooms.iter().zip(bytes.iter().chain(&bytes)) {
+            assert!(room == bytes, "bytes differ");
+        }
+        let well = |user: u64| ends[0].0.contains(&(user, Ok(())));
+        let before = letter(seed, far.len());
+        assert!(!well(50) || far[8..16] == short[..]);
+        assert!(!well(51) || far[64..40_064] == long[..]);
+        assert!(!well(52) || got == before[40_064..]);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!((word(&old), word(&far)), (word(&before), word(&before).wrapping_add(1)), "added once");
+        for e in &rig.engines {
+            assert!(e.idle(None) && e.quiet(), "{:?}", e.census());
+            moved += e.stats().rare.peers_moved;
+            again += e.stats().rare.sent_elsewhere;
+        }
+        assert_eq!(rig.regs(), nics, "what is exposed");
+    }
+    let enough = moved > of_all(300) && again > of_all(600) && unsure > of_all(20);
+    assert!(enough, "{moved} moves, {again} packets, {unsure} unsure");
+}
+
+/// Without a further lane that both know, the loss is the peer's end, as it was.
+// [M11.9]
+#[test]
+fn where_there_is_no_other_way_the_peer_is_lost() {
+    let (mut rig, peer) = Rig::met([1, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    // Two lanes each, but nobody has agreed on them yet.
+    let (mut rig, peer) = Rig::new([2, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+}
+
+/// Who is found where: a pair that lost a NIC meets anew by others, whoever was closed by force stays so whichever way is
+/// tried, and a pair that has met anew goes on that way.
+#[test]
+fn only_a_lost_nic_is_gone_around() {
+    let there = addr(1, 0);
+    let rank = |rig: &Rig, nic| rig.engines[0].rank(WireId(nic), &there, source(&there));
+    let (rig, _) = Rig::new([2, 2], 1);
+    assert_eq!(rank(&rig, 0), Rank::Any, "nothing has gone there");
+    let (rig, _) = Rig::met([2, 2], 1);
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Known, Rank::Any));
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.cut_off(w, peer));
+    assert_eq!(rank(&rig, 0), Rank::Any, "closed by force");
+    // By the other NIC the two have met anew: that is where it is.
+    rig.engines[0].add_peer(WireId(1), there, source(&there));
+    rig.sides[0].set_path(PeerId(2), 1, (1, 0));
+    rig.send(0, PeerId(2), b"x", Row::Eager);
+    assert_eq!((rank(&rig, 0), rank(&rig, 1)), (Rank::Any, Rank::Known));
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Gone));
+    assert_eq!(rank(&rig, 0), Rank::Any, "gone");
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.at(0, 0, |e, w| e.on_peer_fault(w, peer, Fault::Unreachable));
+    assert_eq!(rank(&rig, 0), Rank::Lost, "a NIC");
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    rig.dead.push((1, 0));
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!(rank(&rig, 0), Rank::Known, "it goes on over another");
+}
+
+/// Whoever comes by a lane that it did not come by before is still who it is, to a receive that takes its messages only: posted
+/// before or after them, for one message or many.
+#[test]
+fn a_worker_is_one_sender_whichever_lane_it_comes_by() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let stranger = PeerId(99);
+    // The other sends by its second NIC to our first one, as whoever has lost its first NIC does.
+    let (mine, theirs) = (addr(0, 0), addr(1, 1));
+    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    rig.sides[1].set_path(back, 1, (0, 0));
+    let mut rooms = [[0; 1]; 5];
+    let recv = |rig: &mut Rig, room: &mut [u8], from, user| {
+        let args = RecvArgs { buf: lend_mut(room), kind: ANY, from: Some(from), user };
+        rig.at(0, 0, |e, w| e.recv(w, args))
+    };
+    let [first, second, third, fourth, fifth] = &mut rooms;
+    assert!(matches!(recv(&mut rig, first, stranger, 10), Started::Pending(_)));
+    assert!(matches!(recv(&mut rig, second, peer, 11), Started::Pending(_)));
+    rig.send(1, back, b"2", Row::Eager);
+    rig.settle();
+    rig.send(1, back, b"3", Row::Eager);
+    rig.settle();
+    let found = rig.engines[0].probe(ANY, Some(peer), Take::No).expect("it has come");
+    rig.send(1, PeerId(0), b"4", Row::Eager);
+    rig.settle();
+    assert_ne!(found.from, peer);
+    assert_eq!(rig.engines[0].peer_info(found.from).unwrap().addr, theirs);
+    // Under either name, in the order of arrival.
+    for (room, name) in [(third, peer), (fourth, found.from)] {
+        assert!(matches!(recv(&mut rig, room, name, 12), Started::Done(_)));
+    }
+    assert_eq!(rig.engines[0].probe(ANY, Some(stranger), Take::No), None);
+    let many = RecvArgs { buf: lend_mut(fifth), kind: ANY, from: Some(peer), user: 13 };
+    rig.at(0, 0, |e, w| e.recv_multi(w, many, 1)).unwrap();
+    rig.send(1, back, b"5", Row::Eager);
+    rig.settle();
+    let ended: Vec<u64> = rig
+        .outs(0)
+        .iter()
+        .filter_map(|out| match out {
+            Out::RecvDone { user, result: Ok(_) } | Out::RecvPart { user, .. } => Some(*user),
+            _ => None,
+        })
+        .collect();
+    assert!(ended.contains(&11) && ended.contains(&13) && !ended.contains(&10), "{ended:?}");
+    assert_eq!(rooms, [[0], *b"2", *b"3", *b"4", *b"5"]);
+}
+
+/// Closed by force is a worker, not a lane: also what it sent by another, and is to be sent there, ends.
+#[test]
+fn whoever_is_closed_by_force_is_so_under_each_name() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let mine = addr(0, 0);
+    let back = rig.engines[1].add_peer(WireId(1), mine, source(&mine));
+    rig.sides[1].set_path(back, 1, (0, 0));
+    let mut room = [0; 1];
+    rig.recv(0, &mut room);
+    rig.send(1, back, b"2", Row::Eager);
+    rig.settle();
+    let [Out::RecvDone { result: Ok(RecvStatus { from, .. }), .. }] = rig.outs(0)[..] else { panic!() };
+    let long = [0; 70_000];
+    assert!(matches!(rig.send(0, from, &long, Row::LongCts), Started::Pending(_)));
+    rig.at(0, 0, |e, w| e.cut_off(w, peer));
+    let outs = rig.outs(0);
+    let failed = |peer| outs.contains(&Out::PeerFailed { peer, fault: Fault::Gone });
+    assert!(from != peer && failed(peer) && failed(from), "{outs:?}");
+    assert!(outs.iter().any(|out| matches!(out, Out::SendDone { result: Err(_), .. })), "{outs:?}");
+    assert_eq!(rig.engines[0].census(), Census::EMPTY);
+}
+
+/// A message that names one lane, by a sender that cannot be asked to send it: its receiver has left that lane, and reads it by
+/// the one it takes now, whichever of the two has been the first to leave.
+// [M11.5] [M11.6]
+#[test]
+fn what_was_named_on_the_lane_that_is_lost_is_read_on_another() {
+    for (seed, first) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        let _seed = Seed(seed);
+        let cfg = |host| EngineConfig {
+            withhold: if host == 0 { Features::READ_NACK } else { Features::empty() },
+            ..EngineConfig::default()
+        };
+        let (mut rig, peer) = Rig::made([2, 2], seed, cfg);
+        let mut byte = [0; 1];
+        rig.recv(1, &mut byte);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        rig.outs(1);
+        // Shorter than what is worth several lanes.
+        let (bytes, mut room) = (letter(seed, 5000), vec![0; 5000]);
+        rig.send(0, peer, &bytes, Row::LongRead);
+        for _ in 0..rig.dice.below(12) {
+            rig.turn();
+        }
+        rig.dead.push((first, 0));
+        rig.recv(1, &mut room);
+        for _ in 0..3 {
+            rig.settle();
+            rig.at(0, 0, |e, w| e.nudge(w, peer));
+            rig.at(1, 0, |e, w| e.nudge(w, PeerId(0)));
+        }
+        let outs = rig.outs(1);
+        assert!(matches!(outs[..], [Out::RecvDone { result: Ok(_), .. }]), "{outs:?}");
+        assert_eq!((rig.outs(0), rig.regs()), (vec![Out::SendDone { user: 1, result: Ok(()) }], 0));
+        assert!(room == bytes);
+    }
+}
+
+/// Who says no connid would be taken for somebody else on another lane: two of which one does not announce it lose each other.
+// [M11.8]
+#[test]
+fn without_connids_there_is_no_other_way() {
+    for me in 0..2 {
+        let withhold = |host| if host == me { Features::CONNID } else { Features::empty() };
+        let cfg = |host| EngineConfig { withhold: withhold(host), ..EngineConfig::default() };
+        let (mut rig, peer) = Rig::made([2, 2], 1, cfg);
+        let mut room = [0; 1];
+        rig.recv(1, &mut room);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        rig.outs(1);
+        rig.dead.push((1, 0));
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        assert_eq!(rig.outs(0), [Out::PeerFailed { peer, fault: Fault::Unreachable }]);
+    }
+}
+
+/// A stranger says that a lane is its own, which its owner does not: nothing comes of it.
+// [M11.8]
+#[test]
+fn a_lane_that_is_claimed_and_not_given_stays_whose_it_is() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (first, own) = (addr(0, 0), addr(7, 1));
+    let mut packet = vec![0; 200];
+    let say = |named: RawAddr, role: Option<u64>, packet: &mut [u8]| {
+        let mut hdr = wire::rtw::Eager::trigger(named);
+        hdr.opts.cq_data = role;
+        hdr.write(packet)
+    };
+    rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
+    // It introduces itself on the second lane, says that the first lane of the other is its first one, and sends as that.
+    for (named, role) in [(own, None), (first, Some(0))] {
+        let len = say(named, role, &mut packet);
+        let bytes = packet[..len].to_vec();
+        rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
+    }
+    let mut room = [0; 1];
+    rig.recv(1, &mut room);
+    let forged = wire::rtm::Short { msg_id: 1, tag: 1, connid: first.connid, class: wire::Class::Message };
+    let len = forged.write(&mut packet);
+    packet[len] = b'!';
+    let bytes = packet[..=len].to_vec();
+    rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes));
+    assert_eq!(rig.outs(1), []);
+    rig.flights.retain(|flight| flight.to.0 < 2);
+    rig.send(0, peer, b"x", Row::Eager);
+    rig.settle();
+    assert_eq!((rig.outs(1).len(), room), (1, *b"x"));
+}
+
+/// The first NIC goes while the two workers are still making each other's acquaintance. Whatever had been said by then, what
+/// is under way ends on both sides, well or with an error that names the peer, once each has looked whether the other is there.
+// [M11.9]
+#[test]
+fn a_loss_while_lanes_are_met_leaves_nobody_waiting() {
+    let (mut well, mut ill) = (0, 0);
+    for seed in seeds(0..800) {
+        let _seed = Seed(seed);
+        let (mut rig, peer) = Rig::new([2, 2], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let bytes = letter(seed, 70_000);
+        let mut rooms = [vec![0; 70_000], vec![0; 70_000]];
+        let fatal = rig.dice.below(if seed % 4 == 0 { 200 } else { 60 });
+        let first = (rig.dice.below(2), 0);
+        let mut begun = [false; 2];
+        for turn in 0..400 {
+            if turn == fatal {
+                rig.dead.push(first);
+            }
+            for me in 0..2 {
+                // The other has no name for the first before it has heard it.
+                if !begun[me] && rig.engines[me].peer_info(peers[me]).is_some() {
+                    begun[me] = true;
+                    rig.send(me, peers[me], &bytes, Row::LongCts);
+                    let args =
+                        RecvArgs { buf: lend_mut(&mut rooms[me]), kind: ANY, from: Some(peers[me]), user: 2 };
+                    rig.at(me, 0, |e, w| e.recv(w, args));
+                }
+            }
+            rig.turn();
+        }
+        rig.settle();
+        for _ in 0..3 {
+            for me in 0..2 {
+                while begun[me] && !rig.at(me, 0, |e, w| e.nudge(w, peers[me])) {}
+                rig.settle();
+            }
+        }
+        for (me, peer) in peers.into_iter().enumerate() {
+            rig.at(me, 0, |e, w| (0..2).for_each(|nic| e.on_quiet(w, WireId(nic))));
+            for out in rig.outs(me) {
+                let end = match out {
+                    Out::SendDone { result, .. } => result,
+                    Out::RecvDone { result, .. } => result.map(drop),
+                    _ => continue,
+                };
+                match end {
+                    Ok(()) => well += 1,
+                    Err(OpError::Peer(of, _)) => {
+                        assert_eq!(of, peer);
+                        ill += 1;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        }
+        for e in &rig.engines {
+            assert_eq!(e.census(), Census::EMPTY);
+        }
+        assert_eq!(rig.regs(), 0);
+    }
+    assert!(well > of_all(500) && ill > of_all(1000), "{well} well, {ill} ill");
+}
+
+/// A further NIC goes early, while the two workers are still making each other's acquaintance, or later: what they have met on is
+/// there, so every message arrives, once and in order, and nobody is told of a failure.
+// [M11.6] [M11.12]
+#[test]
+fn a_further_nic_lost_early_costs_nothing() {
+    const MESSAGES: usize = 12;
+    let mut lost_on_way = 0;
+    for seed in seeds(0..800) {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 2;
+        let (mut rig, peer) = Rig::new([nics, nics], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let peers = [peer, PeerId(0)];
+        let messages: Vec<(Row, Vec<u8>)> = (0..MESSAGES)
+            .map(|n| {
+                let (row, len) = ROWS[rig.dice.below(ROWS.len())];
+                (row, letter(seed * 100 + n as u64, len))
+            })
+            .collect();
+        let mut rooms = vec![vec![vec![0; 70_000]; MESSAGES]; 2];
+        let fatal = rig.dice.below(if seed % 4 == 0 { 600 } else { 150 });
+        let lost = (rig.dice.below(2), 1);
+        let (mut sent, mut asked) = ([0; 2], [0; 2]);
+        let mut outs = [Vec::new(), Vec::new()];
+        for turn in 0..4000 {
+            if turn == fatal {
+                rig.dead.push(lost);
+            }
+            let me = rig.dice.below(2);
+            let known = rig.engines[me].peer_info(peers[me]).is_some();
+            if known && sent[me] < MESSAGES && rig.dice.one_in(4) {
+                let (row, bytes) = &messages[sent[me]];
+                let user = sent[me] as u64;
+                let args = SendArgs {
+                    buf: lend(bytes),
+                    tag: Some(1),
+                    sync: Sync::No,
+                    cq_data: None,
+                    row: *row,
+                    user,
+                };
+                if let Started::Done(()) = rig.at(me, 0, |e, w| e.send(w, peers[me], args)) {
+                    outs[me].push(Out::SendDone { user, result: Ok(()) });
+                }
+                sent[me] += 1;
+            }
+            if asked[me] < MESSAGES && rig.dice.one_in(4) {
+                let buf = lend_mut(&mut rooms[me][asked[me]]);
+                let user = 100 + asked[me] as u64;
+                let args = RecvArgs { buf, kind: ANY, from: None, user };
+                if let Started::Done(got) = rig.at(me, 0, |e, w| e.recv(w, args)) {
+                    outs[me].push(Out::RecvDone { user, result: Ok(got) });
+                }
+                asked[me] += 1;
+            }
+            rig.turn();
+        }
+        assert_eq!((sent, asked), ([MESSAGES; 2], [MESSAGES; 2]));
+        rig.settle();
+        for me in 0..2 {
+            outs[me].extend(rig.outs(me));
+            let (mut sends, mut recvs) = (0, 0);
+            for out in &outs[me] {
+                match out {
+                    Out::SendDone { result: Ok(()), .. } => sends += 1,
+                    Out::RecvDone { user, result: Ok(got) } => {
+                        let n = *user as usize - 100;
+                        let (row, bytes) = &messages[n];
+                        let room = &rooms[me][n][..bytes.len()];
+                        assert!(room == &bytes[..], "{me}: message {n} ({row:?}) differs: {got:?}");
+                        recvs += 1;
+                    }
+                    Out::PeerFailed { peer, .. } if *peer != peers[me] => {}
+                    out => panic!("{me}: {out:?}"),
+                }
+            }
+            assert_eq!((sends, recvs), (MESSAGES, MESSAGES), "{me}: {:?}", rig.engines[me].census());
+            assert!(rig.engines[me].peer_info(peers[me]).unwrap().fault.is_none());
+            let rare = &rig.engines[me].stats().rare;
+            lost_on_way += rare.rails_lost + rare.sent_elsewhere;
+        }
+        assert_eq!(rig.regs(), 0);
+    }
+    assert!(lost_on_way > of_all(100), "{lost_on_way}");
+}

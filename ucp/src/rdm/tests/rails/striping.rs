@@ -1,0 +1,294 @@
+//! Granted data over several NICs: which lanes carry them and for whom, and what becomes of them when one is lost, is not
+//! ready, or speaks for somebody else.
+
+use super::*;
+use crate::rdm::trace::Reason;
+use crate::wire::Features;
+use crate::wire::ctl::CtsData;
+
+/// Who sends, who receives, and the sender's name for the receiver.
+type Pair = (usize, usize, PeerId);
+
+fn pairs(peer: PeerId) -> [Pair; 2] {
+    [(0, 1, peer), (1, 0, PeerId(0))]
+}
+
+/// A message, a write and a read of `len` bytes, each by packets, from `from` to `to`. Answers the bytes that were sent and those
+/// that have come.
+fn all_three(rig: &mut Rig, (from, to, peer): Pair, len: usize) -> [(Vec<u8>, Vec<u8>); 3] {
+    let [message, write, read] = [11, 12, 13].map(|key| letter(key, len));
+    let (mut room, mut far, mut near, mut back) = (vec![0; len], vec![0; len], read.clone(), vec![0; len]);
+    let (there, from_there) = (rig.expose(to, &mut far).0, rig.expose(to, &mut near).0);
+    rig.recv(to, &mut room);
+    rig.send(from, peer, &message, Row::LongCts);
+    let put = PutArgs {
+        local: Gather::one(lend(&write)),
+        remote: Iovs::one(there),
+        sync: Sync::Yes,
+        cq_data: None,
+        row: RmaRow::EagerWrite,
+        user: 3,
+    };
+    rig.at(from, 0, |e, w| e.put(w, peer, put));
+    let (local, remote, row) =
+        (Scatter::one(lend_mut(&mut back)), Iovs::one(from_there), RmaRow::LongCtsRead);
+    rig.at(from, 0, |e, w| e.get(w, peer, GetArgs { local, remote, row, user: 4 }));
+    rig.settle();
+    [(message, room), (write, far), (read, back)]
+}
+
+fn ended_well(outs: &[Out]) -> usize {
+    let well = |out: &&Out| match out {
+        Out::SendDone { result, .. } | Out::OneDone { result, .. } => result.is_ok(),
+        Out::RecvDone { result, .. } => result.is_ok(),
+        _ => false,
+    };
+    outs.iter().filter(well).count()
+}
+
+// [M11.11]
+#[test]
+fn granted_data_go_over_every_lane() {
+    for nics in [2, 3, 4, 6] {
+        for pair in pairs(Rig::met([nics, nics], 1).1) {
+            let (mut rig, _) = Rig::met([nics, nics], nics as u64);
+            let (from, to, _) = pair;
+            for (sent, came) in all_three(&mut rig, pair, LEN) {
+                assert!(sent == came, "{nics} {pair:?}");
+            }
+            assert_eq!((ended_well(&rig.outs(from)), ended_well(&rig.outs(to))), (3, 1));
+            let lanes = nics.min(4);
+            for me in [from, to] {
+                let data = rig.data[me];
+                assert!(data[..lanes].iter().all(|n| *n > 10), "{nics}: {data:?}");
+                assert_eq!(data[lanes..].iter().sum::<u32>(), 0);
+                let further = data[1..].iter().sum::<u32>();
+                let stats = rig.engines[me].stats();
+                assert_eq!(stats.rare.data_abreast, u64::from(further));
+                assert_eq!((stats.rare.bad_id, stats.rare.bad_window, stats.rare.unknown_sender), (0, 0, 0));
+            }
+        }
+    }
+}
+
+/// Only data go over a further lane, under that lane's own connid.
+// [M11.11]
+#[test]
+fn a_further_lane_carries_data_in_its_own_name() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongCts);
+    let mut seen = [0; 2];
+    while !rig.flights.is_empty() || rig.engines.iter().any(Engine::waits_for_room) {
+        for flight in &rig.flights {
+            let What::Packet(packet) = &flight.what else { panic!("RDMA") };
+            let (nic, is_data) = (flight.from.1, packet[0] == PktType::CTSDATA.0);
+            assert!(nic == 0 || is_data, "{:?}", PktType(packet[0]));
+            if let Ok(Packet::CtsData(hdr, _)) = wire::parse(packet) {
+                assert_eq!((hdr.connid, flight.to.1), (Some(addr(0, nic).connid), nic));
+                seen[nic] += 1;
+            }
+        }
+        rig.turn();
+    }
+    assert!(seen[0] > 10 && seen[1] > 10 && room == bytes);
+}
+
+/// To a peer with one lane, one that does not know of rails or of connids, as libfabric does not, by one's own settings, and
+/// when it would not pay.
+// [M11.11]
+#[test]
+fn others_get_it_all_over_one_lane() {
+    let chunk = EngineConfig { rndv_chunk: CHUNK, rma_chunk: CHUNK, ..EngineConfig::default() };
+    let withheld = |bits| {
+        move |host| EngineConfig { withhold: if host == 1 { bits } else { Features::empty() }, ..chunk }
+    };
+    let alone = |_| EngineConfig { rndv_rails: 1, rma_rails: 1, ..chunk };
+    let made: [(Rig, PeerId); 5] = [
+        Rig::made([1, 3], 1, |_| chunk),
+        Rig::made([3, 1], 1, |_| chunk),
+        Rig::made([2, 2], 1, withheld(Features::RAILS)),
+        Rig::made([2, 2], 1, withheld(Features::CONNID)),
+        Rig::made([2, 2], 1, alone),
+    ];
+    for (n, (mut rig, peer)) in made.into_iter().enumerate() {
+        let mut byte = [0; 1];
+        rig.recv(1, &mut byte);
+        rig.send(0, peer, b"x", Row::Eager);
+        rig.settle();
+        for (sent, came) in all_three(&mut rig, (0, 1, peer), LEN) {
+            assert!(sent == came);
+        }
+        for me in 0..2 {
+            assert_eq!((rig.engines[me].stats().rare.data_abreast, rig.data[me][1]), (0, 0), "{n}");
+        }
+    }
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    all_three(&mut rig, (0, 1, peer), 2 * CHUNK as usize - 1);
+    assert_eq!((rig.data[0][1], rig.data[1][1]), (0, 0), "too short");
+    all_three(&mut rig, (0, 1, peer), 2 * CHUNK as usize);
+    assert!(rig.data[0][0] > 0 && rig.data[0][1] == 0, "one run");
+}
+
+/// Any NIC of either worker goes in the middle, perhaps two, perhaps with packets that have arrived all the same: the bytes of
+/// messages come exactly once, those of writes and reads too, unless their request may be lost.
+// [M11.11] [M11.12]
+#[test]
+fn a_lost_lane_costs_no_byte() {
+    let (mut elsewhere, mut abreast, mut twice) = (0, 0, 0);
+    for seed in seeds(0..400) {
+        let _seed = Seed(seed);
+        let nics = 2 + seed as usize % 3;
+        let (mut rig, peer) = Rig::met([nics, nics], seed);
+        rig.late = seed % 3 == 0;
+        rig.sides.iter_mut().for_each(|side| side.rough = seed % 2 == 0);
+        let bytes = [letter(seed, LEN), letter(seed + 1, LEN)];
+        let mut rooms = [vec![0; LEN], vec![0; LEN]];
+        for (me, peer) in [(0, peer), (1, PeerId(0))] {
+            rig.recv(1 - me, &mut rooms[1 - me]);
+            rig.send(me, peer, &bytes[me], Row::LongCts);
+        }
+        let (write, read) = (letter(seed + 2, LEN), letter(seed + 3, LEN));
+        let (mut far, mut near, mut back) = (vec![0; LEN], read.clone(), vec![0; LEN]);
+        let (there, from) = (rig.expose(1, &mut far).0, rig.expose(1, &mut near).0);
+        let put = PutArgs {
+            local: Gather::one(lend(&write)),
+            remote: Iovs::one(there),
+            sync: Sync::Yes,
+            cq_data: None,
+            row: RmaRow::EagerWrite,
+            user: 3,
+        };
+        rig.at(0, 0, |e, w| e.put(w, peer, put));
+        let (local, remote, row) = (Scatter::one(lend_mut(&mut back)), Iovs::one(from), RmaRow::LongCtsRead);
+        rig.at(0, 0, |e, w| e.get(w, peer, GetArgs { local, remote, row, user: 4 }));
+        for _ in 0..20 + rig.dice.below(400) {
+            rig.turn();
+        }
+        let nic = (rig.dice.below(2), rig.dice.below(nics));
+        rig.dead.push(nic);
+        if nics == 4 {
+            for _ in 0..rig.dice.below(200) {
+                rig.turn();
+            }
+            rig.dead.push((nic.0, (nic.1 + 1) % nics));
+        }
+        rig.settle();
+        let outs = [rig.outs(0), rig.outs(1)].concat();
+        let unsure = rig.engines.iter().map(|e| e.stats().rare.unsure).sum::<u64>();
+        assert_eq!(ended_well(&outs) as u64 + unsure, 6, "{outs:?}");
+        assert!(rooms[1] == bytes[0] && rooms[0] == bytes[1]);
+        assert!(unsure > 0 || far == write && back == read);
+        for e in &rig.engines {
+            let rare = e.stats().rare;
+            assert_eq!((rare.bad_window, rare.unknown_sender), (0, 0));
+            assert!(e.idle(None) && e.quiet(), "{:?}", e.census());
+            elsewhere += rare.sent_elsewhere;
+            abreast += rare.data_abreast;
+            twice += rare.bad_segment + rare.bad_id;
+        }
+    }
+    let enough = elsewhere > of_all(4000) && abreast > of_all(50_000) && twice > of_all(700);
+    assert!(enough, "{elsewhere} {abreast} {twice}");
+}
+
+/// A lane that was not ready has kept packets back when it is lost, and others come back later, when nothing more is expected
+/// of it: all go over the first.
+// [M11.12]
+#[test]
+fn what_a_lane_has_kept_back_goes_over_the_first() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongCts);
+    let mut back = Vec::new();
+    while back.len() < 4 {
+        rig.turn();
+        let at = rig.flights.iter().position(|flight| flight.from == (0, 1));
+        back.extend(at.map(|at| rig.flights.remove(at)));
+    }
+    let packet = |flight: &Flight| match &flight.what {
+        What::Packet(bytes) => bytes.clone(),
+        _ => panic!("RDMA"),
+    };
+    let lane = back[0].peer;
+    rig.at(0, 1, |e, _| e.on_unsent(Nanos(0), lane, &packet(&back[0])));
+    assert!(rig.engines[0].is_held_off(Some(peer)) && !rig.engines[0].idle(Some(peer)), "not delivered yet");
+    rig.dead.push((1, 1));
+    let way = (WireId(1), Fault::Unreachable);
+    rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[1])));
+    rig.at(0, 1, |e, w| e.on_quiet(w, WireId(1)));
+    assert_eq!(rig.engines[0].fault(lane), Some(Fault::Unreachable));
+    rig.at(0, 1, |e, _| e.on_unsent(Nanos(0), lane, &packet(&back[2])));
+    rig.at(0, 1, |e, w| e.on_lost(w, lane, way, &packet(&back[3])));
+    rig.settle();
+    assert!(room == bytes);
+    assert!(!rig.engines[0].is_held_off(Some(peer)) && rig.engines[0].idle(Some(peer)));
+    assert!(rig.engines[0].stats().rare.sent_elsewhere >= 4);
+}
+
+/// One that has not come back may have been data: then nobody knows what is missing, and the peer is lost.
+// [M11.12]
+#[test]
+fn a_packet_that_is_gone_for_good_ends_the_message() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongCts);
+    let at = loop {
+        rig.turn();
+        if let Some(at) = rig.flights.iter().position(|flight| flight.from == (0, 1)) {
+            break at;
+        }
+    };
+    let lane = rig.flights.remove(at).peer;
+    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(14)));
+    let error = OpError::Peer(peer, Fault::Device(14));
+    assert!(rig.outs(0).contains(&Out::SendDone { user: 1, result: Err(error) }));
+    // A lane that was only met is done without.
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let lane = rig.engines[0].further(peer)[0];
+    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(14)));
+    assert_eq!((rig.engines[0].fault(peer), rig.engines[0].fault(lane)), (None, Some(Fault::Device(14))));
+}
+
+/// Data over a lane that is nobody's further one name operations of its own peer, and of no other.
+// [M11.11]
+#[test]
+fn a_lane_speaks_for_its_own_worker_alone() {
+    let (mut rig, peer) = Rig::met([2, 2], 1);
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    rig.recv(1, &mut room);
+    rig.send(0, peer, &bytes, Row::LongCts);
+    // A stranger introduces itself on the second lane.
+    let own = addr(7, 1);
+    rig.sides.iter_mut().for_each(|side| side.addrs.resize(8, vec![own, own]));
+    let mut packet = vec![0; 2000];
+    let len = wire::rtw::Eager::trigger(own).write(&mut packet);
+    let hello = packet[..len].to_vec();
+    rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &hello));
+    rig.flights.retain(|flight| flight.to.0 < 2);
+    let granted = loop {
+        rig.turn();
+        let cts = rig.flights.iter().find_map(|flight| match &flight.what {
+            What::Packet(bytes) => match wire::parse(bytes) {
+                Ok(Packet::Cts(cts)) => Some(cts),
+                _ => None,
+            },
+            _ => None,
+        });
+        if let Some(cts) = cts {
+            break cts;
+        }
+    };
+    let at = LEN as u64 - 100;
+    let forged =
+        CtsData { recv_id: granted.recv_id, seg_length: 100, seg_offset: at, connid: Some(own.connid) };
+    let len = forged.write(&mut packet) + 100;
+    let bytes_of = packet[..len].to_vec();
+    rig.at(1, 1, |e, w| e.on_packet(w, Nanos(0), WireId(1), source(&own), &bytes_of));
+    assert_eq!(rig.engines[1].stats().dropped(Reason::BadId), 1);
+    rig.settle();
+    assert!(room == bytes);
+}

@@ -1,0 +1,182 @@
+//! Messages out of memory that the wire does not read but another way does: read within the call, by as many reads as it takes,
+//! and sent in packets once a receiver has said that it is kept out.
+
+use crate::rdm::EngineConfig;
+use crate::rdm::io::PeerId;
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::rdm::types::*;
+use crate::wire::rtm::RtmBody;
+use crate::wire::{self, Packet, PktType};
+
+const LEN: usize = 50_000;
+
+/// A pair that has shaken hands, of which node 0 has memory that its wire does not read.
+fn met(manner: Manner, cfg: EngineConfig) -> (Net, PeerId) {
+    let mut net = Net::with(2, 1, manner, cfg).with_rdma(1 << 30);
+    let peer = net.peer(0, 1);
+    let mut room = [0; 1];
+    net.recv(1, &mut room, exact(99), 0);
+    net.send(0, peer, &[1], Some(99), Row::Eager);
+    net.settle();
+    net.outs(0);
+    net.outs(1);
+    net.nodes[0].device.way_in = true;
+    (net, peer)
+}
+
+fn received(net: &mut Net) -> Result<usize, OpError> {
+    match net.outs(1).as_slice() {
+        [Out::RecvDone { result, .. }] => result.map(|status| status.len),
+        outs => panic!("{outs:?}"),
+    }
+}
+
+// [M11.13]
+#[test]
+fn the_request_names_the_process_and_its_receiver_reads_there() {
+    for (segment, reads) in [(1 << 30, 1), (20_000, 3)] {
+        let cfg = EngineConfig { read_segment: segment, ..EngineConfig::default() };
+        let (mut net, peer) = met(Manner::CALM, cfg);
+        let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+        net.recv(1, &mut room, exact(5), 0);
+        net.send(0, peer, &bytes, Some(5), Row::LongRead);
+        let Ok(Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+        let RtmBody::LongRead { msg_length, read_iov, .. } = rtm.body else { panic!() };
+        assert_eq!((msg_length, read_iov.count(), read_iov.total()), (LEN as u64, 3, Some(LEN as u64)));
+        net.deliver_one();
+        assert_eq!((net.fetches.len(), net.nodes[1].device.besides), (0, reads), "not by the wire");
+        assert_eq!(received(&mut net), Ok(LEN));
+        net.settle();
+        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert_eq!((net.regs(), room), (0, bytes));
+        assert_eq!(net.nodes[1].engine.stats().rare.reads, reads as u64);
+    }
+}
+
+// [M11.13]
+#[test]
+fn whatever_was_posted_and_however_full_the_wire_is() {
+    let row = |n: usize| if n % 3 == 2 { Row::RuntRead } else { Row::LongRead };
+    for seed in 0..20 {
+        let cfg = EngineConfig { runt_size: 3000, read_segment: 7000, ..EngineConfig::default() };
+        let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, cfg);
+        net.dice = Dice(seed);
+        let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
+        // A receive that is too short gets what fits.
+        let room = |n: usize| if n == 5 { 3500 } else { letters[n].len() };
+        let mut rooms: Vec<Vec<u8>> = (0..12).map(|n| vec![0; room(n)]).collect();
+        for (n, into) in rooms.iter_mut().enumerate().take(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        for (n, letter) in letters.iter().enumerate() {
+            net.send(0, peer, letter, Some(n as u64), row(n));
+        }
+        net.settle();
+        for (n, into) in rooms.iter_mut().enumerate().skip(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        net.settle();
+        assert_eq!((net.outs(1).len(), net.outs(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
+        for (letter, room) in letters.iter().zip(&rooms) {
+            assert!(*room == letter[..room.len()], "seed {seed}");
+        }
+    }
+}
+
+// [M11.13]
+#[test]
+fn who_is_kept_out_is_asked_once() {
+    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+    net.nodes[1].device.kept_out = true;
+    assert!(net.nodes[0].engine.lets_itself_in(peer));
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, exact(5), 0);
+    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.settle();
+    assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
+    assert_eq!((net.outs(0).len(), net.regs()), (1, 0));
+    assert!(!net.nodes[0].engine.lets_itself_in(peer), "its user asks, and sends the next in packets");
+    assert_eq!(net.nodes[0].engine.stats().rare.nacks_received, 1);
+}
+
+// [M11.14]
+#[test]
+fn who_would_rather_have_packets_says_so_each_time() {
+    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    for (n, declines) in [1, 0, 1].into_iter().enumerate() {
+        net.nodes[1].device.declines = declines;
+        room.fill(0);
+        net.recv(1, &mut room, exact(5), 0);
+        net.send(0, peer, &bytes, Some(5), Row::LongRead);
+        net.settle();
+        assert_eq!((received(&mut net), room == bytes), (Ok(LEN), true));
+        assert_eq!(net.outs(0), [Out::SendDone { user: 1, result: Ok(()) }]);
+        assert!(net.nodes[0].engine.lets_itself_in(peer), "it is not kept out");
+        assert_eq!(net.nodes[0].device.answers.len(), n + 1);
+    }
+    assert_eq!(net.nodes[0].device.answers, [(LEN, false), (LEN, true), (LEN, false)]);
+    let (sender, receiver) = (net.nodes[0].engine.stats(), net.nodes[1].engine.stats());
+    assert_eq!((receiver.rare.declined, receiver.rare.nacks_sent, sender.rare.nacks_received), (2, 2, 2));
+    assert_eq!((net.nodes[1].device.besides, net.regs()), (1, 0));
+}
+
+// [M11.14]
+#[test]
+fn some_are_declined_in_any_order() {
+    for seed in 0..20 {
+        let (mut net, peer) = met(Manner { full: 3, reorder: true, ..Manner::CALM }, EngineConfig::default());
+        net.dice = Dice(seed);
+        net.nodes[1].device.declines = 2;
+        let letters: Vec<Vec<u8>> = (0..12).map(|n| letter(n, 4000 + 3000 * n as usize)).collect();
+        let mut rooms: Vec<Vec<u8>> = letters.iter().map(|letter| vec![0; letter.len()]).collect();
+        for (n, into) in rooms.iter_mut().enumerate().take(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        for (n, letter) in letters.iter().enumerate() {
+            net.send(0, peer, letter, Some(n as u64), Row::LongRead);
+        }
+        net.settle();
+        for (n, into) in rooms.iter_mut().enumerate().skip(6) {
+            net.recv(1, into, exact(n as u64), n as u64);
+        }
+        net.settle();
+        assert_eq!((net.outs(1).len(), net.outs(0).len(), net.regs()), (12, 12, 0), "seed {seed}");
+        assert!(letters == rooms, "seed {seed}");
+        let declined = net.nodes[1].engine.stats().rare.declined;
+        let answers = &net.nodes[0].device.answers;
+        assert_eq!(answers.len(), 12, "seed {seed}");
+        assert_eq!(answers.iter().filter(|(_, read)| !read).count() as u64, declined, "seed {seed}");
+        assert!(net.nodes[0].engine.lets_itself_in(peer));
+    }
+}
+
+/// What is known to be a choice only by its flag: one that older peers of ours do not set, or see.
+#[test]
+fn a_refusal_for_good_is_none_for_now() {
+    let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+    net.nodes[1].device.kept_out = true;
+    let (bytes, mut room) = (letter(1, LEN), vec![0; LEN]);
+    net.recv(1, &mut room, exact(5), 0);
+    net.send(0, peer, &bytes, Some(5), Row::LongRead);
+    net.settle();
+    assert!(!net.nodes[0].engine.lets_itself_in(peer));
+    assert_eq!(net.nodes[0].device.answers, []);
+}
+
+/// A message that fits one packet, and cannot be read, goes in one.
+#[test]
+fn what_fits_a_packet_is_not_asked_for_twice() {
+    for (sync, ty) in [(Sync::No, PktType::EAGER_TAGRTM), (Sync::Yes, PktType::DC_EAGER_TAGRTM)] {
+        let (mut net, peer) = met(Manner::CALM, EngineConfig::default());
+        let args = |buf| SendArgs { buf, tag: Some(1), sync, cq_data: None, row: Row::LongRead, user: 1 };
+        let (short, long) = (letter(1, 500), letter(1, 5000));
+        net.nodes[0].device.no_reg = Some(crate::rdm::io::NoReg::Refused);
+        net.send_args(0, peer, args(lend(&short)));
+        net.send_args(0, peer, args(lend(&long)));
+        let types: Vec<PktType> = net.flights.iter().map(|flight| PktType(flight.bytes[0])).collect();
+        let granted = if sync == Sync::Yes { PktType::DC_LONGCTS_TAGRTM } else { PktType::LONGCTS_TAGRTM };
+        assert_eq!(types, [ty, granted]);
+    }
+}

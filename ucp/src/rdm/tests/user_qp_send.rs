@@ -1,0 +1,185 @@
+//! Messages to a peer in zero-copy receive mode: what goes out and where to, what is refused, what comes back.
+
+use crate::rdm::io::PeerId;
+use crate::rdm::protocol::{Row, Sync};
+use crate::rdm::testing::*;
+use crate::rdm::types::*;
+use crate::wire::{self, Features, Handshake, PktType, UserRecvQp};
+
+const QP: UserRecvQp = UserRecvQp { qpn: 0x22, qkey: 0x33 };
+/// libfabric 1.22 in that mode.
+const WORD: u64 = 0xda;
+
+/// The peer's HANDSHAKE arrives.
+fn shake(net: &mut Net, qp: Option<UserRecvQp>, word: u64) {
+    let mut bytes = vec![0; 64];
+    let mut hdr = Handshake::new(Features::from_bits_retain(word), 1001, 0xefa2);
+    hdr.user_recv_qp = qp;
+    let len = hdr.write(&mut bytes);
+    bytes.truncate(len);
+    net.deliver(&Flight { from: 1, to: 0, bytes });
+}
+
+/// A pair of which the second end is such a peer, and has been met.
+fn met() -> (Net, PeerId) {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    shake(&mut net, Some(QP), WORD);
+    net.flights.clear();
+    (net, peer)
+}
+
+fn args(bytes: &[u8], cq_data: Option<u64>) -> SendArgs {
+    SendArgs { buf: lend(bytes), tag: None, sync: Sync::No, cq_data, row: Row::Eager, user: 7 }
+}
+
+fn sent(net: &mut Net) -> Vec<(UserRecvQp, Vec<u8>, Option<u32>)> {
+    assert!(net.flights.is_empty(), "no packet goes out");
+    std::mem::take(&mut net.nodes[0].device.headerless)
+}
+
+// [M5.10]
+#[test]
+fn untagged_messages_go_as_they_are_to_the_queue_pair_that_the_peer_named() {
+    let (mut net, peer) = met();
+    let long = letter(1, net.manner.mtu);
+    assert_eq!(net.send_args(0, peer, args(b"bytes", None)), Started::Done(()));
+    assert_eq!(net.send_args(0, peer, args(b"", Some(0xffff_ffff))), Started::Done(()));
+    assert_eq!(net.send_args(0, peer, args(&long, Some(0))), Started::Done(()));
+    let expected =
+        [(QP, b"bytes".to_vec(), None), (QP, Vec::new(), Some(0xffff_ffff)), (QP, long.clone(), Some(0))];
+    assert_eq!(sent(&mut net), expected);
+    let engine = &net.nodes[0].engine;
+    let traffic = engine.stats().sent(Row::Headerless);
+    assert_eq!((traffic.msgs, traffic.bytes), (3, 5 + long.len() as u64));
+    assert!(engine.idle(None) && engine.stats().tx_pkts[usize::from(PktType::EAGER_MSGRTM.0)] == 0);
+}
+
+/// They take no message id: what does, begins with 0.
+// [M5.10] [M4.1]
+#[test]
+fn they_take_no_message_id() {
+    let (mut net, peer) = met();
+    assert_eq!(net.send_args(0, peer, args(b"one", None)), Started::Done(()));
+    assert_eq!(sent(&mut net).len(), 1);
+    // It says that it has left that mode.
+    shake(&mut net, None, WORD & !0x80);
+    net.flights.clear();
+    assert_eq!(net.send_args(0, peer, args(b"two", None)), Started::Done(()));
+    let Ok(wire::Packet::Rtm(rtm)) = wire::parse(&net.flights[0].bytes) else { panic!() };
+    assert_eq!(rtm.msg_id, 0);
+}
+
+// [M5.11]
+#[test]
+fn what_such_a_peer_cannot_take_is_refused_at_once() {
+    let (mut net, peer) = met();
+    let bytes = letter(1, net.manner.mtu + 1);
+    let max = net.manner.mtu;
+    let base = args(&bytes[..8], None);
+    let refused = Started::Failed(OpError::Unsupported);
+    assert_eq!(net.send_args(0, peer, SendArgs { tag: Some(3), ..base }), refused);
+    assert_eq!(net.send_args(0, peer, SendArgs { sync: Sync::Yes, ..base }), refused);
+    assert_eq!(net.send_args(0, peer, SendArgs { row: Row::DcEager, ..base }), refused);
+    assert_eq!(net.send_args(0, peer, args(&bytes[..8], Some(1 << 32))), refused);
+    let long = Started::Failed(OpError::TooLong { len: max + 1, max });
+    for row in [Row::Eager, Row::Medium, Row::LongCts, Row::LongRead] {
+        assert_eq!(net.send_args(0, peer, SendArgs { row, ..args(&bytes, None) }), long, "{row:?}");
+    }
+    assert!(!net.at(0, |e, w| e.send_short(w, peer, (crate::wire::Class::Message, 1), lend(&bytes[..8]))));
+    assert_eq!(sent(&mut net), []);
+    let engine = &net.nodes[0].engine;
+    assert!(engine.idle(None) && engine.peer_info(peer).unwrap().fault.is_none());
+}
+
+/// Without room they wait, in their order; so does a wait for the HANDSHAKE, if that is asked for.
+// [M3.8] [M5.10]
+#[test]
+fn they_wait_for_room_and_for_the_handshake() {
+    let cfg = EngineConfig { first_contact: FirstContact::Wait, ..EngineConfig::default() };
+    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let peer = net.peer(0, 1);
+    assert!(matches!(net.send_args(0, peer, args(b"first", None)), Started::Pending(_)));
+    assert_eq!(net.flights.len(), 1, "the trigger and no more");
+    assert_eq!(net.flights[0].bytes[0], PktType::EAGER_RTW.0);
+    assert!(matches!(net.send_args(0, peer, args(b"second", Some(9))), Started::Pending(_)));
+    net.nodes[0].jammed = true;
+    shake(&mut net, Some(QP), WORD);
+    net.flights.clear();
+    assert!(net.nodes[0].device.headerless.is_empty() && net.outs(0).is_empty());
+    net.nodes[0].jammed = false;
+    while net.resume(0) > 0 {}
+    net.flights.clear();
+    let bytes: Vec<_> = sent(&mut net).into_iter().map(|(_, bytes, imm)| (bytes, imm)).collect();
+    assert_eq!(bytes, [(b"first".to_vec(), None), (b"second".to_vec(), Some(9))]);
+    assert_eq!(net.outs(0), [Out::SendDone { user: 7, result: Ok(()) }; 2]);
+    // A peer of another kind gets packets, and those that ask for no tag need not have met it.
+    let mut net = Net::with(2, 1, Manner::CALM, cfg);
+    let peer = net.peer(0, 1);
+    assert_eq!(net.send(0, peer, b"tagged", Some(1), Row::Eager), Started::Done(()));
+    assert!(matches!(net.send_args(0, peer, args(b"untagged", None)), Started::Pending(_)));
+    let mut room = [0; 8];
+    net.recv(1, &mut room, RecvKind::Untagged, 0);
+    net.settle();
+    assert_eq!(net.outs(1).len(), 1);
+    assert_eq!(&room, b"untagged");
+}
+
+/// The program has posted no receive: the device hands the message back, and it goes again with its word.
+// [M5.11] [M10.5]
+#[test]
+fn what_comes_back_goes_again_as_it_was() {
+    let (mut net, peer) = met();
+    assert_eq!(net.send_args(0, peer, args(b"back", Some(5))), Started::Done(()));
+    let (qp, bytes, imm) = sent(&mut net).remove(0);
+    let now = net.now;
+    net.at(0, |e, _| e.on_unsent_headerless(now, peer, &bytes, imm));
+    assert!(!net.nodes[0].engine.idle(Some(peer)) && net.nodes[0].engine.is_held_off(Some(peer)));
+    assert!(matches!(net.send_args(0, peer, args(b"behind", None)), Started::Pending(_)));
+    while net.resume(0) > 0 {}
+    let again = sent(&mut net);
+    assert_eq!(again, [(qp, bytes, imm), (QP, b"behind".to_vec(), None)]);
+    assert_eq!(net.nodes[0].engine.stats().rare.sent_again, 1);
+    assert!(net.nodes[0].engine.idle(None) && net.nodes[0].engine.held_bytes() == 0);
+}
+
+/// A message between its packets when the peer turns out to be one that takes none is an error, and not half a message.
+// [M5.11]
+#[test]
+fn a_message_that_has_begun_in_packets_ends_with_an_error() {
+    let mut net = Net::new(2, 1, Manner { full: 2, ..Manner::CALM });
+    let peer = net.peer(0, 1);
+    let bytes = letter(1, 20_000);
+    let args = SendArgs { row: Row::Medium, ..args(&bytes, None) };
+    assert!(matches!(net.send_args(0, peer, args), Started::Pending(_)));
+    assert!(!net.flights.is_empty());
+    net.manner.full = 0;
+    net.flights.clear();
+    shake(&mut net, Some(QP), WORD);
+    while net.resume(0) > 0 {}
+    assert_eq!(net.outs(0), [Out::SendDone { user: 7, result: Err(OpError::Unsupported) }]);
+    assert_eq!(net.nodes[0].engine.peer_info(peer).unwrap().outstanding, 0);
+}
+
+/// A long message that was announced before the peer's mode was known ends when that is: nobody will ask for it.
+// [M5.11]
+#[test]
+fn what_was_announced_before_the_handshake_ends_with_it() {
+    let mut net = Net::new(2, 1, Manner::CALM);
+    let peer = net.peer(0, 1);
+    let long = letter(1, 50_000);
+    for tag in [None, Some(3)] {
+        let announced = net.send(0, peer, &long, tag, Row::LongCts);
+        assert!(matches!(announced, Started::Pending(_)), "{announced:?}");
+    }
+    assert_eq!(net.flights.len(), 2, "both are announced");
+    shake(&mut net, Some(QP), WORD);
+    let refused = OpError::TooLong { len: long.len(), max: net.manner.mtu };
+    let ends = net.outs(0);
+    assert_eq!(ends.len(), 2);
+    assert!(
+        ends.iter().all(|end| matches!(end, Out::SendDone { result, .. } if *result == Err(refused))),
+        "{ends:?}"
+    );
+    assert!(net.nodes[0].engine.idle(Some(peer)));
+}

@@ -1,0 +1,102 @@
+//! What happened that is worth telling a person: peers that come and go, packets that were dropped and why. The
+//! engine writes no text; whoever drives it may take these and log them. A short ring: the oldest are forgotten.
+
+use std::collections::VecDeque;
+
+use crate::rdm::io::{Fault, PeerId, Source};
+
+/// Why a packet was dropped. Each reason is also a counter of `RdmStats`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Does not parse.
+    Malformed,
+    /// A type that no room handles (reserved, not implemented, or not ours to receive).
+    Unsupported,
+    /// From nobody we know, and without a raw address.
+    UnknownSender,
+    /// Its sender's address cannot be connected to, or there is no room for another peer.
+    NoPath,
+    /// Its `msg_id` was seen already.
+    Duplicate,
+    /// Repeats bytes of a message in several packets, or disagrees with its first packet.
+    BadSegment,
+    /// Echoes an id that names no operation of its sender in a state that expects it.
+    BadId,
+    /// Data beyond the window granted, or a window of nothing.
+    BadWindow,
+    /// No room for another unexpected message.
+    NoRoom,
+    /// Names memory that it may not reach, or operands that do not fit what it asks for.
+    BadAccess,
+    /// Its sender has failed and could not be answered.
+    PeerFailed,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A sender unknown so far introduced itself.
+    PeerFound(PeerId),
+    /// A peer's queue pair number now belongs to another.
+    PeerDisplaced {
+        /// Who had it.
+        old: PeerId,
+        /// Who has it.
+        new: PeerId,
+    },
+    /// A peer's HANDSHAKE arrived.
+    Handshake(PeerId),
+    /// A peer failed.
+    PeerFailed(PeerId, Fault),
+    /// A NIC on the way to a peer is lost: the peer goes on over another pair.
+    PeerMoved(PeerId, Fault),
+    /// An operation with a peer ended with this fault, and nobody can say whether it has taken effect: a NIC on its way was
+    /// lost. The peer goes on.
+    Unsure(PeerId, Fault),
+    /// A packet was dropped.
+    Dropped {
+        /// Why.
+        why: Reason,
+        /// Its type byte.
+        ty: u8,
+        /// Who sent it.
+        from: Source,
+    },
+}
+
+/// The last events.
+#[derive(Debug, Default)]
+pub struct Events {
+    ring: VecDeque<Event>,
+}
+
+impl Events {
+    /// Events kept.
+    pub const LEN: usize = 64;
+
+    /// Adds one.
+    #[cold]
+    pub(super) fn push(&mut self, event: Event) {
+        if self.ring.len() == Self::LEN {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(event);
+    }
+
+    /// Takes the oldest.
+    pub fn take(&mut self) -> Option<Event> {
+        self.ring.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut events = Events::default();
+        (0..100).for_each(|n| events.push(Event::PeerFound(PeerId(n))));
+        assert_eq!(events.take(), Some(Event::PeerFound(PeerId(36))));
+    }
+}

@@ -1,0 +1,371 @@
+//! What the engine is asked and what it answers: plain types of its public face. Read this with `Engine`.
+//! Used by `api` and `lane`; no behaviour here.
+
+use crate::rdm::features::ReqHdr;
+use crate::rdm::flow::backoff::Patience;
+use crate::rdm::io::{Fault, PeerId, Rdma, Source};
+use crate::rdm::op::{OpId, RecvBuf, SendBuf};
+use crate::rdm::protocol::{Kind, Row, Sync};
+use crate::rdm::rails::rail_plan::MAX_RAILS;
+use crate::rdm::recv::matching::Pattern;
+use crate::wire::{Class, Features, RawAddr};
+
+/// One of the wires an engine serves: each has its own address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct WireId(pub u8);
+
+/// How much of a long message is granted by one CTS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grant {
+    /// [`EngineConfig::cts_credits`] packets: what a wire has receive buffers for is bounded.
+    Window,
+    /// All that is missing: the wire itself makes senders wait for room, so a window would only cost time.
+    Whole,
+}
+
+/// Whether the peer's processor may be asked to do what is one-sided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Emulation {
+    /// Where no device does it.
+    #[default]
+    Allowed,
+    /// Never: such an operation fails with [`OpError::Emulated`], before anything of it is sent.
+    Refused,
+}
+
+/// What happens to an untagged message to a peer whose HANDSHAKE has not come: it may be in zero-copy receive mode, and
+/// loses packets with messages then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum FirstContact {
+    /// It goes out: other peers take it, and know us by it.
+    #[default]
+    Send,
+    /// It waits for the HANDSHAKE.
+    Wait,
+}
+
+/// How long the headers of a peer's REQ packets are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReqLen {
+    /// As short as may be: the connid says who sends.
+    #[default]
+    Shortest,
+    /// The same for ever: its raw address says who sends, in the last packet as in the first.
+    Constant,
+}
+
+/// Limits and identity of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Packets granted by one CTS (libfabric: `FI_EFA_TX_MIN_CREDITS`).
+    pub cts_credits: u32,
+    /// Vendor part id sent in HANDSHAKE.
+    pub device_version: u32,
+    /// Most peers, those that introduce themselves included.
+    pub max_peers: u32,
+    /// Packets sent to one peer before the next one's turn.
+    pub burst: u32,
+    /// Bytes of the head of a RUNTREAD message; 0: there are none (libfabric: `FI_EFA_RUNT_SIZE`).
+    pub runt_size: usize,
+    /// Longest read of a message in one piece, bytes (libfabric: `FI_EFA_INTER_READ_SEGMENT_SIZE`).
+    pub read_segment: u64,
+    /// What unexpected messages may cost before [`Engine::may_rest`](crate::rdm::Engine::may_rest) says so, bytes.
+    pub unexpected_max: usize,
+    /// What they may cost whatever anybody waits for, bytes: a peer whose message would cost more [fails](Fault::Flood).
+    pub unexpected_most: usize,
+    /// Whether one-sided operations may go by packets.
+    pub emulation: Emulation,
+    /// Whether untagged messages wait for their peer's HANDSHAKE.
+    pub first_contact: FirstContact,
+    /// How long a receiver that is not ready is left alone.
+    pub patience: Patience,
+    /// Most rails of one message; 1: only the peer's own wire.
+    pub rndv_rails: u8,
+    /// Fewest bytes of a message that go over one rail.
+    pub rndv_chunk: u64,
+    /// Most rails of one put or get.
+    pub rma_rails: u8,
+    /// Fewest bytes of a put or get that go over one rail.
+    pub rma_chunk: u64,
+    /// Part of the keys of memory: differs between workers.
+    pub nonce: u32,
+    /// What the REQ packets of peers carry once they have our HANDSHAKE.
+    pub ask_for: ReqLen,
+    /// Features that our HANDSHAKE leaves out, as if we were an older peer: others then take their fallbacks.
+    pub withhold: Features,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig {
+            cts_credits: 32,
+            device_version: 0xefa2,
+            max_peers: 1 << 24,
+            burst: 16,
+            runt_size: 0,
+            read_segment: 1 << 30,
+            unexpected_max: 256 << 20,
+            unexpected_most: 1 << 30,
+            emulation: Emulation::Allowed,
+            first_contact: FirstContact::Send,
+            patience: Patience::default(),
+            rndv_rails: MAX_RAILS as u8,
+            rndv_chunk: 128 << 10,
+            rma_rails: MAX_RAILS as u8,
+            rma_chunk: 128 << 10,
+            nonce: 0,
+            ask_for: ReqLen::Shortest,
+            withhold: Features::empty(),
+        }
+    }
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct SendArgs {
+    /// Its bytes.
+    pub buf: SendBuf,
+    /// Its tag; `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// When it is complete; a row that is delivery complete makes it [`Sync::Yes`] in any case.
+    pub sync: Sync,
+    /// Data for the receiver's completion.
+    pub cq_data: Option<u64>,
+    /// How to send it (from `select`). A message that does not fit one packet goes as MEDIUM if `row` is eager.
+    pub row: Row,
+    /// Comes back in [`Out::SendDone`].
+    pub user: u64,
+}
+
+/// What a receive or a probe looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvKind {
+    /// A tagged message whose tag equals `tag` in the bits set in `mask`.
+    Tagged {
+        /// Bits wanted,
+        tag: u64,
+        /// where this is set.
+        mask: u64,
+    },
+    /// An untagged message.
+    Untagged,
+    /// A message of one of our own classes.
+    Class {
+        /// Which; [`Class::Message`] stands for tagged messages.
+        class: Class,
+        /// Bits wanted,
+        tag: u64,
+        /// where this is set.
+        mask: u64,
+    },
+}
+
+impl RecvKind {
+    /// Which of the two queues.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self {
+            RecvKind::Tagged { .. } => Kind::Tagged,
+            RecvKind::Untagged => Kind::Untagged,
+            RecvKind::Class { class, .. } => Kind::of(Some(0), class),
+        }
+    }
+
+    #[inline]
+    pub(super) const fn pattern(self, from: Option<PeerId>) -> Pattern {
+        match self {
+            RecvKind::Tagged { tag, mask } | RecvKind::Class { tag, mask, .. } => Pattern { tag, mask, from },
+            RecvKind::Untagged => Pattern { from, ..Pattern::ANY },
+        }
+    }
+}
+
+/// A receive to post.
+#[derive(Debug)]
+pub struct RecvArgs {
+    /// Where the bytes go.
+    pub buf: RecvBuf,
+    /// Which messages match.
+    pub kind: RecvKind,
+    /// Only messages of this peer match.
+    pub from: Option<PeerId>,
+    /// Comes back in [`Out::RecvDone`].
+    pub user: u64,
+}
+
+/// How an operation began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started<T> {
+    /// It is complete; no [`Out`] follows.
+    Done(T),
+    /// It goes on; exactly one [`Out`] follows.
+    Pending(OpId),
+    /// It failed; no [`Out`] follows.
+    Failed(OpError),
+}
+
+/// Something came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Out {
+    /// A send.
+    SendDone {
+        /// As given.
+        user: u64,
+        /// How it ended.
+        result: Result<(), OpError>,
+    },
+    /// A receive.
+    RecvDone {
+        /// As given.
+        user: u64,
+        /// What was received.
+        result: Result<RecvStatus, OpError>,
+    },
+    /// One message of a receive of many.
+    RecvPart {
+        /// As given.
+        user: u64,
+        /// Where in the buffer it is.
+        at: usize,
+        /// What was received.
+        result: Result<RecvStatus, OpError>,
+    },
+    /// A receive of many messages: nothing more is written to its buffer.
+    MultiDone {
+        /// As given.
+        user: u64,
+        /// Bytes of the buffer used, when little enough was left; an error if it was ended before that.
+        result: Result<usize, OpError>,
+    },
+    /// A one-sided operation.
+    OneDone {
+        /// As given.
+        user: u64,
+        /// How it ended.
+        result: Result<(), OpError>,
+    },
+    /// A peer has written to our memory, and said so.
+    RemoteWrite {
+        /// Which peer.
+        from: PeerId,
+        /// Bytes.
+        len: u64,
+        /// What it said with it.
+        cq_data: u64,
+    },
+    /// A peer. Its operations have ended with the fault; nothing can be sent to it any more.
+    PeerFailed {
+        /// Which.
+        peer: PeerId,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+/// A message received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvStatus {
+    /// Its bytes.
+    pub len: usize,
+    /// Its tag; 0 for untagged.
+    pub tag: u64,
+    /// Who sent it.
+    pub from: PeerId,
+    /// What came with it.
+    pub cq_data: Option<u64>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpError {
+    /// Caller: the receive is shorter than the message; its first `room` bytes were received.
+    #[error("message of {len} bytes cut to the {room} of its receive")]
+    Truncated {
+        /// Bytes of the message.
+        len: u64,
+        /// Bytes of the receive.
+        room: usize,
+    },
+    /// Caller: cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// Caller: lengths that do not agree, or an operation that does not exist for this type.
+    #[error("arguments do not fit together")]
+    Invalid,
+    /// Peer: it takes no message longer than a packet.
+    #[error("message of {len} bytes is longer than the {max} the peer takes")]
+    TooLong {
+        /// Bytes of the message.
+        len: usize,
+        /// Most bytes of one.
+        max: usize,
+    },
+    /// Caller: only the peer's processor could do it, and [`Emulation::Refused`] was asked for.
+    #[error("only the peer's processor could do this, and emulation is refused")]
+    Emulated,
+    /// Caller: no such peer, or no such message.
+    #[error("no such peer or message")]
+    Unknown,
+    /// Peer: this one failed.
+    #[error("peer {}: {}", .0.0, .1)]
+    Peer(PeerId, Fault),
+    /// Peer: its memory may not be reached like this.
+    #[error("remote key of peer {} does not allow this access", .0.0)]
+    Access(PeerId),
+    /// Peer: this one gave up its part of the operation, for this reason of its own.
+    #[error("peer {} gave the operation up (its code {})", .0.0, .1)]
+    Aborted(PeerId, u32),
+    /// Peer: it cannot do this (an old release, or its zero-copy receive mode).
+    #[error("not supported by the peer")]
+    Unsupported,
+    /// Resource: too many operations at a time.
+    #[error("too many operations at a time")]
+    NoResource,
+}
+
+/// Should a probe take the message out, so that only `recv_probed` can receive it?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Take {
+    /// Leave it for any receive.
+    No,
+    /// Take it.
+    Yes,
+}
+
+/// Names a message found by a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MsgHandle(pub(super) ucs::coll::slots::SlotId);
+
+/// A message found by a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probed {
+    /// To receive it by; only good after [`Take::Yes`].
+    pub handle: MsgHandle,
+    /// Bytes of the whole message.
+    pub len: u64,
+    /// Its tag; 0 for untagged.
+    pub tag: u64,
+    /// Who sent it.
+    pub from: PeerId,
+}
+
+/// What the engine knows of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerView {
+    /// The wire it is on.
+    pub wire: WireId,
+    /// Its address.
+    pub addr: RawAddr,
+    /// What its packets carry as source.
+    pub from: Source,
+    /// The feature word of its HANDSHAKE, once that has arrived.
+    pub features: Option<Features>,
+    /// What our REQ packets to it carry: selection depends on it.
+    pub hdr: ReqHdr,
+    /// What its wire can do beside packets.
+    pub rdma: Rdma,
+    /// Sends to it that are not complete.
+    pub outstanding: u32,
+    /// Why it failed, if it did.
+    pub fault: Option<Fault>,
+}

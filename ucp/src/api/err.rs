@@ -2,6 +2,7 @@
 //! Every operation of this layer ends with `Ok` or one [`Error`]; the C face maps it by [`Error::status`].
 //! Never carries text on the data path: [`Error`] is small and `Copy`.
 
+use crate::wire::EfaStatus;
 use ucs::{Blame, Status};
 use uct::api::ConnectError as WireRefusal;
 
@@ -77,7 +78,7 @@ pub enum Error {
     // --- the device -------------------------------------------------------------------------------
     /// The device ended what was under way to this peer (to none in particular, if `None`) with this EFA completion status.
     #[error("{}: device completion status {}", Who(.0), .1)]
-    Device(Option<PeerId>, u8),
+    Device(Option<PeerId>, EfaStatus),
     // --- resources --------------------------------------------------------------------------------
     /// More operations are running than this worker has numbers for.
     #[error("too many operations are running")]
@@ -256,7 +257,7 @@ mod tests {
             PeerGone(PEER),
             Unreachable(PEER),
             TimedOut(Some(PEER)),
-            Device(Some(PEER), 7),
+            Device(Some(PEER), EfaStatus::RemoteBadAddress),
             RemoteAccess(PEER),
             Flooded(PEER),
             Aborted(PEER, 4127),
@@ -272,10 +273,10 @@ mod tests {
             assert!(e.to_string().contains("peer 5"), "{e}");
         }
         let faults = [Fault::Gone, Fault::Unreachable, Fault::NoDescriptor, Fault::NoMemory, Fault::Flood];
-        for fault in faults.into_iter().chain((0..16).map(Fault::Device)) {
+        for fault in faults.into_iter().chain((0..16).map(|n| Fault::Device(EfaStatus::from(n)))) {
             assert_eq!(Error::of_peer(PEER, fault).peer(), Some(PEER), "{fault}");
         }
-        assert_eq!(Device(None, 3).to_string(), "a peer: device completion status 3");
+        assert_eq!(Device(None, EfaStatus::UnsupportedOp).to_string(), "a peer: device completion status 3");
         assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
         assert_eq!(Error::from(OpError::Peer(PEER, Fault::Gone)).to_string(), "peer 5 is gone");
     }

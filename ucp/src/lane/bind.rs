@@ -15,7 +15,7 @@ use crate::rdm::io::{
     Wire,
 };
 use crate::rdm::{Piece, RecvStatus, WireId};
-use crate::wire::{Class, RawAddr, UserRecvQp};
+use crate::wire::{Class, EfaStatus, RawAddr, UserRecvQp};
 
 use super::regs::{Regs, needs_alloc};
 use super::rx::comp_of_settle;
@@ -467,16 +467,16 @@ pub(crate) fn fault_of(e: Error) -> Fault {
         Error::Unreachable => Fault::Unreachable,
         Error::NoDescriptor => Fault::NoDescriptor,
         Error::NoMemory | Error::Exhausted(_) => Fault::NoMemory,
-        Error::Device(code) => Fault::Device(code),
+        Error::Device(code) => Fault::Device(code.into()),
         // The remaining ones have a completion status of the EFA device too.
-        Error::RemoteAccess => Fault::Device(7),
-        Error::NotReady => Fault::Device(10),
-        Error::RemoteLength => Fault::Device(11),
-        Error::TooLong { .. } => Fault::Device(6),
-        Error::BadLocalKey => Fault::Device(5),
-        Error::Cancelled => Fault::Device(1),
+        Error::RemoteAccess => Fault::Device(EfaStatus::RemoteBadAddress),
+        Error::NotReady => Fault::Device(EfaStatus::Rnr),
+        Error::RemoteLength => Fault::Device(EfaStatus::RemoteBadLength),
+        Error::TooLong { .. } => Fault::Device(EfaStatus::BadLength),
+        Error::BadLocalKey => Fault::Device(EfaStatus::InvalidLkey),
+        Error::Cancelled => Fault::Device(EfaStatus::Flushed),
         Error::Unsupported(_) | Error::InvalidParam(_) | Error::NotConnected | Error::Sys { .. } => {
-            Fault::Device(2)
+            Fault::Device(EfaStatus::QpInternal)
         }
     }
 }

@@ -8,7 +8,7 @@ use bitflags::bitflags;
 
 use crate::rdm::op::Piece;
 use crate::rdm::types::{RecvStatus, WireId};
-use crate::wire::{Class, MAX_IOV, RawAddr, RmaIov, UserRecvQp};
+use crate::wire::{Class, EfaStatus, MAX_IOV, RawAddr, RmaIov, UserRecvQp};
 
 /// A peer of this engine: an index that stays valid until the peer is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -116,24 +116,24 @@ pub enum Fault {
     Flood,
     /// The device ended a packet with this EFA completion status.
     #[error("device completion status {0}")]
-    Device(u8),
+    Device(EfaStatus),
 }
 
 impl Fault {
     /// What a wire without RDMA answers: the status of an operation that the devices do not have in common.
-    pub const NO_RDMA: Fault = Fault::Device(18);
+    pub const NO_RDMA: Fault = Fault::Device(EfaStatus::FeatureMismatch);
 
     /// The device refused the remote key, or what lies behind it: the operation's fault, not the peer's.
-    pub const ACCESS: Fault = Fault::Device(7);
+    pub const ACCESS: Fault = Fault::Device(EfaStatus::RemoteBadAddress);
     /// The peer had no receive for what arrives with a write, for as long as the device tried. Not the peer's end.
-    pub const NOT_READY: Fault = Fault::Device(10);
+    pub const NOT_READY: Fault = Fault::Device(EfaStatus::Rnr);
 
     /// A message was longer than the receive that it used up.
-    pub const TOO_LONG: Fault = Fault::Device(11);
+    pub const TOO_LONG: Fault = Fault::Device(EfaStatus::RemoteBadLength);
 
     /// Whether it is our own queue pair that failed: nothing goes over this lane any more.
     pub const fn of_lane(self) -> bool {
-        matches!(self, Fault::Device(1 | 2))
+        matches!(self, Fault::Device(EfaStatus::Flushed | EfaStatus::QpInternal))
     }
 
     /// Whether it is a device on the way to the peer that failed, and the peer may be there all the same.
@@ -142,10 +142,12 @@ impl Fault {
     }
 
     /// The EFA completion status that says so.
-    pub const fn status(self) -> u8 {
+    pub const fn status(self) -> EfaStatus {
         match self {
-            Fault::Gone => 9,
-            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory | Fault::Flood => 15,
+            Fault::Gone => EfaStatus::BadDestQpn,
+            Fault::Unreachable | Fault::NoDescriptor | Fault::NoMemory | Fault::Flood => {
+                EfaStatus::Unreachable
+            }
             Fault::Device(status) => status,
         }
     }

@@ -13,7 +13,7 @@ use crate::rdm::op::{Piece, RecvBuf, SendBuf};
 use crate::rdm::protocol::{Row, Sync};
 use crate::rdm::types::{EngineConfig, Out, RecvArgs, RecvKind, SendArgs, Started, WireId};
 use crate::rdm::{Engine, RecvStatus};
-use crate::wire::{RawAddr, RmaIov, UserRecvQp};
+use crate::wire::{EfaStatus, RawAddr, RmaIov, UserRecvQp};
 
 /// Small, seeded, good enough to shuffle (splitmix64).
 #[derive(Clone)]
@@ -491,9 +491,11 @@ impl Net {
             node == from && self.nodes[from].device.holds(number, remote.addr, to.len(), Use::REMOTE_READ);
         let result = match self.nodes[me].device.fault {
             Some(fault) => Err(fault),
-            None if reg != OWN && self.nodes[me].device.regs[reg as usize].is_none() => Err(Fault::Device(5)),
+            None if reg != OWN && self.nodes[me].device.regs[reg as usize].is_none() => {
+                Err(Fault::Device(EfaStatus::InvalidLkey))
+            }
             None if self.gone == Some(from) => Err(Fault::Gone),
-            None if !allowed => Err(Fault::Device(7)),
+            None if !allowed => Err(Fault::Device(EfaStatus::RemoteBadAddress)),
             None => {
                 let source = std::ptr::with_exposed_provenance::<u8>(remote.addr as usize);
                 // SAFETY: both lie in registrations that are not released, of buffers that the test keeps.

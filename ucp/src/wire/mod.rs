@@ -16,6 +16,7 @@ pub mod rtm;
 pub mod rtr;
 pub mod rtw;
 mod short;
+pub mod status;
 pub mod table;
 pub mod view;
 
@@ -26,6 +27,7 @@ pub use print::{Item, Print, items};
 pub use rawaddr::RawAddr;
 pub use rta::{AtomicOp, Datatype};
 pub use rtm::{Cause, Delivery};
+pub use status::EfaStatus;
 pub use view::{Packet, Part, Reject, parse};
 
 /// Bytes in front of the payload of a packet of this type with so many rma iovs and these options.

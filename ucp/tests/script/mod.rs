@@ -20,7 +20,7 @@ use ucp::rdm::{
     PutArgs, RecvArgs, RecvBuf, RecvKind, RmaRow, Row, Scatter, SendArgs, SendBuf, Started, Sync, Take,
     WireId,
 };
-use ucp::wire::{AtomicOp, Class, Datatype, Iovs, RawAddr, RmaIov, UserRecvQp};
+use ucp::wire::{AtomicOp, Class, Datatype, EfaStatus, Iovs, RawAddr, RmaIov, UserRecvQp};
 use ucs::time::Nanos;
 
 const GUARD: usize = 64;
@@ -281,7 +281,7 @@ impl Live {
                 }
                 let result = match how % 8 {
                     0 => Err(Fault::ACCESS),
-                    1 => Err(Fault::Device(how)),
+                    1 => Err(Fault::Device(how.into())),
                     2 => Err(Fault::Gone),
                     _ => Ok(()),
                 };
@@ -374,7 +374,7 @@ impl Live {
         };
         let result = match how >> 5 {
             0 => Err(Fault::TOO_LONG),
-            1 => Err(Fault::Device(how)),
+            1 => Err(Fault::Device(how.into())),
             _ => Ok(()),
         };
         let (receive, took) = self.device.receive(nth, len);
@@ -402,7 +402,12 @@ impl Live {
         }
         while !self.device.lent.is_empty() {
             let (receive, _) = self.device.receive(0, 0);
-            let end = InPlaceEnd { from: source(1), len: 0, imm: None, result: Err(Fault::Device(1)) };
+            let end = InPlaceEnd {
+                from: source(1),
+                len: 0,
+                imm: None,
+                result: Err(Fault::Device(EfaStatus::Flushed)),
+            };
             self.device.out.clear();
             self.engine.on_in_place(&mut self.device, self.wire, receive, end);
         }

@@ -1,6 +1,7 @@
 //! Whole conversations from a seed, on networks that reorder and refuse: every message arrives once, unharmed, in the
 //! order of its sender, and every operation ends once.
 
+use crate::wire::EfaStatus;
 use std::collections::HashMap;
 
 use crate::rdm::OpId;
@@ -52,7 +53,7 @@ impl Talk {
         // One node may be unable to register, or to read.
         match seed % 8 {
             1 => net.nodes[0].device.no_reg = Some(NoReg::Full),
-            2 => net.nodes[nodes - 1].device.fault = Some(Fault::Device(7)),
+            2 => net.nodes[nodes - 1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
             _ => {}
         }
         Talk { net, dice: Dice(!seed), sent: Vec::new(), posted: Vec::new(), last: HashMap::new() }

@@ -13,7 +13,7 @@ use crate::rdm::rma::mem::{Access, Region as Memory};
 use crate::rdm::testing::{ANY, Dice, Seed, lend, lend_mut, letter, of_all, seeds};
 use crate::rdm::types::*;
 use crate::wire::rtm::RtmBody;
-use crate::wire::{self, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
+use crate::wire::{self, EfaStatus, Iovs, MAX_IOV, Packet, PktType, RawAddr, RmaIov};
 
 mod failover;
 mod striping;
@@ -305,14 +305,14 @@ impl Rig {
     fn carry_out(&mut self, flight: &Flight) -> Result<(), Fault> {
         let (from, to) = (flight.from, flight.to);
         if self.dead.contains(&from) {
-            return Err(Fault::Device(1));
+            return Err(Fault::Device(EfaStatus::Flushed));
         }
         if self.dead.contains(&to) {
             return Err(Fault::Unreachable);
         }
         // The target's device knows whom its owner has connected to.
         if !self.sides[to.0].paths.contains(&Some((to.1, from))) {
-            return Err(Fault::Device(14));
+            return Err(Fault::Device(EfaStatus::UnknownPeer));
         }
         let (near, far) = match &flight.what {
             What::Read { to, from, .. } => (to, from),

@@ -8,7 +8,7 @@ use crate::rdm::testing::*;
 use crate::rdm::trace::Reason;
 use crate::rdm::types::*;
 use crate::wire::rtm::{LongRead, RtmBody};
-use crate::wire::{self, Iovs, Opts, Packet, PktType, RmaIov};
+use crate::wire::{self, EfaStatus, Iovs, Opts, Packet, PktType, RmaIov};
 
 const LEN: usize = 50_000;
 const RUNT: usize = 3000;
@@ -162,7 +162,7 @@ fn what_cannot_be_read_is_sent() {
     let disturb: [fn(&mut Net); 4] = [
         |net| net.nodes[1].device.no_reg = Some(NoReg::Full),
         |net| net.nodes[1].device.no_reg = Some(NoReg::Refused),
-        |net| net.nodes[1].device.fault = Some(Fault::Device(7)),
+        |net| net.nodes[1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
             net.nodes[1].engine.set_rdma(wire, Default::default());

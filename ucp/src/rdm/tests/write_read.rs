@@ -11,7 +11,7 @@ use crate::rdm::testing::*;
 use crate::rdm::trace::Reason;
 use crate::rdm::types::*;
 use crate::wire::rtw::{LongRead, RtwBody};
-use crate::wire::{self, Features, Iovs, Opts, Packet, PktType, RmaIov};
+use crate::wire::{self, EfaStatus, Features, Iovs, Opts, Packet, PktType, RmaIov};
 
 const LEN: usize = 50_000;
 
@@ -138,7 +138,7 @@ fn what_cannot_be_read_is_sent_from_the_first_byte() {
     let disturb: [fn(&mut Net); 4] = [
         |net| net.nodes[1].device.no_reg = Some(NoReg::Full),
         |net| net.nodes[1].device.no_reg = Some(NoReg::Refused),
-        |net| net.nodes[1].device.fault = Some(Fault::Device(7)),
+        |net| net.nodes[1].device.fault = Some(Fault::Device(EfaStatus::RemoteBadAddress)),
         |net| {
             let wire = net.nodes[1].wire;
             net.nodes[1].engine.set_rdma(wire, Default::default());

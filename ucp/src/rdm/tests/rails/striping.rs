@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::rdm::trace::Reason;
-use crate::wire::Features;
 use crate::wire::ctl::CtsData;
+use crate::wire::{EfaStatus, Features};
 
 /// Who sends, who receives, and the sender's name for the receiver.
 type Pair = (usize, usize, PeerId);
@@ -243,14 +243,17 @@ fn a_packet_that_is_gone_for_good_ends_the_message() {
         }
     };
     let lane = rig.flights.remove(at).peer;
-    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(14)));
-    let error = OpError::Peer(peer, Fault::Device(14));
+    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(EfaStatus::UnknownPeer)));
+    let error = OpError::Peer(peer, Fault::Device(EfaStatus::UnknownPeer));
     assert!(rig.outs(0).contains(&Out::SendDone { user: 1, result: Err(error) }));
     // A lane that was only met is done without.
     let (mut rig, peer) = Rig::met([2, 2], 1);
     let lane = rig.engines[0].further(peer)[0];
-    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(14)));
-    assert_eq!((rig.engines[0].fault(peer), rig.engines[0].fault(lane)), (None, Some(Fault::Device(14))));
+    rig.at(0, 1, |e, w| e.on_peer_lost(w, lane, Fault::Device(EfaStatus::UnknownPeer)));
+    assert_eq!(
+        (rig.engines[0].fault(peer), rig.engines[0].fault(lane)),
+        (None, Some(Fault::Device(EfaStatus::UnknownPeer)))
+    );
 }
 
 /// Data over a lane that is nobody's further one name operations of its own peer, and of no other.

@@ -3,42 +3,42 @@
 //!
 //! A reading of the cycle counter costs 9 ns where we measured, and putting the sample in its place 4 ns more. In a
 //! ping-pong the message is under way meanwhile: [`Meter::tick`] reads at each iteration, as `ucx_perftest` does. In a
-//! stream it would be most of what is measured: [`Meter::beat`] reads once for several iterations while they are that
+//! stream it would be most of what is measured: [`Meter::tick_stream`] reads once for several iterations while they are that
 //! short. Averages come from the monotonic clock over the whole run, not from the sum of the samples. A loop that
-//! cannot bear the reading counts with [`Meter::skip`] and has no percentiles.
+//! cannot bear the reading counts with [`Meter::add_untimed`] and has no percentiles.
 
 use std::time::{Duration, Instant};
 
 use ucs::time::ticks;
 
 /// Buckets of an octave, as a power of two: a sample is known to within 1/64.
-const FINE: u32 = 6;
+const SUB_BUCKET_BITS: u32 = 6;
 /// Samples of 2^47 cycles (hours) and more are counted as that.
 const OCTAVES: u32 = 47;
-/// Buckets: exact ones below `2 << FINE`, then `1 << FINE` an octave.
-const BUCKETS: usize = ((OCTAVES - FINE + 1) as usize) << FINE;
+/// Buckets: exact ones below `2 << SUB_BUCKET_BITS`, then `1 << SUB_BUCKET_BITS` an octave.
+const BUCKETS: usize = ((OCTAVES - SUB_BUCKET_BITS + 1) as usize) << SUB_BUCKET_BITS;
 /// Most iterations of a stream between two readings of the counter.
-const GROUP: u32 = 64;
+const MAX_GROUP: u32 = 64;
 /// Samples that are counted together: two cache lines of them. With more lines in use, messages take longer whose own just fit in.
-const HELD: usize = 16;
+const BUFFERED: usize = 16;
 /// Cycles that a reading should lie apart from the one before.
-const APART: u64 = 1024;
+const MIN_CYCLES: u64 = 1024;
 
 /// Counts samples by size.
 struct Samples {
     counts: Box<[u64; BUCKETS]>,
     /// Of every other one of many, while these are counted: adding to the number that was just written takes longer than all else.
-    others: Box<[u64; BUCKETS]>,
+    odd_counts: Box<[u64; BUCKETS]>,
 }
 
 impl Samples {
     fn new() -> Samples {
-        Samples { counts: Box::new([0; BUCKETS]), others: Box::new([0; BUCKETS]) }
+        Samples { counts: Box::new([0; BUCKETS]), odd_counts: Box::new([0; BUCKETS]) }
     }
 
     fn clear(&mut self) {
         self.counts.fill(0);
-        self.others.fill(0);
+        self.odd_counts.fill(0);
     }
 
     /// HOT
@@ -56,14 +56,14 @@ impl Samples {
         }
         for pair in pairs {
             self.counts[bucket(pair[0])] += 1;
-            self.others[bucket(pair[1])] += 1;
+            self.odd_counts[bucket(pair[1])] += 1;
         }
     }
 
     /// All counts in one place, where they are read.
-    fn join(&mut self) {
-        let others = std::mem::replace(&mut *self.others, [0; BUCKETS]);
-        self.counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
+    fn merge(&mut self) {
+        let odd_counts = std::mem::replace(&mut *self.odd_counts, [0; BUCKETS]);
+        self.counts.iter_mut().zip(odd_counts).for_each(|(count, other)| *count += other);
     }
 
     /// The sample that `rank` percent of all do not exceed; 0 without samples.
@@ -75,31 +75,31 @@ impl Samples {
             seen += n;
             seen >= wanted
         });
-        found.map_or(0.0, middle)
+        found.map_or(0.0, bucket_middle)
     }
 }
 
 #[inline(always)]
 fn bucket(sample: u64) -> usize {
-    if sample < 2 << FINE {
+    if sample < 2 << SUB_BUCKET_BITS {
         return sample as usize;
     }
     let sample = sample.min((1 << OCTAVES) - 1);
-    let octave = sample.ilog2() - FINE;
-    ((octave << FINE) as usize) + (sample >> octave) as usize
+    let octave = sample.ilog2() - SUB_BUCKET_BITS;
+    ((octave << SUB_BUCKET_BITS) as usize) + (sample >> octave) as usize
 }
 
 /// The largest sample of a bucket.
-fn end(bucket: usize) -> u64 {
-    let octave = (bucket >> FINE).saturating_sub(1);
-    let low = ((bucket - (octave << FINE)) as u64) << octave;
+fn bucket_end(bucket: usize) -> u64 {
+    let octave = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
+    let low = ((bucket - (octave << SUB_BUCKET_BITS)) as u64) << octave;
     low + ((1u64 << octave) - 1)
 }
 
 /// The middle of a bucket.
-fn middle(bucket: usize) -> f64 {
-    let octave = (bucket >> FINE).saturating_sub(1);
-    let low = ((bucket - (octave << FINE)) as u64) << octave;
+fn bucket_middle(bucket: usize) -> f64 {
+    let octave = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
+    let low = ((bucket - (octave << SUB_BUCKET_BITS)) as u64) << octave;
     low as f64 + ((1u64 << octave) - 1) as f64 / 2.0
 }
 
@@ -116,14 +116,14 @@ pub struct Bin {
 pub struct Meter {
     samples: Samples,
     iters: u64,
-    begun: Instant,
-    begun_cycles: u64,
+    started: Instant,
+    started_cycles: u64,
     last: u64,
     /// Samples of [`Meter::tick`] that are not counted yet: a reading of the counter waits for what was begun before it, and
     /// counting is a long chain, but those of many samples go side by side.
-    held: [u64; HELD],
+    buffer: [u64; BUFFERED],
     /// How many they are.
-    holds: usize,
+    buffered: usize,
     reported: (u64, Instant),
     report_at: u64,
     /// Iterations between two readings of the counter, those still to come, and what one took last time.
@@ -150,17 +150,17 @@ pub struct Reading {
 }
 
 impl Meter {
-    /// A meter whose [`due`](Self::due) becomes true about once a second.
+    /// A meter whose [`is_report_due`](Self::due) becomes true about once a second.
     pub fn new() -> Meter {
         let (now, cycles) = (Instant::now(), ticks());
         Meter {
             samples: Samples::new(),
             iters: 0,
-            begun: now,
-            begun_cycles: cycles,
+            started: now,
+            started_cycles: cycles,
             last: cycles,
-            held: [0; HELD],
-            holds: 0,
+            buffer: [0; BUFFERED],
+            buffered: 0,
             reported: (0, now),
             report_at: 0,
             group: 1,
@@ -173,35 +173,35 @@ impl Meter {
     pub fn start(&mut self) {
         self.samples.clear();
         self.iters = 0;
-        self.begun = Instant::now();
-        self.reported = (0, self.begun);
-        self.begun_cycles = ticks();
-        self.last = self.begun_cycles;
-        self.holds = 0;
+        self.started = Instant::now();
+        self.reported = (0, self.started);
+        self.started_cycles = ticks();
+        self.last = self.started_cycles;
+        self.buffered = 0;
         (self.group, self.left) = (1, 1);
         // Not known yet how long a cycle is: look soon, then each second.
-        self.report_at = self.begun_cycles + (1 << 26);
+        self.report_at = self.started_cycles + (1 << 26);
     }
 
     /// One iteration is over. HOT
     #[inline(always)]
     pub fn tick(&mut self) {
         let now = ticks();
-        self.held[self.holds % HELD] = now.wrapping_sub(self.last);
+        self.buffer[self.buffered % BUFFERED] = now.wrapping_sub(self.last);
         self.last = now;
         self.iters += 1;
-        self.holds += 1;
-        if self.holds == HELD {
-            self.holds = 0;
-            self.samples.record_all(&self.held);
+        self.buffered += 1;
+        if self.buffered == BUFFERED {
+            self.buffered = 0;
+            self.samples.record_all(&self.buffer);
         }
     }
 
     /// One iteration of a stream is over. Up to 64 of them that take less than 1024 cycles together are one reading,
-    /// and as many samples of their average. True: it may be time to look at [`due`](Self::due). HOT
+    /// and as many samples of their average. True: it may be time to look at [`is_report_due`](Self::due). HOT
     #[inline(always)]
     #[must_use]
-    pub fn beat(&mut self) -> bool {
+    pub fn tick_stream(&mut self) -> bool {
         self.iters += 1;
         self.left -= 1;
         if self.left > 0 {
@@ -220,8 +220,8 @@ impl Meter {
         self.each = took >> self.group.trailing_zeros();
         self.samples.record(self.each, self.group);
         self.group = match took {
-            _ if took < APART => (self.group * 2).min(GROUP),
-            _ if self.each >= APART => 1,
+            _ if took < MIN_CYCLES => (self.group * 2).min(MAX_GROUP),
+            _ if self.each >= MIN_CYCLES => 1,
             _ => self.group,
         };
         self.left = self.group;
@@ -229,15 +229,15 @@ impl Meter {
 
     /// `n` iterations are over that were not timed one by one. HOT
     #[inline(always)]
-    pub fn skip(&mut self, n: u64) {
+    pub fn add_untimed(&mut self, n: u64) {
         self.iters += n;
         self.last = ticks();
     }
 
     /// True when about a second has passed since the last report: time for [`read`](Self::read). HOT
     #[inline(always)]
-    pub fn due(&mut self) -> bool {
-        self.last >= self.report_at && self.look()
+    pub fn is_report_due(&mut self) -> bool {
+        self.last >= self.report_at && self.check_report_time()
     }
 
     /// Iterations so far.
@@ -246,7 +246,7 @@ impl Meter {
     }
 
     #[cold]
-    fn look(&mut self) -> bool {
+    fn check_report_time(&mut self) -> bool {
         let left = Duration::from_secs(1).saturating_sub(self.reported.1.elapsed());
         let wait = left.max(Duration::from_millis(1)).as_secs_f64() / self.cycle();
         self.report_at = self.last + wait as u64;
@@ -255,18 +255,18 @@ impl Meter {
 
     /// Seconds of one count of the cycle counter, over the time since the start.
     fn cycle(&self) -> f64 {
-        let counts = ticks().wrapping_sub(self.begun_cycles).max(1);
-        self.begun.elapsed().as_secs_f64() / counts as f64
+        let counts = ticks().wrapping_sub(self.started_cycles).max(1);
+        self.started.elapsed().as_secs_f64() / counts as f64
     }
 
     /// How the samples up to the last [`read`](Self::read) are distributed: eight bins an octave, ascending, empty ones left out. Times are multiplied by
     /// `scale`.
     pub fn histogram(&self, scale: f64) -> Vec<Bin> {
-        const MERGED: usize = 1 << (FINE - 3);
+        const MERGED: usize = 1 << (SUB_BUCKET_BITS - 3);
         let cycle = self.cycle() * scale;
         let bins = self.samples.counts.chunks(MERGED).enumerate();
         let all = bins.map(|(n, counts)| Bin {
-            upto: end((n + 1) * MERGED - 1) as f64 * cycle,
+            upto: bucket_end((n + 1) * MERGED - 1) as f64 * cycle,
             count: counts.iter().sum(),
         });
         all.filter(|bin| bin.count > 0).collect()
@@ -281,9 +281,9 @@ impl Meter {
             self.samples.record(self.each, begun);
             (self.group, self.left, self.last) = (1, 1, ticks());
         }
-        let held = std::mem::take(&mut self.holds);
-        self.samples.record_all(&self.held[..held]);
-        self.samples.join();
+        let held = std::mem::take(&mut self.buffered);
+        self.samples.record_all(&self.buffer[..held]);
+        self.samples.merge();
         let cycle = self.cycle();
         let at = |rank: f64| self.samples.percentile(rank) * cycle;
         let each = |time: Duration, n: u64| if n == 0 { 0.0 } else { time.as_secs_f64() / n as f64 };
@@ -293,7 +293,7 @@ impl Meter {
             p50: at(50.0),
             p99_9: at(99.9),
             recent: each(now - self.reported.1, self.iters - self.reported.0),
-            overall: each(now - self.begun, self.iters),
+            overall: each(now - self.started, self.iters),
         };
         self.reported = (self.iters, now);
         reading
@@ -351,8 +351,8 @@ mod tests {
             let b = bucket(sample);
             assert!(b < BUCKETS && b >= before, "{sample}");
             before = b;
-            let off = (middle(b) - sample as f64).abs();
-            assert!(off <= sample as f64 / 64.0, "{sample}: {}", middle(b));
+            let off = (bucket_middle(b) - sample as f64).abs();
+            assert!(off <= sample as f64 / 64.0, "{sample}: {}", bucket_middle(b));
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
@@ -370,7 +370,8 @@ mod tests {
         assert!(bins.iter().all(|b| b.count > 0));
         for bucket in 0..BUCKETS - 1 {
             assert!(
-                middle(bucket) <= end(bucket) as f64 && (end(bucket) as f64) < middle(bucket + 1),
+                bucket_middle(bucket) <= bucket_end(bucket) as f64
+                    && (bucket_end(bucket) as f64) < bucket_middle(bucket + 1),
                 "{bucket}"
             );
         }
@@ -382,7 +383,7 @@ mod tests {
             let all: Vec<u64> = (0..many).map(|n| n * n % 1000).collect();
             let (mut together, mut each) = (Samples::new(), Samples::new());
             together.record_all(&all);
-            together.join();
+            together.merge();
             all.iter().for_each(|sample| each.record(*sample, 1));
             assert_eq!(together.counts, each.counts, "{many}");
         }
@@ -407,7 +408,7 @@ mod tests {
     fn a_stream_is_sampled_in_groups_and_each_iteration_counts() {
         let mut meter = Meter::new();
         meter.start();
-        let readings = (0..100_003).filter(|_| meter.beat()).count();
+        let readings = (0..100_003).filter(|_| meter.tick_stream()).count();
         assert!((1_500..50_000).contains(&readings), "{readings}");
         assert_eq!(meter.read(50.0).iters, 100_003);
         let sampled: u64 = meter.samples.counts.iter().sum();
@@ -420,7 +421,7 @@ mod tests {
         meter.start();
         for _ in 0..100 {
             std::thread::sleep(Duration::from_micros(50));
-            assert!(meter.beat());
+            assert!(meter.tick_stream());
         }
         assert!(meter.read(50.0).p50 >= 45e-6);
     }
@@ -429,7 +430,7 @@ mod tests {
     fn untimed_iterations_count_too() {
         let mut meter = Meter::new();
         meter.start();
-        meter.skip(1000);
+        meter.add_untimed(1000);
         let r = meter.read(99.0);
         assert_eq!((r.iters, r.p50), (1000, 0.0));
         assert!(r.overall > 0.0);

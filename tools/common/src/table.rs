@@ -1,5 +1,5 @@
 //! Tables for people, drawn in characters that every terminal and log has.
-//! Used by the tour of `ucx-perftest` and by `ucx-info`. Never used for output that scripts read: that is JSON or CSV.
+//! Used by the sweep of `ucx-perftest` and by `ucx-info`. Never used for output that scripts read: that is JSON or CSV.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid, presets};
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::cli::{self, LineArgs, Row, TestArgs};
+use crate::cli::{self, LineArgs, TestArgs, TestEntry};
 use crate::fail::Failure;
 use crate::spec::{self, Banner};
 
@@ -13,12 +13,12 @@ const MAX_FILES: usize = 32;
 /// The measurements of the command line and all batch files together. What is no option of a test, or no value of one, is an
 /// error at once; what is, but cannot be, is a row that says why: others can be done. `looped`: each side is its own other
 /// side, as `-l` wants.
-pub fn rows(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result<Vec<Row>, Failure> {
+pub fn entries(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result<Vec<TestEntry>, Failure> {
     if files.len() > MAX_FILES {
         return Err(Failure::Usage(format!("-b: at most {MAX_FILES} files")));
     }
     if files.is_empty() {
-        let row = |spec: spec::Spec| Row { label: spec.label(), spec: Ok(spec) };
+        let row = |spec: spec::Spec| TestEntry { label: spec.label(), spec: Ok(spec) };
         return Ok(args.specs(&[])?.into_iter().map(row).collect());
     }
     let mut all: Vec<(Vec<String>, LineArgs)> =
@@ -41,11 +41,11 @@ pub fn rows(args: &TestArgs, files: &[impl AsRef<Path>], looped: bool) -> Result
     for (names, line) in all {
         let these = match line.loopback && !looped {
             true => Err(Failure::Usage("-l of a batch line is for runs with -l".into())),
-            false => line.test.rows(&names),
+            false => line.test.entries(&names),
         };
         let from = rows.len();
         match these {
-            Err(e) => rows.push(Row { label: spec::label(&names, None), spec: Err(e) }),
+            Err(e) => rows.push(TestEntry { label: spec::label(&names, None), spec: Err(e) }),
             Ok(these) => rows.extend(these),
         }
         if line.quiet {
@@ -92,7 +92,7 @@ mod tests {
         let tests = file("tests", "# what\nlat -t tag_lat\n\nbw -t tag_bw -n 7\n");
         let sizes = file("sizes", "8 -s 8\n1k -s 1k\n");
         let base = TestArgs { iters: Some(500), ..TestArgs::default() };
-        let rows = rows(&base, &[&tests, &sizes], false).unwrap();
+        let rows = entries(&base, &[&tests, &sizes], false).unwrap();
         let all: Vec<Spec> = rows.into_iter().map(|row| row.spec.unwrap()).collect();
         let labels: Vec<_> = all.iter().map(|s| s.label().unwrap()).collect();
         assert_eq!(labels, ["lat/8", "lat/1k", "bw/8", "bw/1k"]);
@@ -113,7 +113,7 @@ mod tests {
              e -t tag_lat -T 2:4\n\
              f -t tag_lat -efailover\n",
         );
-        let all = rows(&TestArgs::default(), &[&lines], false).unwrap();
+        let all = entries(&TestArgs::default(), &[&lines], false).unwrap();
         let a = all[0].spec.as_ref().unwrap();
         assert_eq!((a.threads, a.rank, a.banner, a.window), (2, 99.5, Banner::Hidden, 4));
         let c = all[2].spec.as_ref().unwrap();
@@ -127,7 +127,7 @@ mod tests {
             let text = all[n].spec.as_ref().unwrap_err().to_string();
             assert!(text.starts_with(why), "{text}");
         }
-        let looped = rows(&TestArgs::default(), &[&lines], true).unwrap();
+        let looped = entries(&TestArgs::default(), &[&lines], true).unwrap();
         assert!(looped[1].spec.as_ref().unwrap_err().to_string().starts_with("-y is for "));
         std::fs::remove_file(lines).unwrap();
     }
@@ -135,13 +135,13 @@ mod tests {
     #[test]
     fn errors_name_file_and_line() {
         let bad = file("bad", "a -t tag_lat\nb -t nothing\n");
-        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
+        let text = entries(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.contains("line 2: -t: test 'nothing' is unknown"), "{text}");
         std::fs::write(&bad, "# nothing\n").unwrap();
-        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
+        let text = entries(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.ends_with("has no tests"), "{text}");
         std::fs::remove_file(&bad).unwrap();
-        let text = rows(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
+        let text = entries(&TestArgs::default(), &[&bad], false).unwrap_err().to_string();
         assert!(text.starts_with("-b: cannot read ") && text.ends_with("entity not found"), "{text}");
     }
 }

@@ -8,26 +8,26 @@ use tools_common::boot::Family;
 use tools_common::pmix::Pmix;
 use tools_common::units::parse_count;
 
-mod later;
+mod compat;
 mod sizes;
-mod words;
+mod values;
 
-use crate::cpus::Cpus;
+use crate::cpu_list::CpuList;
 use crate::fail::Failure;
-use crate::pattern::SEQ;
+use crate::payload::SEQ_LEN;
 use crate::spec::{
     Arrival, Banner, Histogram, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec,
     TagMatch, Target, Test, Validate, Waiting,
 };
 
-pub use later::Later;
+pub use compat::CompatArgs;
 pub use sizes::Sizes;
-pub use words::{Errors, Threads};
+pub use values::{ErrorMode, Threads};
 
 /// Measures transports (am, put, get, atomics) and protocols (tag matching) between two processes.
 ///
 /// The server waits: `ucx-perftest`. The client names it: `ucx-perftest HOST -t am_lat -x posix -d memory`.
-/// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short tour over every wire.
+/// Both at once on this host: `ucx-perftest --local -t tag_lat`; without -t a short sweep of tests over every wire.
 #[derive(Parser, Debug, Clone)]
 #[command(version, name = "ucx-perftest", after_help = after_help(), disable_version_flag = true, args_override_self = true)]
 pub struct Cli {
@@ -58,8 +58,8 @@ pub struct Cli {
     pub port: u16,
 
     /// Cores to run on; with --local those of the server, then as many of the client; with -T one a thread, in order
-    #[arg(short, value_name = "CPULIST", value_parser = clap::builder::StringValueParser::new().try_map(|s| Cpus::parse(&s)), allow_negative_numbers = true)]
-    pub cpus: Option<Cpus>,
+    #[arg(short, value_name = "CPULIST", value_parser = clap::builder::StringValueParser::new().try_map(|s| CpuList::parse(&s)), allow_negative_numbers = true)]
+    pub cpus: Option<CpuList>,
 
     /// IPv6 for the exchange of addresses
     #[arg(short = '6')]
@@ -183,8 +183,8 @@ pub struct TestArgs {
     pub peer_errors: bool,
 
     /// The mode of `-eMODE`.
-    #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Errors::parse(&s)))]
-    pub errors: Option<Errors>,
+    #[arg(long = "errors", hide = true, value_name = "MODE", value_parser = clap::builder::StringValueParser::new().try_map(|s| ErrorMode::parse(&s)))]
+    pub errors: Option<ErrorMode>,
 
     /// Who sends to whom: pairs, incast (all to the first), alltoall
     #[arg(long, value_name = "NAME", value_parser = clap::builder::StringValueParser::new().try_map(|s| Pattern::parse_name(&s)))]
@@ -236,7 +236,7 @@ pub struct TestArgs {
     pub copies: bool,
 
     #[command(flatten)]
-    pub later: Later,
+    pub later: CompatArgs,
 }
 
 impl TestArgs {
@@ -277,7 +277,7 @@ impl TestArgs {
 
     /// The measurements asked for: one, or one a size of the sweep.
     pub fn specs(&self, names: &[String]) -> Result<Vec<Spec>, Failure> {
-        self.rows(names)?.into_iter().map(|row| row.spec).collect()
+        self.entries(names)?.into_iter().map(|row| row.spec).collect()
     }
 
     /// The percentile of the first column.
@@ -286,23 +286,25 @@ impl TestArgs {
     }
 
     /// The same, each with what is wrong with it; an error if that is wrong with all of them.
-    pub fn rows(&self, names: &[String]) -> Result<Vec<Row>, Failure> {
+    pub fn entries(&self, names: &[String]) -> Result<Vec<TestEntry>, Failure> {
         self.later.check().map_err(Failure::Usage)?;
         let Some(test) = self.test else {
-            return Err(Failure::Usage("no test: choose one with -t (see -h), or --local for a tour".into()));
+            return Err(Failure::Usage(
+                "no test: choose one with -t (see -h), or --local for a short sweep of tests".into(),
+            ));
         };
         let threads = self.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
         let peer_errors =
-            self.errors.map_or(Ok(self.peer_errors), Errors::reported).map_err(Failure::Usage)?;
+            self.errors.map_or(Ok(self.peer_errors), ErrorMode::reported).map_err(Failure::Usage)?;
         let sizes = self.size.clone().unwrap_or(Sizes::Pieces(vec![8]));
         let iters = self.iters.unwrap_or(1_000_000);
-        let swept = matches!(sizes, Sizes::Sweep(..));
+        let in_size_range = matches!(sizes, Sizes::Range(..));
         // What is handed over in one piece is as long as the pieces together, as with `ucx_perftest`, and -i changes nothing.
         let in_pieces = self.layout.is_some_and(|(sender, receiver)| {
             let has = |l| matches!(l, Layout::Iov | Layout::ShortIov | Layout::Zcopy);
             has(sender) || receiver.is_some_and(has)
         });
-        let header = if test.layer() == Layer::Uct && test.is_am() { SEQ } else { 0 };
+        let header = if test.layer() == Layer::Uct && test.is_am() { SEQ_LEN } else { 0 };
         let one = |pieces: Vec<usize>| {
             let pieces = match pieces.iter().try_fold(0usize, |sum, n| sum.checked_add(*n)) {
                 Some(sum) if !in_pieces => vec![sum],
@@ -310,7 +312,7 @@ impl TestArgs {
             };
             let spec = Spec {
                 names: names.to_vec(),
-                swept,
+                in_size_range,
                 test,
                 tl: self.tl.clone(),
                 dev: self.dev.clone(),
@@ -345,7 +347,7 @@ impl TestArgs {
                 banner: Banner::Shown,
                 hist: Histogram::No,
             };
-            Row { label: spec.label(), spec: spec.check().map(|()| spec) }
+            TestEntry { label: spec.label(), spec: spec.check().map(|()| spec) }
         };
         Ok(sizes.all().into_iter().map(one).collect())
     }
@@ -404,7 +406,7 @@ pub struct LineArgs {
 
 /// One measurement, or why there will be none.
 #[derive(Debug)]
-pub struct Row {
+pub struct TestEntry {
     /// Its name, if it is one of several.
     pub label: Option<String>,
     /// What it is.

@@ -3,6 +3,9 @@
 
 use tools_common::boot::BootError;
 
+/// Name of this program in its errors.
+pub const TOOL: &str = "ucx-perftest";
+
 /// Exit status for wrong arguments, as `ucx_perftest` has it (-127 as a shell sees it).
 pub const USAGE: u8 = 129;
 /// Exit status for a run that failed, as `ucx_perftest` has it (-1 as a shell sees it).
@@ -16,22 +19,22 @@ pub enum Failure {
     Usage(String),
     /// What was asked for cannot be done here; the text says what can.
     #[error("{0}")]
-    Cannot(String),
+    Unsupported(String),
     /// The line between the two sides.
     #[error(transparent)]
-    Boot(#[from] BootError),
+    Connection(#[from] BootError),
     /// A communication call or completion failed.
     #[error("{0}")]
     Run(String),
     /// `--validate` found something wrong.
     #[error("validation failed: {0}")]
-    Corrupt(String),
+    Validation(String),
     /// The same, told to all sides before anything was measured: they are ready for the next test.
     #[error("{0}")]
     Agreed(Box<Failure>),
     /// Some tests of several; each has been told.
     #[error("{failed} of {all} tests could not be done")]
-    Some {
+    SomeTests {
         /// How many.
         failed: usize,
         /// Of how many.
@@ -51,17 +54,19 @@ impl Failure {
 
     /// Whether the other side knows already.
     pub fn known_to_peer(&self) -> bool {
-        matches!(self, Failure::Agreed(_)) || self.is_echo()
+        matches!(self, Failure::Agreed(_)) || self.is_consequence()
     }
 
     /// Whether another side's failure is the cause.
-    pub fn is_echo(&self) -> bool {
+    pub fn is_consequence(&self) -> bool {
         match self {
-            Failure::Agreed(cause) => cause.is_echo(),
+            Failure::Agreed(cause) => cause.is_consequence(),
             other => {
                 matches!(
                     other,
-                    Failure::Boot(BootError::Gone | BootError::Peer { .. } | BootError::Broken { .. })
+                    Failure::Connection(
+                        BootError::Closed | BootError::PeerAborted { .. } | BootError::Io { .. }
+                    )
                 )
             }
         }
@@ -76,7 +81,7 @@ impl From<uct::api::Error> for Failure {
 
 impl From<uct::api::OpenError> for Failure {
     fn from(e: uct::api::OpenError) -> Self {
-        Failure::Cannot(e.to_string())
+        Failure::Unsupported(e.to_string())
     }
 }
 
@@ -100,6 +105,6 @@ impl From<ucs::sys::CpuError> for Failure {
 
 impl From<tools_common::pmix::PmixError> for Failure {
     fn from(e: tools_common::pmix::PmixError) -> Self {
-        Failure::Cannot(e.to_string())
+        Failure::Unsupported(e.to_string())
     }
 }

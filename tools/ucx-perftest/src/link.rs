@@ -2,7 +2,7 @@
 //! Used by the tests around their measured loops, never inside, except to ask whether a silent peer still lives.
 
 use serde::{Serialize, de::DeserializeOwned};
-use tools_common::boot::{Boot, BootError, Seat, Watch};
+use tools_common::boot::{BootError, Connection, Member, PeerWatch};
 
 use crate::fail::Failure;
 
@@ -31,48 +31,48 @@ impl Side {
 
 /// Whether every side has a core of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Cores {
+pub enum CoreSharing {
     /// It has, as far as one can tell.
     #[default]
-    Enough,
+    Dedicated,
     /// Sides share cores: who waits should let others run soon.
     Shared,
 }
 
 /// Whom the line leads to.
-enum To {
-    Nobody,
-    Other(Boot),
-    Group(Seat),
+enum Peers {
+    Loopback,
+    Pair(Connection),
+    Group(Member),
 }
 
 /// The line to the other side, or sides.
 pub struct Link {
     side: Side,
-    to: To,
-    cores: Cores,
+    peers: Peers,
+    cores: CoreSharing,
 }
 
 impl Link {
     /// To another process.
-    pub fn new(side: Side, boot: Boot) -> Link {
-        Link { side, to: To::Other(boot), cores: Cores::Enough }
+    pub fn pair(side: Side, boot: Connection) -> Link {
+        Link { side, peers: Peers::Pair(boot), cores: CoreSharing::Dedicated }
     }
 
     /// To itself.
     pub fn loopback() -> Link {
-        Link { side: Side::Both, to: To::Nobody, cores: Cores::Enough }
+        Link { side: Side::Both, peers: Peers::Loopback, cores: CoreSharing::Dedicated }
     }
 
     /// To a group. The second half of its members are clients, each of the member so many places before it.
-    pub fn group(seat: Seat, cores: Cores) -> Link {
-        let side = if seat.rank() < seat.size() / 2 { Side::Server } else { Side::Client };
-        Link { side, to: To::Group(seat), cores }
+    pub fn group(member: Member, cores: CoreSharing) -> Link {
+        let side = if member.rank() < member.size() / 2 { Side::Server } else { Side::Client };
+        Link { side, peers: Peers::Group(member), cores }
     }
 
     /// To a group in which each member has itself for the other side.
-    pub fn loopbacks(seat: Seat, cores: Cores) -> Link {
-        Link { side: Side::Both, to: To::Group(seat), cores }
+    pub fn loopback_group(member: Member, cores: CoreSharing) -> Link {
+        Link { side: Side::Both, peers: Peers::Group(member), cores }
     }
 
     /// Which side this is.
@@ -81,25 +81,25 @@ impl Link {
     }
 
     /// Whether the sides share cores.
-    pub fn cores(&self) -> Cores {
+    pub fn cores(&self) -> CoreSharing {
         self.cores
     }
 
     /// This side's number, from 0.
     pub fn rank(&self) -> usize {
-        match &self.to {
-            To::Nobody => 0,
-            To::Other(_) => usize::from(self.side == Side::Client),
-            To::Group(seat) => seat.rank() as usize,
+        match &self.peers {
+            Peers::Loopback => 0,
+            Peers::Pair(_) => usize::from(self.side == Side::Client),
+            Peers::Group(member) => member.rank() as usize,
         }
     }
 
     /// How many sides there are.
     pub fn size(&self) -> usize {
-        match &self.to {
-            To::Nobody => 1,
-            To::Other(_) => 2,
-            To::Group(seat) => seat.size() as usize,
+        match &self.peers {
+            Peers::Loopback => 1,
+            Peers::Pair(_) => 2,
+            Peers::Group(member) => member.size() as usize,
         }
     }
 
@@ -114,14 +114,14 @@ impl Link {
     }
 
     /// Gives everybody `mine`, answers everybody's, by number.
-    pub fn gather<T: Serialize + DeserializeOwned + Clone>(
+    pub fn allgather<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: &T,
         progress: impl FnMut() -> usize,
     ) -> Result<Vec<T>, BootError> {
-        match &mut self.to {
-            To::Nobody => Ok(vec![mine.clone()]),
-            To::Other(boot) => {
+        match &mut self.peers {
+            Peers::Loopback => Ok(vec![mine.clone()]),
+            Peers::Pair(boot) => {
                 let theirs = boot.exchange(mine, progress)?;
                 Ok(if self.side == Side::Client {
                     vec![theirs, mine.clone()]
@@ -129,21 +129,21 @@ impl Link {
                     vec![mine.clone(), theirs]
                 })
             }
-            To::Group(seat) => seat.gather(mine, progress),
+            Peers::Group(member) => member.allgather(mine, progress),
         }
     }
 
     /// Gathers what every side can fail at: another side's failure is this one's too, and [`Failure::Agreed`].
-    pub fn gather_result<T: Serialize + DeserializeOwned + Clone>(
+    pub fn allgather_result<T: Serialize + DeserializeOwned + Clone>(
         &mut self,
         mine: Result<T, Failure>,
     ) -> Result<Vec<T>, Failure> {
-        let told = mine.as_ref().map(Clone::clone).map_err(ToString::to_string);
-        let all: Vec<Result<T, String>> = self.gather(&told, || 0)?;
+        let sent = mine.as_ref().map(Clone::clone).map_err(ToString::to_string);
+        let all: Vec<Result<T, String>> = self.allgather(&sent, || 0)?;
         let agreed = |cause| Failure::Agreed(Box::new(cause));
         mine.map_err(agreed)?;
         let all: Result<Vec<T>, String> = all.into_iter().collect();
-        all.map_err(|why| agreed(Failure::Boot(BootError::Peer { why })))
+        all.map_err(|why| agreed(Failure::Connection(BootError::PeerAborted { why })))
     }
 
     /// Exchanges, with the side that this one is paired with, what both can fail at.
@@ -152,60 +152,60 @@ impl Link {
         mine: Result<T, Failure>,
     ) -> Result<T, Failure> {
         let partner = self.partner();
-        Ok(self.gather_result(mine)?.swap_remove(partner))
+        Ok(self.allgather_result(mine)?.swap_remove(partner))
     }
 
     /// Sends a value to the other side of two.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
-        match &mut self.to {
-            To::Other(boot) => boot.send(value),
-            To::Nobody | To::Group(_) => Ok(()),
+        match &mut self.peers {
+            Peers::Pair(boot) => boot.send(value),
+            Peers::Loopback | Peers::Group(_) => Ok(()),
         }
     }
 
     /// Waits for a value of the other side of two; there is none otherwise.
     pub fn recv<T: DeserializeOwned>(&mut self) -> Result<Option<T>, BootError> {
-        match &mut self.to {
-            To::Other(boot) => boot.recv(|| 0).map(Some),
-            To::Nobody | To::Group(_) => Ok(None),
+        match &mut self.peers {
+            Peers::Pair(boot) => boot.recv(|| 0).map(Some),
+            Peers::Loopback | Peers::Group(_) => Ok(None),
         }
     }
 
     /// Waits for all sides, with progress meanwhile.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
-        match &mut self.to {
-            To::Nobody => Ok(()),
-            To::Other(boot) => boot.barrier(progress),
-            To::Group(seat) => seat.gather(&(), progress).map(drop),
+        match &mut self.peers {
+            Peers::Loopback => Ok(()),
+            Peers::Pair(boot) => boot.barrier(progress),
+            Peers::Group(member) => member.allgather(&(), progress).map(drop),
         }
     }
 
     /// For a thread that wants to know whether the other side of two is there.
-    pub fn watch(&self) -> Result<Option<Watch>, BootError> {
-        match &self.to {
-            To::Other(boot) => boot.watch().map(Some),
-            To::Nobody | To::Group(_) => Ok(None),
+    pub fn watch(&self) -> Result<Option<PeerWatch>, BootError> {
+        match &self.peers {
+            Peers::Pair(boot) => boot.watch().map(Some),
+            Peers::Loopback | Peers::Group(_) => Ok(None),
         }
     }
 
     /// An error if another side is gone.
-    pub fn alive(&mut self) -> Result<(), BootError> {
-        match &mut self.to {
-            To::Nobody => Ok(()),
-            To::Other(boot) => boot.alive(),
-            To::Group(seat) => seat.alive(),
+    pub fn check_alive(&mut self) -> Result<(), BootError> {
+        match &mut self.peers {
+            Peers::Loopback => Ok(()),
+            Peers::Pair(boot) => boot.check_alive(),
+            Peers::Group(member) => member.check_alive(),
         }
     }
 
     /// Tells the others why this side gives up, unless they know.
-    pub fn give_up(&mut self, failure: &Failure) {
+    pub fn abort(&mut self, failure: &Failure) {
         if failure.known_to_peer() {
             return;
         }
-        match &mut self.to {
-            To::Nobody => {}
-            To::Other(boot) => boot.abort(&failure.to_string()),
-            To::Group(seat) => seat.abort(&failure.to_string()),
+        match &mut self.peers {
+            Peers::Loopback => {}
+            Peers::Pair(boot) => boot.abort(&failure.to_string()),
+            Peers::Group(member) => member.abort(&failure.to_string()),
         }
     }
 }

@@ -6,15 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use tools_common::boot::{Boot, BootError, Listener};
+use tools_common::boot::{BootError, Connection, Listener};
 
-use crate::cpus::Cpus;
-use crate::fail::Failure;
-use crate::group::{self, Partner, Pins, Place, Working};
-use crate::link::{Cores, Link, Side};
-
-/// This program's name in errors of the out-of-band line.
-pub const TOOL: &str = "ucx-perftest";
+use crate::cpu_list::CpuList;
+use crate::fail::{Failure, TOOL};
+use crate::group::{self, GroupConfig, Partner, Pins, ServerThread};
+use crate::link::{CoreSharing, Link, Side};
 
 /// The other side, ended at the latest when this is dropped.
 pub struct Peer(Child);
@@ -23,43 +20,44 @@ pub struct Peer(Child);
 pub type Peers = Arc<Mutex<Vec<Peer>>>;
 
 /// The cores of server and client: those asked for, else the first two this process may use that are not threads of one core.
-pub fn cores(asked: Option<&Cpus>) -> Result<(Cpus, Cpus), Failure> {
+pub fn cores(asked: Option<&CpuList>) -> Result<(CpuList, CpuList), Failure> {
     if let Some(list) = asked {
         return Ok(list.halves());
     }
-    let allowed = Cpus::allowed()?;
+    let allowed = CpuList::allowed()?;
     let all = allowed.as_slice();
-    let first = *all.first().ok_or_else(|| Failure::Cannot("this process may run on no core".into()))?;
+    let first = *all.first().ok_or_else(|| Failure::Unsupported("this process may run on no core".into()))?;
     let others = || all.iter().skip(1).copied();
     let second = others().find(|c| !ucs::sys::topo::same_core(first, *c)).or_else(|| others().next());
-    Ok((Cpus::one(first), Cpus::one(second.unwrap_or(first))))
+    Ok((CpuList::one(first), CpuList::one(second.unwrap_or(first))))
 }
 
 fn spawn(args: &[String]) -> Result<Child, Failure> {
-    let program =
-        std::env::current_exe().map_err(|e| Failure::Cannot(format!("cannot find this program: {e}")))?;
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::Unsupported(format!("cannot find this program: {e}")))?;
     Command::new(program)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .spawn()
-        .map_err(|e| Failure::Cannot(format!("cannot start the other side: {e}")))
+        .map_err(|e| Failure::Unsupported(format!("cannot start the other side: {e}")))
 }
 
-/// Starts the other processes of a group, and its hub. This process is the last.
+/// Starts the other processes of a group, and its server. This process is the last.
 pub fn start_group(
     procs: u32,
     threads: u32,
-    asked: Option<&Cpus>,
-) -> Result<(Place, Working, Peers), Failure> {
-    let pins = asked.cloned().map_or_else(Cpus::allowed, Ok)?;
+    asked: Option<&CpuList>,
+) -> Result<(GroupConfig, ServerThread, Peers), Failure> {
+    let pins = asked.cloned().map_or_else(CpuList::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
-    let seats = procs * threads;
-    let cores = if pins.as_slice().len() >= seats as usize { Cores::Enough } else { Cores::Shared };
+    let members = procs * threads;
+    let cores =
+        if pins.as_slice().len() >= members as usize { CoreSharing::Dedicated } else { CoreSharing::Shared };
     let host = "127.0.0.1".into();
     let port = listener.port();
     let (proc, pins_of, partner) = (procs - 1, pins.as_slice().to_vec(), Partner::Other);
-    let place = Place { host, port, proc, procs, threads, pins: Pins::Group(pins_of), cores, partner };
+    let group = GroupConfig { host, port, proc, procs, threads, pins: Pins::Group(pins_of), cores, partner };
     let peers = Arc::new(Mutex::new(Vec::new()));
     for proc in 0..procs - 1 {
         let args = [
@@ -76,17 +74,17 @@ pub fn start_group(
         peers.lock().unwrap_or_else(|e| e.into_inner()).push(Peer(child));
     }
     let watched = Arc::downgrade(&peers);
-    let hub = group::hub(listener, seats, move || {
-        let Some(peers) = watched.upgrade() else { return Err(BootError::Gone) };
+    let server = group::start_server(listener, members, move || {
+        let Some(peers) = watched.upgrade() else { return Err(BootError::Closed) };
         let mut peers = peers.lock().unwrap_or_else(|e| e.into_inner());
         let ended = peers.iter_mut().any(|peer| matches!(peer.0.try_wait(), Ok(Some(_))));
-        if ended { Err(BootError::Gone) } else { Ok(()) }
+        if ended { Err(BootError::Closed) } else { Ok(()) }
     })?;
-    Ok((place, hub, peers))
+    Ok((group, server, peers))
 }
 
 /// Starts the other side and the line to it, and pins this side.
-pub fn start(asked: Option<&Cpus>) -> Result<(Link, Peer), Failure> {
+pub fn start(asked: Option<&CpuList>) -> Result<(Link, Peer), Failure> {
     let (server, client) = cores(asked)?;
     let listener = Listener::local(TOOL)?;
     let child = spawn(&["--peer-of".into(), listener.port().to_string(), "-c".into(), server.to_string()])?;
@@ -94,41 +92,45 @@ pub fn start(asked: Option<&Cpus>) -> Result<(Link, Peer), Failure> {
     // Not earlier: a child may only run where its parent may.
     client.confine()?;
     let boot = listener.accept(|| match peer.0.try_wait() {
-        Ok(Some(_)) => Err(BootError::Gone),
+        Ok(Some(_)) => Err(BootError::Closed),
         _ => Ok(()),
     })?;
-    Ok((Link::new(Side::Client, boot), peer))
+    Ok((Link::pair(Side::Client, boot), peer))
 }
 
 /// A process of a group: dies with its parent; its place.
-pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &Cpus) -> Place {
+pub fn join_group(port: u16, (proc, procs): (u32, u32), threads: u32, pins: &CpuList) -> GroupConfig {
     die_with_parent();
-    let cores =
-        if pins.as_slice().len() >= (procs * threads) as usize { Cores::Enough } else { Cores::Shared };
+    let cores = if pins.as_slice().len() >= (procs * threads) as usize {
+        CoreSharing::Dedicated
+    } else {
+        CoreSharing::Shared
+    };
     let (host, pins, partner) = ("127.0.0.1".into(), Pins::Group(pins.as_slice().to_vec()), Partner::Other);
-    Place { host, port, proc, procs, threads, pins, cores, partner }
+    GroupConfig { host, port, proc, procs, threads, pins, cores, partner }
 }
 
-/// Threads of this process, each with itself, and their hub.
-pub fn loopbacks(threads: u32, asked: Option<&Cpus>) -> Result<(Place, Working), Failure> {
-    let pins = asked.cloned().map_or_else(Cpus::allowed, Ok)?;
+/// Threads of this process, each with itself, and their server.
+pub fn loopback_group(threads: u32, asked: Option<&CpuList>) -> Result<(GroupConfig, ServerThread), Failure> {
+    let pins = asked.cloned().map_or_else(CpuList::allowed, Ok)?;
     let listener = Listener::local(TOOL)?;
-    let cores = if pins.as_slice().len() >= threads as usize { Cores::Enough } else { Cores::Shared };
+    let cores =
+        if pins.as_slice().len() >= threads as usize { CoreSharing::Dedicated } else { CoreSharing::Shared };
     let (host, port, pins, partner) =
         ("127.0.0.1".into(), listener.port(), Pins::Group(pins.as_slice().to_vec()), Partner::Itself);
-    let hub = group::hub(listener, threads, || Ok(()))?;
-    Ok((Place { host, port, proc: 0, procs: 1, threads, pins, cores, partner }, hub))
+    let server = group::start_server(listener, threads, || Ok(()))?;
+    Ok((GroupConfig { host, port, proc: 0, procs: 1, threads, pins, cores, partner }, server))
 }
 
 fn die_with_parent() {
-    // Without it (an old kernel) this process still ends when the line breaks.
+    // Without it (an old kernel) this process keep_waiting ends when the line breaks.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
 /// The other side's part: dies with its parent, and connects to it.
 pub fn join(port: u16) -> Result<Link, Failure> {
     die_with_parent();
-    Ok(Link::new(Side::Server, Boot::connect(TOOL, "127.0.0.1", port)?))
+    Ok(Link::pair(Side::Server, Connection::connect(TOOL, "127.0.0.1", port)?))
 }
 
 impl Drop for Peer {

@@ -6,40 +6,39 @@
 //! | `cli`, `batch`, `spec` | what to measure |
 //! | `link`, `local`, `group`, `cpus`, `session` | two sides or more, where they run, and the plan between them |
 //! | `tests_uct`, `tests_ucp` | the measured loops |
-//! | `pattern`, `patience` | bytes that are checked; what a loop does while nothing happens |
-//! | `report`, `tour`, `plot`, `fail` | what is printed and drawn |
+//! | `pattern`, `backoff` | bytes that are checked; what a loop does while nothing happens |
+//! | `report`, `sweep`, `plot`, `fail` | what is printed and drawn |
 
+mod backoff;
 mod batch;
 mod cli;
-mod cpus;
+mod cpu_list;
 mod fail;
 mod group;
-mod heap;
+mod iteration_counter;
 mod link;
 mod local;
-mod patience;
-mod pattern;
+mod page_buffer;
+mod payload;
 mod plot;
-mod pulse;
 mod report;
 mod session;
 mod spec;
+mod sweep;
 mod tests_ucp;
 mod tests_uct;
-mod tour;
 
 use std::process::ExitCode;
 
-use cli::{Cli, Row, Threads};
-use cpus::{Back, Cpus};
-use fail::Failure;
-use group::{Partner, Pins, Place};
-use link::{Cores, Link, Side};
-use local::TOOL;
-use report::{Report, Shows};
+use cli::{Cli, TestEntry, Threads};
+use cpu_list::{AffinityGuard, CpuList};
+use fail::{Failure, TOOL};
+use group::{GroupConfig, Partner, Pins};
+use link::{CoreSharing, Link, Side};
+use report::{Output, Report};
 use session::Plan;
 use spec::{Histogram, Pattern, Spec};
-use tools_common::boot::{Boot, Listener, Watch};
+use tools_common::boot::{Connection, Listener, PeerWatch};
 use tools_common::out::printable;
 use tools_common::pmix::Pmix;
 use ucs::config::Source;
@@ -85,7 +84,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
 
 fn measure(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     run_as(cli, source, report)?;
-    report.verdict()
+    report.outcome()
 }
 
 fn run_as(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
@@ -124,18 +123,18 @@ impl Slurm {
 
 /// What can be done of what is asked for; the rest is told.
 fn plan(cli: &Cli, report: &mut Report) -> Result<Plan, Failure> {
-    let rows = batch::rows(&cli.test, &cli.batch, cli.loopback)?;
-    if rows.len() > session::MOST {
+    let rows = batch::entries(&cli.test, &cli.batch, cli.loopback)?;
+    if rows.len() > session::MAX_TESTS {
         return Err(Failure::Usage(format!(
             "-b: {} tests, of at most {} in a run",
             rows.len(),
-            session::MOST
+            session::MAX_TESTS
         )));
     }
-    report.expect(rows.len());
-    report.sweeps(rows.iter().any(|row| row.spec.as_ref().is_ok_and(|spec| spec.swept)));
+    report.expect_tests(rows.len());
+    report.set_size_column(rows.iter().any(|row| row.spec.as_ref().is_ok_and(|spec| spec.in_size_range)));
     let mut specs = Vec::with_capacity(rows.len());
-    for Row { label, spec } in rows {
+    for TestEntry { label, spec } in rows {
         match spec {
             Ok(spec) => {
                 let hist = if cli.hist { Histogram::Yes } else { Histogram::No };
@@ -156,9 +155,9 @@ fn each_part(
 ) -> Result<(), Failure> {
     let mut at = 0;
     while let part @ [_, ..] = plan.part(at) {
-        let before = report.begun();
+        let before = report.started();
         let ended = run(part, report);
-        let begun = report.begun() - before;
+        let begun = report.started() - before;
         match ended {
             Ok(()) => at += part.len(),
             Err(e) if begun == 0 || plan.specs.len() == 1 => return Err(e),
@@ -179,14 +178,14 @@ fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     }
     each_part(&plan, report, |part, report| match part[0].threads {
         1 => {
-            let _back = Back::to_here();
+            let _back = AffinityGuard::save();
             confine(cli)?;
-            session::drive(part, source, &mut Link::loopback(), report, drop)
+            session::run_active(part, source, &mut Link::loopback(), report, drop)
         }
         threads => {
-            let (place, hub) = local::loopbacks(threads, cli.cpus.as_ref())?;
-            group::run(&place, Some(part), source, report, drop)?;
-            hub.finish();
+            let (group, server) = local::loopback_group(threads, cli.cpus.as_ref())?;
+            group::run(&group, Some(part), source, report, drop)?;
+            server.finish();
             Ok(())
         }
     })
@@ -195,45 +194,45 @@ fn loopback(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
 /// Both sides, or all processes, from here.
 fn local(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     if cli.test.test.is_none() && cli.batch.is_empty() {
-        return tour::run(cli, source);
+        return sweep::run(cli, source);
     }
     let plan = plan(cli, report)?;
     let procs = cli.procs.unwrap_or(2);
-    plan.specs.iter().try_for_each(|spec| session::fits(spec, procs))?;
+    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs))?;
     each_part(&plan, report, |part, report| {
-        if session::is_for_group(&part[0]) || cli.procs.is_some() {
-            let (place, hub, _peers) = local::start_group(procs, part[0].threads, cli.cpus.as_ref())?;
-            group::run(&place, Some(part), source, report, drop)?;
-            hub.finish();
+        if session::needs_group(&part[0]) || cli.procs.is_some() {
+            let (group, server, _peers) = local::start_group(procs, part[0].threads, cli.cpus.as_ref())?;
+            group::run(&group, Some(part), source, report, drop)?;
+            server.finish();
             return Ok(());
         }
-        let _back = Back::to_here();
+        let _back = AffinityGuard::save();
         let (mut link, _peer) = local::start(cli.cpus.as_ref())?;
         Plan { specs: part.to_vec() }.send(&mut link)?;
-        session::drive(part, source, &mut link, report, drop)
+        session::run_active(part, source, &mut link, report, drop)
     })
 }
 
 /// What each process of a launcher says of itself: its host, and the cores it may use.
 const CORES: &str = "ucx-perftest.cores";
 
-/// Whether seats of the launcher's processes share cores: of this host's, all of which have spoken.
-fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<Cores, Failure> {
+/// Whether members of the launcher's processes share cores: of this host's, all of which have spoken.
+fn launched_cores(cli: &Cli, pmix: &Pmix, procs: u32, threads: u32) -> Result<CoreSharing, Failure> {
     if let Some(list) = &cli.cpus {
         // One each, by number.
-        return Ok(group::one_each(list.as_slice().len(), procs * threads));
+        return Ok(group::compare_cores(list.as_slice().len(), procs * threads));
     }
     let host = HostKey::here().0.to_string();
     let mut all = Vec::new();
     for rank in 0..procs {
         let said = pmix.get(rank, CORES)?;
-        match said.split_once(' ').map(|(of, cores)| (of == host, Cpus::parse(cores))) {
+        match said.split_once(' ').map(|(of, cores)| (of == host, CpuList::parse(cores))) {
             Some((true, Ok(cores))) => all.push(cores),
             Some((false, _)) => {}
             _ => return Err(Failure::Run("the launcher's answer makes no sense".into())),
         }
     }
-    Ok(group::share_of(&all, threads))
+    Ok(group::core_sharing_of(&all, threads))
 }
 
 /// One of the processes that a launcher has started, all with the same command line. The first has the hubs.
@@ -243,18 +242,18 @@ fn launched(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failu
     if let Some(asked) = cli.procs.filter(|asked| *asked != procs) {
         return Err(Failure::Usage(format!("--procs {asked}: the launcher has started {procs}")));
     }
-    let here = Cpus::allowed()?;
+    let here = CpuList::allowed()?;
     pmix.put(CORES, &format!("{} {here}", HostKey::here().0))?;
     let prints = proc + 1 == procs;
     let mut silent = Report::silent();
     let report = if prints { report } else { &mut silent };
     let plan = plan(cli, report)?;
-    plan.specs.iter().try_for_each(|spec| session::fits(spec, procs))?;
+    plan.specs.iter().try_for_each(|spec| session::check_group_size(spec, procs))?;
     let done =
         plan.parts().enumerate().try_for_each(|(n, part)| launched_part(cli, &pmix, n, part, source, report));
-    match done.and_then(|()| report.verdict()) {
+    match done.and_then(|()| report.outcome()) {
         // The one that prints knows it as well, and may not have done so yet: launchers end all when one fails.
-        Err(Failure::Agreed(_) | Failure::Some { .. }) if !prints => Ok(()),
+        Err(Failure::Agreed(_) | Failure::SomeTests { .. }) if !prints => Ok(()),
         // The one whose fault it is says why, or the one that prints.
         Err(e) if !prints && e.known_to_peer() => {
             drop(pmix);
@@ -272,9 +271,9 @@ fn launched_part(
     source: &Source,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let key = format!("ucx-perftest.hub.{number}");
+    let key = format!("ucx-perftest.group.{number}");
     let (proc, procs, here, threads) = (pmix.rank(), pmix.size()?, pmix.local_size()?, part[0].threads);
-    let mut hub = None;
+    let mut server = None;
     if proc == 0 {
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let host = match (here == procs, cli.ipv6) {
@@ -283,7 +282,7 @@ fn launched_part(
             (true, true) => "::1".into(),
         };
         pmix.put(&key, &format!("{} {host}", listener.port()))?;
-        hub = Some(group::hub(listener, procs.saturating_mul(threads), || Ok(()))?);
+        server = Some(group::start_server(listener, procs.saturating_mul(threads), || Ok(()))?);
     }
     pmix.fence()?;
     let at = pmix.get(0, &key)?;
@@ -292,25 +291,25 @@ fn launched_part(
     let pins = cli.cpus.as_ref().map_or(Pins::None, |list| Pins::Group(list.as_slice().to_vec()));
     let cores = launched_cores(cli, pmix, procs, threads)?;
     let (host, partner) = (host.into(), Partner::Other);
-    let place = Place { host, port, proc, procs, threads, pins, cores, partner };
+    let group = GroupConfig { host, port, proc, procs, threads, pins, cores, partner };
     let prints = proc + 1 == procs;
-    group::run(&place, prints.then_some(part), source, report, drop)?;
-    hub.into_iter().for_each(group::Working::finish);
+    group::run(&group, prints.then_some(part), source, report, drop)?;
+    server.into_iter().for_each(group::ServerThread::finish);
     Ok(())
 }
 
 /// A process that `local` started.
 fn peer(cli: &Cli, port: u16, source: &Source) -> Result<(), Failure> {
-    if let Some(place) = cli.proc {
-        let pins = cli.cpus.clone().map_or_else(Cpus::allowed, Ok)?;
+    if let Some(group) = cli.proc {
+        let pins = cli.cpus.clone().map_or_else(CpuList::allowed, Ok)?;
         let threads = cli.test.threads.map_or(Ok(1), Threads::count).map_err(Failure::Usage)?;
-        let place = local::join_group(port, place, threads, &pins);
-        return group::run(&place, None, source, &mut Report::silent(), drop);
+        let group = local::join_group(port, group, threads, &pins);
+        return group::run(&group, None, source, &mut Report::silent(), drop);
     }
     confine(cli)?;
     let mut link = local::join(port)?;
     match Plan::recv(&mut link)? {
-        Some(plan) => session::serve(&plan.specs, source, &mut link, &mut Report::silent()),
+        Some(plan) => session::run_passive(&plan.specs, source, &mut link, &mut Report::silent()),
         None => Ok(()),
     }
 }
@@ -320,17 +319,17 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
     if plan.specs.is_empty() {
         return Ok(());
     }
-    report.show_only(Shows::Results);
-    let mut link = Link::new(Side::Client, Boot::connect(TOOL, host, cli.port)?);
+    report.set_output(Output::Results);
+    let mut link = Link::pair(Side::Client, Connection::connect(TOOL, host, cli.port)?);
     plan.send(&mut link)?;
     plan.parts().try_for_each(|part| {
-        if !session::is_for_group(&part[0]) {
-            return session::drive(part, source, &mut link, report, drop);
+        if !session::needs_group(&part[0]) {
+            return session::run_active(part, source, &mut link, report, drop);
         }
-        // The server's hub is at a port that it chooses.
+        // The server's server is at a port that it chooses.
         let Some(port) = link.recv::<u16>()? else { return Ok(()) };
         let threads = part[0].threads;
-        let place = Place {
+        let group = GroupConfig {
             host: host.into(),
             port,
             proc: 1,
@@ -340,23 +339,23 @@ fn client(cli: &Cli, host: &str, source: &Source, report: &mut Report) -> Result
             cores: own_cores(cli, threads),
             partner: Partner::Other,
         };
-        group::run(&place, Some(part), source, report, drop)
+        group::run(&group, Some(part), source, report, drop)
     })
 }
 
 fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure> {
     let listener = Listener::any(TOOL, cli.family(), cli.port)?;
-    report.show_only(Shows::Tests);
-    report.say("Waiting for connection...");
+    report.set_output(Output::Banners);
+    report.note("Waiting for connection...");
     let boot = listener.accept(|| Ok(()))?;
     drop(listener);
-    report.say(&format!("Accepted connection from {}", boot.peer()));
-    let mut link = Link::new(Side::Server, boot);
+    report.note(&format!("Accepted connection from {}", boot.peer()));
+    let mut link = Link::pair(Side::Server, boot);
     let Some(plan) = Plan::recv(&mut link)? else { return Ok(()) };
-    report.expect(plan.specs.len());
+    report.expect_tests(plan.specs.len());
     plan.parts().try_for_each(|part| {
-        if !session::is_for_group(&part[0]) {
-            return session::serve(part, source, &mut link, report);
+        if !session::needs_group(&part[0]) {
+            return session::run_passive(part, source, &mut link, report);
         }
         // What a client asks for is a claim.
         part[0].check()?;
@@ -364,22 +363,22 @@ fn server(cli: &Cli, source: &Source, report: &mut Report) -> Result<(), Failure
         let listener = Listener::any(TOOL, cli.family(), 0)?;
         let (port, host) = (listener.port(), if cli.ipv6 { "::1" } else { "127.0.0.1" });
         let (pins, cores) = (own_pins(cli), own_cores(cli, threads));
-        // A client that goes before all seats are taken would leave those of this process waiting.
+        // A client that goes before all members are taken would leave those of this process waiting.
         let watch = link.watch()?;
-        let still = move || watch.as_ref().map_or(Ok(()), Watch::alive);
-        let hub = group::hub(listener, 2 * threads, still)?;
+        let keep_waiting = move || watch.as_ref().map_or(Ok(()), PeerWatch::check_alive);
+        let server = group::start_server(listener, 2 * threads, keep_waiting)?;
         link.send(&port)?;
         let (host, partner) = (host.into(), Partner::Other);
-        let place = Place { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
-        group::run(&place, None, source, report, drop)?;
-        hub.finish();
+        let group = GroupConfig { host, port, proc: 0, procs: 2, threads, pins, cores, partner };
+        group::run(&group, None, source, report, drop)?;
+        server.finish();
         Ok(())
     })
 }
 
 /// Keeps this process on the cores of `-c`.
 fn confine(cli: &Cli) -> Result<(), Failure> {
-    Ok(cli.cpus.as_ref().map_or(Ok(()), Cpus::confine)?)
+    Ok(cli.cpus.as_ref().map_or(Ok(()), CpuList::confine)?)
 }
 
 /// The cores of `-c`, for the threads of this process.
@@ -388,10 +387,10 @@ fn own_pins(cli: &Cli) -> Pins {
 }
 
 /// Whether the threads of this process and of another on this host have a core each.
-fn own_cores(cli: &Cli, threads: u32) -> Cores {
+fn own_cores(cli: &Cli, threads: u32) -> CoreSharing {
     match &cli.cpus {
-        Some(list) if list.as_slice().len() >= threads as usize => Cores::Enough,
-        Some(_) => Cores::Shared,
-        None => group::share(2 * threads),
+        Some(list) if list.as_slice().len() >= threads as usize => CoreSharing::Dedicated,
+        Some(_) => CoreSharing::Shared,
+        None => group::core_sharing(2 * threads),
     }
 }

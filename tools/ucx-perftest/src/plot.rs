@@ -29,7 +29,8 @@ struct Saved {
     #[serde(default)]
     pattern: Option<String>,
     #[serde(default)]
-    seats: Option<usize>,
+    #[serde(rename = "seats")]
+    members: Option<usize>,
     #[serde(default)]
     run: Asked,
 }
@@ -87,7 +88,7 @@ pub fn draw(file: &Path, saved: &[impl AsRef<Path>], this_run: &[String]) -> Res
     }
     let text = svg(&times, &bandwidths).map_err(|e| Failure::Run(format!("--plot: {e}")))?;
     std::fs::write(file, text)
-        .map_err(|e| Failure::Cannot(format!("--plot: cannot write {}: {}", file.display(), e.kind())))
+        .map_err(|e| Failure::Unsupported(format!("--plot: cannot write {}: {}", file.display(), e.kind())))
 }
 
 /// What each file is called: by its name without the ending, or by its path where another has the same.
@@ -113,8 +114,8 @@ impl Point {
     /// What a curve is of in any case.
     fn name(&self) -> String {
         let r = &self.result;
-        let group = match (&r.pattern, r.seats) {
-            (Some(pattern), Some(seats)) if seats > 2 => format!(" {pattern} of {seats}"),
+        let group = match (&r.pattern, r.members) {
+            (Some(pattern), Some(members)) if members > 2 => format!(" {pattern} of {members}"),
             _ => String::new(),
         };
         format!("{}: {} {}{group}", self.run, r.test, r.transport)

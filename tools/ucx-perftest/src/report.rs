@@ -9,20 +9,20 @@ use ucs::config::Source;
 use ucs::sys::CpuSet;
 use ucs::time::{Clock as _, Monotonic};
 
-mod hist;
+mod group_result;
+mod histogram;
 mod json;
-mod live;
-mod tally;
-mod total;
+mod outcome;
+mod progress_line;
 
 use crate::cli::Cli;
 use crate::fail::Failure;
-use crate::link::Cores;
+use crate::link::CoreSharing;
 use crate::spec::{Banner, Flow, Histogram, Layer, Layout, Level, Pattern, Spec, Test, Validate};
 
-use live::Live;
-use tally::Tally;
-pub use total::{Share, Total};
+pub use group_result::{GroupResult, MemberResult};
+use outcome::Outcome;
+use progress_line::ProgressLine;
 
 const LINE: &str = "+--------------+--------------+------------------------------+---------------------+-----------------------+";
 const CELLS: &str = "+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+";
@@ -46,7 +46,7 @@ pub enum Format {
 
 /// What was really used: known once interfaces are open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path {
+pub struct UsedTransport {
     /// Transport.
     pub transport: String,
     /// Device.
@@ -57,11 +57,11 @@ pub struct Path {
 
 /// A finished measurement.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct TestResult {
     /// What was asked for.
     pub spec: Spec,
     /// What was used.
-    pub path: Path,
+    pub path: UsedTransport,
     /// The figures.
     pub reading: Reading,
     /// How the times are distributed, if the report wants it.
@@ -71,14 +71,14 @@ pub struct Done {
     /// When it ended, seconds on the host's monotonic clock; counts half as `seconds` does.
     pub ended: f64,
     /// What the whole group did, if there is one.
-    pub total: Option<Total>,
+    pub group: Option<GroupResult>,
     /// Where all sides ran, by number.
-    pub seats: Vec<Where>,
+    pub members: Vec<MemberInfo>,
 }
 
 /// Where a side ran, and with which settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Where {
+pub struct MemberInfo {
     /// Cores it may use.
     pub cores: String,
     /// Transports it may use, as in `UCX_TLS`.
@@ -89,33 +89,42 @@ pub struct Where {
     pub yields: bool,
 }
 
-impl Where {
+impl MemberInfo {
     /// This thread, at a test.
-    pub fn here(spec: &Spec, source: &Source, cores: Cores) -> Where {
+    pub fn here(spec: &Spec, source: &Source, cores: CoreSharing) -> MemberInfo {
         let set = |asked: &Option<String>, key| {
             let value = asked.as_deref().or_else(|| source.lookup(key).map(|(value, _)| value));
             value.unwrap_or("all").to_owned()
         };
-        Where {
+        MemberInfo {
             cores: CpuSet::allowed().map_or_else(|_| String::new(), |set| set.to_string()),
             tls: set(&spec.tl, "UCX_TLS"),
             devices: set(&spec.dev, "UCX_NET_DEVICES"),
-            yields: cores == Cores::Shared,
+            yields: cores == CoreSharing::Shared,
         }
     }
 }
 
-impl Done {
+impl TestResult {
     /// A result of one side, made when its loop has just ended.
-    pub fn new(spec: &Spec, path: Path, reading: Reading, hist: Vec<Bin>) -> Done {
+    pub fn new(spec: &Spec, path: UsedTransport, reading: Reading, hist: Vec<Bin>) -> TestResult {
         let seconds = reading.overall * reading.iters as f64;
         let now = Monotonic.now().0 as f64 * 1e-9;
         let ended = if spec.test.flow() == Flow::PingPong { now / 2.0 } else { now };
-        Done { spec: spec.clone(), path, reading, hist, seconds, ended, total: None, seats: Vec::new() }
+        TestResult {
+            spec: spec.clone(),
+            path,
+            reading,
+            hist,
+            seconds,
+            ended,
+            group: None,
+            members: Vec::new(),
+        }
     }
 
     fn figures(&self) -> Figures {
-        match &self.total {
+        match &self.group {
             None => Figures::new(self.spec.size(), self.reading),
             Some(total) => Figures {
                 overall_rate: total.rate,
@@ -126,22 +135,22 @@ impl Done {
     }
 
     /// Whether several seats have measured: what is known of all together is the overall figures.
-    fn of_several(&self) -> bool {
-        self.total.as_ref().is_some_and(|total| total.each.len() > 1)
+    fn is_group(&self) -> bool {
+        self.group.as_ref().is_some_and(|total| total.each.len() > 1)
     }
 
     fn iters(&self) -> u64 {
-        self.total.as_ref().map_or(self.reading.iters, |total| total.reading.iters)
+        self.group.as_ref().map_or(self.reading.iters, |total| total.reading.iters)
     }
 }
 
 /// Which part of the output is this process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
+pub enum Output {
     /// What is measured, and the results.
     All,
     /// What is measured: a server.
-    Tests,
+    Banners,
     /// The results: its client.
     Results,
 }
@@ -149,7 +158,7 @@ pub enum Shows {
 /// Prints one run of the program.
 pub struct Report {
     format: Format,
-    shows: Shows,
+    output: Output,
     rank: f64,
     numeric: bool,
     only_final: bool,
@@ -157,12 +166,12 @@ pub struct Report {
     extra: bool,
     batch: Vec<String>,
     /// Whether sizes of sweeps are among the tests.
-    sweeps: bool,
-    headed: bool,
-    live: Live,
-    tally: Tally,
+    size_column: bool,
+    header_printed: bool,
+    progress_line: ProgressLine,
+    outcome: Outcome,
     /// Results as JSON, if somebody wants them after the run.
-    kept: Option<Vec<String>>,
+    saved_json: Option<Vec<String>>,
 }
 
 impl Report {
@@ -177,74 +186,74 @@ impl Report {
                 Cli { csv: true, .. } => Format::Csv,
                 _ => Format::Columns,
             },
-            shows: Shows::All,
+            output: Output::All,
             rank: cli.test.rank(),
             numeric: cli.numeric,
             only_final: cli.only_final,
             quiet: cli.quiet,
             extra: cli.extra,
             batch: cli.batch.iter().map(name).collect(),
-            sweeps: false,
-            headed: false,
+            size_column: false,
+            header_printed: false,
             // Columns have a line a second of their own.
-            live: Live::new(cli.json || cli.csv || cli.only_final),
-            tally: Tally::default(),
-            kept: cli.plot.is_some().then(Vec::new),
+            progress_line: ProgressLine::new(cli.json || cli.csv || cli.only_final),
+            outcome: Outcome::default(),
+            saved_json: cli.plot.is_some().then(Vec::new),
         }
     }
 
-    /// The results so far, as `--json` prints them; empty unless they are kept.
+    /// The results so far, as `--json` prints them; empty unless they are saved_json.
     pub fn results(&self) -> &[String] {
-        self.kept.as_deref().unwrap_or_default()
+        self.saved_json.as_deref().unwrap_or_default()
     }
 
     /// Prints nothing.
     pub fn silent() -> Report {
         Report {
             format: Format::None,
-            shows: Shows::All,
+            output: Output::All,
             rank: 50.0,
             numeric: false,
             only_final: true,
             quiet: true,
             extra: false,
             batch: Vec::new(),
-            sweeps: false,
-            headed: false,
-            live: Live::default(),
-            tally: Tally::default(),
-            kept: None,
+            size_column: false,
+            header_printed: false,
+            progress_line: ProgressLine::default(),
+            outcome: Outcome::default(),
+            saved_json: None,
         }
     }
 
     /// From now on only this part is printed.
-    pub fn show_only(&mut self, shows: Shows) {
-        self.shows = shows;
+    pub fn set_output(&mut self, output: Output) {
+        self.output = output;
     }
 
     /// So many tests are to be done.
-    pub fn expect(&mut self, tests: usize) {
-        self.tally.expect(tests);
+    pub fn expect_tests(&mut self, tests: usize) {
+        self.outcome.expect_tests(tests);
     }
 
     /// Whether sizes of sweeps are among them: a row of CSV has a cell for the size then.
-    pub fn sweeps(&mut self, any: bool) {
-        self.sweeps = any;
+    pub fn set_size_column(&mut self, any: bool) {
+        self.size_column = any;
     }
 
     /// How many have begun.
-    pub fn begun(&self) -> usize {
-        self.tally.begun
+    pub fn started(&self) -> usize {
+        self.outcome.started
     }
 
     /// A test cannot be done. Told at once if it is one of several.
     pub fn failed(&mut self, label: Option<&str>, failure: Failure) {
-        self.live.clear();
-        self.tally.failed(label, failure, self.format != Format::None);
+        self.progress_line.clear();
+        self.outcome.failed(label, failure, self.format != Format::None);
     }
 
     /// After a failure that all sides know of, the next test can begin; another one ends the run.
-    pub fn next_after(&mut self, spec: &Spec, failure: Failure) -> Result<(), Failure> {
+    pub fn continue_after(&mut self, spec: &Spec, failure: Failure) -> Result<(), Failure> {
         if !matches!(failure, Failure::Agreed(_)) {
             return Err(failure);
         }
@@ -253,8 +262,8 @@ impl Report {
     }
 
     /// What the run has come to.
-    pub fn verdict(&mut self) -> Result<(), Failure> {
-        self.tally.verdict()
+    pub fn outcome(&mut self) -> Result<(), Failure> {
+        self.outcome.outcome()
     }
 
     /// How the times that `meter` has counted are distributed, if that was asked for.
@@ -264,26 +273,26 @@ impl Report {
     }
 
     /// Words of the server: whom it waits for.
-    pub fn say(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         if self.format == Format::Columns && !self.quiet {
             out::line(text);
         }
     }
 
     /// A test begins: what it is, and the titles of what follows.
-    pub fn begin(&mut self, spec: &Spec) {
-        self.tally.begun += 1;
-        if self.shows != Shows::Results {
+    pub fn begin_test(&mut self, spec: &Spec) {
+        self.outcome.started += 1;
+        if self.output != Output::Results {
             self.banner(spec);
         }
-        match self.shows {
-            Shows::Tests if spec.banner == Banner::Shown => self.end_banner(),
-            Shows::Tests => {}
-            Shows::All | Shows::Results => self.start(spec),
+        match self.output {
+            Output::Banners if spec.banner == Banner::Shown => self.end_banner(),
+            Output::Banners => {}
+            Output::All | Output::Results => self.print_header(spec),
         }
     }
 
-    /// The box of key and value rows; what the server shows of each test.
+    /// The box of key and value rows; what the server output of each test.
     fn banner(&self, spec: &Spec) {
         if self.format != Format::Columns || self.quiet || spec.banner == Banner::Hidden {
             return;
@@ -299,21 +308,21 @@ impl Report {
     }
 
     /// The column head, once; and in a batch the label of the test that follows.
-    fn start(&mut self, spec: &Spec) {
+    fn print_header(&mut self, spec: &Spec) {
         match self.format {
             Format::Columns => {
-                if !self.headed && !self.quiet {
+                if !self.header_printed && !self.quiet {
                     head(spec.test, self.rank, self.only_final).iter().for_each(out::line);
-                } else if self.only_final && self.shows == Shows::All && spec.banner == Banner::Shown {
+                } else if self.only_final && self.output == Output::All && spec.banner == Banner::Shown {
                     self.end_banner();
                 }
                 if let (Some(label), false) = (spec.label(), self.only_final) {
                     out::line(format!("+{label:-<14}{}", CELLS.get(15..).unwrap_or_default()));
                 }
             }
-            Format::Csv if !self.headed => {
+            Format::Csv if !self.header_printed => {
                 let mut names: Vec<String> = self.batch.iter().map(|name| cell(name)).collect();
-                if self.sweeps {
+                if self.size_column {
                     names.push(if names.is_empty() { "label" } else { "size" }.into());
                 }
                 names.push(format!(
@@ -324,29 +333,29 @@ impl Report {
             }
             _ => {}
         }
-        self.headed = true;
+        self.header_printed = true;
     }
 
     /// Figures so far, once a second.
-    pub fn progress(&self, spec: &Spec, path: &Path, reading: Reading) {
-        if self.shows == Shows::Tests {
+    pub fn progress(&self, spec: &Spec, path: &UsedTransport, reading: Reading) {
+        if self.output == Output::Banners {
             return;
         }
         if self.format == Format::Columns && !self.only_final {
-            out::line(self.columns("[thread 0]", spec, reading) + &self.way(path));
+            out::line(self.columns("[thread 0]", spec, reading) + &self.transport_suffix(path));
         }
-        self.live.show(spec, reading);
+        self.progress_line.show(spec, reading);
     }
 
     /// The result.
-    pub fn done(&mut self, done: &Done) {
-        self.live.clear();
-        if self.shows == Shows::Tests {
+    pub fn result(&mut self, done: &TestResult) {
+        self.progress_line.clear();
+        if self.output == Output::Banners {
             return;
         }
         let json = || serde_json::to_string(&json::object(done)).expect("a result is plain data");
-        if let Some(kept) = &mut self.kept {
-            kept.push(json());
+        if let Some(saved_json) = &mut self.saved_json {
+            saved_json.push(json());
         }
         let label = done.spec.label();
         match self.format {
@@ -357,17 +366,17 @@ impl Report {
                     (true, Some(label)) => format!("{label:>10}"),
                     (true, None) => String::new(),
                 };
-                let figures = match done.of_several() {
-                    true => self.total(&first, done),
+                let figures = match done.is_group() {
+                    true => self.group_columns(&first, done),
                     false => self.columns(&first, &done.spec, done.reading),
                 };
-                out::line(figures + &self.way(&done.path));
-                hist::lines(&done.hist).iter().for_each(out::line);
+                out::line(figures + &self.transport_suffix(&done.path));
+                histogram::lines(&done.hist).iter().for_each(out::line);
             }
             Format::Csv => {
                 let mut cells: Vec<String> = done.spec.names.iter().map(|name| cell(name)).collect();
-                cells.extend(self.sweeps.then(|| done.spec.size().to_string()));
-                cells.extend(cells_of(done));
+                cells.extend(self.size_column.then(|| done.spec.size().to_string()));
+                cells.extend(csv_cells(done));
                 out::line(cells.join(","));
             }
             Format::Json => out::line(json()),
@@ -375,12 +384,12 @@ impl Report {
     }
 
     /// What `-X` adds to a row, as `ucx_perftest` does: behind two blanks.
-    fn way(&self, Path { transport, device, data_path }: &Path) -> String {
+    fn transport_suffix(&self, UsedTransport { transport, device, data_path }: &UsedTransport) -> String {
         if self.extra { format!("  {transport}/{device} {data_path}") } else { String::new() }
     }
 
     /// As `ucx_perftest` prints the sum of several threads: the overall columns only.
-    fn total(&self, first: &str, done: &Done) -> String {
+    fn group_columns(&self, first: &str, done: &TestResult) -> String {
         let f = done.figures();
         let n = |value: f64, decimals| self.number(value, decimals);
         format!(
@@ -449,12 +458,12 @@ fn cell(word: &str) -> String {
 }
 
 /// The figures of a row of CSV: of several seats those that are known, as of `ucx_perftest`'s threads.
-fn cells_of(done: &Done) -> Vec<String> {
+fn csv_cells(done: &TestResult) -> Vec<String> {
     let f = done.figures();
     let (us, mb, n) =
         (|us: f64| format!("{us:.3}"), |mb: f64| format!("{mb:.2}"), |n: f64| format!("{n:.0}"));
     let iters = done.iters().to_string();
-    if done.of_several() {
+    if done.is_group() {
         return vec![iters, us(f.overall), mb(f.overall_bw), n(f.overall_rate)];
     }
     let times = [us(f.rank), us(f.recent), us(f.overall)];

@@ -6,14 +6,14 @@ use ucs::config::Source;
 
 use crate::fail::Failure;
 use crate::link::{Link, Side};
-use crate::report::{Done, Report, Share, Total, Where};
+use crate::report::{GroupResult, MemberInfo, MemberResult, Report, TestResult};
 use crate::spec::{Layer, Pattern, Spec};
 use crate::{tests_ucp, tests_uct};
 
 /// Measurements that go over the line at once: a line is bounded, a batch is not.
-const AT_ONCE: usize = 64;
+const PLAN_CHUNK: usize = 64;
 /// Most measurements of a run; more are not taken from the other side.
-pub const MOST: usize = 1 << 16;
+pub const MAX_TESTS: usize = 1 << 16;
 
 /// What the active side wants done.
 #[derive(Clone, Debug)]
@@ -23,12 +23,12 @@ pub struct Plan {
 }
 
 /// Whether it takes a group: more than one thread of each side, or a pattern that is not pairs.
-pub fn is_for_group(spec: &Spec) -> bool {
+pub fn needs_group(spec: &Spec) -> bool {
     spec.threads > 1 || spec.pattern != Pattern::Pairs
 }
 
 /// Whether a test with these threads in so many processes can be.
-pub fn fits(spec: &Spec, procs: u32) -> Result<(), Failure> {
+pub fn check_group_size(spec: &Spec, procs: u32) -> Result<(), Failure> {
     let (pairs, threads) = (spec.pattern == Pattern::Pairs, spec.threads);
     match procs.saturating_mul(threads) {
         0 | 1 => Err(Failure::Usage("a test needs two sides: more processes, or --local".into())),
@@ -44,13 +44,13 @@ impl Plan {
     /// Tells the other side of two: some at a time, then none.
     pub fn send(&self, link: &mut Link) -> Result<(), BootError> {
         let end: &[Spec] = &[];
-        self.specs.chunks(AT_ONCE).chain([end]).try_for_each(|some| link.send(&some))
+        self.specs.chunks(PLAN_CHUNK).chain([end]).try_for_each(|some| link.send(&some))
     }
 
     /// What the other side of two tells; there is none otherwise.
     pub fn recv(link: &mut Link) -> Result<Option<Plan>, BootError> {
         let mut specs = Vec::new();
-        for _ in 0..=MOST / AT_ONCE {
+        for _ in 0..=MAX_TESTS / PLAN_CHUNK {
             match link.recv::<Vec<Spec>>()? {
                 None => return Ok(None),
                 Some(some) if some.is_empty() => return Ok(Some(Plan { specs })),
@@ -63,7 +63,7 @@ impl Plan {
     /// The measurements from number `at` on that the same sides can do.
     pub fn part(&self, at: usize) -> &[Spec] {
         let rest = self.specs.get(at..).unwrap_or_default();
-        let same = |a: &Spec, b: &Spec| (a.threads, is_for_group(a)) == (b.threads, is_for_group(b));
+        let same = |a: &Spec, b: &Spec| (a.threads, needs_group(a)) == (b.threads, needs_group(b));
         rest.chunk_by(same).next().unwrap_or_default()
     }
 
@@ -79,16 +79,16 @@ impl Plan {
 }
 
 fn too_many() -> BootError {
-    BootError::Garbage { why: format!("more than {MOST} tests") }
+    BootError::Malformed { why: format!("more than {MAX_TESTS} tests") }
 }
 
-/// Gives all seats what one of them has, some at a time.
-fn share(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError> {
-    let mut left = plan.map(|specs| specs.chunks(AT_ONCE));
+/// Gives all members what one of them has, some at a time.
+fn broadcast_plan(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError> {
+    let mut left = plan.map(|specs| specs.chunks(PLAN_CHUNK));
     let mut specs = Vec::new();
-    for _ in 0..=MOST / AT_ONCE {
+    for _ in 0..=MAX_TESTS / PLAN_CHUNK {
         let mine: Option<Vec<Spec>> = left.as_mut().map(|left| left.next().unwrap_or_default().to_vec());
-        let some = link.gather(&mine, || 0)?.into_iter().flatten().next().unwrap_or_default();
+        let some = link.allgather(&mine, || 0)?.into_iter().flatten().next().unwrap_or_default();
         if some.is_empty() {
             return Ok(specs);
         }
@@ -98,80 +98,85 @@ fn share(plan: Option<&[Spec]>, link: &mut Link) -> Result<Vec<Spec>, BootError>
 }
 
 /// The active side of two: measures, hands each result to `each`.
-pub fn drive(
+pub fn run_active(
     specs: &[Spec],
     source: &Source,
     link: &mut Link,
     report: &mut Report,
-    mut each: impl FnMut(Done),
+    mut on_result: impl FnMut(TestResult),
 ) -> Result<(), Failure> {
     let result = specs.iter().try_for_each(|spec| {
-        report.begin(spec);
+        report.begin_test(spec);
         match run(spec, source, link, report) {
             Ok(mut done) => {
-                done.seats = link.gather(&Where::here(spec, source, link.cores()), || 0)?;
-                report.done(&done);
-                each(done);
+                done.members = link.allgather(&MemberInfo::here(spec, source, link.cores()), || 0)?;
+                report.result(&done);
+                on_result(done);
                 Ok(())
             }
-            Err(e) => report.next_after(spec, e),
+            Err(e) => report.continue_after(spec, e),
         }
     });
     if let Err(e) = &result {
-        link.give_up(e);
+        link.abort(e);
     }
     result
 }
 
 /// The passive side of two: does what the plan says. Prints banners only.
-pub fn serve(specs: &[Spec], source: &Source, link: &mut Link, report: &mut Report) -> Result<(), Failure> {
+pub fn run_passive(
+    specs: &[Spec],
+    source: &Source,
+    link: &mut Link,
+    report: &mut Report,
+) -> Result<(), Failure> {
     debug_assert_eq!(link.side(), Side::Server);
     let result = specs.iter().try_for_each(|spec| {
         // What a client asks for is a claim.
         spec.check()?;
-        report.begin(spec);
+        report.begin_test(spec);
         match run(spec, source, link, report) {
-            Ok(_) => Ok(link.gather(&Where::here(spec, source, link.cores()), || 0).map(drop)?),
-            Err(e) => report.next_after(spec, e),
+            Ok(_) => Ok(link.allgather(&MemberInfo::here(spec, source, link.cores()), || 0).map(drop)?),
+            Err(e) => report.continue_after(spec, e),
         }
     });
     if let Err(e) = &result {
-        link.give_up(e);
+        link.abort(e);
     }
     result
 }
 
-/// One seat of a group. The results of all seats are put together.
-pub fn group(
+/// One seat of a group. The results of all members are put together.
+pub fn run_member(
     plan: Option<&[Spec]>,
     source: &Source,
     link: &mut Link,
     report: &mut Report,
-    mut each: impl FnMut(Done),
+    mut on_result: impl FnMut(TestResult),
 ) -> Result<(), Failure> {
-    let specs = share(plan, link)?;
+    let specs = broadcast_plan(plan, link)?;
     specs.iter().try_for_each(|spec| {
         // What another seat asks for is a claim.
         spec.check()?;
-        report.begin(spec);
+        report.begin_test(spec);
         let mut done = match run(spec, source, link, report) {
             Ok(done) => done,
-            Err(e) => return report.next_after(spec, e),
+            Err(e) => return report.continue_after(spec, e),
         };
         let active = spec.pattern != Pattern::Pairs || link.side().is_active();
-        let mine = (Share::of(&done, active), Where::here(spec, source, link.cores()));
-        let (shares, seats) = link.gather(&mine, || 0)?.into_iter().unzip();
-        done.seats = seats;
-        let total = Total::new(spec.pattern, shares);
+        let mine = (MemberResult::of(&done, active), MemberInfo::here(spec, source, link.cores()));
+        let (results, members) = link.allgather(&mine, || 0)?.into_iter().unzip();
+        done.members = members;
+        let total = GroupResult::new(spec.pattern, results);
         done.hist = total.hist.clone();
-        done.total = Some(total);
-        report.done(&done);
-        each(done);
+        done.group = Some(total);
+        report.result(&done);
+        on_result(done);
         Ok(())
     })
 }
 
-fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     match spec.test.layer() {
         Layer::Uct => tests_uct::run(spec, source, link, report),
         Layer::Ucp => tests_ucp::run(spec, source, link, report),

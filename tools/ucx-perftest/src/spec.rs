@@ -3,11 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-mod words;
+mod choices;
 
 use crate::fail::Failure;
-use crate::pattern::{MOST_SEEN, SEQ};
-pub use words::{Layout, Level, Pattern, Receive, Waiting};
+use crate::payload::{MAX_TRACKED, SEQ_LEN};
+pub use choices::{Layout, Level, Pattern, Receive, Waiting};
 
 /// Longest message, bytes; larger ones are a typing error or a hostile peer.
 const MAX_MESSAGE: usize = 1 << 32;
@@ -136,7 +136,7 @@ impl Test {
     }
 
     /// Whether it is a high-level test of active messages or streams.
-    pub fn is_mail(self) -> bool {
+    pub fn is_am_or_stream(self) -> bool {
         matches!(self, Test::StreamLat | Test::StreamBw | Test::UcpAmLat | Test::UcpAmBw)
     }
 
@@ -236,7 +236,8 @@ pub struct Spec {
     /// Its name in each batch file.
     pub names: Vec<String>,
     /// Whether its size is one of a sweep.
-    pub swept: bool,
+    #[serde(rename = "swept")]
+    pub in_size_range: bool,
     /// The test.
     pub test: Test,
     /// Transport; for high-level tests a list as in `UCX_TLS`.
@@ -300,7 +301,7 @@ pub struct Spec {
 impl Spec {
     /// What it is called where there are several: its names, and its size if that is one of a sweep.
     pub fn label(&self) -> Option<String> {
-        label(&self.names, self.swept.then(|| self.size()))
+        label(&self.names, self.in_size_range.then(|| self.size()))
     }
 
     /// Length of one message, bytes.
@@ -310,7 +311,7 @@ impl Spec {
 
     /// Where the pieces of a message lie in its memory: offset and length of each.
     #[inline]
-    pub fn spots(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub fn piece_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut next = 0;
         self.pieces.iter().map(move |len| {
             let at = next;
@@ -352,10 +353,10 @@ impl Spec {
         match (self.test.layer(), self.test.is_am()) {
             (Layer::Ucp, true) => {}
             // Their number goes as header.
-            (Layer::Uct, _) if self.am_header == SEQ => {}
+            (Layer::Uct, _) if self.am_header == SEQ_LEN => {}
             (Layer::Uct, true) if self.layout != Some(Layout::Zcopy) => {
                 return wrong(format!(
-                    "-H {}: low-level messages have a header of {SEQ} bytes, or with -D zcopy another",
+                    "-H {}: low-level messages have a header of {SEQ_LEN} bytes, or with -D zcopy another",
                     self.am_header
                 ));
             }
@@ -385,8 +386,8 @@ impl Spec {
         if let Some(count) = [self.iters, self.warmup].into_iter().find(|n| *n > MAX_ITERS) {
             return wrong(format!("-n, -w: at most {MAX_ITERS} iterations, not {count}"));
         }
-        if self.validate == Validate::Yes && self.test.is_am() && self.iters.max(self.warmup) > MOST_SEEN {
-            return wrong(format!("-V: at most {MOST_SEEN} messages of {test} are checked"));
+        if self.validate == Validate::Yes && self.test.is_am() && self.iters.max(self.warmup) > MAX_TRACKED {
+            return wrong(format!("-V: at most {MAX_TRACKED} messages of {test} are checked"));
         }
         if self.window == 0 || self.window > MAX_WINDOW {
             return wrong(format!("-O {}: from 1 to {MAX_WINDOW} outstanding operations", self.window));

@@ -8,11 +8,11 @@ use std::process::Stdio;
 use tools_common::boot::PROTOCOL;
 
 /// Runs, and wants exactly this line and status.
-fn bad(line: &str, status: i32, want: &str) {
-    bad_with(line, &[], status, want);
+fn fails_with(line: &str, status: i32, want: &str) {
+    fails_with_vars(line, &[], status, want);
 }
 
-fn bad_with(line: &str, vars: &[(&str, &str)], status: i32, want: &str) {
+fn fails_with_vars(line: &str, vars: &[(&str, &str)], status: i32, want: &str) {
     let ran = run_with(line, vars);
     assert_eq!(ran.err, format!("ucx-perftest: {want}\n"), "{line}");
     assert_eq!(ran.status, status, "{line}");
@@ -24,29 +24,41 @@ const TESTS: &str = "am_lat, put_lat, add_lat, get, get_bw, fadd, swap, cswap, a
 
 #[test]
 fn names_that_mean_nothing() {
-    bad("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
-    bad("--local -t am_lat -x tcp -d lo", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
-    bad("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
-    bad(
+    fails_with("--local -t am_latt", 129, &format!("-t: test 'am_latt' is unknown (there are: {TESTS})"));
+    fails_with(
+        "--local -t am_lat -x tcp -d lo",
+        255,
+        "unknown transport 'tcp' (there are: self, posix, cma, efa)",
+    );
+    fails_with("-l -t am_lat -x tcp", 255, "unknown transport 'tcp' (there are: self, posix, cma, efa)");
+    fails_with(
         "--local -t am_lat -x posix -d eth0",
         255,
         "transport 'posix' has no device 'eth0' (there are: memory)",
     );
-    bad("localhost -t tag_lat --frob", 129, "unexpected argument '--frob' found (see ucx-perftest -h)");
-    bad(
+    fails_with(
+        "localhost -t tag_lat --frob",
+        129,
+        "unexpected argument '--frob' found (see ucx-perftest -h)",
+    );
+    fails_with(
         "-l -t tag_lat -T 2:4",
         129,
         "-T: blocks of threads are for accelerators, of which this program knows none",
     );
-    bad("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
-    bad("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
-    bad("-l -t tag_bw --pattern incast", 129, "--pattern: with -l everybody sends to itself");
+    fails_with("-l -t tag_lat -a cuda:0", 129, "-a: this program was built without accelerators");
+    fails_with("-l -t tag_lat -G 127.0.0.1", 129, "-G: there is no daemon to give operations to");
+    fails_with("-l -t tag_bw --pattern incast", 129, "--pattern: with -l everybody sends to itself");
     for line in [
         "--local -t am_lat -x self",
         "--local -t am_lat -x self -T 2",
         "--local -t am_bw -x self --pattern incast",
     ] {
-        bad(line, 129, "transport 'self' reaches its own thread only: use -l, with -T for several threads");
+        fails_with(
+            line,
+            129,
+            "transport 'self' reaches its own thread only: use -l, with -T for several threads",
+        );
     }
     for option in
         ["-x", "-s", "-n", "-T", "-V", "-m", "--procs", "--pattern", "-O", "--hist", "-N", "-R", "-e"]
@@ -59,15 +71,27 @@ fn names_that_mean_nothing() {
             _ => "8",
         };
         let want = format!(
-            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: --json, -v, -c, -q, -f"
+            "{option} is for a test, which -t or -b names; --local alone is a short sweep of tests, for which there are: --json, -v, -c, -q, -f"
         );
-        bad(&format!("--local {option} {value}"), 129, &want);
+        fails_with(&format!("--local {option} {value}"), 129, &want);
     }
-    bad("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
-    bad("localhost -t tag_lat --procs 4", 129, "--procs needs --local, or a launcher such as mpirun or srun");
-    bad("-l -t tag_lat -c 0-x", 129, "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5");
-    bad("--plot x.svg --with /no/such/file", 129, "--with: cannot read /no/such/file: entity not found");
-    bad("--local --plot x.svg", 129, "--plot draws what -t or -b measures, and what --with names");
+    fails_with("--local -t tag_lat --procs 3", 129, "--procs 3: pairs need an even number");
+    fails_with(
+        "localhost -t tag_lat --procs 4",
+        129,
+        "--procs needs --local, or a launcher such as mpirun or srun",
+    );
+    fails_with(
+        "-l -t tag_lat -c 0-x",
+        129,
+        "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5",
+    );
+    fails_with(
+        "--plot x.svg --with /no/such/file",
+        129,
+        "--with: cannot read /no/such/file: entity not found",
+    );
+    fails_with("--local --plot x.svg", 129, "--plot draws what -t or -b measures, and what --with names");
     let ran = run("-l -t tag_lat -c 9999");
     assert!(
         ran.err.starts_with("ucx-perftest: -c: cpu 9999 cannot be used here: this process may run on "),
@@ -79,25 +103,33 @@ fn names_that_mean_nothing() {
 
 #[test]
 fn sizes_that_do_not_fit() {
-    bad(
+    fails_with(
         "-l -t am_lat -x posix -s 8q",
         129,
         "-s: '8q' is not a size (a number of bytes, or with k, m, g such as 64k)",
     );
-    bad(
+    fails_with(
         "--local -t put_lat -x efa -D short -s 100k",
         255,
         "put_lat: efa/softefa0 cannot do short of 102400 bytes (it can: short up to 8928, bcopy up to 8928, zcopy up \
          to 1G)",
     );
-    bad("--local -t fadd -x posix -s 12", 129, "-s 12: fadd works on words of 1, 2, 4, 8 or 16 bytes");
-    bad("--local -t tag_lat -n -5", 129, "-n: '-5' is not a count (a number, or with k, m such as 10k)");
-    bad(
+    fails_with("--local -t fadd -x posix -s 12", 129, "-s 12: fadd works on words of 1, 2, 4, 8 or 16 bytes");
+    fails_with(
+        "--local -t tag_lat -n -5",
+        129,
+        "-n: '-5' is not a count (a number, or with k, m such as 10k)",
+    );
+    fails_with(
         "--local -q -t put_lat -x posix --own",
         255,
         "--own: transport 'posix': peers reach only memory that it has allocated",
     );
-    bad("--local -q -t am_lat -x cma", 255, "am_lat: cma/memory has no such operation (see `ucx-info -d`)");
+    fails_with(
+        "--local -q -t am_lat -x cma",
+        255,
+        "am_lat: cma/memory has no such operation (see `ucx-info -d`)",
+    );
     let ran = run("--local -t am_lat -x posix -s 1m");
     assert!(
         ran.err
@@ -114,7 +146,7 @@ fn what_cannot_be_had_is_told_and_aborts_nothing() {
     let ran = run("-l -q -V -x posix -t am_bw -n 1000000t");
     assert!(ran.err.contains("iterations"), "{}", ran.err);
     assert_eq!((ran.status, ran.err.lines().count()), (129, 1), "{}", ran.err);
-    bad(
+    fails_with(
         "--local -q -t ucp_put_lat -x posix -E sleep",
         255,
         "-E sleep: puts of ucp_put_lat go by 'mapped' here, which wakes nobody at the target: poll",
@@ -140,20 +172,20 @@ fn messages_that_there_is_no_memory_for() {
 #[test]
 fn configuration_that_cannot_be() {
     let posix = "--local -t am_lat -x posix";
-    bad_with(
+    fails_with_vars(
         posix,
         &[("UCX_POSIX_FIFO_SIZE", "lots")],
         129,
         "UCX_POSIX_FIFO_SIZE=lots (environment): expected a number with optional k/m/g/t or inf, within 2..=65536, a \
          power of two",
     );
-    bad_with(
+    fails_with_vars(
         posix,
         &[("UCX_POSIX_FIFO_SIZ", "64")],
         129,
         "unknown configuration key UCX_POSIX_FIFO_SIZ (environment): did you mean UCX_POSIX_FIFO_SIZE?",
     );
-    bad_with(
+    fails_with_vars(
         posix,
         &[("SOFTEFA_REORDR", "1")],
         129,
@@ -235,13 +267,13 @@ fn no_descriptors_left() {
 fn nobody_there_or_somebody_else() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    bad(
+    fails_with(
         &format!("-p {port}"),
         255,
         &format!("TCP port {port} is taken: choose another with -p on both sides"),
     );
     drop(taken);
-    bad(
+    fails_with(
         &format!("127.0.0.1 -p {port} -t tag_lat"),
         255,
         &format!(
@@ -280,15 +312,15 @@ fn a_client_of_another_version_or_of_another_kind() {
 }
 
 /// What a client says until its server has told it where the hub is: `plan` as it would be sent.
-fn until_the_hub(server: &Server, plan: &str) -> TcpStream {
+fn handshake_until_port(server: &Server, plan: &str) -> TcpStream {
     let mut line = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let hello =
         format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}", PROTOCOL);
     write!(line, "{hello}\n{{\"value\":[{plan}]}}\n{{\"value\":[]}}\n").unwrap();
-    let mut heard = BufReader::new(line.try_clone().unwrap());
-    let mut said = String::new();
-    (0..2).for_each(|_| assert!(heard.read_line(&mut said).unwrap() > 0, "{said}"));
-    assert!(said.lines().last().unwrap().starts_with("{\"value\":"), "{said}");
+    let mut reader = BufReader::new(line.try_clone().unwrap());
+    let mut received = String::new();
+    (0..2).for_each(|_| assert!(reader.read_line(&mut received).unwrap() > 0, "{received}"));
+    assert!(received.lines().last().unwrap().starts_with("{\"value\":"), "{received}");
     line
 }
 
@@ -303,16 +335,16 @@ fn two_threads() -> String {
     let hello =
         format!("{{\"hello\":{{\"tool\":\"ucx-perftest\",\"protocol\":{},\"version\":\"0\"}}}}\n", PROTOCOL);
     line.write_all(hello.as_bytes()).unwrap();
-    let mut heard = BufReader::new(line);
-    let mut said = String::new();
+    let mut reader = BufReader::new(line);
+    let mut received = String::new();
     (0..2).for_each(|_| {
-        said.clear();
-        heard.read_line(&mut said).unwrap();
+        received.clear();
+        reader.read_line(&mut received).unwrap();
     });
     client.kill().unwrap();
     client.wait().unwrap();
-    let plan = said.trim().strip_prefix("{\"value\":[").and_then(|plan| plan.strip_suffix("]}"));
-    plan.unwrap_or_else(|| panic!("{said}")).to_owned()
+    let plan = received.trim().strip_prefix("{\"value\":[").and_then(|plan| plan.strip_suffix("]}"));
+    plan.unwrap_or_else(|| panic!("{received}")).to_owned()
 }
 
 /// What a client calls its tests is shown by its server without what a terminal takes for orders.
@@ -337,7 +369,7 @@ fn names_of_a_client_are_words() {
 #[test]
 fn a_client_that_leaves_before_it_takes_its_seats_ends_the_server() {
     let mut server = Server::start("");
-    drop(until_the_hub(&server, &two_threads()));
+    drop(handshake_until_port(&server, &two_threads()));
     let ended = soon(|| server.child.try_wait().unwrap().is_some());
     server.child.kill().unwrap();
     assert!(ended, "the server waits for ever");

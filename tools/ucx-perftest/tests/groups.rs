@@ -1,19 +1,19 @@
 //! More than two sides: processes, threads, and who sends to whom. Every byte is checked, and so are the sums.
 
 mod common;
-use common::{Server, children_of, good, is_running, program, soon};
+use common::{Server, children_of, is_running, program, run_ok, soon};
 use serde_json::Value;
 use std::io::Read;
 use std::process::Stdio;
 
 fn json(line: &str) -> Value {
-    let out = good(line);
+    let out = run_ok(line);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
 }
 
 /// The figures of a group agree with one another.
-fn adds_up(line: &str, value: &Value, seats: usize, senders: usize) {
-    assert_eq!(value["seats"], seats, "{line}: {value}");
+fn adds_up(line: &str, value: &Value, members: usize, senders: usize) {
+    assert_eq!(value["seats"], members, "{line}: {value}");
     let each = value["each"].as_array().unwrap();
     assert_eq!(each.len(), senders, "{line}: {value}");
     let sum: u64 = each.iter().map(|e| e["iterations"].as_u64().unwrap()).sum();
@@ -34,11 +34,11 @@ fn pairs_of_processes_and_of_threads() {
         "fadd -x posix",
         "tag_bw -s 20k",
     ] {
-        for (group, seats) in [("--procs 4", 4), ("-T 3", 6), ("--procs 4 -T 2", 8)] {
+        for (group, members) in [("--procs 4", 4), ("-T 3", 6), ("--procs 4 -T 2", 8)] {
             let line = format!("--local --json --validate -n 200 -w 10 {group} -t {test}");
             let value = json(&line);
             assert_eq!(value["pattern"], "pairs");
-            adds_up(&line, &value, seats, seats / 2);
+            adds_up(&line, &value, members, members / 2);
         }
     }
 }
@@ -62,7 +62,7 @@ fn threads_each_with_itself() {
         let line = format!("-l --json --validate -n 200 -w 10 -T 3 -t {test}");
         adds_up(&line, &json(&line), 3, 3);
     }
-    let text = good("-l -q -f -T 2 -c 0 -n 500 -t am_mr -x self");
+    let text = run_ok("-l -q -f -T 2 -c 0 -n 500 -t am_mr -x self");
     assert_eq!(text.split_whitespace().next(), Some("1000"), "{text}");
 }
 
@@ -127,10 +127,10 @@ impl Drop for Spawned {
 
 /// Reads until `wanted` is there; what was read, which is all if it never comes.
 fn read_until(from: &mut impl Read, wanted: &str) -> String {
-    let (mut all, mut room) = (Vec::new(), [0; 512]);
+    let (mut all, mut buf) = (Vec::new(), [0; 512]);
     loop {
-        match from.read(&mut room) {
-            Ok(n @ 1..) => all.extend_from_slice(&room[..n]),
+        match from.read(&mut buf) {
+            Ok(n @ 1..) => all.extend_from_slice(&buf[..n]),
             _ => return String::from_utf8_lossy(&all).into(),
         }
         let text = String::from_utf8_lossy(&all);
@@ -181,10 +181,10 @@ fn a_terminal_shows_how_far_a_test_is() {
 
 #[test]
 fn sums_are_printed_as_ucx_perftest_prints_those_of_threads() {
-    let text = good("--local -q -f -T 2 -n 500 -t tag_bw -x posix");
+    let text = run_ok("--local -q -f -T 2 -n 500 -t tag_bw -x posix");
     let cells: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
     assert_eq!((cells.len(), cells[0]), (4, "1000"), "{text}");
-    let text = good("--local -T 2 -n 500 -t tag_bw -x posix --pattern alltoall -s 8..16 -v");
+    let text = run_ok("--local -T 2 -n 500 -t tag_bw -x posix --pattern alltoall -s 8..16 -v");
     assert_eq!(text.lines().count(), 3, "{text}");
     // The label and four figures, under all titles.
     assert!(text.lines().nth(1).unwrap().starts_with("8,1992,"), "{text}");

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Until the node is ready; here it takes two seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// As Debian has them: package of a program.
 const NEEDS: [(&str, &str); 5] = [
     ("munged", "munge"),
@@ -29,7 +29,7 @@ struct Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        self.settle();
+        self.wait_until_idle();
         for child in self.running.iter_mut().rev() {
             let _ = child.kill();
             let _ = child.wait();
@@ -39,7 +39,7 @@ impl Drop for Cluster {
 }
 
 /// What a command prints, if it succeeds.
-fn said(command: &mut Command) -> Option<String> {
+fn stdout_of(command: &mut Command) -> Option<String> {
     let out = command.stdin(Stdio::null()).output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
@@ -72,8 +72,8 @@ impl Cluster {
                 return None;
             }
         }
-        let host = said(Command::new("hostname").arg("-s"))?;
-        let user = said(Command::new("id").arg("-un"))?;
+        let host = stdout_of(Command::new("hostname").arg("-s"))?;
+        let user = stdout_of(Command::new("id").arg("-un"))?;
         let folder = std::env::temp_dir().join(format!("perftest-srun-{}", std::process::id()));
         // Munge wants nobody else to write beside its socket, and everybody to get there.
         for part in ["", "state", "spool", "tmp"] {
@@ -96,13 +96,15 @@ impl Cluster {
         cluster.spawn(&munged);
         cluster.spawn("slurmctld -D");
         cluster.spawn("slurmd -D");
-        if !said(cluster.command("srun").arg("--mpi=list")).is_some_and(|plugins| plugins.contains("pmix")) {
+        if !stdout_of(cluster.command("srun").arg("--mpi=list"))
+            .is_some_and(|plugins| plugins.contains("pmix"))
+        {
             eprintln!("srun has no pmix here: install libpmix-dev to run this test");
             return None;
         }
-        let late = Instant::now() + PATIENCE;
-        while said(cluster.command("sinfo").args(["-h", "-o", "%T"])).as_deref() != Some("idle") {
-            assert!(Instant::now() < late, "the node is not ready\n{}", cluster.logs());
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while stdout_of(cluster.command("sinfo").args(["-h", "-o", "%T"])).as_deref() != Some("idle") {
+            assert!(Instant::now() < deadline, "the node is not ready\n{}", cluster.logs());
             std::thread::sleep(Duration::from_millis(100));
         }
         Some(cluster)
@@ -126,10 +128,10 @@ impl Cluster {
 
     /// Until no job is left. What Slurm starts for one wants to tell slurmctld of its end, and outlives everything until it has;
     /// the next job, begun before that, may not be started at all.
-    fn settle(&self) {
-        let late = Instant::now() + PATIENCE;
-        while said(self.command("squeue").arg("-h")).is_some_and(|jobs| !jobs.is_empty())
-            && Instant::now() < late
+    fn wait_until_idle(&self) {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while stdout_of(self.command("squeue").arg("-h")).is_some_and(|jobs| !jobs.is_empty())
+            && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -142,7 +144,7 @@ impl Cluster {
 
     /// Runs `srun OPTIONS ucx-perftest LINE`. What `srun` says of itself is left out.
     fn srun(&self, options: &str, line: &str) -> Ran {
-        self.settle();
+        self.wait_until_idle();
         let this = program();
         let mut command = self.command("timeout");
         command.arg("60").arg("srun").args(options.split_whitespace());

@@ -1,12 +1,13 @@
 //! Every test on every wire between two processes, every byte checked on both sides; and the two ways to start them.
 
 mod common;
-use common::{Server, good, program};
+use common::{Server, program, run_ok};
 
 /// Runs each test of `tests` on the wire and looks at its JSON.
 fn each(wire: &str, options: &str, tests: &[&str]) {
     for test in tests {
-        let out = good(&format!("--local --json --validate -n 300 -w 20 -O 8 -x {wire} {options} -t {test}"));
+        let out =
+            run_ok(&format!("--local --json --validate -n 300 -w 20 -O 8 -x {wire} {options} -t {test}"));
         let value: serde_json::Value = serde_json::from_str(&out).unwrap();
         let name = test.split(' ').next().unwrap();
         assert_eq!(value["test"], name);
@@ -143,7 +144,7 @@ fn active_messages_and_streams() {
     each("posix", "", MAIL);
     each("efa", "", MAIL);
     for test in MAIL {
-        good(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
+        run_ok(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
     }
 }
 
@@ -196,11 +197,11 @@ fn one_sided() {
 fn one_process_with_itself() {
     for tl in ["self", "posix"] {
         for test in AM.iter().chain(RMA).chain(SHM_ONLY) {
-            good(&format!("-l --validate -n 200 -w 10 -x {tl} -t {test}"));
+            run_ok(&format!("-l --validate -n 200 -w 10 -x {tl} -t {test}"));
         }
     }
     for test in TAG.iter().chain(ONE_SIDED) {
-        good(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
+        run_ok(&format!("-l --validate -n 200 -w 10 -x posix,self -t {test}"));
     }
 }
 
@@ -248,7 +249,7 @@ fn who_is_through_first_may_go() {
     for _ in 0..20 {
         let server = Server::start("");
         let line = format!("127.0.0.1 -p {} -q -f -t am_lat -x posix -n 10", server.port);
-        assert_eq!(good(&line).lines().count(), 1);
+        assert_eq!(run_ok(&line).lines().count(), 1);
         let ran = server.finish();
         assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     }
@@ -256,7 +257,7 @@ fn who_is_through_first_may_go() {
 
 #[test]
 fn the_way_is_told_when_asked_for() {
-    let text = good("--local -q -f -X -n 300 -x posix -d memory -t tag_lat");
+    let text = run_ok("--local -q -f -X -n 300 -x posix -d memory -t tag_lat");
     assert!(text.trim_end().ends_with("  posix/memory eager") && text.lines().count() == 1, "{text}");
 }
 
@@ -264,7 +265,7 @@ fn the_way_is_told_when_asked_for() {
 fn a_batch_in_each_format() {
     let file = std::env::temp_dir().join(format!("perftest-batch-{}", std::process::id()));
     std::fs::write(&file, "# two tests\nlat -t tag_lat\nbw -t tag_bw -s 1k\n").unwrap();
-    let line = |more: &str| good(&format!("--local -q -n 300 -x posix -b {} {more}", file.display()));
+    let line = |more: &str| run_ok(&format!("--local -q -n 300 -x posix -b {} {more}", file.display()));
     let csv = line("-v");
     let rows: Vec<&str> = csv.lines().collect();
     let name = file.file_name().unwrap().to_str().unwrap();
@@ -299,7 +300,7 @@ fn a_batch_in_each_format() {
     let text = line("-f");
     assert!(text.lines().any(|l| l.starts_with("       lat               300 ")), "{text}");
     // Each banner has an end.
-    let text = good(&format!("--local -n 300 -x posix -f -b {}", file.display()));
+    let text = run_ok(&format!("--local -n 300 -x posix -f -b {}", file.display()));
     let rows: Vec<&str> = text.lines().collect();
     let second = rows.iter().position(|l| l.starts_with("        bw ")).unwrap();
     assert!(rows[second - 1].starts_with("+---") && rows[second - 2].starts_with("| Window size:"), "{text}");
@@ -308,14 +309,14 @@ fn a_batch_in_each_format() {
 
 #[test]
 fn a_histogram_has_every_iteration() {
-    let out = good("--local --json --hist -n 500 -w 10 -x posix -t am_lat -s 8..16");
+    let out = run_ok("--local --json --hist -n 500 -w 10 -x posix -t am_lat -s 8..16");
     assert_eq!(out.lines().count(), 2, "{out}");
     for line in out.lines() {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let bins = value["histogram_us"].as_array().unwrap();
         assert_eq!(bins.iter().map(|b| b[1].as_u64().unwrap()).sum::<u64>(), 500, "{line}");
     }
-    let text = good("--local -q -f --hist -n 500 -x posix -t am_lat");
+    let text = run_ok("--local -q -f --hist -n 500 -x posix -t am_lat");
     assert!(text.lines().nth(1).unwrap().contains(" usec "), "{text}");
     assert!(text.trim_end().lines().last().unwrap().contains("100.0000 % #"), "{text}");
 }
@@ -324,14 +325,14 @@ fn a_histogram_has_every_iteration() {
 fn runs_are_saved_and_drawn_together() {
     let file = |name: &str| std::env::temp_dir().join(format!("perftest-plot-{}-{name}", std::process::id()));
     let (saved, drawn) = (file("old.json"), file("both.svg"));
-    let old = good("--local --json -n 200 -x posix -t tag_lat -s 8..64");
+    let old = run_ok("--local --json -n 200 -x posix -t tag_lat -s 8..64");
     std::fs::write(&saved, &old).unwrap();
     let line = format!(
         "--local -q -f -n 200 -x efa -t tag_lat -s 8..64 --plot {} --with {}",
         drawn.display(),
         saved.display()
     );
-    assert_eq!(good(&line).lines().count(), 4);
+    assert_eq!(run_ok(&line).lines().count(), 4);
     let svg = std::fs::read_to_string(&drawn).unwrap();
     let name = saved.file_stem().unwrap().to_str().unwrap();
     assert!(
@@ -341,7 +342,7 @@ fn runs_are_saved_and_drawn_together() {
     assert_eq!(svg.matches("<circle").count(), 8);
     // Without a test nothing is measured.
     let again = format!("--plot {} --with {}", drawn.display(), saved.display());
-    assert_eq!(good(&again), "");
+    assert_eq!(run_ok(&again), "");
     assert_eq!(std::fs::read_to_string(&drawn).unwrap().matches("<circle").count(), 4);
     std::fs::remove_file(saved).unwrap();
     std::fs::remove_file(drawn).unwrap();

@@ -27,7 +27,7 @@ pub enum BootError {
     },
     /// Somebody else listens on the port.
     #[error("TCP port {port} is taken: choose another with -p on both sides")]
-    PortTaken {
+    PortInUse {
         /// The port.
         port: u16,
     },
@@ -41,7 +41,7 @@ pub enum BootError {
     },
     /// Somebody answers, but it is not one of us.
     #[error("{peer} does not speak the protocol of {tool}: is another program there?")]
-    NotOurs {
+    UnknownProtocol {
         /// Who answered.
         peer: SocketAddr,
         /// This tool.
@@ -64,13 +64,13 @@ pub enum BootError {
     },
     /// It said nothing.
     #[error("{peer} says nothing")]
-    Silent {
+    Timeout {
         /// Who.
         peer: SocketAddr,
     },
     /// It said something that makes no sense here.
     #[error("the other side broke the protocol: {}", one_line(why))]
-    Garbage {
+    Malformed {
         /// What was wrong.
         why: String,
     },
@@ -84,16 +84,16 @@ pub enum BootError {
     },
     /// It ended.
     #[error("the other side went away")]
-    Gone,
+    Closed,
     /// It gave up and said why.
     #[error("the other side gave up: {}", one_line(why))]
-    Peer {
+    PeerAborted {
         /// Its words.
         why: String,
     },
     /// The connection failed.
     #[error("the connection to the other side failed: {why}")]
-    Broken {
+    Io {
         /// What the system said.
         why: String,
     },
@@ -111,11 +111,11 @@ pub fn one_line(words: &str) -> String {
 }
 
 impl BootError {
-    pub(super) fn gone(e: std::io::Error) -> BootError {
+    pub(super) fn from_io(e: std::io::Error) -> BootError {
         use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
         match e.kind() {
-            BrokenPipe | ConnectionAborted | ConnectionReset => BootError::Gone,
-            _ => BootError::Broken { why: super::plain(&e) },
+            BrokenPipe | ConnectionAborted | ConnectionReset => BootError::Closed,
+            _ => BootError::Io { why: super::io_text(&e) },
         }
     }
 }

@@ -3,12 +3,12 @@
 //! bounded, hello is checked first, and a peer that is silent, gone or of another version is a one-line error.
 
 mod err;
-mod hello;
-mod hub;
+mod group;
+mod handshake;
 
 pub use err::{BootError, one_line};
-pub use hello::{Hello, PROTOCOL};
-pub use hub::{Hub, Seat};
+pub use group::{GatherServer, Member};
+pub use handshake::{Handshake, PROTOCOL};
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -22,17 +22,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Longest line taken from a peer, bytes.
 const MAX_LINE: usize = 1 << 20;
 /// The same of a hub, whose lines have a value of each member.
-const MAX_OF_ALL: usize = 16 << 20;
+const MAX_GROUP_LINE: usize = 16 << 20;
 /// How long the other side may take to say hello.
-const HELLO_TIME: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Calls of `progress` between two looks at the socket.
-const PROGRESS_PER_LOOK: u32 = 512;
+const PROGRESS_PER_POLL: u32 = 512;
 /// Looks in a row without an event before one waits: what the other side asks for meanwhile is answered at once, as a
 /// measured operation may be waiting for that.
-const LOOKS_BEFORE_NAP: u32 = 64;
+const POLLS_BEFORE_WAIT: u32 = 64;
 /// How long a look at the socket waits then, at first and at most.
-const SHORTEST_NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_millis(1);
+const MIN_WAIT: Duration = Duration::from_micros(20);
+const MAX_WAIT: Duration = Duration::from_millis(1);
 
 /// Which internet protocol a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,9 @@ pub enum Family {
 /// One line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
-    Hello(Hello),
+enum Message {
+    #[serde(rename = "hello")]
+    Handshake(Handshake),
     Value(serde_json::Value),
     Barrier(u32),
     /// The sender gives up, and why.
@@ -61,27 +62,27 @@ pub struct Listener {
 }
 
 /// The line to the other side.
-pub struct Boot {
+pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
-    taken: Vec<u8>,
+    received: Vec<u8>,
     /// Of these it is known that no line ends there.
-    looked: usize,
+    scanned: usize,
     barriers: u32,
-    /// Longest line that this side takes, and that the other one does, bytes.
-    takes: usize,
-    sends: usize,
+    /// Longest line that this side max_recv, and that the other one does, bytes.
+    max_recv: usize,
+    max_send: usize,
 }
 
-/// Tells whether the other side of a line is still there, from another thread than the line's.
-pub struct Watch(TcpStream);
+/// Tells whether the other side of a line is keep_waiting there, from another thread than the line's.
+pub struct PeerWatch(TcpStream);
 
-impl Watch {
+impl PeerWatch {
     /// An error if it has gone, whatever it has said before.
-    pub fn alive(&self) -> Result<(), BootError> {
+    pub fn check_alive(&self) -> Result<(), BootError> {
         let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
         match poll(&mut fds, Some(&timespec(Duration::ZERO))) {
-            Ok(n) if n > 0 => Err(BootError::Gone),
+            Ok(n) if n > 0 => Err(BootError::Closed),
             _ => Ok(()),
         }
     }
@@ -106,9 +107,9 @@ impl Listener {
         match TcpListener::bind(at) {
             Ok(socket) => Ok(Listener { socket, tool }),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
-                Err(BootError::PortTaken { port: at.port() })
+                Err(BootError::PortInUse { port: at.port() })
             }
-            Err(e) => Err(BootError::Listen { port: at.port(), why: plain(&e) }),
+            Err(e) => Err(BootError::Listen { port: at.port(), why: io_text(&e) }),
         }
     }
 
@@ -117,49 +118,54 @@ impl Listener {
         self.socket.local_addr().map_or(0, |a| a.port())
     }
 
-    /// Waits for one client. `still` is asked ten times a second whether waiting makes sense.
-    pub fn accept(&self, mut still: impl FnMut() -> Result<(), BootError>) -> Result<Boot, BootError> {
+    /// Waits for one client. `keep_waiting` is asked ten times a second whether waiting makes sense.
+    pub fn accept(
+        &self,
+        mut keep_waiting: impl FnMut() -> Result<(), BootError>,
+    ) -> Result<Connection, BootError> {
         while !readable(&self.socket, Some(Duration::from_millis(100))) {
-            still()?;
+            keep_waiting()?;
         }
-        let (stream, peer) = self.socket.accept().map_err(BootError::gone)?;
-        Boot::greet(stream, peer, self.tool)
+        let (stream, peer) = self.socket.accept().map_err(BootError::from_io)?;
+        Connection::handshake(stream, peer, self.tool)
     }
 }
 
-impl Boot {
+impl Connection {
     /// Connects to a server.
-    pub fn connect(tool: &'static str, host: &str, port: u16) -> Result<Boot, BootError> {
+    pub fn connect(tool: &'static str, host: &str, port: u16) -> Result<Connection, BootError> {
         let unknown = |why: String| BootError::UnknownHost { host: host.to_owned(), why };
-        let all: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(|e| unknown(plain(&e)))?.collect();
+        let all: Vec<SocketAddr> =
+            (host, port).to_socket_addrs().map_err(|e| unknown(io_text(&e)))?.collect();
         let mut last = None;
         for at in all {
-            match TcpStream::connect_timeout(&at, HELLO_TIME) {
-                Ok(stream) => return Boot::greet(stream, at, tool),
+            match TcpStream::connect_timeout(&at, HANDSHAKE_TIMEOUT) {
+                Ok(stream) => return Connection::handshake(stream, at, tool),
                 Err(e) => last = Some(e),
             }
         }
         match last {
-            Some(e) => Err(BootError::NoServer { tool, host: host.to_owned(), port, why: plain(&e) }),
+            Some(e) => Err(BootError::NoServer { tool, host: host.to_owned(), port, why: io_text(&e) }),
             None => Err(unknown("it has no address".into())),
         }
     }
 
-    fn greet(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Boot, BootError> {
+    fn handshake(stream: TcpStream, peer: SocketAddr, tool: &'static str) -> Result<Connection, BootError> {
         // Small lines at once; a socket that cannot is only slower.
         let _ = stream.set_nodelay(true);
-        let (taken, takes, sends) = (Vec::new(), MAX_LINE, MAX_LINE);
-        let mut boot = Boot { stream, peer, taken, looked: 0, barriers: 0, takes, sends };
-        let ours = Hello::new(tool);
-        boot.put(&Line::Hello(ours.clone()))?;
-        let until = Instant::now() + HELLO_TIME;
-        let stranger = BootError::NotOurs { peer, tool };
-        match boot.next_line(Some(until), || 0) {
-            Ok(Line::Hello(theirs)) => ours.agrees(&theirs)?,
-            Ok(_) | Err(BootError::Garbage { .. } | BootError::Silent { .. }) => return Err(stranger),
+        let (received, max_recv, max_send) = (Vec::new(), MAX_LINE, MAX_LINE);
+        let mut connection =
+            Connection { stream, peer, received, scanned: 0, barriers: 0, max_recv, max_send };
+        let ours = Handshake::new(tool);
+        connection.send_message(&Message::Handshake(ours.clone()))?;
+        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        let stranger = BootError::UnknownProtocol { peer, tool };
+        match connection.next_message(Some(deadline), || 0) {
+            Ok(Message::Handshake(theirs)) => ours.agrees(&theirs)?,
+            Ok(_) | Err(BootError::Malformed { .. } | BootError::Timeout { .. }) => return Err(stranger),
             Err(e) => return Err(e),
         }
-        Ok(boot)
+        Ok(connection)
     }
 
     /// Address of the other side.
@@ -168,14 +174,14 @@ impl Boot {
     }
 
     /// For a thread that wants to know whether the other side is there.
-    pub fn watch(&self) -> Result<Watch, BootError> {
-        self.stream.try_clone().map(Watch).map_err(|e| BootError::Broken { why: plain(&e) })
+    pub fn watch(&self) -> Result<PeerWatch, BootError> {
+        self.stream.try_clone().map(PeerWatch).map_err(|e| BootError::Io { why: io_text(&e) })
     }
 
     /// Sends a value.
     pub fn send<T: Serialize>(&mut self, value: &T) -> Result<(), BootError> {
         let value = serde_json::to_value(value).expect("values of tools are plain data");
-        self.put(&Line::Value(value))
+        self.send_message(&Message::Value(value))
     }
 
     /// Waits for a value, calling `progress` meanwhile; it answers how many events it found.
@@ -185,14 +191,14 @@ impl Boot {
 
     fn recv_until<T: DeserializeOwned>(
         &mut self,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         progress: impl FnMut() -> usize,
     ) -> Result<T, BootError> {
-        match self.next_line(until, progress)? {
-            Line::Value(value) => {
-                serde_json::from_value(value).map_err(|e| BootError::Garbage { why: e.to_string() })
+        match self.next_message(deadline, progress)? {
+            Message::Value(value) => {
+                serde_json::from_value(value).map_err(|e| BootError::Malformed { why: e.to_string() })
             }
-            _ => Err(BootError::Garbage { why: "a value was expected".into() }),
+            _ => Err(BootError::Malformed { why: "a value was expected".into() }),
         }
     }
 
@@ -209,105 +215,107 @@ impl Boot {
     /// Waits until both sides are here, calling `progress` meanwhile.
     pub fn barrier(&mut self, progress: impl FnMut() -> usize) -> Result<(), BootError> {
         self.barriers += 1;
-        self.put(&Line::Barrier(self.barriers))?;
-        match self.next_line(None, progress)? {
-            Line::Barrier(n) if n == self.barriers => Ok(()),
-            _ => Err(BootError::Garbage { why: format!("barrier {} was expected", self.barriers) }),
+        self.send_message(&Message::Barrier(self.barriers))?;
+        match self.next_message(None, progress)? {
+            Message::Barrier(n) if n == self.barriers => Ok(()),
+            _ => Err(BootError::Malformed { why: format!("barrier {} was expected", self.barriers) }),
         }
     }
 
     /// Tells the other side that this one gives up. Lost if it is gone.
     pub fn abort(&mut self, why: &str) {
-        let _ = self.put(&Line::Abort(why.to_owned()));
+        let _ = self.send_message(&Message::Abort(why.to_owned()));
     }
 
-    /// An error if the other side is gone or has given up. Does not wait; takes about a microsecond.
-    pub fn alive(&mut self) -> Result<(), BootError> {
+    /// An error if the other side is gone or has given up. Does not wait; max_recv about a microsecond.
+    pub fn check_alive(&mut self) -> Result<(), BootError> {
         if readable(&self.stream, Some(Duration::ZERO)) {
-            self.fill()?;
+            self.read_available()?;
         }
         // Whatever else is waiting is for the next call that expects it, unless it is the last word.
-        for raw in self.taken.split(|b| *b == b'\n') {
-            if let Ok(Line::Abort(why)) = serde_json::from_slice(raw) {
-                return Err(BootError::Peer { why });
+        for raw in self.received.split(|b| *b == b'\n') {
+            if let Ok(Message::Abort(why)) = serde_json::from_slice(raw) {
+                return Err(BootError::PeerAborted { why });
             }
         }
         Ok(())
     }
 
-    fn put(&mut self, line: &Line) -> Result<(), BootError> {
+    fn send_message(&mut self, line: &Message) -> Result<(), BootError> {
         let mut bytes = serde_json::to_vec(line).expect("lines are plain data");
         bytes.push(b'\n');
-        if bytes.len() > self.sends {
-            return Err(BootError::TooLong { len: bytes.len(), most: self.sends });
+        if bytes.len() > self.max_send {
+            return Err(BootError::TooLong { len: bytes.len(), most: self.max_send });
         }
         if let Err(e) = self.stream.write_all(&bytes) {
             // The last word may say why the other side went.
-            return Err(self.alive().err().unwrap_or_else(|| BootError::gone(e)));
+            return Err(self.check_alive().err().unwrap_or_else(|| BootError::from_io(e)));
         }
         Ok(())
     }
 
-    fn next_line(
+    fn next_message(
         &mut self,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         mut progress: impl FnMut() -> usize,
-    ) -> Result<Line, BootError> {
-        let (mut nap, mut idle) = (SHORTEST_NAP, 0u32);
+    ) -> Result<Message, BootError> {
+        let (mut wait_time, mut idle) = (MIN_WAIT, 0u32);
         loop {
-            if let Some(line) = self.take_line()? {
+            if let Some(line) = self.take_message()? {
                 return Ok(line);
             }
-            if until.is_some_and(|u| Instant::now() >= u) {
-                return Err(BootError::Silent { peer: self.peer });
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Err(BootError::Timeout { peer: self.peer });
             }
-            let events: usize = (0..PROGRESS_PER_LOOK).map(|_| progress()).sum();
+            let events: usize = (0..PROGRESS_PER_POLL).map(|_| progress()).sum();
             idle = if events > 0 { 0 } else { idle.saturating_add(1) };
             let wait = match idle {
-                0..LOOKS_BEFORE_NAP => {
-                    nap = SHORTEST_NAP;
+                0..POLLS_BEFORE_WAIT => {
+                    wait_time = MIN_WAIT;
                     Duration::ZERO
                 }
                 // A nap between looks, the longer the less happens, leaves the core to whoever else runs there.
                 _ => {
-                    nap = (nap * 2).min(LONGEST_NAP);
-                    nap
+                    wait_time = (wait_time * 2).min(MAX_WAIT);
+                    wait_time
                 }
             };
             if readable(&self.stream, Some(wait)) {
-                self.fill()?;
+                self.read_available()?;
             }
         }
     }
 
     /// A line that is here already.
-    fn take_line(&mut self) -> Result<Option<Line>, BootError> {
-        let Some(end) = self.taken[self.looked..].iter().position(|b| *b == b'\n') else {
-            self.looked = self.taken.len();
-            return match self.taken.len() < self.takes {
+    fn take_message(&mut self) -> Result<Option<Message>, BootError> {
+        let Some(end) = self.received[self.scanned..].iter().position(|b| *b == b'\n') else {
+            self.scanned = self.received.len();
+            return match self.received.len() < self.max_recv {
                 true => Ok(None),
-                false => Err(BootError::Garbage { why: format!("a line longer than {} bytes", self.takes) }),
+                false => {
+                    Err(BootError::Malformed { why: format!("a line longer than {} bytes", self.max_recv) })
+                }
             };
         };
-        let raw: Vec<u8> = self.taken.drain(..=self.looked + end).collect();
-        self.looked = 0;
+        let raw: Vec<u8> = self.received.drain(..=self.scanned + end).collect();
+        self.scanned = 0;
         match serde_json::from_slice(&raw) {
-            Ok(Line::Abort(why)) => Err(BootError::Peer { why }),
+            Ok(Message::Abort(why)) => Err(BootError::PeerAborted { why }),
             Ok(line) => Ok(Some(line)),
-            Err(e) => Err(BootError::Garbage { why: e.to_string() }),
+            Err(e) => Err(BootError::Malformed { why: e.to_string() }),
         }
     }
 
-    fn fill(&mut self) -> Result<(), BootError> {
-        let mut room = [0; 4096];
-        match self.stream.read(&mut room) {
-            Ok(0) => Err(BootError::Gone),
+    fn read_available(&mut self) -> Result<(), BootError> {
+        let mut buf = [0; 4096];
+        match self.stream.read(&mut buf) {
+            Ok(0) => Err(BootError::Closed),
             Ok(n) => {
-                self.taken.extend_from_slice(&room[..n]);
+                self.received.extend_from_slice(&buf[..n]);
                 Ok(())
             }
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Ok(()),
-            Err(e) => Err(BootError::gone(e)),
+            Err(e) => Err(BootError::from_io(e)),
         }
     }
 }
@@ -324,7 +332,7 @@ fn timespec(t: Duration) -> Timespec {
 }
 
 /// An error's text without the "(os error N)" that means nothing to most people.
-fn plain(e: &std::io::Error) -> String {
+fn io_text(e: &std::io::Error) -> String {
     let text = e.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),
@@ -334,22 +342,22 @@ fn plain(e: &std::io::Error) -> String {
 
 /// Bytes, as a hexadecimal string in JSON.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Blob(pub Vec<u8>);
+pub struct HexBytes(pub Vec<u8>);
 
-impl fmt::Debug for Blob {
+impl fmt::Debug for HexBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }
 
-impl Serialize for Blob {
+impl Serialize for HexBytes {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(&format_args!("{self:?}"))
     }
 }
 
-impl<'de> Deserialize<'de> for Blob {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Blob, D::Error> {
+impl<'de> Deserialize<'de> for HexBytes {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<HexBytes, D::Error> {
         let text = String::deserialize(d)?;
         let pairs = text.as_bytes().chunks(2);
         let byte = |p: &[u8]| {
@@ -362,7 +370,7 @@ impl<'de> Deserialize<'de> for Blob {
         pairs
             .map(byte)
             .collect::<Option<Vec<u8>>>()
-            .map(Blob)
+            .map(HexBytes)
             .ok_or_else(|| serde::de::Error::custom("bytes as hexadecimal digits were expected"))
     }
 }

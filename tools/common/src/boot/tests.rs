@@ -3,15 +3,15 @@ use std::thread;
 
 const TOOL: &str = "ucx-perftest";
 
-fn pair() -> (Boot, Boot) {
+fn pair() -> (Connection, Connection) {
     let listener = Listener::local(TOOL).unwrap();
     let port = listener.port();
-    let client = thread::spawn(move || Boot::connect(TOOL, "127.0.0.1", port).unwrap());
+    let client = thread::spawn(move || Connection::connect(TOOL, "127.0.0.1", port).unwrap());
     let server = listener.accept(|| Ok(())).unwrap();
     (server, client.join().unwrap())
 }
 
-/// A server that sends `words` to whoever comes, and what the client makes of it.
+/// A server that max_send `words` to whoever comes, and what the client makes of it.
 fn greeted_with(words: &'static [u8]) -> BootError {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -21,7 +21,7 @@ fn greeted_with(words: &'static [u8]) -> BootError {
         // Reads the client's hello, so that closing is an orderly end.
         let _ = s.read(&mut [0; 4096]);
     });
-    let err = Boot::connect(TOOL, "127.0.0.1", port).err().unwrap();
+    let err = Connection::connect(TOOL, "127.0.0.1", port).err().unwrap();
     server.join().unwrap();
     err
 }
@@ -30,14 +30,14 @@ fn greeted_with(words: &'static [u8]) -> BootError {
 fn values_blobs_and_barriers_pass() {
     let (mut server, mut client) = pair();
     let other = thread::spawn(move || {
-        let theirs: Blob = server.exchange(&Blob(vec![0, 255]), || 0).unwrap();
+        let theirs: HexBytes = server.exchange(&HexBytes(vec![0, 255]), || 0).unwrap();
         server.barrier(|| 0).unwrap();
         server.barrier(|| 0).unwrap();
         theirs
     });
     let mut calls = 0;
-    let theirs: Blob = client
-        .exchange(&Blob(vec![1, 2, 3]), || {
+    let theirs: HexBytes = client
+        .exchange(&HexBytes(vec![1, 2, 3]), || {
             calls += 1;
             calls
         })
@@ -50,16 +50,16 @@ fn values_blobs_and_barriers_pass() {
 #[test]
 fn an_end_or_a_last_word_is_an_error_everywhere() {
     let (server, mut client) = pair();
-    client.alive().unwrap();
+    client.check_alive().unwrap();
     drop(server);
-    assert_eq!(client.recv::<u32>(|| 0), Err(BootError::Gone));
+    assert_eq!(client.recv::<u32>(|| 0), Err(BootError::Closed));
 
     let (mut server, mut client) = pair();
     server.send(&7u32).unwrap();
     server.abort("no memory");
-    let why = BootError::Peer { why: "no memory".into() };
-    while client.alive().is_ok() {}
-    assert_eq!(client.alive(), Err(why.clone()));
+    let why = BootError::PeerAborted { why: "no memory".into() };
+    while client.check_alive().is_ok() {}
+    assert_eq!(client.check_alive(), Err(why.clone()));
     assert_eq!(client.recv::<u32>(|| 0), Ok(7));
     assert_eq!(client.barrier(|| 0), Err(why));
 }
@@ -69,28 +69,28 @@ fn another_thread_sees_the_end_behind_words_that_nobody_has_read() {
     let (server, mut client) = pair();
     let watch = server.watch().unwrap();
     client.send(&7u32).unwrap();
-    assert_eq!(watch.alive(), Ok(()));
+    assert_eq!(watch.check_alive(), Ok(()));
     drop(client);
-    let until = Instant::now() + Duration::from_secs(10);
-    while watch.alive().is_ok() && Instant::now() < until {}
-    assert_eq!(watch.alive(), Err(BootError::Gone));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while watch.check_alive().is_ok() && Instant::now() < deadline {}
+    assert_eq!(watch.check_alive(), Err(BootError::Closed));
 }
 
 #[test]
 fn a_taken_port_and_an_absent_server_are_told() {
-    let taken = Listener::any(TOOL, Family::V4, 0).unwrap();
-    let port = taken.port();
+    let received = Listener::any(TOOL, Family::V4, 0).unwrap();
+    let port = received.port();
     let text = Listener::any(TOOL, Family::V4, port).err().unwrap().to_string();
-    assert_eq!(text, format!("TCP port {port} is taken: choose another with -p on both sides"));
-    drop(taken);
-    let text = Boot::connect(TOOL, "127.0.0.1", port).err().unwrap().to_string();
+    assert_eq!(text, format!("TCP port {port} is received: choose another with -p on both sides"));
+    drop(received);
+    let text = Connection::connect(TOOL, "127.0.0.1", port).err().unwrap().to_string();
     assert_eq!(
         text,
         format!(
             "no server at 127.0.0.1:{port} (Connection refused): start `ucx-perftest` there first, with the same -p"
         )
     );
-    let text = Boot::connect(TOOL, "no.such.host.invalid", 1).err().unwrap().to_string();
+    let text = Connection::connect(TOOL, "no.such.host.invalid", 1).err().unwrap().to_string();
     assert!(text.starts_with("cannot find host 'no.such.host.invalid': "), "{text}");
 }
 
@@ -101,7 +101,7 @@ fn strangers_and_other_versions_are_refused() {
         text.ends_with("does not speak the protocol of ucx-perftest: is another program there?"),
         "{text}"
     );
-    assert!(matches!(greeted_with(b""), BootError::Gone));
+    assert!(matches!(greeted_with(b""), BootError::Closed));
     let other = b"{\"hello\":{\"tool\":\"ucx-perftest\",\"protocol\":9,\"version\":\"7.0\\u0007\"}}\n";
     assert_eq!(
         greeted_with(other).to_string(),
@@ -111,7 +111,7 @@ fn strangers_and_other_versions_are_refused() {
             env!("CARGO_PKG_VERSION")
         )
     );
-    assert!(matches!(greeted_with(b"{\"barrier\":1}\n"), BootError::NotOurs { .. }));
+    assert!(matches!(greeted_with(b"{\"barrier\":1}\n"), BootError::UnknownProtocol { .. }));
 }
 
 #[test]
@@ -125,12 +125,12 @@ fn what_a_peer_says_is_a_claim() {
     ] {
         let (mut server, mut client) = pair();
         server.stream.write_all(line).unwrap();
-        let text = client.recv::<Blob>(|| 0).unwrap_err().to_string();
+        let text = client.recv::<HexBytes>(|| 0).unwrap_err().to_string();
         assert!(text.contains(part), "{text}");
     }
     let (mut server, mut client) = pair();
     let flood = thread::spawn(move || server.stream.write_all(&vec![b'x'; MAX_LINE + 8192]));
-    assert!(matches!(client.recv::<Blob>(|| 0), Err(BootError::Garbage { .. })));
+    assert!(matches!(client.recv::<HexBytes>(|| 0), Err(BootError::Malformed { .. })));
     drop(client);
     let _ = flood.join().unwrap();
 }
@@ -138,7 +138,7 @@ fn what_a_peer_says_is_a_claim() {
 #[test]
 fn words_of_the_other_side_stay_on_one_line() {
     let why = format!("a\nb\x1b[2J{}", "x".repeat(1000));
-    let text = BootError::Peer { why }.to_string();
+    let text = BootError::PeerAborted { why }.to_string();
     assert!(text.starts_with("the other side gave up: a b [2Jxxx") && text.ends_with("xxx..."), "{text}");
     assert!(text.len() < 600 && !text.contains(char::is_control));
 }

@@ -8,7 +8,7 @@ pub enum Sizes {
     /// One message of these pieces.
     Pieces(Vec<usize>),
     /// One test for each power of two between, and for both ends.
-    Sweep(usize, usize),
+    Range(usize, usize),
 }
 
 impl Sizes {
@@ -16,7 +16,7 @@ impl Sizes {
     pub fn parse(text: &str) -> Result<Sizes, String> {
         match text.split_once("..") {
             Some((from, to)) => match (parse_bytes(from)?, parse_bytes(to)?) {
-                (from, to) if from <= to => Ok(Sizes::Sweep(from, to)),
+                (from, to) if from <= to => Ok(Sizes::Range(from, to)),
                 _ => Err(format!("'{text}' is not a range of sizes (smallest..largest)")),
             },
             None => {
@@ -42,7 +42,7 @@ impl Sizes {
     pub fn all(&self) -> Vec<Vec<usize>> {
         match self {
             Sizes::Pieces(pieces) => vec![pieces.clone()],
-            Sizes::Sweep(from, to) => {
+            Sizes::Range(from, to) => {
                 let next = |n: &usize| n.checked_add(1).and_then(usize::checked_next_power_of_two);
                 let mut all: Vec<Vec<usize>> = std::iter::successors(Some(*from), next)
                     .take_while(|n| n < to)

@@ -165,7 +165,7 @@ fn what_is_wrong_is_one_line_that_says_what_there_is() {
         ("-t tag_lat -O 70000", "-O 70000: from 1 to 65536 outstanding operations"),
         ("-t tag_lat -R 101", "'101' is not a percentile (0 to 100)"),
         ("-t tag_lat -c x", "bad cpu list \"x\": expected numbers and ranges such as 0-3,5"),
-        ("", "no test: choose one with -t (see -h), or --local for a tour"),
+        ("", "no test: choose one with -t (see -h), or --local for a short sweep of tests"),
         ("--frobnicate", "unexpected argument '--frobnicate' found (see ucx-perftest -h)"),
         ("-p 99999", "'99999' is not a port (1 to 65535)"),
         ("-p 80x", "'80x' is not a port (1 to 65535)"),

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::Done;
+use super::TestResult;
 use crate::spec::{Arrival, Layer, Layout, Level, Memory, Pages, Passive, TagMatch, Target, Validate};
 
 /// The JSON object of a result.
@@ -26,7 +26,8 @@ pub struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pattern: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    seats: Option<usize>,
+    #[serde(rename = "seats")]
+    members: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     each: Vec<Each>,
     /// Pairs of an upper bound, microseconds, and a count.
@@ -80,9 +81,9 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn of(done: &'a Done) -> Run<'a> {
+    fn of(done: &'a TestResult) -> Run<'a> {
         let spec = &done.spec;
-        let here = done.seats.last();
+        let here = done.members.last();
         Run {
             warmup: spec.warmup,
             layout: spec.layout.map(Layout::name),
@@ -91,14 +92,14 @@ impl<'a> Run<'a> {
             stride: spec.stride,
             header: if spec.test.is_am() { spec.am_header } else { 0 },
             credits: spec.credits,
-            processes: (done.seats.len() / spec.threads.max(1) as usize).max(1),
+            processes: (done.members.len() / spec.threads.max(1) as usize).max(1),
             threads: spec.threads,
             // A worker is one thread's, whatever was asked for.
             thread_mode: if spec.test.layer() == Layer::Ucp { Level::Single } else { spec.level }.name(),
-            cores: done.seats.iter().map(|seat| seat.cores.as_str()).collect(),
-            yields: done.seats.iter().any(|seat| seat.yields),
-            tls: here.map_or("", |seat| &seat.tls),
-            devices: here.map_or("", |seat| &seat.devices),
+            cores: done.members.iter().map(|member| member.cores.as_str()).collect(),
+            yields: done.members.iter().any(|member| member.yields),
+            tls: here.map_or("", |member| &member.tls),
+            devices: here.map_or("", |member| &member.devices),
             wait: spec.waiting.name(),
             receive: spec.receive.name(),
             wildcard: spec.tag_match == TagMatch::Any,
@@ -123,7 +124,8 @@ impl<'a> Run<'a> {
 /// What one seat of a group did.
 #[derive(Serialize)]
 struct Each {
-    seat: usize,
+    #[serde(rename = "seat")]
+    rank: usize,
     iterations: u64,
     avg_us: f64,
     msg_rate: f64,
@@ -138,14 +140,14 @@ struct LatencyUs {
 }
 
 /// The object of a result.
-pub fn object(done: &Done) -> Object<'_> {
+pub fn object(done: &TestResult) -> Object<'_> {
     let f = done.figures();
     // Enough digits for a nanosecond of a microsecond and for any comparison; not the noise behind them.
     let round = |v: f64| (v * 1e4).round() / 1e4;
-    let total = done.total.as_ref();
-    let reading = total.map_or(done.reading, |total| total.reading);
-    let each = |(seat, iterations, seconds): &(usize, u64, f64)| Each {
-        seat: *seat,
+    let group = done.group.as_ref();
+    let reading = group.map_or(done.reading, |group| group.reading);
+    let each = |(rank, iterations, seconds): &(usize, u64, f64)| Each {
+        rank: *rank,
         iterations: *iterations,
         avg_us: round(seconds / *iterations as f64 * 1e6),
         msg_rate: (*iterations as f64 / seconds).round(),
@@ -167,9 +169,9 @@ pub fn object(done: &Done) -> Object<'_> {
         },
         bandwidth_mbs: round(f.overall_bw),
         msg_rate: f.overall_rate.round(),
-        pattern: total.map(|total| total.pattern.name()),
-        seats: total.map(|total| total.seats),
-        each: total.map_or_else(Vec::new, |total| total.each.iter().map(each).collect()),
+        pattern: group.map(|group| group.pattern.name()),
+        members: group.map(|group| group.members),
+        each: group.map_or_else(Vec::new, |group| group.each.iter().map(each).collect()),
         histogram_us: done.hist.iter().map(|bin| (round(bin.upto * 1e6), bin.count)).collect(),
         version: env!("CARGO_PKG_VERSION"),
         percentile: Percentile { rank: done.spec.rank, us: round(reading.rank * 1e6) },

@@ -113,14 +113,15 @@ fn banners_are_ucx_perftests() {
 
 #[test]
 fn what_extra_adds_stands_behind_two_blanks() {
-    let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "eager".into() };
-    assert_eq!(report(&["-X"]).way(&path), "  posix/memory eager");
-    assert_eq!(report(&[]).way(&path), "");
+    let path =
+        UsedTransport { transport: "posix".into(), device: "memory".into(), data_path: "eager".into() };
+    assert_eq!(report(&["-X"]).transport_suffix(&path), "  posix/memory eager");
+    assert_eq!(report(&[]).transport_suffix(&path), "");
 }
 
 #[test]
 fn several_seats_have_four_cells() {
-    let share = |iters| Share {
+    let member_result = |iters| MemberResult {
         iters,
         seconds: 1.0,
         ended: 2.0,
@@ -130,24 +131,29 @@ fn several_seats_have_four_cells() {
         rank: 0.5e-6,
         bins: Vec::new(),
     };
-    let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
-    let mut done = Done::new(&spec(8), path, reading(), Vec::new());
-    assert_eq!(cells_of(&done).join(","), "3000000,0.500,0.384,0.403,19.87,18.93,2604167,2481390");
-    done.total = Some(Total::new(Pattern::Pairs, vec![share(0), share(0), share(500), share(500)]));
-    assert_eq!(cells_of(&done).join(","), "1000,2000.000,0.01,1000");
+    let path =
+        UsedTransport { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
+    let mut done = TestResult::new(&spec(8), path, reading(), Vec::new());
+    assert_eq!(csv_cells(&done).join(","), "3000000,0.500,0.384,0.403,19.87,18.93,2604167,2481390");
+    done.group = Some(GroupResult::new(
+        Pattern::Pairs,
+        vec![member_result(0), member_result(0), member_result(500), member_result(500)],
+    ));
+    assert_eq!(csv_cells(&done).join(","), "1000,2000.000,0.01,1000");
 }
 
 #[test]
 fn json_has_the_promised_fields() {
-    let path = Path { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
-    let mut done = Done::new(&spec(8), path, reading(), Vec::new());
-    let seat = |cores: &str| Where {
+    let path =
+        UsedTransport { transport: "posix".into(), device: "memory".into(), data_path: "short".into() };
+    let mut done = TestResult::new(&spec(8), path, reading(), Vec::new());
+    let member = |cores: &str| MemberInfo {
         cores: cores.into(),
         tls: "posix".into(),
         devices: "all".into(),
         yields: false,
     };
-    done.seats = vec![seat("1"), seat("0")];
+    done.members = vec![member("1"), member("0")];
     let text = serde_json::to_string(&json::object(&done)).unwrap();
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(

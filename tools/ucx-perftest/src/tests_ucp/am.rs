@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use ucp::{AmMessage, AmParams, Ep, RecvRequest, Started, Worker};
 
-use super::mail::Way;
-use super::ring::{Message, failed};
-use super::scattered::Scattered;
+use super::am_loop::MessageIo;
+use super::scatter::ScatterBuffer;
+use super::window::{Message, op_failed};
 use crate::fail::Failure;
-use crate::pattern::{self, SEQ, Seen};
+use crate::payload::{self, SEQ_LEN, SeenMessages};
 use crate::spec::{Spec, Validate};
 
 /// Number of the handler.
@@ -19,99 +19,100 @@ const MSG: u16 = 1;
 const HEADER: u8 = 0x5a;
 
 /// What the handler leaves behind.
-pub struct Inbox {
-    come: Cell<u64>,
+pub struct AmReceiver {
+    received: Cell<u64>,
     /// Some are.
-    pulling: Cell<bool>,
+    has_pending: Cell<bool>,
     /// Announced messages that are being received.
-    pulls: RefCell<Vec<RecvRequest<Vec<u8>>>>,
-    /// Buffers for them.
-    spare: RefCell<Vec<Vec<u8>>>,
+    pending: RefCell<Vec<RecvRequest<Vec<u8>>>>,
+    /// Sharing for them.
+    free_buffers: RefCell<Vec<Vec<u8>>>,
     checks: bool,
     /// Nothing is asked of a message but that it has come.
-    is_plain: bool,
+    is_unchecked: bool,
     /// Whether something may be wrong.
-    looks: Cell<bool>,
+    has_error: Cell<bool>,
     header: usize,
     size: usize,
     /// Where the data go, if handlers put them anywhere.
-    into: Option<RefCell<Scattered>>,
-    seen: RefCell<Seen>,
-    wrong: RefCell<Option<Failure>>,
+    into: Option<RefCell<ScatterBuffer>>,
+    seen: RefCell<SeenMessages>,
+    error: RefCell<Option<Failure>>,
 }
 
 /// The way.
-pub struct ActiveMessages<'a> {
+pub struct AmIo<'a> {
     ep: &'a Ep,
     header: Vec<u8>,
-    inbox: Rc<Inbox>,
+    receiver: Rc<AmReceiver>,
 }
 
-impl<'a> ActiveMessages<'a> {
-    /// To `ep`; what comes from anywhere is in `inbox`.
-    pub fn new(spec: &Spec, ep: &'a Ep, inbox: Rc<Inbox>) -> Self {
-        ActiveMessages { ep, header: vec![HEADER; spec.am_header], inbox }
+impl<'a> AmIo<'a> {
+    /// To `ep`; what comes from anywhere is in `receiver`.
+    pub fn new(spec: &Spec, ep: &'a Ep, receiver: Rc<AmReceiver>) -> Self {
+        AmIo { ep, header: vec![HEADER; spec.am_header], receiver }
     }
 }
 
-impl Inbox {
+impl AmReceiver {
     /// Sets the worker's handler.
-    pub fn listen(spec: &Spec, worker: &Worker) -> Result<Rc<Inbox>, Failure> {
-        let (checks, into) = (spec.validate == Validate::Yes, Scattered::of_receiver(spec)?);
-        let inbox = Rc::new(Inbox {
-            come: Cell::new(0),
-            pulling: Cell::new(false),
-            pulls: RefCell::default(),
-            spare: RefCell::default(),
+    pub fn register(spec: &Spec, worker: &Worker) -> Result<Rc<AmReceiver>, Failure> {
+        let (checks, into) = (spec.validate == Validate::Yes, ScatterBuffer::of_receiver(spec)?);
+        let receiver = Rc::new(AmReceiver {
+            received: Cell::new(0),
+            has_pending: Cell::new(false),
+            pending: RefCell::default(),
+            free_buffers: RefCell::default(),
             checks,
-            is_plain: !checks && into.is_none(),
-            looks: Cell::new(false),
+            is_unchecked: !checks && into.is_none(),
+            has_error: Cell::new(false),
             header: spec.am_header,
             size: spec.size(),
             into: into.map(RefCell::new),
-            seen: RefCell::new(Seen::new(0)),
-            wrong: RefCell::new(None),
+            seen: RefCell::new(SeenMessages::new(0)),
+            error: RefCell::new(None),
         });
-        let (taker, room) = (inbox.clone(), spec.size());
-        worker.set_am_handler(MSG, move |message| taker.take(message, room));
-        Ok(inbox)
+        let (handler, size) = (receiver.clone(), spec.size());
+        worker.set_am_handler(MSG, move |message| handler.on_message(message, size));
+        Ok(receiver)
     }
 
     /// HOT
     #[inline(always)]
-    fn take(&self, message: AmMessage, room: usize) {
-        if self.is_plain && message.data().is_some() {
-            self.come.set(self.come.get() + 1);
+    fn on_message(&self, message: AmMessage, size: usize) {
+        if self.is_unchecked && message.data().is_some() {
+            self.received.set(self.received.get() + 1);
         } else {
-            self.take_any(message, room);
+            self.on_message_slow(message, size);
         }
     }
 
     #[inline(never)]
-    fn take_any(&self, message: AmMessage, room: usize) {
+    fn on_message_slow(&self, message: AmMessage, size: usize) {
         if self.checks && message.header() != vec![HEADER; self.header] {
-            self.wrong(Failure::Corrupt(format!("a header of {} bytes", message.header().len())));
+            self.error(Failure::Validation(format!("a header of {} bytes", message.header().len())));
         }
         if let Some(data) = message.data() {
             self.arrived(data);
             return;
         }
-        let mut into = self.spare.borrow_mut().pop().unwrap_or_default();
+        let mut into = self.free_buffers.borrow_mut().pop().unwrap_or_default();
         into.clear();
-        if into.try_reserve_exact(room).is_err() {
-            return self.wrong(Failure::Cannot(format!("cannot get {room} bytes for a message (see -s)")));
+        if into.try_reserve_exact(size).is_err() {
+            return self
+                .error(Failure::Unsupported(format!("cannot get {size} bytes for a message (see -s)")));
         }
-        self.pulling.set(true);
-        self.pulls.borrow_mut().push(message.recv(into));
+        self.has_pending.set(true);
+        self.pending.borrow_mut().push(message.recv(into));
     }
 
     fn arrived(&self, data: &[u8]) {
-        self.come.set(self.come.get() + 1);
+        self.received.set(self.received.get() + 1);
         if let Some(into) = &self.into {
             let mut into = into.borrow_mut();
             into.scatter(data);
-            if let Some(back) = into.back(data.len()) {
-                self.check(&back);
+            if let Some(gathered) = into.gathered(data.len()) {
+                self.check(&gathered);
             }
         } else if self.checks {
             self.check(data);
@@ -120,43 +121,43 @@ impl Inbox {
 
     #[cold]
     fn check(&self, data: &[u8]) {
-        let seq = pattern::seq(data);
-        let whole = pattern::check(data, seq.unwrap_or_default(), self.size);
+        let seq = payload::seq(data);
+        let whole = payload::check(data, seq.unwrap_or_default(), self.size);
         let once = || seq.map_or(Ok(()), |seq| self.seen.borrow_mut().mark(seq));
         if let Err(why) = whole.and_then(|()| once()) {
-            self.wrong(Failure::Corrupt(why));
+            self.error(Failure::Validation(why));
         }
     }
 
-    fn wrong(&self, failure: Failure) {
-        self.looks.set(true);
-        self.wrong.borrow_mut().get_or_insert(failure);
+    fn error(&self, failure: Failure) {
+        self.has_error.set(true);
+        self.error.borrow_mut().get_or_insert(failure);
     }
 
     #[cold]
-    fn pull(&self) -> Result<(), Failure> {
+    fn poll_pending(&self) -> Result<(), Failure> {
         let mut at = 0;
-        while at < self.pulls.borrow().len() {
-            if !self.pulls.borrow_mut()[at].is_done() {
+        while at < self.pending.borrow().len() {
+            if !self.pending.borrow_mut()[at].is_done() {
                 at += 1;
                 continue;
             }
-            let ended = self.pulls.borrow_mut().swap_remove(at);
+            let ended = self.pending.borrow_mut().swap_remove(at);
             let (result, bytes) = ended.wait();
-            result.map_err(failed)?;
+            result.map_err(op_failed)?;
             self.arrived(&bytes);
-            self.spare.borrow_mut().push(bytes);
+            self.free_buffers.borrow_mut().push(bytes);
         }
-        self.pulling.set(at > 0);
+        self.has_pending.set(at > 0);
         Ok(())
     }
 }
 
-impl Way for ActiveMessages<'_> {
+impl MessageIo for AmIo<'_> {
     fn expect(&mut self, count: u64) -> Result<(), Failure> {
-        self.inbox.come.set(0);
-        let count = if self.inbox.size >= SEQ { count } else { 0 };
-        self.inbox.seen.replace(Seen::new(count));
+        self.receiver.received.set(0);
+        let count = if self.receiver.size >= SEQ_LEN { count } else { 0 };
+        self.receiver.seen.replace(SeenMessages::new(count));
         Ok(())
     }
 
@@ -172,13 +173,13 @@ impl Way for ActiveMessages<'_> {
     }
 
     #[inline(always)]
-    fn come(&mut self) -> Result<u64, Failure> {
-        if self.inbox.pulling.get() {
-            self.inbox.pull()?;
+    fn received(&mut self) -> Result<u64, Failure> {
+        if self.receiver.has_pending.get() {
+            self.receiver.poll_pending()?;
         }
-        match self.inbox.looks.get().then(|| self.inbox.wrong.take()).flatten() {
-            None => Ok(self.inbox.come.get()),
-            Some(wrong) => Err(wrong),
+        match self.receiver.has_error.get().then(|| self.receiver.error.take()).flatten() {
+            None => Ok(self.receiver.received.get()),
+            Some(error) => Err(error),
         }
     }
 }

@@ -2,18 +2,18 @@
 //! Called by `session` on both sides with the same [`Spec`]; exchanges addresses, warms up, measures.
 
 mod am;
-mod mail;
-mod many;
-mod many_mail;
-mod many_rma;
-mod plain;
-mod ring;
+mod am_loop;
+mod group_messages;
+mod group_rma;
+mod group_test;
 mod rma;
-mod scattered;
+mod scatter;
+mod single_buffer;
 mod stream;
 mod tag;
+mod window;
 
-use tools_common::boot::Blob;
+use tools_common::boot::HexBytes;
 use tools_common::meter::Meter;
 use ucp::select::{Kind, MemKind, Sync};
 use ucp::{Address, Context, Ep, EpParams, ErrorMode, Worker};
@@ -21,20 +21,23 @@ use ucs::config::Source;
 use uct::api::{DevKind, TlResource};
 
 use crate::fail::Failure;
+use crate::iteration_counter::IterationCounter;
 use crate::link::Link;
-use crate::pulse::Pulse;
-use crate::report::{Done, Path, Report};
+use crate::report::{Report, TestResult, UsedTransport};
 use crate::spec::{Flow, Layout, Memory, Pattern, Spec, Test, Waiting};
-use ring::Waiter;
-use tag::Tag;
+use tag::TagTest;
+use window::Waiter;
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
-pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     if spec.pattern != Pattern::Pairs {
-        return many::run(spec, source, link, report);
+        return group_test::run(spec, source, link, report);
     }
     let opened = open(spec, source);
-    let mine = opened.as_ref().map(|w| Blob(w.address().pack())).map_err(|e| Failure::Cannot(e.to_string()));
+    let mine = opened
+        .as_ref()
+        .map(|w| HexBytes(w.address().pack()))
+        .map_err(|e| Failure::Unsupported(e.to_string()));
     let theirs = link.exchange_result(mine)?;
     let worker = opened?;
     let connected = connect(spec, &worker, &theirs);
@@ -44,8 +47,8 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
         return run_rma(spec, worker, &ep, link, report);
     }
     let mut path = tag_path(spec, &worker, &ep);
-    if spec.test.is_mail() {
-        path.data_path = mail_path(spec).into();
+    if spec.test.is_am_or_stream() {
+        path.data_path = message_path(spec).into();
     }
     let rank = spec.rank;
     let side = link.side();
@@ -55,31 +58,37 @@ pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Re
             report.progress(spec, &path, scale(spec, reading));
         }
     };
-    let (wait, pulse) = (Waiter::new(spec, link, &ep), Pulse::new(&mut show));
-    if spec.test.is_mail() {
-        let mut mail = mail::Mail { spec, side, worker, ep: &ep, wait, pulse };
-        mail.run()?;
+    let (wait, counter) = (Waiter::new(spec, link, &ep), IterationCounter::new(&mut show));
+    if spec.test.is_am_or_stream() {
+        let mut test = am_loop::AmLoop { spec, side, worker, ep: &ep, wait, counter };
+        test.run()?;
         let (reading, hist) =
-            (scale(spec, mail.pulse.meter.read(rank)), Report::histogram(spec, &mail.pulse.meter));
-        return Ok(Done::new(spec, path.clone(), reading, hist));
+            (scale(spec, test.counter.meter.read(rank)), Report::histogram(spec, &test.counter.meter));
+        return Ok(TestResult::new(spec, path.clone(), reading, hist));
     }
-    let mut tag = Tag { spec, side, worker, ep: &ep, wait, pulse, rings: None };
+    let mut tag = TagTest { spec, side, worker, ep: &ep, wait, counter, buffers: None };
     if spec.warmup > 0 {
         tag.measure(spec.warmup)?;
     }
     tag.measure(spec.iters)?;
     let (reading, hist) =
-        (scale(spec, tag.pulse.meter.read(rank)), Report::histogram(spec, &tag.pulse.meter));
-    let done = Done::new(spec, path.clone(), reading, hist);
+        (scale(spec, tag.counter.meter.read(rank)), Report::histogram(spec, &tag.counter.meter));
+    let done = TestResult::new(spec, path.clone(), reading, hist);
     tag.wait.barrier(&tag.worker)?;
     Ok(done)
 }
 
-fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+fn run_rma(
+    spec: &Spec,
+    worker: Worker,
+    ep: &Ep,
+    link: &mut Link,
+    report: &Report,
+) -> Result<TestResult, Failure> {
     let target = rma::target(spec, &worker);
-    let mine = target.as_ref().map(|ours| (ours.mem.addr(), Blob(ours.mem.pack_rkey())));
-    let (addr, packed) = link.exchange_result(mine.map_err(|e| Failure::Cannot(e.to_string())))?;
-    let ours = target?;
+    let mine = target.as_ref().map(|target| (target.mem.addr(), HexBytes(target.mem.pack_rkey())));
+    let (addr, packed) = link.exchange_result(mine.map_err(|e| Failure::Unsupported(e.to_string())))?;
+    let target = target?;
     let rkey = ep.unpack_rkey(&packed.0).map_err(|e| Failure::Run(e.to_string()))?;
     let path = path(&worker, ep, rma::data_path(spec, ep, &rkey));
     if spec.test == Test::UcpPutLat && spec.waiting == Waiting::Sleep {
@@ -92,20 +101,20 @@ fn run_rma(spec: &Spec, worker: Worker, ep: &Ep, link: &mut Link, report: &Repor
             report.progress(spec, &path, scale(spec, reading));
         }
     };
-    let (wait, pulse, remote) =
-        (Waiter::new(spec, link, ep), Pulse::new(&mut show), rma::Remote { addr, rkey });
-    let (remote, target) = (&remote, &ours.mem);
-    let mut rma = rma::Rma { spec, side, worker, ep, remote, target, wait, pulse };
+    let (wait, counter, remote) =
+        (Waiter::new(spec, link, ep), IterationCounter::new(&mut show), rma::RemoteMemory { addr, rkey });
+    let (remote, mem) = (&remote, &target.mem);
+    let mut rma = rma::RmaTest { spec, side, worker, ep, remote, target: mem, wait, counter };
     if spec.warmup > 0 {
         rma.measure(spec.warmup)?;
     }
     rma.measure(spec.iters)?;
     let (reading, hist) =
-        (scale(spec, rma.pulse.meter.read(rank)), Report::histogram(spec, &rma.pulse.meter));
-    let done = Done::new(spec, path.clone(), reading, hist);
+        (scale(spec, rma.counter.meter.read(rank)), Report::histogram(spec, &rma.counter.meter));
+    let done = TestResult::new(spec, path.clone(), reading, hist);
     rma.wait.barrier(&rma.worker)?;
     drop(rma);
-    ours.end();
+    target.mark_ended();
     Ok(done)
 }
 
@@ -128,7 +137,7 @@ fn open(spec: &Spec, source: &Source) -> Result<Worker, Failure> {
     Ok(Context::configured(source)?.worker()?)
 }
 
-fn connect(spec: &Spec, worker: &Worker, theirs: &Blob) -> Result<Ep, Failure> {
+fn connect(spec: &Spec, worker: &Worker, theirs: &HexBytes) -> Result<Ep, Failure> {
     let address = Address::unpack(&theirs.0).map_err(|e| Failure::Run(e.to_string()))?;
     // A failure reaches the test through its operations; `-e` measures what being told besides costs.
     let errors = if spec.peer_errors { ErrorMode::Peer(Box::new(|_| {})) } else { ErrorMode::None };
@@ -143,7 +152,7 @@ fn sync(spec: &Spec) -> Sync {
 }
 
 /// What active messages and streams are to people; their protocols are those of messages.
-fn mail_path(spec: &Spec) -> &'static str {
+fn message_path(spec: &Spec) -> &'static str {
     match spec.test {
         Test::StreamLat | Test::StreamBw => "stream",
         _ => "am",
@@ -151,7 +160,7 @@ fn mail_path(spec: &Spec) -> &'static str {
 }
 
 /// The lane that messages take, and the protocol that this size takes on it.
-fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
+fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> UsedTransport {
     let from = |mem| ep.table_from(mem, Kind::Tagged, sync(spec));
     let table = match (spec.memory, spec.layout) {
         // What lies in several pieces is gathered, wherever they are.
@@ -163,8 +172,12 @@ fn tag_path(spec: &Spec, worker: &Worker, ep: &Ep) -> Path {
 }
 
 /// The lane that operations take, and how they go on it.
-fn path(worker: &Worker, ep: &Ep, data_path: &str) -> Path {
+fn path(worker: &Worker, ep: &Ep, data_path: &str) -> UsedTransport {
     let transport = ep.transports().first().copied().unwrap_or_default();
     let device = worker.lanes().into_iter().find(|lane| lane.tl == transport).map(|lane| lane.dev);
-    Path { transport: transport.into(), device: device.unwrap_or_default(), data_path: data_path.into() }
+    UsedTransport {
+        transport: transport.into(),
+        device: device.unwrap_or_default(),
+        data_path: data_path.into(),
+    }
 }

@@ -7,16 +7,16 @@ use std::fmt::Display;
 use ucp::select::RmaOp;
 use ucp::{Access, AtomicOp, AtomicParams, Datatype, Ep, Means, Mem, Rkey, Worker};
 
-use super::ring::{Buffers, Ring, Waiter};
+use super::window::{Sharing, Waiter, WindowBuffers};
 use crate::fail::Failure;
-use crate::heap::{Heap, zeros};
+use crate::iteration_counter::IterationCounter;
 use crate::link::Side;
-use crate::pattern;
-use crate::pulse::Pulse;
+use crate::page_buffer::{PageBuffer, zeros};
+use crate::payload;
 use crate::spec::{Layout, Passive, Spec, Target, Test, Validate};
 
 /// The other side's memory.
-pub struct Remote {
+pub struct RemoteMemory {
     /// First address.
     pub addr: u64,
     /// Key.
@@ -24,7 +24,7 @@ pub struct Remote {
 }
 
 /// Everything a test of one-sided operations has.
-pub struct Rma<'a> {
+pub struct RmaTest<'a> {
     /// What is measured.
     pub spec: &'a Spec,
     /// Which side this is.
@@ -34,31 +34,31 @@ pub struct Rma<'a> {
     /// The way to the other side.
     pub ep: &'a Ep,
     /// The other side's memory.
-    pub remote: &'a Remote,
+    pub remote: &'a RemoteMemory,
     /// Our memory.
     pub target: &'a Mem,
     /// Waits for the other side.
     pub wait: Waiter<'a>,
     /// Counts iterations.
-    pub pulse: Pulse<'a>,
+    pub counter: IterationCounter<'a>,
 }
 
 /// Our memory, which the other side works on.
-pub struct Ours {
+pub struct TargetMemory {
     /// As peers know it. Ends before the memory that it is of.
     pub mem: Mem,
-    own: Option<Heap>,
+    own: Option<PageBuffer>,
     ended: bool,
 }
 
-impl Ours {
+impl TargetMemory {
     /// Both sides have ended.
-    pub fn end(mut self) {
+    pub fn mark_ended(mut self) {
         self.ended = true;
     }
 }
 
-impl Drop for Ours {
+impl Drop for TargetMemory {
     fn drop(&mut self) {
         // After a failure the other side may still write, by the kernel, where this was; then it stays.
         if !self.ended {
@@ -68,21 +68,21 @@ impl Drop for Ours {
 }
 
 /// Memory for a test.
-pub fn target(spec: &Spec, worker: &Worker) -> Result<Ours, Failure> {
-    let places = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
-    let len = spec.size().saturating_mul(places).max(64);
+pub fn target(spec: &Spec, worker: &Worker) -> Result<TargetMemory, Failure> {
+    let slots = if spec.validate == Validate::Yes { spec.window as usize } else { 1 };
+    let len = spec.size().saturating_mul(slots).max(64);
     let cannot = |why: &dyn Display| {
-        Failure::Cannot(format!("cannot get {len} bytes of memory for peers (see -s, -O): {why}"))
+        Failure::Unsupported(format!("cannot get {len} bytes of memory for peers (see -s, -O): {why}"))
     };
     let (got, own) = match spec.target {
         Target::Allocated => (worker.mem_alloc(len, Access::all()), None),
         Target::Own => {
-            let own = Heap::new(len, spec.pages).ok_or_else(|| cannot(&"there is not as much"))?;
-            // SAFETY: `Ours` keeps it longer than the `Mem`, by way of which alone it is looked at.
+            let own = PageBuffer::new(len, spec.pages).ok_or_else(|| cannot(&"there is not as much"))?;
+            // SAFETY: `TargetMemory` keeps it longer than the `Mem`, by way of which alone it is looked at.
             (unsafe { worker.mem_map(own.start().as_ptr(), len, Access::all()) }, Some(own))
         }
     };
-    Ok(Ours { mem: got.map_err(|e| cannot(&e))?, own, ended: false })
+    Ok(TargetMemory { mem: got.map_err(|e| cannot(&e))?, own, ended: false })
 }
 
 /// How the operations of a test are carried out, for people.
@@ -104,7 +104,7 @@ pub fn data_path(spec: &Spec, ep: &Ep, rkey: &Rkey) -> &'static str {
 pub fn can_sleep(data_path: &str) -> Result<(), Failure> {
     match data_path {
         "packets" => Ok(()),
-        path => Err(Failure::Cannot(format!(
+        path => Err(Failure::Unsupported(format!(
             "-E sleep: puts of ucp_put_lat go by '{path}' here, which wakes nobody at the target: poll"
         ))),
     }
@@ -136,12 +136,12 @@ pub fn bits(spec: &Spec) -> u64 {
     u64::MAX >> (64 - 8 * spec.size().min(8))
 }
 
-impl Rma<'_> {
+impl RmaTest<'_> {
     /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
         self.target.write(0, &[0; 16]);
         self.barrier()?;
-        self.pulse.start();
+        self.counter.start();
         match (self.spec.test, self.side) {
             (Test::UcpPutLat, _) => self.put_lat(iters)?,
             (Test::UcpPutBw, _) if self.validates() => self.put_checked(iters)?,
@@ -154,7 +154,7 @@ impl Rma<'_> {
         if operation(self.spec.test).is_some() && self.side.is_passive() && self.validates() {
             let word = self.target.word(0) & bits(self.spec);
             if word != iters & bits(self.spec) {
-                return Err(Failure::Corrupt(format!("the word is {word} after {iters} operations")));
+                return Err(Failure::Validation(format!("the word is {word} after {iters} operations")));
             }
         }
         self.barrier()
@@ -172,39 +172,40 @@ impl Rma<'_> {
         }
     }
 
-    fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let buffers = if self.validates() { Buffers::Each } else { Buffers::One };
-        let mut ring = Ring::new(&self.worker, slots, self.spec.size(), buffers, self.spec.memory)?;
-        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
+    fn buffers(&self, slots: usize) -> Result<WindowBuffers, Failure> {
+        let sharing = if self.validates() { Sharing::PerSlot } else { Sharing::Shared };
+        let mut buffers =
+            WindowBuffers::new(&self.worker, slots, self.spec.size(), sharing, self.spec.memory)?;
+        (0..slots).for_each(|slot| payload::fill(buffers.bytes(slot), 0));
         if self.spec.layout == Some(Layout::Iov) && self.spec.pieces.len() > 1 {
-            ring.cut(&self.spec.pieces);
+            buffers.split_into(&self.spec.pieces);
         }
-        Ok(ring)
+        Ok(buffers)
     }
 
     /// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
     fn put_lat(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, first) = (self.spec.size(), self.side != Side::Server);
-        let mut out = self.ring(1)?;
+        let mut out = self.buffers(1)?;
         let mut got = zeros(size)?;
         self.target.write(0, &got);
         self.barrier()?;
-        self.pulse.start();
+        self.counter.start();
         for seq in 0..iters {
             // Never what is there from the put before.
             let flag = (seq % 255) as u8 + 1;
             out.wait(0, &mut self.wait)?;
             let bytes = out.bytes(0);
             if self.spec.validate == Validate::Yes {
-                pattern::fill(bytes, seq + 1);
+                payload::fill(bytes, seq + 1);
             }
-            if size < pattern::SEQ || self.spec.validate == Validate::No {
+            if size < payload::SEQ_LEN || self.spec.validate == Validate::No {
                 bytes[size - 1] = flag;
             }
             let last = bytes[size - 1];
             if first {
                 out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
-                self.pulse.tick();
+                self.counter.tick();
             }
             let (target, tail) = (&self.target, &mut got[size - 1..]);
             self.wait.until(&self.worker, || {
@@ -212,11 +213,11 @@ impl Rma<'_> {
                 tail[0] == last
             })?;
             if self.validates() {
-                self.await_whole(&mut got, seq + 1)?;
+                self.wait_for_whole(&mut got, seq + 1)?;
             }
             if !first {
                 out.put(0, self.ep, self.remote.addr, &self.remote.rkey)?;
-                self.pulse.tick();
+                self.counter.tick();
             }
         }
         out.drain(&mut self.wait)?;
@@ -224,14 +225,14 @@ impl Rma<'_> {
     }
 
     /// A wire without order may bring the last byte first. If the rest never comes, the wait ends with that error.
-    fn await_whole(&mut self, got: &mut [u8], seq: u64) -> Result<(), Failure> {
+    fn wait_for_whole(&mut self, got: &mut [u8], seq: u64) -> Result<(), Failure> {
         let size = got.len();
-        if size < pattern::SEQ {
+        if size < payload::SEQ_LEN {
             return Ok(());
         }
         loop {
             self.target.read(0, got);
-            if pattern::check(got, seq, size).is_ok() {
+            if payload::check(got, seq, size).is_ok() {
                 return Ok(());
             }
             self.wait.progress(&self.worker)?;
@@ -241,14 +242,14 @@ impl Rma<'_> {
     /// Puts one way, then waits until all have arrived.
     fn put_bw(&mut self, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let mut out = self.ring(window)?;
-        self.pulse.start();
+        let mut out = self.buffers(window)?;
+        self.counter.start();
         let mut slot = 0;
         for _ in 0..iters {
             out.wait(slot, &mut self.wait)?;
             out.put(slot, self.ep, self.remote.addr, &self.remote.rkey)?;
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.pulse.beat();
+            self.counter.tick_stream();
         }
         out.drain(&mut self.wait)?;
         self.flush()
@@ -257,16 +258,16 @@ impl Rma<'_> {
     /// Rounds of puts to different places; after each round the target looks at every byte.
     fn put_checked(&mut self, iters: u64) -> Result<(), Failure> {
         let (size, window) = (self.spec.size(), u64::from(self.spec.window));
-        let (mut out, mut got) = (self.ring(window as usize)?, zeros(size)?);
+        let (mut out, mut got) = (self.buffers(window as usize)?, zeros(size)?);
         let mut seq = 0;
         while seq < iters {
             let round = window.min(iters - seq);
             if self.side.is_active() {
                 for i in 0..round {
-                    pattern::fill(out.bytes(i as usize), seq + i);
+                    payload::fill(out.bytes(i as usize), seq + i);
                     let to = self.remote.addr + i * size as u64;
                     out.put(i as usize, self.ep, to, &self.remote.rkey)?;
-                    self.pulse.beat();
+                    self.counter.tick_stream();
                 }
                 out.drain(&mut self.wait)?;
                 self.flush()?;
@@ -275,7 +276,7 @@ impl Rma<'_> {
             if self.side.is_passive() {
                 for i in 0..round {
                     self.target.read(i as usize * size, &mut got);
-                    pattern::check(&got, seq + i, size).map_err(Failure::Corrupt)?;
+                    payload::check(&got, seq + i, size).map_err(Failure::Validation)?;
                 }
             }
             self.barrier()?;
@@ -289,7 +290,7 @@ impl Rma<'_> {
         let size = self.spec.size();
         if self.side.is_passive() {
             let mut bytes = zeros(size)?;
-            pattern::fill(&mut bytes, iters);
+            payload::fill(&mut bytes, iters);
             self.target.write(0, &bytes);
         }
         self.barrier()?;
@@ -297,13 +298,13 @@ impl Rma<'_> {
             return Ok(());
         }
         let window = self.spec.window as usize;
-        let mut into = self.ring(window)?;
-        self.pulse.start();
+        let mut into = self.buffers(window)?;
+        self.counter.start();
         let mut slot = 0;
         for seq in 0..iters + window as u64 {
             let ended = into.wait(slot, &mut self.wait)?;
             if ended.is_some() && self.validates() {
-                pattern::check(into.bytes(slot), iters, size).map_err(Failure::Corrupt)?;
+                payload::check(into.bytes(slot), iters, size).map_err(Failure::Validation)?;
                 into.bytes(slot).fill(0);
             }
             if seq < iters {
@@ -311,7 +312,7 @@ impl Rma<'_> {
                 if window == 1 && !self.validates() {
                     into.wait(slot, &mut self.wait)?;
                 }
-                self.pulse.beat();
+                self.counter.tick_stream();
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
         }
@@ -322,9 +323,9 @@ impl Rma<'_> {
     fn atomics(&mut self, iters: u64) -> Result<(), Failure> {
         let fetches = self.spec.test != Test::UcpAdd;
         let window = self.spec.window as usize;
-        let mut into = self.ring(window)?;
+        let mut into = self.buffers(window)?;
         let Some(op) = operation(self.spec.test) else { return Ok(()) };
-        self.pulse.start();
+        self.counter.start();
         let mut slot = 0;
         for seq in 0..iters {
             into.wait(slot, &mut self.wait)?;
@@ -349,13 +350,13 @@ impl Rma<'_> {
                 let old = u128::from_le_bytes(old);
                 if old != u128::from(seq & bits(self.spec)) {
                     let test = self.spec.test.name();
-                    return Err(Failure::Corrupt(format!("{test} {seq} fetched {old} instead of {seq}")));
+                    return Err(Failure::Validation(format!("{test} {seq} fetched {old} instead of {seq}")));
                 }
             } else if window == 1 {
                 into.wait(slot, &mut self.wait)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.pulse.beat();
+            self.counter.tick_stream();
         }
         into.drain(&mut self.wait)?;
         self.flush()

@@ -3,57 +3,57 @@
 
 use ucp::{Ep, Started, Worker};
 
-use super::mail::Way;
-use super::ring::{Buffers, Message, Ring, failed};
-use super::scattered::Scattered;
+use super::am_loop::MessageIo;
+use super::scatter::ScatterBuffer;
+use super::window::{Message, Sharing, WindowBuffers, op_failed};
 use crate::fail::Failure;
-use crate::pattern;
+use crate::payload;
 use crate::spec::{Flow, Receive, Spec, Validate};
 
 /// The way.
-pub struct Bytes<'a> {
+pub struct StreamIo<'a> {
     ep: &'a Ep,
     size: usize,
     checks: bool,
-    into: Option<Scattered>,
+    into: Option<ScatterBuffer>,
     receive: Receive,
     /// Of a message that has come in part, as the library's memory has it.
-    part: Vec<u8>,
-    room: Ring,
+    partial: Vec<u8>,
+    buffers: WindowBuffers,
     /// The receive that is served next.
     next: usize,
     /// Receives that are not posted yet, of those expected; those that are.
-    left: u64,
+    to_post: u64,
     posted: u64,
-    come: u64,
+    received: u64,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> StreamIo<'a> {
     /// Nothing is expected yet.
     pub fn new(spec: &Spec, worker: &Worker, ep: &'a Ep) -> Result<Self, Failure> {
         let window = if spec.test.flow() == Flow::PingPong { 1 } else { spec.window as usize };
         let checks = spec.validate == Validate::Yes;
         // What comes in memory of the library's is scattered by us.
         let into = match spec.receive {
-            Receive::Data => Scattered::of_receiver(spec)?,
+            Receive::Data => ScatterBuffer::of_receiver(spec)?,
             Receive::Recv => None,
         };
         // What is looked at must not be written by the next one meanwhile.
-        let buffers = if checks || into.is_some() { Buffers::Each } else { Buffers::One };
-        let room = Ring::of_receiver(spec, worker, window, buffers)?;
+        let sharing = if checks || into.is_some() { Sharing::PerSlot } else { Sharing::Shared };
+        let buffers = WindowBuffers::of_receiver(spec, worker, window, sharing)?;
         let (size, receive) = (spec.size(), spec.receive);
-        Ok(Bytes {
+        Ok(StreamIo {
             ep,
             size,
             checks,
             into,
             receive,
-            part: Vec::new(),
-            room,
+            partial: Vec::new(),
+            buffers,
             next: 0,
-            left: 0,
+            to_post: 0,
             posted: 0,
-            come: 0,
+            received: 0,
         })
     }
 
@@ -61,70 +61,70 @@ impl<'a> Bytes<'a> {
     #[inline(always)]
     fn arrived_in(&mut self, slot: usize) -> Result<(), Failure> {
         if self.into.is_none() && !self.checks {
-            self.come += 1;
+            self.received += 1;
             return Ok(());
         }
-        let mut message = std::mem::take(&mut self.part);
+        let mut message = std::mem::take(&mut self.partial);
         message.clear();
-        message.extend_from_slice(&self.room.received(slot));
+        message.extend_from_slice(&self.buffers.received(slot));
         let seen = self.arrived(&message);
         message.clear();
-        self.part = message;
+        self.partial = message;
         seen
     }
 
     /// A message has come. HOT
     #[inline(always)]
     fn arrived(&mut self, message: &[u8]) -> Result<(), Failure> {
-        let mut back = None;
+        let mut gathered = None;
         if let Some(into) = &mut self.into {
             into.scatter(message);
-            back = into.back(message.len());
+            gathered = into.gathered(message.len());
         }
         if self.checks {
-            let message = back.as_deref().unwrap_or(message);
-            pattern::check(message, self.come, self.size).map_err(Failure::Corrupt)?;
+            let message = gathered.as_deref().unwrap_or(message);
+            payload::check(message, self.received, self.size).map_err(Failure::Validation)?;
         }
-        self.come += 1;
+        self.received += 1;
         Ok(())
     }
 
     /// Takes what there is, cut into messages as they were sent. HOT
-    fn take(&mut self) -> Result<(), Failure> {
-        while let Some(data) = self.ep.stream_recv_data().map_err(failed)? {
+    fn take_data(&mut self) -> Result<(), Failure> {
+        while let Some(data) = self.ep.stream_recv_data().map_err(op_failed)? {
             let mut rest = &data[..];
-            while self.part.len() + rest.len() >= self.size {
-                let (head, after) = rest.split_at(self.size - self.part.len());
+            while self.partial.len() + rest.len() >= self.size {
+                let (head, after) = rest.split_at(self.size - self.partial.len());
                 rest = after;
-                if self.part.is_empty() {
+                if self.partial.is_empty() {
                     self.arrived(head)?;
                     continue;
                 }
-                let mut whole = std::mem::take(&mut self.part);
+                let mut whole = std::mem::take(&mut self.partial);
                 whole.extend_from_slice(head);
                 self.arrived(&whole)?;
                 whole.clear();
-                self.part = whole;
+                self.partial = whole;
             }
-            self.part.extend_from_slice(rest);
+            self.partial.extend_from_slice(rest);
         }
         Ok(())
     }
 
     #[inline(always)]
     fn post(&mut self, slot: usize) -> Result<(), Failure> {
-        (self.left, self.posted) = (self.left - 1, self.posted + 1);
-        self.room.stream_recv(slot, self.ep)
+        (self.to_post, self.posted) = (self.to_post - 1, self.posted + 1);
+        self.buffers.stream_recv(slot, self.ep)
     }
 }
 
-impl Way for Bytes<'_> {
+impl MessageIo for StreamIo<'_> {
     fn expect(&mut self, count: u64) -> Result<(), Failure> {
-        (self.left, self.posted, self.come, self.next) = (count, 0, 0, 0);
+        (self.to_post, self.posted, self.received, self.next) = (count, 0, 0, 0);
         if self.receive == Receive::Data {
             return Ok(());
         }
-        let window = self.room.len();
+        let window = self.buffers.len();
         (0..window.min(usize::try_from(count).unwrap_or(window))).try_for_each(|slot| self.post(slot))
     }
 
@@ -139,19 +139,19 @@ impl Way for Bytes<'_> {
     }
 
     #[inline(always)]
-    fn come(&mut self) -> Result<u64, Failure> {
+    fn received(&mut self) -> Result<u64, Failure> {
         if self.receive == Receive::Data {
-            self.take()?;
+            self.take_data()?;
         }
-        while self.posted > 0 && self.room.poll(self.next)?.is_some() {
+        while self.posted > 0 && self.buffers.poll(self.next)?.is_some() {
             let slot = self.next;
-            self.next = if slot + 1 == self.room.len() { 0 } else { slot + 1 };
+            self.next = if slot + 1 == self.buffers.len() { 0 } else { slot + 1 };
             self.posted -= 1;
             self.arrived_in(slot)?;
-            if self.left > 0 {
+            if self.to_post > 0 {
                 self.post(slot)?;
             }
         }
-        Ok(self.come)
+        Ok(self.received)
     }
 }

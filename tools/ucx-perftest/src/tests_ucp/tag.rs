@@ -1,16 +1,16 @@
-//! Tag matching: ping-pong, and a stream with a window on both sides.
+//! TagTest matching: ping-pong, and a stream with a window on both sides.
 //! Run by `tests_ucp` on both sides. With `--validate` each message is checked, and so is their order.
 
 use ucp::rdm::RecvStatus;
 use ucp::select::Sync;
 use ucp::{ANY_TAG, EXACT, Ep, Match, SendParams, Worker};
 
-use super::plain::Plain;
-use super::ring::{Buffers, Ring, Slot, Waiter};
+use super::single_buffer::SingleBuffer;
+use super::window::{Sharing, Slot, Waiter, WindowBuffers};
 use crate::fail::Failure;
+use crate::iteration_counter::IterationCounter;
 use crate::link::Side;
-use crate::pattern;
-use crate::pulse::Pulse;
+use crate::payload;
 use crate::spec::{Arrival, Memory, Spec, TagMatch, Test, Validate};
 
 /// Tag of measured messages.
@@ -24,7 +24,7 @@ pub fn tagged(tag: u64, sync: Sync) -> SendParams {
 }
 
 /// How many messages there are in each round of a window, for `iters` of them. Of an empty window there are none.
-fn rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
+fn window_rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
     let round = window as u64;
     let whole = iters.checked_div(round).unwrap_or(0);
     // The rest of a round fits.
@@ -33,7 +33,7 @@ fn rounds(iters: u64, window: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Everything a tag test has.
-pub struct Tag<'a> {
+pub struct TagTest<'a> {
     /// What is measured.
     pub spec: &'a Spec,
     /// Which side this is.
@@ -45,57 +45,57 @@ pub struct Tag<'a> {
     /// Waits for it.
     pub wait: Waiter<'a>,
     /// Counts iterations.
-    pub pulse: Pulse<'a>,
+    pub counter: IterationCounter<'a>,
     /// The buffers, of all passes.
-    pub rings: Option<Rings>,
+    pub buffers: Option<TagBuffers>,
 }
 
-/// Buffers to send from and to receive into: none where a side does not.
-pub struct Rings {
-    out: Ring,
-    inward: Ring,
+/// Sharing to send from and to receive into: none where a side does not.
+pub struct TagBuffers {
+    sends: WindowBuffers,
+    recvs: WindowBuffers,
 }
 
-impl Tag<'_> {
+impl TagTest<'_> {
     /// One pass of `iters` iterations.
     pub fn measure(&mut self, iters: u64) -> Result<(), Failure> {
-        let mut rings = match self.rings.take() {
-            Some(rings) => rings,
-            None => self.rings()?,
+        let mut buffers = match self.buffers.take() {
+            Some(buffers) => buffers,
+            None => self.buffers()?,
         };
-        self.pass(&mut rings, iters)?;
-        self.rings = Some(rings);
+        self.pass(&mut buffers, iters)?;
+        self.buffers = Some(buffers);
         Ok(())
     }
 
-    fn rings(&self) -> Result<Rings, Failure> {
+    fn buffers(&self) -> Result<TagBuffers, Failure> {
         let window = self.spec.window as usize;
-        let (out, inward) = match (self.spec.test, self.side) {
+        let (sends, recvs) = match (self.spec.test, self.side) {
             (Test::TagLat | Test::TagSyncLat, _) => (1, 1),
             (_, Side::Client) => (window, 0),
             (_, Side::Server) => (0, window),
             (_, Side::Both) => (window, window),
         };
-        Ok(Rings { out: self.out(out)?, inward: self.ring(inward)? })
+        Ok(TagBuffers { sends: self.send_buffers(sends)?, recvs: self.recv_buffers(recvs)? })
     }
 
-    fn pass(&mut self, Rings { out, inward }: &mut Rings, iters: u64) -> Result<(), Failure> {
+    fn pass(&mut self, TagBuffers { sends, recvs }: &mut TagBuffers, iters: u64) -> Result<(), Failure> {
         let sync = match self.spec.test {
             Test::TagSyncLat | Test::TagSyncBw => Sync::Yes,
             _ => Sync::No,
         };
         self.wait.barrier(&self.worker)?;
-        self.pulse.start();
+        self.counter.start();
         match (self.spec.test, self.side) {
-            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(out, inward, iters, sync),
-            (_, Side::Client) => self.send_all(out, iters, sync),
-            (_, Side::Server) => self.receive_all(inward, iters),
-            (_, Side::Both) => self.send_to_self(out, inward, iters, sync),
+            (Test::TagLat | Test::TagSyncLat, _) => self.ping_pong(sends, recvs, iters, sync),
+            (_, Side::Client) => self.send_all(sends, iters, sync),
+            (_, Side::Server) => self.receive_all(recvs, iters),
+            (_, Side::Both) => self.send_to_self(sends, recvs, iters, sync),
         }
     }
 
     /// Nothing is asked of a message but that it comes.
-    fn is_plain(&self) -> bool {
+    fn is_unchecked(&self) -> bool {
         self.spec.validate == Validate::No && self.spec.arrival == Arrival::Expected
     }
 
@@ -103,32 +103,32 @@ impl Tag<'_> {
         Match::tagged(MSG, if self.spec.tag_match == TagMatch::Any { ANY_TAG } else { EXACT })
     }
 
-    fn ring(&self, slots: usize) -> Result<Ring, Failure> {
-        let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
-        let mut ring = Ring::of_receiver(self.spec, &self.worker, slots, buffers)?;
-        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
-        Ok(ring)
+    fn recv_buffers(&self, slots: usize) -> Result<WindowBuffers, Failure> {
+        let sharing = if self.spec.validate == Validate::Yes { Sharing::PerSlot } else { Sharing::Shared };
+        let mut buffers = WindowBuffers::of_receiver(self.spec, &self.worker, slots, sharing)?;
+        (0..slots).for_each(|slot| payload::fill(buffers.bytes(slot), 0));
+        Ok(buffers)
     }
 
-    /// Buffers to send from.
-    fn out(&self, slots: usize) -> Result<Ring, Failure> {
-        let buffers = if self.spec.validate == Validate::Yes { Buffers::Each } else { Buffers::One };
-        let mut ring = Ring::of_sender(self.spec, &self.worker, slots, buffers)?;
-        (0..slots).for_each(|slot| pattern::fill(ring.bytes(slot), 0));
-        Ok(ring)
+    /// Sharing to send from.
+    fn send_buffers(&self, slots: usize) -> Result<WindowBuffers, Failure> {
+        let sharing = if self.spec.validate == Validate::Yes { Sharing::PerSlot } else { Sharing::Shared };
+        let mut buffers = WindowBuffers::of_sender(self.spec, &self.worker, slots, sharing)?;
+        (0..slots).for_each(|slot| payload::fill(buffers.bytes(slot), 0));
+        Ok(buffers)
     }
 
     #[inline(always)]
-    fn number(&self, ring: &mut Ring, slot: usize, seq: u64) {
+    fn number(&self, buffers: &mut WindowBuffers, slot: usize, seq: u64) {
         if self.spec.validate == Validate::Yes {
-            ring.number(slot, seq);
+            buffers.number(slot, seq);
         }
     }
 
     #[inline(always)]
     fn check(
         &mut self,
-        ring: &mut Ring,
+        buffers: &mut WindowBuffers,
         slot: usize,
         status: Option<RecvStatus>,
         seq: u64,
@@ -140,186 +140,189 @@ impl Tag<'_> {
         match status {
             Some(status) if status.len == size && status.tag == MSG => {}
             other => {
-                return Err(Failure::Corrupt(format!("message {seq} of {size} bytes came as {other:?}")));
+                return Err(Failure::Validation(format!("message {seq} of {size} bytes came as {other:?}")));
             }
         }
-        pattern::check(&ring.received(slot), seq, size).map_err(Failure::Corrupt)?;
+        payload::check(&buffers.received(slot), seq, size).map_err(Failure::Validation)?;
         // So that a message that leaves bytes as they were is found.
-        ring.bytes(slot).fill(0xee);
+        buffers.bytes(slot).fill(0xee);
         Ok(())
     }
 
     #[inline(always)]
-    fn post(&mut self, ring: &mut Ring, slot: usize) -> Result<(), Failure> {
+    fn post(&mut self, buffers: &mut WindowBuffers, slot: usize) -> Result<(), Failure> {
         match self.spec.arrival {
-            Arrival::Expected => ring.recv(slot, self.wanted()),
-            Arrival::Unexpected => ring.probe_and_recv(slot, self.wanted(), &mut self.wait),
+            Arrival::Expected => buffers.recv(slot, self.wanted()),
+            Arrival::Unexpected => buffers.probe_and_recv(slot, self.wanted(), &mut self.wait),
         }
     }
 
     fn ping_pong(
         &mut self,
-        out: &mut Ring,
-        inward: &mut Ring,
+        sends: &mut WindowBuffers,
+        recvs: &mut WindowBuffers,
         iters: u64,
         sync: Sync,
     ) -> Result<(), Failure> {
         let first = self.side != Side::Server;
         let params = tagged(MSG, sync);
-        if self.is_plain()
-            && let (Some((out, [to])), Some((inward, [from]))) = (out.plain(), inward.plain())
+        if self.is_unchecked()
+            && let (Some((sends, [to])), Some((recvs, [from]))) =
+                (sends.single_buffer(), recvs.single_buffer())
         {
-            return self.plain_ping_pong((out, to), (inward, from), iters, &params);
+            return self.ping_pong_single((sends, to), (recvs, from), iters, &params);
         }
         // The clock is read while the message travels, as ucx_perftest does: a sample is the time from send to send.
         for seq in 0..iters {
             if first {
-                self.number(out, 0, seq);
-                out.send(0, self.ep, &params)?;
-                self.pulse.tick();
+                self.number(sends, 0, seq);
+                sends.send(0, self.ep, &params)?;
+                self.counter.tick();
             }
-            self.post(inward, 0)?;
-            let status = inward.wait(0, &mut self.wait)?;
-            self.check(inward, 0, status, seq)?;
+            self.post(recvs, 0)?;
+            let status = recvs.wait(0, &mut self.wait)?;
+            self.check(recvs, 0, status, seq)?;
             if !first {
-                self.number(out, 0, seq);
-                out.send(0, self.ep, &params)?;
-                self.pulse.tick();
+                self.number(sends, 0, seq);
+                sends.send(0, self.ep, &params)?;
+                self.counter.tick();
             }
-            out.wait(0, &mut self.wait)?;
+            sends.wait(0, &mut self.wait)?;
         }
         Ok(())
     }
 
     /// The same, when nothing is asked of a message but that it comes.
-    fn plain_ping_pong(
+    fn ping_pong_single(
         &mut self,
-        (out, to): (Plain<'_>, &mut Slot),
-        (inward, from): (Plain<'_>, &mut Slot),
+        (sends, to): (SingleBuffer<'_>, &mut Slot),
+        (recvs, from): (SingleBuffer<'_>, &mut Slot),
         iters: u64,
         params: &SendParams,
     ) -> Result<(), Failure> {
-        let (first, what) = (self.side != Side::Server, self.wanted());
+        let (first, matching) = (self.side != Side::Server, self.wanted());
         for _ in 0..iters {
             if first {
-                out.send(to, self.ep, params)?;
-                self.pulse.tick();
+                sends.send(to, self.ep, params)?;
+                self.counter.tick();
             }
-            inward.recv(from, what)?;
-            inward.wait(from, &mut self.wait)?;
+            recvs.recv(from, matching)?;
+            recvs.wait(from, &mut self.wait)?;
             if !first {
-                out.send(to, self.ep, params)?;
-                self.pulse.tick();
+                sends.send(to, self.ep, params)?;
+                self.counter.tick();
             }
-            out.wait(to, &mut self.wait)?;
+            sends.wait(to, &mut self.wait)?;
         }
         Ok(())
     }
 
-    fn send_all(&mut self, out: &mut Ring, iters: u64, sync: Sync) -> Result<(), Failure> {
+    fn send_all(&mut self, sends: &mut WindowBuffers, iters: u64, sync: Sync) -> Result<(), Failure> {
         let window = self.spec.window as usize;
-        let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
+        let mut ack = WindowBuffers::new(&self.worker, 1, 8, Sharing::PerSlot, Memory::Plain)?;
         ack.recv(0, Match::tagged(ACK, EXACT))?;
         let (params, mut slot) = (tagged(MSG, sync), 0);
-        match out.plain() {
-            Some((out, slots)) if self.is_plain() => self.plain_send_all(&out, slots, iters, &params)?,
+        match sends.single_buffer() {
+            Some((sends, slots)) if self.is_unchecked() => {
+                self.send_all_single(&sends, slots, iters, &params)?
+            }
             _ => {
                 for seq in 0..iters {
-                    out.wait(slot, &mut self.wait)?;
-                    self.number(out, slot, seq);
-                    out.send(slot, self.ep, &params)?;
+                    sends.wait(slot, &mut self.wait)?;
+                    self.number(sends, slot, seq);
+                    sends.send(slot, self.ep, &params)?;
                     slot = if slot + 1 == window { 0 } else { slot + 1 };
-                    self.pulse.beat();
+                    self.counter.tick_stream();
                 }
             }
         }
-        out.drain(&mut self.wait)?;
+        sends.drain(&mut self.wait)?;
         // Sent is not received: the rate counts what has been.
         ack.wait(0, &mut self.wait).map(drop)
     }
 
-    fn plain_send_all(
+    fn send_all_single(
         &mut self,
-        out: &Plain<'_>,
+        sends: &SingleBuffer<'_>,
         slots: &mut [Slot],
         iters: u64,
         params: &SendParams,
     ) -> Result<(), Failure> {
-        for turns in rounds(iters, slots.len()) {
-            for slot in &mut slots[..turns] {
-                out.wait(slot, &mut self.wait)?;
-                out.send(slot, self.ep, params)?;
-                self.pulse.beat();
+        for count in window_rounds(iters, slots.len()) {
+            for slot in &mut slots[..count] {
+                sends.wait(slot, &mut self.wait)?;
+                sends.send(slot, self.ep, params)?;
+                self.counter.tick_stream();
             }
         }
         Ok(())
     }
 
-    fn receive_all(&mut self, inward: &mut Ring, iters: u64) -> Result<(), Failure> {
-        let mut ack = Ring::new(&self.worker, 1, 8, Buffers::Each, Memory::Plain)?;
-        match inward.plain() {
-            Some((inward, slots)) if self.is_plain() => self.plain_receive_all(&inward, slots, iters)?,
-            _ => self.receive_each(inward, iters)?,
+    fn receive_all(&mut self, recvs: &mut WindowBuffers, iters: u64) -> Result<(), Failure> {
+        let mut ack = WindowBuffers::new(&self.worker, 1, 8, Sharing::PerSlot, Memory::Plain)?;
+        match recvs.single_buffer() {
+            Some((recvs, slots)) if self.is_unchecked() => self.receive_all_single(&recvs, slots, iters)?,
+            _ => self.receive_each(recvs, iters)?,
         }
         ack.send(0, self.ep, &tagged(ACK, Sync::No))?;
         ack.drain(&mut self.wait)
     }
 
-    fn plain_receive_all(
+    fn receive_all_single(
         &mut self,
-        inward: &Plain<'_>,
+        recvs: &SingleBuffer<'_>,
         slots: &mut [Slot],
         iters: u64,
     ) -> Result<(), Failure> {
-        let what = self.wanted();
+        let matching = self.wanted();
         let ahead = slots.len().min(usize::try_from(iters).unwrap_or(usize::MAX));
         for slot in &mut slots[..ahead] {
-            inward.recv(slot, what)?;
+            recvs.recv(slot, matching)?;
         }
         let again = iters - ahead as u64;
-        for turns in rounds(again, slots.len()) {
-            for slot in &mut slots[..turns] {
-                inward.wait(slot, &mut self.wait)?;
-                inward.recv(slot, what)?;
-                self.pulse.beat();
+        for count in window_rounds(again, slots.len()) {
+            for slot in &mut slots[..count] {
+                recvs.wait(slot, &mut self.wait)?;
+                recvs.recv(slot, matching)?;
+                self.counter.tick_stream();
             }
         }
         // The oldest is where the last round ended.
         slots.rotate_left((again % slots.len() as u64) as usize);
         for slot in &mut slots[..ahead] {
-            inward.wait(slot, &mut self.wait)?;
-            self.pulse.beat();
+            recvs.wait(slot, &mut self.wait)?;
+            self.counter.tick_stream();
         }
         Ok(())
     }
 
-    fn receive_each(&mut self, inward: &mut Ring, iters: u64) -> Result<(), Failure> {
+    fn receive_each(&mut self, recvs: &mut WindowBuffers, iters: u64) -> Result<(), Failure> {
         let window = self.spec.window as usize;
         if self.spec.arrival == Arrival::Expected {
             for slot in 0..window.min(usize::try_from(iters).unwrap_or(usize::MAX)) {
-                self.post(inward, slot)?;
+                self.post(recvs, slot)?;
             }
         }
         let mut slot = 0;
         for seq in 0..iters {
             if self.spec.arrival == Arrival::Unexpected {
-                self.post(inward, slot)?;
+                self.post(recvs, slot)?;
             }
-            let status = inward.wait(slot, &mut self.wait)?;
-            self.check(inward, slot, status, seq)?;
+            let status = recvs.wait(slot, &mut self.wait)?;
+            self.check(recvs, slot, status, seq)?;
             if self.spec.arrival == Arrival::Expected && seq + (window as u64) < iters {
-                self.post(inward, slot)?;
+                self.post(recvs, slot)?;
             }
             slot = if slot + 1 == window { 0 } else { slot + 1 };
-            self.pulse.beat();
+            self.counter.tick_stream();
         }
         Ok(())
     }
 
     fn send_to_self(
         &mut self,
-        out: &mut Ring,
-        inward: &mut Ring,
+        sends: &mut WindowBuffers,
+        recvs: &mut WindowBuffers,
         iters: u64,
         sync: Sync,
     ) -> Result<(), Failure> {
@@ -327,22 +330,22 @@ impl Tag<'_> {
         let (params, mut slot) = (tagged(MSG, sync), 0);
         for seq in 0..iters + window {
             if seq >= window {
-                let status = inward.wait(slot, &mut self.wait)?;
-                self.check(inward, slot, status, seq - window)?;
-                out.wait(slot, &mut self.wait)?;
+                let status = recvs.wait(slot, &mut self.wait)?;
+                self.check(recvs, slot, status, seq - window)?;
+                sends.wait(slot, &mut self.wait)?;
             }
             if seq < iters {
-                self.number(out, slot, seq);
+                self.number(sends, slot, seq);
                 if self.spec.arrival == Arrival::Expected {
-                    self.post(inward, slot)?;
+                    self.post(recvs, slot)?;
                 }
-                out.send(slot, self.ep, &params)?;
+                sends.send(slot, self.ep, &params)?;
                 if self.spec.arrival == Arrival::Unexpected {
-                    self.post(inward, slot)?;
+                    self.post(recvs, slot)?;
                 }
-                self.pulse.beat();
+                self.counter.tick_stream();
             }
-            slot = if slot + 1 == out.len() { 0 } else { slot + 1 };
+            slot = if slot + 1 == sends.len() { 0 } else { slot + 1 };
         }
         Ok(())
     }
@@ -350,15 +353,15 @@ impl Tag<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::rounds;
+    use super::window_rounds;
 
     #[test]
     fn rounds_are_all_of_the_messages() {
         for (iters, window) in [(0, 32), (1, 32), (31, 32), (32, 32), (33, 32), (1000, 7), (5, 1)] {
-            let all: Vec<usize> = rounds(iters, window).collect();
+            let all: Vec<usize> = window_rounds(iters, window).collect();
             assert_eq!(all.iter().sum::<usize>() as u64, iters);
             assert!(all.iter().rev().skip(1).all(|n| *n == window));
         }
-        assert_eq!(rounds(9, 0).count(), 0);
+        assert_eq!(window_rounds(9, 0).count(), 0);
     }
 }

@@ -6,151 +6,151 @@ use std::ptr::NonNull;
 
 use uct::api::{AtomicOp, Comp, Ep as _, Iface, Word};
 
-use super::rig::Rig;
+use super::context::TestContext;
 use crate::fail::Failure;
 use crate::link::Side;
 use crate::spec::Test;
 
 /// Calls `$run` with the word of the message's size.
 macro_rules! by_word {
-    ($rig:ident, $run:ident, $iters:expr) => {
-        match $rig.spec.size() {
-            1 => $run::<I, u8>($rig, $iters),
-            2 => $run::<I, u16>($rig, $iters),
-            4 => $run::<I, u32>($rig, $iters),
-            8 => $run::<I, u64>($rig, $iters),
-            _ => $run::<I, u128>($rig, $iters),
+    ($ctx:ident, $run:ident, $iters:expr) => {
+        match $ctx.spec.size() {
+            1 => $run::<I, u8>($ctx, $iters),
+            2 => $run::<I, u16>($ctx, $iters),
+            4 => $run::<I, u32>($ctx, $iters),
+            8 => $run::<I, u64>($ctx, $iters),
+            _ => $run::<I, u128>($ctx, $iters),
         }
     };
 }
 
 /// Half a round trip: each side adds one to the other's word when its own was added to.
-pub fn add_lat<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    rig.target.clear_word();
-    rig.barrier()?;
-    rig.pulse.start();
-    by_word!(rig, add_loop, iters)
+pub fn add_lat<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    ctx.target.clear_word();
+    ctx.barrier()?;
+    ctx.counter.start();
+    by_word!(ctx, add_loop, iters)
 }
 
-fn add_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    let (to, one) = (rig.remote.0, W::from_u64(1));
-    let first = rig.side != Side::Server;
+fn add_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    let (to, one) = (ctx.remote.0, W::from_u64(1));
+    let first = ctx.side != Side::Server;
     // The clock is read while the addition travels, as ucx_perftest does: a sample is the time from post to post.
     for seq in 0..iters {
         let want = W::from_u64(seq + 1).to_u64();
         if first {
-            rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.pulse.tick();
+            ctx.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
+            ctx.counter.tick();
         }
-        rig.watch_until(|rig| rig.target.word(W::BYTES) == want)?;
+        ctx.poll_memory_until(|ctx| ctx.target.word(W::BYTES) == want)?;
         if !first {
-            rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.pulse.tick();
+            ctx.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
+            ctx.counter.tick();
         }
     }
     Ok(())
 }
 
 /// Posted additions, then a wait until all have taken effect.
-pub fn add_mr<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    by_word!(rig, post_loop, iters)
+pub fn add_mr<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    by_word!(ctx, post_loop, iters)
 }
 
-fn post_loop<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    start(rig)?;
-    if rig.side.is_active() {
-        let (to, one) = (rig.remote.0, W::from_u64(1));
-        rig.pulse.start();
+fn post_loop<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    start(ctx)?;
+    if ctx.side.is_active() {
+        let (to, one) = (ctx.remote.0, W::from_u64(1));
+        ctx.counter.start();
         for _ in 0..iters {
-            rig.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
-            rig.pulse.beat();
+            ctx.post(|ep, key| ep.atomic_post(AtomicOp::Add, one, to, key).map(drop))?;
+            ctx.counter.tick_stream();
         }
-        rig.flush()?;
+        ctx.flush()?;
     }
-    finish::<I, W>(rig, iters)
+    finish::<I, W>(ctx, iters)
 }
 
 /// Fetching operations, as many at a time as the window allows; one by one where results are checked.
-pub fn fetch<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    by_word!(rig, fetch_by_test, iters)
+pub fn fetch<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    by_word!(ctx, fetch_by_test, iters)
 }
 
-fn fetch_by_test<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    start(rig)?;
-    if rig.side.is_active() {
+fn fetch_by_test<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    start(ctx)?;
+    if ctx.side.is_active() {
         // Each leaves the number of operations so far in the word and finds the number before.
-        match rig.spec.test {
-            Test::Fadd => fetch_loop::<I, W>(rig, iters, |rig, _, result, comp| {
+        match ctx.spec.test {
+            Test::Fadd => fetch_loop::<I, W>(ctx, iters, |ctx, _, result, comp| {
                 let one = W::from_u64(1);
                 // SAFETY: `fetch_loop` keeps the result until the completion.
                 unsafe {
-                    rig.ep().atomic_fetch(AtomicOp::Add, one, result, rig.remote.0, &rig.remote.1, comp)
+                    ctx.ep().atomic_fetch(AtomicOp::Add, one, result, ctx.remote.0, &ctx.remote.1, comp)
                 }
             })?,
-            Test::Swap => fetch_loop::<I, W>(rig, iters, |rig, seq, result, comp| {
+            Test::Swap => fetch_loop::<I, W>(ctx, iters, |ctx, seq, result, comp| {
                 let next = W::from_u64(seq + 1);
                 // SAFETY: `fetch_loop` keeps the result until the completion.
                 unsafe {
-                    rig.ep().atomic_fetch(AtomicOp::Swap, next, result, rig.remote.0, &rig.remote.1, comp)
+                    ctx.ep().atomic_fetch(AtomicOp::Swap, next, result, ctx.remote.0, &ctx.remote.1, comp)
                 }
             })?,
-            _ => fetch_loop::<I, W>(rig, iters, |rig, seq, result, comp| {
+            _ => fetch_loop::<I, W>(ctx, iters, |ctx, seq, result, comp| {
                 let (old, new) = (W::from_u64(seq), W::from_u64(seq + 1));
                 // SAFETY: `fetch_loop` keeps the result until the completion.
-                unsafe { rig.ep().atomic_cswap(old, new, result, rig.remote.0, &rig.remote.1, comp) }
+                unsafe { ctx.ep().atomic_cswap(old, new, result, ctx.remote.0, &ctx.remote.1, comp) }
             })?,
         }
     }
     // With several in flight on an unordered wire only the sum is certain.
-    if rig.validates() || rig.spec.test == Test::Fadd { finish::<I, W>(rig, iters) } else { rig.barrier() }
+    if ctx.validates() || ctx.spec.test == Test::Fadd { finish::<I, W>(ctx, iters) } else { ctx.barrier() }
 }
 
 #[inline(always)]
 fn fetch_loop<I: Iface, W: Word>(
-    rig: &mut Rig<'_, I>,
+    ctx: &mut TestContext<'_, I>,
     iters: u64,
-    op: impl Fn(&Rig<'_, I>, u64, NonNull<W>, Comp) -> uct::api::Outcome,
+    op: impl Fn(&TestContext<'_, I>, u64, NonNull<W>, Comp) -> uct::api::Outcome,
 ) -> Result<(), Failure> {
-    let results: Vec<Cell<W>> = vec![Cell::new(W::from_u64(0)); rig.spec.window as usize];
-    let one_by_one = rig.validates() || rig.spec.window == 1;
-    rig.pulse.start();
+    let results: Vec<Cell<W>> = vec![Cell::new(W::from_u64(0)); ctx.spec.window as usize];
+    let one_by_one = ctx.validates() || ctx.spec.window == 1;
+    ctx.counter.start();
     let done = (0..iters).try_for_each(|seq| {
         let mut used = 0;
-        rig.post_slot(|rig, slot| {
+        ctx.post_slot(|ctx, slot| {
             used = slot as usize;
             let result = NonNull::from(&results[used]).cast();
-            op(rig, seq, result, Comp::Token(slot.into()))
+            op(ctx, seq, result, Comp::Token(slot.into()))
         })?;
         if one_by_one {
-            rig.drain()?;
+            ctx.drain()?;
         }
-        if rig.validates() && results[used].get() != W::from_u64(seq) {
+        if ctx.validates() && results[used].get() != W::from_u64(seq) {
             let got = results[used].get();
-            return Err(Failure::Corrupt(format!(
+            return Err(Failure::Validation(format!(
                 "{} {seq} fetched {got:?} instead of {seq}",
-                rig.spec.test.name()
+                ctx.spec.test.name()
             )));
         }
-        rig.pulse.beat();
+        ctx.counter.tick_stream();
         Ok(())
     });
     // Results must outlive the operations, whatever went wrong.
-    if rig.drain().is_err() {
+    if ctx.drain().is_err() {
         std::mem::forget(results);
     }
     done
 }
 
-fn start<I: Iface>(rig: &mut Rig<'_, I>) -> Result<(), Failure> {
-    rig.target.clear_word();
-    rig.barrier()
+fn start<I: Iface>(ctx: &mut TestContext<'_, I>) -> Result<(), Failure> {
+    ctx.target.clear_word();
+    ctx.barrier()
 }
 
-fn finish<I: Iface, W: Word>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    rig.barrier()?;
-    let (word, want) = (rig.target.word(W::BYTES), W::from_u64(iters).to_u64());
-    if rig.side.is_passive() && rig.validates() && word != want {
-        return Err(Failure::Corrupt(format!("the word is {word} after {iters} operations")));
+fn finish<I: Iface, W: Word>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    ctx.barrier()?;
+    let (word, want) = (ctx.target.word(W::BYTES), W::from_u64(iters).to_u64());
+    if ctx.side.is_passive() && ctx.validates() && word != want {
+        return Err(Failure::Validation(format!("the word is {word} after {iters} operations")));
     }
-    rig.barrier()
+    ctx.barrier()
 }

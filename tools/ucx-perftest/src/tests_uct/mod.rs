@@ -3,37 +3,37 @@
 
 mod am;
 mod amo;
-mod many;
-mod mem;
+mod context;
+mod group_test;
+mod layout;
+mod memory;
 mod open;
-mod path;
-mod rig;
 mod rma;
 
 use serde::{Deserialize, Serialize};
-use tools_common::boot::Blob;
+use tools_common::boot::HexBytes;
 use tools_common::meter::Meter;
 use ucs::config::Source;
 use uct::api::{DevKind, Iface, Md};
 
 use crate::fail::Failure;
 use crate::link::{Link, Side};
-use crate::report::{Done, Path, Report};
+use crate::report::{Report, TestResult, UsedTransport};
 use crate::spec::{Layout, Passive, Pattern, Spec, Target, Test, Validate};
-use mem::Room;
-use rig::{Parts, Rig};
+use context::{ContextParts, TestContext};
+use memory::RegisteredMemory;
 
 /// What one side tells the other before they connect.
 #[derive(Clone, Serialize, Deserialize)]
 struct Setup {
-    device: Blob,
-    iface: Blob,
-    rkey: Blob,
+    device: HexBytes,
+    iface: HexBytes,
+    rkey: HexBytes,
     addr: u64,
 }
 
 /// Runs one test; answers the result on the side that measures (and on the other, where nobody prints it).
-pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<Done, Failure> {
+pub fn run(spec: &Spec, source: &Source, link: &mut Link, report: &Report) -> Result<TestResult, Failure> {
     // `Spec::check` has seen to the name.
     let tl = spec.tl.as_deref().unwrap_or_default();
     let mut answered = false;
@@ -57,9 +57,9 @@ struct Job<'a> {
 }
 
 impl open::Job for Job<'_> {
-    type Out = Done;
+    type Out = TestResult;
 
-    fn run<I: Iface>(self, iface: I) -> Result<Done, Failure> {
+    fn run<I: Iface>(self, iface: I) -> Result<TestResult, Failure> {
         let Job { spec, link, report, answered } = self;
         let attr = iface.attr();
         if attr.kind == DevKind::Loopback && link.side() != Side::Both {
@@ -71,25 +71,26 @@ impl open::Job for Job<'_> {
         }
         if spec.pattern != Pattern::Pairs {
             *answered = true;
-            return many::run(spec, &iface, link, report);
+            return group_test::run(spec, &iface, link, report);
         }
         let attr = attr.clone();
         let prepared = prepare(spec, &iface);
         *answered = true;
-        let (mine, rooms) = match prepared {
-            Ok((setup, rooms)) => (Ok(setup), Some(rooms)),
+        let (mine, memory) = match prepared {
+            Ok((setup, memory)) => (Ok(setup), Some(memory)),
             Err(e) => (Err(e), None),
         };
         let theirs = link.exchange_result(mine)?;
-        let Some(Rooms { layout, target, source }) = rooms else {
+        let Some(TestMemory { layout, target, source }) = memory else {
             return Err(Failure::Run("not prepared".into()));
         };
         let connected = connect(spec, &iface, &theirs);
-        let told =
+        let agreed =
             link.exchange_result(connected.as_ref().map(drop).map_err(|e| Failure::Run(e.to_string())));
-        told?;
+        agreed?;
         let (ep, rkey) = connected?;
-        let path = Path { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
+        let path =
+            UsedTransport { transport: attr.tl.into(), device: attr.dev, data_path: layout.name().into() };
         let rank = spec.rank;
         let mut show = |meter: &mut Meter| {
             let reading = meter.read(rank);
@@ -97,7 +98,7 @@ impl open::Job for Job<'_> {
         };
         let mut quiet = |meter: &mut Meter| _ = meter.read(rank);
         let side = link.side();
-        let mut rig = Rig::new(Parts {
+        let mut ctx = TestContext::new(ContextParts {
             spec,
             iface: &iface,
             ep,
@@ -108,14 +109,14 @@ impl open::Job for Job<'_> {
             show: if side.is_active() { &mut show } else { &mut quiet },
         });
         if spec.warmup > 0 {
-            measure(&mut rig, layout, spec.warmup)?;
+            measure(&mut ctx, layout, spec.warmup)?;
         }
-        measure(&mut rig, layout, spec.iters)?;
+        measure(&mut ctx, layout, spec.iters)?;
         let (reading, hist) =
-            (scale(spec, rig.pulse.meter.read(rank)), Report::histogram(spec, &rig.pulse.meter));
-        let done = Done::new(spec, path.clone(), reading, hist);
-        end(&mut rig)?;
-        [&target, &source].into_iter().for_each(Room::end);
+            (scale(spec, ctx.counter.meter.read(rank)), Report::histogram(spec, &ctx.counter.meter));
+        let done = TestResult::new(spec, path.clone(), reading, hist);
+        finish(&mut ctx)?;
+        [&target, &source].into_iter().for_each(RegisteredMemory::mark_ended);
         Ok(done)
     }
 }
@@ -127,34 +128,37 @@ fn scale(spec: &Spec, reading: tools_common::meter::Reading) -> tools_common::me
     }
 }
 
-struct Rooms<M: Md> {
+struct TestMemory<M: Md> {
     layout: Layout,
-    target: Room<M>,
-    source: Room<M>,
+    target: RegisteredMemory<M>,
+    source: RegisteredMemory<M>,
 }
 
-fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, Rooms<I::Md>), Failure> {
+fn prepare<I: Iface>(spec: &Spec, iface: &I) -> Result<(Setup, TestMemory<I::Md>), Failure> {
     let attr = iface.attr();
-    let layout = path::choose(spec, attr)?;
+    let layout = layout::select(spec, attr)?;
     let (md, size) = (iface.md(), spec.size());
     let slots = spec.window as usize;
-    let all =
-        spec.span().checked_mul(slots).ok_or_else(|| Failure::Cannot("-s and -O: too much memory".into()))?;
+    let all = spec
+        .span()
+        .checked_mul(slots)
+        .ok_or_else(|| Failure::Unsupported("-s and -O: too much memory".into()))?;
     let checked = spec.validate == Validate::Yes;
     let needs_key = !matches!(spec.test, Test::AmLat | Test::AmBw | Test::AmMr);
     // What nobody works on need not be the program's own.
     let whose = if needs_key { spec.target } else { Target::Allocated };
     let all_rounds = spec.test == Test::PutBw && checked;
-    let target = Room::new(md, if all_rounds { all } else { size }, whose, spec.pages)?;
-    let source = Room::new(md, if layout == Layout::Zcopy { all } else { 0 }, spec.target, spec.pages)?;
+    let target = RegisteredMemory::new(md, if all_rounds { all } else { size }, whose, spec.pages)?;
+    let source =
+        RegisteredMemory::new(md, if layout == Layout::Zcopy { all } else { 0 }, spec.target, spec.pages)?;
     let rkey = if needs_key || md.attr().has_rkey { target.rkey(md)? } else { Default::default() };
     let setup = Setup {
-        device: Blob(iface.device_addr().to_vec()),
-        iface: Blob(iface.iface_addr().to_vec()),
-        rkey: Blob(rkey.to_vec()),
+        device: HexBytes(iface.device_addr().to_vec()),
+        iface: HexBytes(iface.iface_addr().to_vec()),
+        rkey: HexBytes(rkey.to_vec()),
         addr: target.addr(),
     };
-    Ok((setup, Rooms { layout, target, source }))
+    Ok((setup, TestMemory { layout, target, source }))
 }
 
 type Connected<I> = (<I as Iface>::Ep, <<I as Iface>::Md as Md>::Rkey);
@@ -169,25 +173,25 @@ fn connect<I: Iface>(spec: &Spec, iface: &I, theirs: &Setup) -> Result<Connected
 }
 
 /// One pass over a test's loop, from a point where both sides are ready to one where both are done.
-fn measure<I: Iface>(rig: &mut Rig<'_, I>, layout: Layout, iters: u64) -> Result<(), Failure> {
-    match rig.spec.test {
-        Test::AmLat => am::lat(rig, layout, iters),
-        Test::AmBw | Test::AmMr => am::stream(rig, layout, iters),
-        Test::PutLat => rma::put_lat(rig, layout, iters),
-        Test::PutBw => rma::put_bw(rig, layout, iters),
-        Test::Get | Test::GetBw => rma::get(rig, layout, iters),
-        Test::AddLat => amo::add_lat(rig, iters),
-        Test::AddMr => amo::add_mr(rig, iters),
-        Test::Fadd | Test::Swap | Test::Cswap => amo::fetch(rig, iters),
+fn measure<I: Iface>(ctx: &mut TestContext<'_, I>, layout: Layout, iters: u64) -> Result<(), Failure> {
+    match ctx.spec.test {
+        Test::AmLat => am::lat(ctx, layout, iters),
+        Test::AmBw | Test::AmMr => am::stream(ctx, layout, iters),
+        Test::PutLat => rma::put_lat(ctx, layout, iters),
+        Test::PutBw => rma::put_bw(ctx, layout, iters),
+        Test::Get | Test::GetBw => rma::get(ctx, layout, iters),
+        Test::AddLat => amo::add_lat(ctx, iters),
+        Test::AddMr => amo::add_mr(ctx, iters),
+        Test::Fadd | Test::Swap | Test::Cswap => amo::fetch(ctx, iters),
         _ => Err(Failure::Run("a high-level test on a transport".into())),
     }
 }
 
 /// Nothing of this side is on its way any more, and the other side needs nothing.
-fn end<I: Iface>(rig: &mut Rig<'_, I>) -> Result<(), Failure> {
-    rig.flush()?;
-    match rig.spec.passive {
-        Passive::Idle if !rig.side.is_active() => rig.barrier_idle(),
-        _ => rig.last_barrier(),
+fn finish<I: Iface>(ctx: &mut TestContext<'_, I>) -> Result<(), Failure> {
+    ctx.flush()?;
+    match ctx.spec.passive {
+        Passive::Idle if !ctx.side.is_active() => ctx.barrier_idle(),
+        _ => ctx.last_barrier(),
     }
 }

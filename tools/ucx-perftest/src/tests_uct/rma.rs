@@ -7,82 +7,87 @@ use std::rc::Rc;
 use ucs::mem::copy_slice;
 use uct::api::{Comp, Ep as _, Iface};
 
-use super::mem::Own;
-use super::rig::Rig;
+use super::context::TestContext;
+use super::memory::AlignedBuffer;
 use crate::fail::Failure;
-use crate::heap::zeros;
 use crate::link::Side;
-use crate::pattern;
+use crate::page_buffer::zeros;
+use crate::payload;
 use crate::spec::Layout;
 
 /// Puts `bytes` to `offset` of the other side's target by the data path. HOT
 #[inline(always)]
-fn put<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, bytes: &[u8], offset: usize) -> Result<(), Failure> {
-    let to = rig.remote.0 + offset as u64;
+fn put<I: Iface>(
+    ctx: &mut TestContext<'_, I>,
+    path: Layout,
+    bytes: &[u8],
+    offset: usize,
+) -> Result<(), Failure> {
+    let to = ctx.remote.0 + offset as u64;
     match path {
-        Layout::Zcopy => rig.post_slot(|rig, slot| {
+        Layout::Zcopy => ctx.post_slot(|ctx, slot| {
             // The last byte is what the other side waits for; the rest only matters to a validating run.
-            if rig.validates() {
-                rig.scatter(slot, bytes);
-            } else if let (Some(last), Some((at, len))) = (bytes.last(), rig.spec.spots().last()) {
-                rig.source.store(slot as usize * rig.spec.span() + at + len - 1, *last);
+            if ctx.validates() {
+                ctx.scatter(slot, bytes);
+            } else if let (Some(last), Some((at, len))) = (bytes.last(), ctx.spec.piece_ranges().last()) {
+                ctx.source.store(slot as usize * ctx.spec.span() + at + len - 1, *last);
             }
-            let iov = rig.iov(slot, 0);
-            // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the rig flushes
+            let iov = ctx.iov(slot, 0);
+            // SAFETY: the pieces are in registered memory that outlives the interface's use of it (the ctx flushes
             // before it ends), and the slot is written again only after its completion gave it back.
-            unsafe { rig.ep().put_zcopy(&iov, to, &rig.remote.1, Comp::Token(slot.into())) }
+            unsafe { ctx.ep().put_zcopy(&iov, to, &ctx.remote.1, Comp::Token(slot.into())) }
         }),
-        Layout::Bcopy => rig.post(|ep, key| {
-            let fill = |room: &mut [u8]| {
-                copy_slice(&mut room[..bytes.len()], bytes);
+        Layout::Bcopy => ctx.post(|ep, key| {
+            let fill = |buf: &mut [u8]| {
+                copy_slice(&mut buf[..bytes.len()], bytes);
                 bytes.len()
             };
             ep.put_bcopy(bytes.len(), fill, to, key).map(drop)
         }),
-        _ => rig.post(|ep, key| ep.put_short(bytes, to, key).map(drop)),
+        _ => ctx.post(|ep, key| ep.put_short(bytes, to, key).map(drop)),
     }
 }
 
 /// Half a round trip: each side puts when the other's put is in its memory. The last byte tells.
-pub fn put_lat<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+pub fn put_lat<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
     match path {
-        Layout::Zcopy => lat_loop(rig, Layout::Zcopy, iters),
-        Layout::Bcopy => lat_loop(rig, Layout::Bcopy, iters),
-        _ => lat_loop(rig, Layout::Short, iters),
+        Layout::Zcopy => lat_loop(ctx, Layout::Zcopy, iters),
+        Layout::Bcopy => lat_loop(ctx, Layout::Bcopy, iters),
+        _ => lat_loop(ctx, Layout::Short, iters),
     }
 }
 
 #[inline(always)]
-fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
-    let size = rig.spec.size();
-    let mut bytes = Own::new(size)?;
-    let first = rig.side != Side::Server;
-    rig.target.write(0, &bytes);
-    rig.barrier()?;
-    rig.pulse.start();
+fn lat_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = ctx.spec.size();
+    let mut bytes = AlignedBuffer::new(size)?;
+    let first = ctx.side != Side::Server;
+    ctx.target.write(0, &bytes);
+    ctx.barrier()?;
+    ctx.counter.start();
     // The clock is read while the put travels, as ucx_perftest does: a sample is the time from put to put.
     for seq in 0..iters {
         // Never what is there from the put before.
         let flag = (seq % 255) as u8 + 1;
-        if rig.validates() {
+        if ctx.validates() {
             // Number 0 would be what was there before.
-            pattern::fill(&mut bytes, seq + 1);
+            payload::fill(&mut bytes, seq + 1);
         }
-        if rig.spec.size() < pattern::SEQ || !rig.validates() {
+        if ctx.spec.size() < payload::SEQ_LEN || !ctx.validates() {
             bytes[size - 1] = flag;
         }
         if first {
-            put(rig, path, &bytes, 0)?;
-            rig.pulse.tick();
+            put(ctx, path, &bytes, 0)?;
+            ctx.counter.tick();
         }
-        if rig.validates() {
-            wait_for(rig, &bytes)?;
+        if ctx.validates() {
+            wait_for(ctx, &bytes)?;
         } else {
-            rig.watch_until(|rig| rig.target.load(size - 1) == flag)?;
+            ctx.poll_memory_until(|ctx| ctx.target.load(size - 1) == flag)?;
         }
         if !first {
-            put(rig, path, &bytes, 0)?;
-            rig.pulse.tick();
+            put(ctx, path, &bytes, 0)?;
+            ctx.counter.tick();
         }
     }
     Ok(())
@@ -90,152 +95,152 @@ fn lat_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<
 
 /// Waits until the whole message is there: an unordered wire may bring its last byte first. If it never comes whole,
 /// the error of the wait is that nothing happened.
-fn wait_for<I: Iface>(rig: &mut Rig<'_, I>, bytes: &[u8]) -> Result<(), Failure> {
-    while rig.target.read(0, bytes.len()) != bytes {
-        rig.poll()?;
+fn wait_for<I: Iface>(ctx: &mut TestContext<'_, I>, bytes: &[u8]) -> Result<(), Failure> {
+    while ctx.target.read(0, bytes.len()) != bytes {
+        ctx.poll()?;
     }
     Ok(())
 }
 
 /// Puts one way, then waits until all have arrived.
-pub fn put_bw<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
-    if rig.validates() {
-        return put_checked(rig, path, iters);
+pub fn put_bw<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    if ctx.validates() {
+        return put_checked(ctx, path, iters);
     }
     match path {
-        Layout::Zcopy => bw_loop(rig, Layout::Zcopy, iters),
-        Layout::Bcopy => bw_loop(rig, Layout::Bcopy, iters),
-        _ => bw_loop(rig, Layout::Short, iters),
+        Layout::Zcopy => bw_loop(ctx, Layout::Zcopy, iters),
+        Layout::Bcopy => bw_loop(ctx, Layout::Bcopy, iters),
+        _ => bw_loop(ctx, Layout::Short, iters),
     }
 }
 
 #[inline(always)]
-fn bw_loop<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
-    if !rig.side.is_active() {
+fn bw_loop<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    if !ctx.side.is_active() {
         return Ok(());
     }
-    let mut bytes = Own::new(rig.spec.size())?;
-    pattern::fill(&mut bytes, 0);
+    let mut bytes = AlignedBuffer::new(ctx.spec.size())?;
+    payload::fill(&mut bytes, 0);
     let bytes = &*bytes;
-    rig.pulse.start();
+    ctx.counter.start();
     for _ in 0..iters {
-        put(rig, path, bytes, 0)?;
-        rig.pulse.beat();
+        put(ctx, path, bytes, 0)?;
+        ctx.counter.tick_stream();
     }
-    rig.flush()
+    ctx.flush()
 }
 
 /// Rounds of puts to different places; after each round the target looks at every byte.
-fn put_checked<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
-    let size = rig.spec.size();
-    let slots = u64::from(rig.spec.window);
-    let mut bytes = Own::new(size)?;
+fn put_checked<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = ctx.spec.size();
+    let slots = u64::from(ctx.spec.window);
+    let mut bytes = AlignedBuffer::new(size)?;
     let mut seq = 0;
-    rig.pulse.start();
+    ctx.counter.start();
     while seq < iters {
         let round = slots.min(iters - seq);
-        if rig.side.is_active() {
+        if ctx.side.is_active() {
             for i in 0..round {
-                pattern::fill(&mut bytes, seq + i);
-                put(rig, path, &bytes, i as usize * size)?;
-                rig.pulse.beat();
+                payload::fill(&mut bytes, seq + i);
+                put(ctx, path, &bytes, i as usize * size)?;
+                ctx.counter.tick_stream();
             }
-            rig.flush()?;
+            ctx.flush()?;
         }
-        rig.barrier()?;
-        if rig.side.is_passive() {
+        ctx.barrier()?;
+        if ctx.side.is_passive() {
             for i in 0..round {
-                rig.target.check(i as usize * size, size, seq + i).map_err(Failure::Corrupt)?;
+                ctx.target.check(i as usize * size, size, seq + i).map_err(Failure::Validation)?;
             }
         }
-        rig.barrier()?;
+        ctx.barrier()?;
         seq += round;
     }
     Ok(())
 }
 
 /// Gets, as many at a time as the window allows.
-pub fn get<I: Iface>(rig: &mut Rig<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
-    let size = rig.spec.size();
+pub fn get<I: Iface>(ctx: &mut TestContext<'_, I>, path: Layout, iters: u64) -> Result<(), Failure> {
+    let size = ctx.spec.size();
     // What a pass before this one read must not change under it.
-    rig.barrier()?;
-    if rig.side.is_passive() {
+    ctx.barrier()?;
+    if ctx.side.is_passive() {
         let mut bytes = zeros(size)?;
-        pattern::fill(&mut bytes, iters);
-        rig.target.write(0, &bytes);
+        payload::fill(&mut bytes, iters);
+        ctx.target.write(0, &bytes);
     }
-    rig.barrier()?;
-    if !rig.side.is_active() {
+    ctx.barrier()?;
+    if !ctx.side.is_active() {
         return Ok(());
     }
-    rig.pulse.start();
+    ctx.counter.start();
     match path {
-        Layout::Zcopy => get_zcopy(rig, iters),
-        Layout::Bcopy => get_bcopy(rig, iters),
-        _ => get_short(rig, iters),
+        Layout::Zcopy => get_zcopy(ctx, iters),
+        Layout::Bcopy => get_bcopy(ctx, iters),
+        _ => get_short(ctx, iters),
     }
 }
 
-fn get_short<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    let size = rig.spec.size();
-    let mut bytes = Own::new(size)?;
+fn get_short<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    let size = ctx.spec.size();
+    let mut bytes = AlignedBuffer::new(size)?;
     for _ in 0..iters {
-        let from = rig.remote.0;
-        rig.post(|ep, key| ep.get_short(&mut bytes, from, key).map(drop))?;
-        if rig.validates() {
-            pattern::check(&bytes, iters, size).map_err(Failure::Corrupt)?;
+        let from = ctx.remote.0;
+        ctx.post(|ep, key| ep.get_short(&mut bytes, from, key).map(drop))?;
+        if ctx.validates() {
+            payload::check(&bytes, iters, size).map_err(Failure::Validation)?;
             bytes.fill(0);
         }
-        rig.pulse.beat();
+        ctx.counter.tick_stream();
     }
     Ok(())
 }
 
-fn get_bcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    let (size, from) = (rig.spec.size(), rig.remote.0);
-    let into = Rc::new(RefCell::new(Own::new(size)?));
-    let wrong = Rc::new(RefCell::new(None));
+fn get_bcopy<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    let (size, from) = (ctx.spec.size(), ctx.remote.0);
+    let into = Rc::new(RefCell::new(AlignedBuffer::new(size)?));
+    let error = Rc::new(RefCell::new(None));
     for _ in 0..iters {
-        rig.post_slot(|rig, slot| {
-            let (into, wrong, checked) = (into.clone(), wrong.clone(), rig.validates());
+        ctx.post_slot(|ctx, slot| {
+            let (into, error, checked) = (into.clone(), error.clone(), ctx.validates());
             let unpack = move |bytes: &[u8]| {
                 let mut into = into.borrow_mut();
                 copy_slice(&mut into[..bytes.len()], bytes);
-                if checked && let Err(why) = pattern::check(bytes, iters, size) {
-                    wrong.borrow_mut().get_or_insert(why);
+                if checked && let Err(why) = payload::check(bytes, iters, size) {
+                    error.borrow_mut().get_or_insert(why);
                 }
             };
-            rig.ep().get_bcopy(size, unpack, from, &rig.remote.1, Comp::Token(slot.into()))
+            ctx.ep().get_bcopy(size, unpack, from, &ctx.remote.1, Comp::Token(slot.into()))
         })?;
-        if rig.spec.window == 1 {
-            rig.drain()?;
+        if ctx.spec.window == 1 {
+            ctx.drain()?;
         }
-        rig.pulse.beat();
+        ctx.counter.tick_stream();
     }
-    rig.drain()?;
-    wrong.take().map_or(Ok(()), |why| Err(Failure::Corrupt(why)))
+    ctx.drain()?;
+    error.take().map_or(Ok(()), |why| Err(Failure::Validation(why)))
 }
 
-fn get_zcopy<I: Iface>(rig: &mut Rig<'_, I>, iters: u64) -> Result<(), Failure> {
-    let (size, from) = (rig.spec.size(), rig.remote.0);
-    let one_by_one = rig.validates() || rig.spec.window == 1;
+fn get_zcopy<I: Iface>(ctx: &mut TestContext<'_, I>, iters: u64) -> Result<(), Failure> {
+    let (size, from) = (ctx.spec.size(), ctx.remote.0);
+    let one_by_one = ctx.validates() || ctx.spec.window == 1;
     for _ in 0..iters {
         let mut used = 0;
-        rig.post_slot(|rig, slot| {
+        ctx.post_slot(|ctx, slot| {
             used = slot;
-            let iov = rig.iov(slot, 0);
+            let iov = ctx.iov(slot, 0);
             // SAFETY: the pieces are in registered memory that outlives the interface's use of it, and is not touched
             // before its completion.
-            unsafe { rig.ep().get_zcopy(&iov, from, &rig.remote.1, Comp::Token(slot.into())) }
+            unsafe { ctx.ep().get_zcopy(&iov, from, &ctx.remote.1, Comp::Token(slot.into())) }
         })?;
         if one_by_one {
-            rig.drain()?;
+            ctx.drain()?;
         }
-        if rig.validates() {
-            pattern::check(&rig.gather(used), iters, size).map_err(Failure::Corrupt)?;
-            rig.scatter(used, &vec![0; size]);
+        if ctx.validates() {
+            payload::check(&ctx.gather(used), iters, size).map_err(Failure::Validation)?;
+            ctx.scatter(used, &vec![0; size]);
         }
-        rig.pulse.beat();
+        ctx.counter.tick_stream();
     }
-    rig.drain()
+    ctx.drain()
 }

@@ -52,7 +52,7 @@ pub fn run_with(line: &str, vars: &[(&str, &str)]) -> Ran {
 }
 
 /// Runs to the end and fails the test unless it succeeded.
-pub fn good(line: &str) -> String {
+pub fn run_ok(line: &str) -> String {
     let ran = run(line);
     assert_eq!(ran.status, 0, "{line}: {}{}", ran.out, ran.err);
     assert_eq!(ran.err, "", "{line}");

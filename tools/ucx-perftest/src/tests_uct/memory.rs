@@ -9,28 +9,28 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use uct::api::{Access, AddrBuf, AllocReq, Fill, Iov, Md, Memory};
 
 use crate::fail::Failure;
-use crate::heap::{Heap, zeros};
-use crate::pattern;
+use crate::page_buffer::{PageBuffer, zeros};
+use crate::payload;
 use crate::spec::{Pages, Target};
 
 /// Memory of the process's own that begins with a page, as registered memory does and as UCX's tool has it: a copy from
 /// somewhere else in a page takes up to a third longer.
-pub struct Own {
+pub struct AlignedBuffer {
     bytes: Vec<u8>,
     range: Range<usize>,
 }
 
-impl Own {
+impl AlignedBuffer {
     /// `len` zeros.
-    pub fn new(len: usize) -> Result<Own, Failure> {
+    pub fn new(len: usize) -> Result<AlignedBuffer, Failure> {
         let page = rustix::param::page_size();
         let bytes = zeros(len + page)?;
         let start = bytes.as_ptr().addr().wrapping_neg() & (page - 1);
-        Ok(Own { bytes, range: start..start + len })
+        Ok(AlignedBuffer { bytes, range: start..start + len })
     }
 }
 
-impl Deref for Own {
+impl Deref for AlignedBuffer {
     type Target = [u8];
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl Deref for Own {
     }
 }
 
-impl DerefMut for Own {
+impl DerefMut for AlignedBuffer {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.range.clone()]
@@ -47,48 +47,50 @@ impl DerefMut for Own {
 }
 
 /// Registered memory.
-pub struct Room<M: Md> {
+pub struct RegisteredMemory<M: Md> {
     /// Ends before the memory that it is of.
     mem: M::Mem,
-    own: Option<Heap>,
-    ended: Cell<bool>,
+    own: Option<PageBuffer>,
+    peers_done: Cell<bool>,
 }
 
-impl<M: Md> Drop for Room<M> {
+impl<M: Md> Drop for RegisteredMemory<M> {
     fn drop(&mut self) {
         // After a failure the other side may still write, by the kernel, where this was; then it stays.
-        if !self.ended.get() {
+        if !self.peers_done.get() {
             std::mem::forget(self.own.take());
         }
     }
 }
 
-impl<M: Md> Room<M> {
+impl<M: Md> RegisteredMemory<M> {
     /// At least `len` bytes, zero, registered for everything: the domain's, or the program's own.
     pub fn new(md: &M, len: usize, whose: Target, pages: Pages) -> Result<Self, Failure> {
         if whose == Target::Own {
-            return Room::of_program(md, len.max(64), pages);
+            return RegisteredMemory::of_program(md, len.max(64), pages);
         }
         let fill = if pages == Pages::Lazy { Fill::Lazy } else { Fill::Now };
         let mem = md
             .alloc(&AllocReq { fill, ..AllocReq::new(len.max(64), "ucx-perftest") })
-            .map_err(|e| Failure::Cannot(format!("cannot get {len} bytes of registered memory: {e}")))?;
-        Ok(Room { mem, own: None, ended: Cell::new(false) })
+            .map_err(|e| Failure::Unsupported(format!("cannot get {len} bytes of registered memory: {e}")))?;
+        Ok(RegisteredMemory { mem, own: None, peers_done: Cell::new(false) })
     }
 
     fn of_program(md: &M, len: usize, pages: Pages) -> Result<Self, Failure> {
-        let own = Heap::new(len, pages);
-        let own = own.ok_or_else(|| Failure::Cannot(format!("--own: cannot get {len} bytes of memory")))?;
+        let own = PageBuffer::new(len, pages);
+        let own =
+            own.ok_or_else(|| Failure::Unsupported(format!("--own: cannot get {len} bytes of memory")))?;
         // SAFETY: the memory outlives the registration (it is the later field), and is only accessed by atomics meanwhile.
         let mem = unsafe { md.register(own.start().as_ptr(), len, Access::ALL) };
-        let mem =
-            mem.map_err(|e| Failure::Cannot(format!("--own: cannot register {len} bytes of memory: {e}")))?;
-        Ok(Room { mem, own: Some(own), ended: Cell::new(false) })
+        let mem = mem.map_err(|e| {
+            Failure::Unsupported(format!("--own: cannot register {len} bytes of memory: {e}"))
+        })?;
+        Ok(RegisteredMemory { mem, own: Some(own), peers_done: Cell::new(false) })
     }
 
     /// All sides have ended.
-    pub fn end(&self) {
-        self.ended.set(true);
+    pub fn mark_ended(&self) {
+        self.peers_done.set(true);
     }
 
     /// Its remote key.
@@ -96,7 +98,7 @@ impl<M: Md> Room<M> {
         let attr = md.attr();
         if self.own.is_some() && attr.rkey_needs_alloc {
             let why = "peers reach only memory that it has allocated";
-            return Err(Failure::Cannot(format!("--own: transport '{}': {why}", attr.component)));
+            return Err(Failure::Unsupported(format!("--own: transport '{}': {why}", attr.component)));
         }
         Ok(md.pack_rkey(&self.mem)?)
     }
@@ -190,6 +192,6 @@ impl<M: Md> Room<M> {
 
     /// Checks the message at `at`.
     pub fn check(&self, at: usize, len: usize, seq: u64) -> Result<(), String> {
-        pattern::check(&self.read(at, len), seq, len)
+        payload::check(&self.read(at, len), seq, len)
     }
 }

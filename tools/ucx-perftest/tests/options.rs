@@ -1,11 +1,11 @@
 //! Letters that change who works, how the sides find each other and which figure comes first: run to the end, and looked at.
 
 mod common;
-use common::{Server, good, program};
+use common::{Server, program, run_ok};
 use serde_json::Value;
 
 fn of(line: &str) -> Value {
-    let out = good(line);
+    let out = run_ok(line);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
 }
 
@@ -69,8 +69,8 @@ fn the_percentile_asked_for_comes_first() {
             _ => assert!(asked >= us(&times["p99_9"]), "{value}"),
         }
     }
-    let csv = good("--local -v -t tag_lat -x posix -n 5000 -R 99");
+    let csv = run_ok("--local -v -t tag_lat -x posix -n 5000 -R 99");
     assert!(csv.starts_with("iterations,99.0_percentile_lat,avg_lat,"), "{csv}");
-    let text = good("--local -t tag_lat -x posix -n 5000 -R 99");
+    let text = run_ok("--local -t tag_lat -x posix -n 5000 -R 99");
     assert!(text.contains("| 99.0%ile | average |"), "{text}");
 }

@@ -9,15 +9,15 @@ use crate::spec::Spec;
 
 /// The line.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct ProgressLine {
     on: bool,
     shown: std::cell::Cell<bool>,
 }
 
-impl Live {
+impl ProgressLine {
     /// Shown where somebody looks, and if `wanted`.
-    pub fn new(wanted: bool) -> Live {
-        Live { on: wanted && std::io::stderr().is_terminal(), shown: Default::default() }
+    pub fn new(wanted: bool) -> ProgressLine {
+        ProgressLine { on: wanted && std::io::stderr().is_terminal(), shown: Default::default() }
     }
 
     /// Figures so far.
@@ -59,7 +59,7 @@ mod tests {
     fn it_says_how_far_and_how_fast() {
         let args = TestArgs {
             test: Some(Test::TagLat),
-            size: Some(Sizes::Sweep(8, 16)),
+            size: Some(Sizes::Range(8, 16)),
             iters: Some(1000),
             ..TestArgs::default()
         };

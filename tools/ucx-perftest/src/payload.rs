@@ -2,7 +2,7 @@
 //! number and the place. Written by the sender, checked by the receiver of every test with `--validate`.
 
 /// Bytes of the sequence number in front of a message that has room for it.
-pub const SEQ: usize = 8;
+pub const SEQ_LEN: usize = 8;
 
 /// What stands for the number in messages too short to carry one.
 const SHORT: u64 = 0x5a;
@@ -30,7 +30,7 @@ fn row(seq: u64, row: usize) -> &'static [u8] {
 
 /// Fills a message.
 pub fn fill(message: &mut [u8], seq: u64) {
-    match message.split_first_chunk_mut::<SEQ>() {
+    match message.split_first_chunk_mut::<SEQ_LEN>() {
         Some((front, rest)) => {
             *front = seq.to_le_bytes();
             fill_rows(rest, seq);
@@ -48,7 +48,7 @@ fn fill_rows(bytes: &mut [u8], seq: u64) {
 
 /// The number a message carries, if it is long enough. A claim: [`check`] it.
 pub fn seq(message: &[u8]) -> Option<u64> {
-    message.first_chunk::<SEQ>().map(|front| u64::from_le_bytes(*front))
+    message.first_chunk::<SEQ_LEN>().map(|front| u64::from_le_bytes(*front))
 }
 
 /// Checks every byte of a message; the text names the first wrong one.
@@ -56,10 +56,10 @@ pub fn check(message: &[u8], seq: u64, len: usize) -> Result<(), String> {
     if message.len() != len {
         return Err(format!("message {seq} has {} bytes instead of {len}", message.len()));
     }
-    let wrong = match message.split_first_chunk::<SEQ>() {
+    let wrong = match message.split_first_chunk::<SEQ_LEN>() {
         Some((front, rest)) => {
             let front = find(front, &seq.to_le_bytes());
-            front.or_else(|| find_in_rows(rest, seq).map(|(at, want)| (at + SEQ, want)))
+            front.or_else(|| find_in_rows(rest, seq).map(|(at, want)| (at + SEQ_LEN, want)))
         }
         None => find_in_rows(message, SHORT),
     };
@@ -88,20 +88,20 @@ fn find(bytes: &[u8], want: &[u8]) -> Option<(usize, u8)> {
 /// Most words of 64 messages each of which it is known whether they have come: 1 GiB.
 const MOST: usize = 1 << 27;
 /// Most messages that are looked at one by one.
-pub const MOST_SEEN: u64 = 64 * MOST as u64;
+pub const MAX_TRACKED: u64 = 64 * MOST as u64;
 
 /// Which of a known number of messages have come.
-pub struct Seen {
+pub struct SeenMessages {
     /// As many as have been needed: how many are said to come is a claim.
     bits: Vec<u64>,
     count: u64,
     left: u64,
 }
 
-impl Seen {
+impl SeenMessages {
     /// None of `count` yet.
-    pub fn new(count: u64) -> Seen {
-        Seen { bits: Vec::new(), count, left: count }
+    pub fn new(count: u64) -> SeenMessages {
+        SeenMessages { bits: Vec::new(), count, left: count }
     }
 
     /// Message `seq` has come.
@@ -144,17 +144,17 @@ mod tests {
 
     #[test]
     fn once_each() {
-        let mut seen = Seen::new(65);
+        let mut seen = SeenMessages::new(65);
         for seq in 0..65 {
             seen.mark(seq).unwrap();
         }
         assert_eq!(seen.missing(), 0);
         assert_eq!(seen.mark(64).unwrap_err(), "message 64 came twice");
         assert_eq!(seen.mark(65).unwrap_err(), "message 65 came, of 65 that were sent");
-        let mut seen = Seen::new(u64::MAX);
+        let mut seen = SeenMessages::new(u64::MAX);
         seen.mark(1000).unwrap();
         assert_eq!(seen.mark(1000).unwrap_err(), "message 1000 came twice");
-        assert!(seen.mark(MOST_SEEN).unwrap_err().ends_with("cannot be told which have come"));
+        assert!(seen.mark(MAX_TRACKED).unwrap_err().ends_with("cannot be told which have come"));
     }
 
     proptest! {
@@ -172,10 +172,10 @@ mod tests {
 
         #[test]
         fn rows_differ(seq in any::<u64>(), at in 0usize..100_000) {
-            let mut message = vec![0; 100_000 + SEQ];
+            let mut message = vec![0; 100_000 + SEQ_LEN];
             fill(&mut message, seq);
             let mixed = (seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize;
-            prop_assert_eq!(message[SEQ + at], (mixed + at + at / 256 * 31) as u8);
+            prop_assert_eq!(message[SEQ_LEN + at], (mixed + at + at / 256 * 31) as u8);
         }
 
         #[test]

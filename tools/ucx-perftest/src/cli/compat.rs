@@ -5,7 +5,7 @@ use clap::Args;
 
 /// What hands know from `ucx_perftest` and has one answer here.
 #[derive(Args, Debug, Clone, Default)]
-pub struct Later {
+pub struct CompatArgs {
     /// Memory of messages, of sender and receiver [default: host]
     #[arg(short = 'm', value_name = "MEM[,MEM]")]
     memory: Option<String>,
@@ -58,11 +58,11 @@ const DEVICES: [(&str, &str); 7] = [
     ("ze-managed", "oneAPI Level Zero"),
 ];
 
-impl Later {
+impl CompatArgs {
     /// These options where given, otherwise `base`'s.
-    pub fn over(self, base: &Later) -> Later {
+    pub fn over(self, base: &CompatArgs) -> CompatArgs {
         let base = base.clone();
-        Later {
+        CompatArgs {
             memory: self.memory.or(base.memory),
             asynchronous: self.asynchronous.or(base.asynchronous),
             _wake: self._wake || base._wake,

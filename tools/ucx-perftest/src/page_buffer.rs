@@ -10,22 +10,22 @@ use crate::spec::Pages;
 /// `len` zeros, if there are as many: how many may be a peer's wish.
 pub fn zeros(len: usize) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(len)
-        .map_err(|_| Failure::Cannot(format!("cannot get {len} bytes of memory for a message (see -s)")))?;
+    bytes.try_reserve_exact(len).map_err(|_| {
+        Failure::Unsupported(format!("cannot get {len} bytes of memory for a message (see -s)"))
+    })?;
     bytes.resize(len, 0);
     Ok(bytes)
 }
 
 /// Pages of the process's heap, by address only: others may write them at any moment.
-pub struct Heap {
+pub struct PageBuffer {
     at: NonNull<u8>,
     layout: Layout,
 }
 
-impl Heap {
+impl PageBuffer {
     /// `len` zeros from the start of a page. `None`: there are not as many.
-    pub fn new(len: usize, pages: Pages) -> Option<Heap> {
+    pub fn new(len: usize, pages: Pages) -> Option<PageBuffer> {
         let layout = Layout::from_size_align(len.max(1), rustix::param::page_size()).ok()?;
         // SAFETY: the layout is not of no size.
         let at = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
@@ -33,7 +33,7 @@ impl Heap {
             // SAFETY: `len` bytes that nobody else knows of yet.
             unsafe { at.as_ptr().write_bytes(0, len) };
         }
-        Some(Heap { at, layout })
+        Some(PageBuffer { at, layout })
     }
 
     /// Where it begins.
@@ -42,7 +42,7 @@ impl Heap {
     }
 }
 
-impl Drop for Heap {
+impl Drop for PageBuffer {
     fn drop(&mut self) {
         // SAFETY: it was allocated with this layout; who has handed out its address takes that back before.
         unsafe { std::alloc::dealloc(self.at.as_ptr(), self.layout) };
@@ -56,13 +56,13 @@ mod tests {
     #[test]
     fn it_begins_with_a_page_and_is_zero() {
         for len in [0, 1, 5000] {
-            let heap = Heap::new(len, Pages::Now).unwrap();
+            let heap = PageBuffer::new(len, Pages::Now).unwrap();
             assert_eq!(heap.start().addr().get() % rustix::param::page_size(), 0);
             // SAFETY: nobody else has its address.
             let bytes = unsafe { std::slice::from_raw_parts(heap.start().as_ptr(), len) };
             assert!(bytes.iter().all(|byte| *byte == 0));
         }
-        assert!(Heap::new(usize::MAX, Pages::Lazy).is_none());
+        assert!(PageBuffer::new(usize::MAX, Pages::Lazy).is_none());
         let text = zeros(usize::MAX).unwrap_err().to_string();
         assert!(text.starts_with("cannot get 18446744073709551615 bytes of memory"), "{text}");
     }

@@ -8,11 +8,11 @@ use ucs::sys::{CpuError, CpuSet};
 
 /// A list of cores, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cpus(Vec<usize>);
+pub struct CpuList(Vec<usize>);
 
-impl Cpus {
+impl CpuList {
     /// Reads `0,2` or `4-7,1`.
-    pub fn parse(text: &str) -> Result<Cpus, String> {
+    pub fn parse(text: &str) -> Result<CpuList, String> {
         let all = CpuSet::parse(text).map_err(|e| e.to_string())?;
         let mut list = Vec::with_capacity(all.len());
         for item in text.split(',') {
@@ -21,17 +21,17 @@ impl Cpus {
                 some.as_slice().iter().copied().filter(|cpu| !list.contains(cpu)).collect::<Vec<_>>(),
             );
         }
-        if list.is_empty() { Err("an empty list".into()) } else { Ok(Cpus(list)) }
+        if list.is_empty() { Err("an empty list".into()) } else { Ok(CpuList(list)) }
     }
 
     /// A list of one.
-    pub fn one(cpu: usize) -> Cpus {
-        Cpus(vec![cpu])
+    pub fn one(cpu: usize) -> CpuList {
+        CpuList(vec![cpu])
     }
 
     /// Those that this thread may run on.
-    pub fn allowed() -> Result<Cpus, CpuError> {
-        CpuSet::allowed().map(|set| Cpus(set.as_slice().to_vec()))
+    pub fn allowed() -> Result<CpuList, CpuError> {
+        CpuSet::allowed().map(|set| CpuList(set.as_slice().to_vec()))
     }
 
     /// The numbers, in order.
@@ -40,10 +40,10 @@ impl Cpus {
     }
 
     /// Those of the server and those of the client, of both at once: half each; one core is for both.
-    pub fn halves(&self) -> (Cpus, Cpus) {
+    pub fn halves(&self) -> (CpuList, CpuList) {
         match self.0.split_at(self.0.len() / 2) {
-            ([], all) => (Cpus(all.to_vec()), Cpus(all.to_vec())),
-            (server, client) => (Cpus(server.to_vec()), Cpus(client.to_vec())),
+            ([], all) => (CpuList(all.to_vec()), CpuList(all.to_vec())),
+            (server, client) => (CpuList(server.to_vec()), CpuList(client.to_vec())),
         }
     }
 
@@ -57,7 +57,7 @@ impl Cpus {
     }
 }
 
-impl fmt::Display for Cpus {
+impl fmt::Display for CpuList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<String> = self.0.iter().map(usize::to_string).collect();
         f.write_str(&all.join(","))
@@ -71,18 +71,18 @@ fn set(cpus: &[usize]) -> Result<(), CpuError> {
 }
 
 /// Lets this thread run where it could before, when it is dropped: what follows a test begins as that did.
-pub struct Back(Option<Cpus>);
+pub struct AffinityGuard(Option<CpuList>);
 
-impl Back {
+impl AffinityGuard {
     /// To where this thread may run now.
-    pub fn to_here() -> Back {
-        Back(Cpus::allowed().ok())
+    pub fn save() -> AffinityGuard {
+        AffinityGuard(CpuList::allowed().ok())
     }
 }
 
-impl Drop for Back {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
-        if let Some(Cpus(before)) = &self.0 {
+        if let Some(CpuList(before)) = &self.0 {
             // Cores can be taken away meanwhile; then the thread stays where it is.
             let _ = set(before);
         }
@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn lists_keep_their_order() {
-        let of = |text: &str| Cpus::parse(text).map(|cpus| cpus.to_string());
+        let of = |text: &str| CpuList::parse(text).map(|cpus| cpus.to_string());
         assert_eq!(of("3,0-2,1,7"), Ok("3,0,1,2,7".into()));
         assert_eq!(of("1,0"), Ok("1,0".into()));
         assert!(of("1,x").unwrap_err().starts_with("bad cpu list \"1,x\""));
         assert_eq!(of(""), Err("an empty list".into()));
         let halves = |text: &str| {
-            let (server, client) = Cpus::parse(text).unwrap().halves();
+            let (server, client) = CpuList::parse(text).unwrap().halves();
             (server.to_string(), client.to_string())
         };
         assert_eq!(halves("1,0"), ("1".into(), "0".into()));
@@ -112,13 +112,13 @@ mod tests {
     #[test]
     fn a_thread_goes_back_to_where_it_was() {
         std::thread::spawn(|| {
-            let before = Cpus::allowed().unwrap();
-            let back = Back::to_here();
-            let one = Cpus(vec![before.as_slice()[0]]);
+            let before = CpuList::allowed().unwrap();
+            let back = AffinityGuard::save();
+            let one = CpuList(vec![before.as_slice()[0]]);
             one.confine().unwrap();
-            assert_eq!(Cpus::allowed().unwrap(), one);
+            assert_eq!(CpuList::allowed().unwrap(), one);
             drop(back);
-            assert_eq!(Cpus::allowed().unwrap(), before);
+            assert_eq!(CpuList::allowed().unwrap(), before);
         })
         .join()
         .unwrap();

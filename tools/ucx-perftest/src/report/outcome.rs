@@ -3,22 +3,21 @@
 
 use tools_common::out::printable;
 
-use crate::fail::Failure;
-use crate::local::TOOL;
+use crate::fail::{Failure, TOOL};
 
 /// Counts.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Outcome {
     /// Tests that have begun.
-    pub begun: usize,
+    pub started: usize,
     all: usize,
     failed: usize,
     only: Option<Failure>,
 }
 
-impl Tally {
+impl Outcome {
     /// So many are to be done.
-    pub fn expect(&mut self, tests: usize) {
+    pub fn expect_tests(&mut self, tests: usize) {
         self.all = tests;
     }
 
@@ -37,11 +36,11 @@ impl Tally {
     }
 
     /// What all has come to.
-    pub fn verdict(&mut self) -> Result<(), Failure> {
+    pub fn outcome(&mut self) -> Result<(), Failure> {
         match (self.only.take(), self.failed) {
             (Some(only), _) => Err(only),
             (None, 0) => Ok(()),
-            (None, failed) => Err(Failure::Some { failed, all: self.all }),
+            (None, failed) => Err(Failure::SomeTests { failed, all: self.all }),
         }
     }
 }

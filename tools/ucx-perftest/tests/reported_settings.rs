@@ -1,11 +1,11 @@
 //! What a line of JSON says of how it was made is what was asked for, and where the sides ran is where `-c` wants them.
 
 mod common;
-use common::{Server, good, program};
+use common::{Server, program, run_ok};
 use serde_json::{Value, json};
 
 fn of(line: &str) -> Value {
-    let out = good(line);
+    let out = run_ok(line);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{line}: {e}: {out}"))
 }
 
@@ -88,7 +88,7 @@ fn tests_after_one_with_threads_run_where_those_before_did() {
     std::fs::write(&file, "a -t tag_lat\nb -t tag_lat -T 2\nc -t tag_lat\n").unwrap();
     let [a, b] = cores();
     for how in ["--local".to_owned(), format!("--local -c {a},{b}"), "-l".into()] {
-        let out = good(&format!("{how} --json -x posix,self -n 200 -b {}", file.display()));
+        let out = run_ok(&format!("{how} --json -x posix,self -n 200 -b {}", file.display()));
         let all: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(all[0]["run"]["cores"], all[2]["run"]["cores"], "{how}: {out}");
     }

@@ -1,5 +1,5 @@
 //! Message buffers with an operation each: what a window of sends or receives needs.
-//! Used by `tag`. Buffers are given to the engine by pointer, so this file sees to it that none is looked at, reused
+//! Used by `tag`. Sharing are given to the engine by pointer, so this file sees to it that none is looked at, reused
 //! or freed while an operation has it.
 //!
 //! A run that looks at no byte has one buffer for the whole window, as ucx_perftest has: its figures are those of the
@@ -16,31 +16,31 @@ use ucp::{
     Started, Until, Woken, Worker,
 };
 
-use super::plain::Plain;
+use super::single_buffer::SingleBuffer;
+use crate::backoff::Backoff;
 use crate::fail::Failure;
-use crate::heap::Heap;
 use crate::link::Link;
-use crate::patience::Patience;
-use crate::pattern;
+use crate::page_buffer::PageBuffer;
+use crate::payload;
 use crate::spec::{Layout, Memory, Pages, Spec, Waiting};
 
 /// What the operations of a window have for memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Buffers {
+pub enum Sharing {
     /// A buffer each.
-    Each,
+    PerSlot,
     /// One for all: nobody asks what is in it.
-    One,
+    Shared,
 }
 
 /// A window of buffers.
-pub struct Ring {
+pub struct WindowBuffers {
     worker: Worker,
     /// The buffers' memory, `None` once it has been given up: registered, or the program's own.
-    memory: Option<Result<Mem, Heap>>,
-    bufs: NonNull<[u8]>,
+    memory: Option<Result<Mem, PageBuffer>>,
+    memory_range: NonNull<[u8]>,
     size: usize,
-    /// Bytes from one slot's buffer to the next one's: `size`, or 0 if they are one.
+    /// StreamIo from one slot's buffer to the next one's: `size`, or 0 if they are one.
     stride: usize,
     slots: Vec<Slot>,
     /// Of receives that ended in the call that began them.
@@ -48,7 +48,7 @@ pub struct Ring {
     /// Lengths of the pieces that puts and gets hand over, if more than one; the rest unused.
     pieces: ArrayVec<usize, 4>,
     /// Where in its buffer a message lies that is sent in several pieces: offsets and lengths.
-    spots: Vec<(usize, usize)>,
+    ranges: Vec<(usize, usize)>,
     /// The pieces of the message that is being sent.
     list: Vec<Piece>,
 }
@@ -76,25 +76,25 @@ impl Slot {
     /// What the buffer of an operation without a status is doing. HOT
     #[inline(always)]
     fn of(started: Result<Started<()>, ucp::Error>) -> Result<Slot, Failure> {
-        Ok(match started.map_err(failed)? {
+        Ok(match started.map_err(op_failed)? {
             Started::Done(()) => Slot::Idle,
             Started::Running(id) => Slot::Running(id),
         })
     }
 }
 
-impl Ring {
-    /// Buffers of `size` bytes for `slots` operations.
+impl WindowBuffers {
+    /// Sharing of `size` bytes for `slots` operations.
     pub fn new(
         worker: &Worker,
         slots: usize,
         size: usize,
-        buffers: Buffers,
+        sharing: Sharing,
         memory: Memory,
-    ) -> Result<Ring, Failure> {
-        let (all, stride) = match buffers {
-            Buffers::Each => (slots.saturating_mul(size), size),
-            Buffers::One => (if slots == 0 { 0 } else { size }, 0),
+    ) -> Result<WindowBuffers, Failure> {
+        let (all, stride) = match sharing {
+            Sharing::PerSlot => (slots.saturating_mul(size), size),
+            Sharing::Shared => (if slots == 0 { 0 } else { size }, 0),
         };
         let cannot = || format!("cannot get {all} bytes for {slots} messages (see -s, -O)");
         let mem = match memory {
@@ -104,100 +104,116 @@ impl Ring {
             Memory::Registered => Some(
                 worker
                     .mem_alloc(all, Access::all())
-                    .map_err(|e| Failure::Cannot(format!("-z: {}: {e}", cannot())))?,
+                    .map_err(|e| Failure::Unsupported(format!("-z: {}: {e}", cannot())))?,
             ),
         };
         let memory = match mem {
             Some(mem) => Ok(mem),
-            None => Err(Heap::new(all, Pages::Now).ok_or_else(|| Failure::Cannot(cannot()))?),
+            None => Err(PageBuffer::new(all, Pages::Now).ok_or_else(|| Failure::Unsupported(cannot()))?),
         };
         let start = match &memory {
-            Ok(mem) => NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Cannot(cannot()))?,
+            Ok(mem) => NonNull::new(mem.as_ptr()).ok_or_else(|| Failure::Unsupported(cannot()))?,
             Err(heap) => heap.start(),
         };
-        let (bufs, memory) = (NonNull::slice_from_raw_parts(start, all), Some(memory));
+        let (memory_range, memory) = (NonNull::slice_from_raw_parts(start, all), Some(memory));
         let (slots, statuses) = (vec![Slot::Idle; slots], vec![None; slots]);
-        let (worker, pieces, spots, list) = (worker.clone(), ArrayVec::new(), Vec::new(), Vec::new());
-        Ok(Ring { worker, memory, bufs, size, stride, slots, statuses, pieces, spots, list })
+        let (worker, pieces, ranges, list) = (worker.clone(), ArrayVec::new(), Vec::new(), Vec::new());
+        Ok(WindowBuffers {
+            worker,
+            memory,
+            memory_range,
+            size,
+            stride,
+            slots,
+            statuses,
+            pieces,
+            ranges,
+            list,
+        })
     }
 
-    /// Buffers for messages that are sent as the test says: in one piece, or in several with bytes between them.
-    pub fn of_sender(spec: &Spec, worker: &Worker, slots: usize, buffers: Buffers) -> Result<Ring, Failure> {
-        let is_cut = spec.layout == Some(Layout::Iov);
-        let size = if is_cut { spec.span() } else { spec.size() };
-        let mut ring = Ring::new(worker, slots, size, buffers, spec.memory)?;
-        if is_cut {
-            ring.spots = spec.spots().collect();
+    /// Sharing for messages that are sent as the test says: in one piece, or in several with bytes between them.
+    pub fn of_sender(
+        spec: &Spec,
+        worker: &Worker,
+        slots: usize,
+        sharing: Sharing,
+    ) -> Result<WindowBuffers, Failure> {
+        let is_iov = spec.layout == Some(Layout::Iov);
+        let size = if is_iov { spec.span() } else { spec.size() };
+        let mut buffers = WindowBuffers::new(worker, slots, size, sharing, spec.memory)?;
+        if is_iov {
+            buffers.ranges = spec.piece_ranges().collect();
         }
-        Ok(ring)
+        Ok(buffers)
     }
 
-    /// Buffers that messages are received into as the test says: in one piece, or in several with bytes between them.
+    /// Sharing that messages are received into as the test says: in one piece, or in several with bytes between them.
     pub fn of_receiver(
         spec: &Spec,
         worker: &Worker,
         slots: usize,
-        buffers: Buffers,
-    ) -> Result<Ring, Failure> {
-        let is_cut = spec.recv_layout == Some(Layout::Iov);
-        let size = if is_cut { spec.span() } else { spec.size() };
-        let mut ring = Ring::new(worker, slots, size, buffers, spec.memory)?;
-        if is_cut {
-            ring.spots = spec.spots().collect();
+        sharing: Sharing,
+    ) -> Result<WindowBuffers, Failure> {
+        let is_iov = spec.recv_layout == Some(Layout::Iov);
+        let size = if is_iov { spec.span() } else { spec.size() };
+        let mut buffers = WindowBuffers::new(worker, slots, size, sharing, spec.memory)?;
+        if is_iov {
+            buffers.ranges = spec.piece_ranges().collect();
         }
-        Ok(ring)
+        Ok(buffers)
     }
 
     /// The message in an idle buffer.
     pub fn received(&mut self, slot: usize) -> Cow<'_, [u8]> {
-        if self.spots.is_empty() {
+        if self.ranges.is_empty() {
             return Cow::Borrowed(self.bytes(slot));
         }
-        let spots = std::mem::take(&mut self.spots);
+        let ranges = std::mem::take(&mut self.ranges);
         let bytes = self.bytes(slot);
-        let whole: Vec<u8> = spots.iter().flat_map(|&(at, len)| &bytes[at..at + len]).copied().collect();
-        self.spots = spots;
+        let whole: Vec<u8> = ranges.iter().flat_map(|&(at, len)| &bytes[at..at + len]).copied().collect();
+        self.ranges = ranges;
         Cow::Owned(whole)
     }
 
     /// Writes message number `seq` to where an idle buffer is sent from.
     pub fn number(&mut self, slot: usize, seq: u64) {
-        if self.spots.is_empty() {
-            return pattern::fill(self.bytes(slot), seq);
+        if self.ranges.is_empty() {
+            return payload::fill(self.bytes(slot), seq);
         }
-        let spots = std::mem::take(&mut self.spots);
-        let mut whole = vec![0; spots.iter().map(|(_, len)| len).sum()];
-        pattern::fill(&mut whole, seq);
+        let ranges = std::mem::take(&mut self.ranges);
+        let mut whole = vec![0; ranges.iter().map(|(_, len)| len).sum()];
+        payload::fill(&mut whole, seq);
         let (bytes, mut at) = (self.bytes(slot), 0);
-        for &(to, len) in &spots {
+        for &(to, len) in &ranges {
             bytes[to..to + len].copy_from_slice(&whole[at..at + len]);
             at += len;
         }
-        self.spots = spots;
+        self.ranges = ranges;
     }
 
     /// The message of a slot. HOT
     #[inline(always)]
     fn message(&mut self, slot: usize) -> Message<'_> {
-        let at = self.at(slot);
-        if self.spots.is_empty() {
+        let at = self.slot_ptr(slot);
+        if self.ranges.is_empty() {
             return Message::One(at, self.size);
         }
         self.list.clear();
         // Spots lie within the buffer: it is as long as they span.
-        let piece = |&(spot, len): &(usize, usize)| Piece { addr: at.wrapping_add(spot), len };
-        self.list.extend(self.spots.iter().map(piece));
+        let piece = |&(offset, len): &(usize, usize)| Piece { addr: at.wrapping_add(offset), len };
+        self.list.extend(self.ranges.iter().map(piece));
         Message::Pieces(&self.list)
     }
 
     /// From now on puts and gets hand their buffer over in pieces of these lengths, side by side.
-    pub fn cut(&mut self, pieces: &[usize]) {
+    pub fn split_into(&mut self, pieces: &[usize]) {
         debug_assert!(pieces.iter().sum::<usize>() == self.size);
         self.pieces = pieces.iter().copied().take(4).collect();
     }
 
-    fn cuts(&self, slot: usize) -> ArrayVec<Piece, 4> {
-        let mut addr = self.at(slot);
+    fn split(&self, slot: usize) -> ArrayVec<Piece, 4> {
+        let mut addr = self.slot_ptr(slot);
         let cut = |len: &usize| {
             let piece = Piece { addr, len: *len };
             addr = addr.wrapping_add(*len);
@@ -207,14 +223,14 @@ impl Ring {
     }
 
     /// The buffer, if it is one in one piece, and all that have it.
-    pub fn plain(&mut self) -> Option<(Plain<'_>, &mut [Slot])> {
-        if !self.spots.is_empty() || !self.pieces.is_empty() || self.stride > 0 && self.slots.len() > 1 {
+    pub fn single_buffer(&mut self) -> Option<(SingleBuffer<'_>, &mut [Slot])> {
+        if !self.ranges.is_empty() || !self.pieces.is_empty() || self.stride > 0 && self.slots.len() > 1 {
             return None;
         }
         // SAFETY: `size` bytes start there, and live as long as a slot says that an operation has them: see `drop`.
-        // Whoever looks at them needs the ring, which is borrowed.
-        let plain = unsafe { Plain::new(&self.worker, self.bufs.as_ptr().cast(), self.size) };
-        Some((plain, &mut self.slots))
+        // Whoever looks at them needs the buffers, which is borrowed.
+        let single = unsafe { SingleBuffer::new(&self.worker, self.memory_range.as_ptr().cast(), self.size) };
+        Some((single, &mut self.slots))
     }
 
     /// How many buffers.
@@ -223,16 +239,16 @@ impl Ring {
     }
 
     #[inline(always)]
-    fn at(&self, slot: usize) -> *mut u8 {
+    fn slot_ptr(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.slots.len());
-        self.bufs.as_ptr().cast::<u8>().wrapping_add(slot * self.stride)
+        self.memory_range.as_ptr().cast::<u8>().wrapping_add(slot * self.stride)
     }
 
     /// The bytes of an idle buffer.
     pub fn bytes(&mut self, slot: usize) -> &mut [u8] {
-        let sharers = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
-        assert!(sharers.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");
-        let at = self.at(slot);
+        let same_memory = if self.stride == 0 { &self.slots[..] } else { &self.slots[slot..=slot] };
+        assert!(same_memory.iter().all(|s| !matches!(s, Slot::Running(_))), "an operation has the buffer");
+        let at = self.slot_ptr(slot);
         // SAFETY: `at` starts `size` bytes of the leaked box or of `mem`, whose key no peer has. This is the only
         // reference to them: no operation has them, and the result borrows `self`.
         unsafe { std::slice::from_raw_parts_mut(at, self.size) }
@@ -256,7 +272,7 @@ impl Ring {
     /// Sends an idle buffer by `begin`. HOT
     ///
     /// # Safety
-    /// `begin` starts an operation of the ring's worker that reads these bytes, and hands them to nothing else.
+    /// `begin` starts an operation of the buffers's worker that reads these bytes, and hands them to nothing else.
     #[inline(always)]
     pub unsafe fn send_by(
         &mut self,
@@ -279,36 +295,41 @@ impl Ring {
             // SAFETY: as in `recv`.
             Message::Pieces(pieces) => unsafe { ep.stream_recv_iov_raw(pieces, Until::Full, None) },
         };
-        self.slots[slot] = Slot::Running(started.map_err(failed)?);
+        self.slots[slot] = Slot::Running(started.map_err(op_failed)?);
         Ok(())
     }
 
     /// Receives into an idle buffer. HOT
     #[inline(always)]
-    pub fn recv(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
+    pub fn recv(&mut self, slot: usize, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        if !self.spots.is_empty() {
-            return self.recv_pieces(slot, what);
+        if !self.ranges.is_empty() {
+            return self.recv_pieces(slot, matching);
         }
-        let at = self.at(slot);
+        let at = self.slot_ptr(slot);
         // SAFETY: as in `send`; only receives of this worker share the buffer.
-        let started = unsafe { self.worker.recv_raw(at, self.size, what, None) };
-        self.begun(slot, started)
+        let started = unsafe { self.worker.recv_raw(at, self.size, matching, None) };
+        self.set_started(slot, started)
     }
 
-    fn recv_pieces(&mut self, slot: usize, what: Match) -> Result<(), Failure> {
+    fn recv_pieces(&mut self, slot: usize, matching: Match) -> Result<(), Failure> {
         let worker = self.worker.clone();
         let Message::Pieces(pieces) = self.message(slot) else { return Ok(()) };
         // SAFETY: as in `recv`.
-        let started = unsafe { worker.recv_iov_raw(pieces, what, None) };
-        self.begun(slot, started)
+        let started = unsafe { worker.recv_iov_raw(pieces, matching, None) };
+        self.set_started(slot, started)
     }
 
     /// Waits for a message that matches to be there unexpected, then receives it into an idle buffer.
-    pub fn probe_and_recv(&mut self, slot: usize, what: Match, wait: &mut Waiter<'_>) -> Result<(), Failure> {
+    pub fn probe_and_recv(
+        &mut self,
+        slot: usize,
+        matching: Match,
+        wait: &mut Waiter<'_>,
+    ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         let message = loop {
-            match self.worker.mprobe(what) {
+            match self.worker.mprobe(matching) {
                 Some(message) => break message,
                 None => _ = wait.progress(&self.worker)?,
             }
@@ -319,18 +340,18 @@ impl Ring {
             // SAFETY: as in `recv`.
             Message::Pieces(pieces) => unsafe { message.recv_iov_raw(pieces, None) },
         };
-        self.begun(slot, started)
+        self.set_started(slot, started)
     }
 
     /// Puts an idle buffer to a peer's memory. HOT
     #[inline(always)]
     pub fn put(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let at = self.at(slot);
+        let at = self.slot_ptr(slot);
         if !self.pieces.is_empty() {
             let there = [RemotePiece { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `send`; the pieces are the buffer.
-            let started = unsafe { ep.put_iov_raw(&self.cuts(slot), &there, &RmaParams::default()) };
+            let started = unsafe { ep.put_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
             self.slots[slot] = Slot::of(started)?;
             return Ok(());
         }
@@ -344,16 +365,16 @@ impl Ring {
     #[inline(always)]
     pub fn get(&mut self, slot: usize, ep: &Ep, remote: u64, rkey: &Rkey) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
-        let at = self.at(slot);
+        let at = self.slot_ptr(slot);
         if !self.pieces.is_empty() {
             let there = [RemotePiece { addr: remote, len: self.size, rkey }];
             // SAFETY: as in `recv`; the pieces are the buffer.
-            let started = unsafe { ep.get_iov_raw(&self.cuts(slot), &there, &RmaParams::default()) };
-            return self.begun(slot, started);
+            let started = unsafe { ep.get_iov_raw(&self.split(slot), &there, &RmaParams::default()) };
+            return self.set_started(slot, started);
         }
         // SAFETY: as in `recv`.
         let started = unsafe { ep.get_raw(at, self.size, remote, rkey, &RmaParams::default()) };
-        self.begun(slot, started)
+        self.set_started(slot, started)
     }
 
     /// Does an atomic on one element, whose operands are copied in the call; the old value, if it is to be fetched, goes
@@ -370,21 +391,21 @@ impl Ring {
     ) -> Result<(), Failure> {
         debug_assert!(matches!(self.slots[slot], Slot::Idle));
         assert!(params.count == 1 && params.ty.size() == self.size);
-        let result = if fetches { self.at(slot) } else { std::ptr::null_mut() };
+        let result = if fetches { self.slot_ptr(slot) } else { std::ptr::null_mut() };
         let params = AtomicParams { result, ..params };
         // SAFETY: operands are the caller's references until the end of this call; the buffer has room for the element
         // and is not touched while its slot is `Running`.
         let started = unsafe { ep.atomic_raw(remote, rkey, &params) };
-        self.begun(slot, started)
+        self.set_started(slot, started)
     }
 
     #[inline(always)]
-    fn begun(
+    fn set_started(
         &mut self,
         slot: usize,
         started: Result<Started<RecvStatus>, ucp::Error>,
     ) -> Result<(), Failure> {
-        self.slots[slot] = match started.map_err(failed)? {
+        self.slots[slot] = match started.map_err(op_failed)? {
             Started::Running(id) => Slot::Running(id),
             Started::Done(status) => {
                 self.statuses[slot] = Some(status);
@@ -410,7 +431,7 @@ impl Ring {
                     }
                 };
                 *state = Slot::Idle;
-                return Ok(Some(ended.map_err(failed)?));
+                return Ok(Some(ended.map_err(op_failed)?));
             }
         };
         *state = Slot::Idle;
@@ -423,24 +444,24 @@ impl Ring {
         if let Slot::Idle = self.slots[slot] {
             return Ok(true);
         }
-        Ok(self.end(slot)?.is_some())
+        Ok(self.poll_slot(slot)?.is_some())
     }
 
     /// The status of what was received into a buffer, once, when it has ended. Makes no progress. HOT
     #[inline(always)]
     pub fn poll(&mut self, slot: usize) -> Result<Option<RecvStatus>, Failure> {
-        Ok(self.end(slot)?.flatten())
+        Ok(self.poll_slot(slot)?.flatten())
     }
 
     #[inline(always)]
-    fn end(&mut self, slot: usize) -> Result<Option<Option<RecvStatus>>, Failure> {
+    fn poll_slot(&mut self, slot: usize) -> Result<Option<Option<RecvStatus>>, Failure> {
         let state = &mut self.slots[slot];
         let status = match *state {
             Slot::Idle => return Ok(None),
             Slot::Ended => Ok(self.statuses[slot].take()),
             Slot::Running(id) => match self.worker.test(id) {
                 None => return Ok(None),
-                Some(ended) => ended.map(Some).map_err(failed),
+                Some(ended) => ended.map(Some).map_err(op_failed),
             },
         };
         *state = Slot::Idle;
@@ -453,7 +474,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for WindowBuffers {
     fn drop(&mut self) {
         // After a failure operations may still run; then the buffers stay.
         if self.slots.iter().any(|s| matches!(s, Slot::Running(_))) {
@@ -463,30 +484,30 @@ impl Drop for Ring {
 }
 
 /// The error of an operation.
-pub fn failed(e: ucp::Error) -> Failure {
+pub fn op_failed(e: ucp::Error) -> Failure {
     Failure::Run(format!("an operation failed: {e}"))
 }
 
-/// Progress while waiting, with an end to patience.
+/// Progress while waiting, with an end to backoff.
 pub struct Waiter<'a> {
     link: &'a mut Link,
     ep: &'a Ep,
-    patience: Patience,
+    backoff: Backoff,
     waiting: Waiting,
 }
 
 impl<'a> Waiter<'a> {
-    /// Looks at `link`, and whether the peer of `ep` has failed, when nothing happens for long.
+    /// Looks at `link`, and whether the peer of `ep` has op_failed, when nothing happens for long.
     pub fn new(spec: &Spec, link: &'a mut Link, ep: &'a Ep) -> Waiter<'a> {
-        let patience = Patience::new(link);
-        Waiter { link, ep, patience, waiting: spec.waiting }
+        let backoff = Backoff::new(link);
+        Waiter { link, ep, backoff, waiting: spec.waiting }
     }
 
     /// One call of progress; whether anything happened. HOT
     #[inline(always)]
     pub fn progress(&mut self, worker: &Worker) -> Result<bool, Failure> {
         if worker.progress() > 0 {
-            self.patience.renew();
+            self.backoff.reset();
             return Ok(true);
         }
         self.idle(worker)?;
@@ -505,25 +526,25 @@ impl<'a> Waiter<'a> {
                 continue;
             }
             let mut events = 0;
-            for _ in 0..self.patience.stride() {
+            for _ in 0..self.backoff.batch() {
                 if done() {
                     return Ok(());
                 }
                 events += worker.progress();
             }
-            self.waited(events)?;
+            self.after_batch(events)?;
         }
     }
 
     /// What a stride of calls has come to.
     #[cold]
-    fn waited(&mut self, events: usize) -> Result<(), Failure> {
+    fn after_batch(&mut self, events: usize) -> Result<(), Failure> {
         if events > 0 {
-            self.patience.renew();
+            self.backoff.reset();
             return Ok(());
         }
-        self.patience.lose_stride(self.link)?;
-        if self.patience.is_due() { self.look() } else { Ok(()) }
+        self.backoff.idle_batch(self.link)?;
+        if self.backoff.is_peer_check_due() { self.check_peer() } else { Ok(()) }
     }
 
     /// Nothing has happened.
@@ -532,8 +553,8 @@ impl<'a> Waiter<'a> {
         if self.waiting == Waiting::Sleep {
             return self.sleep(worker);
         }
-        self.patience.lose(self.link)?;
-        if self.patience.is_due() { self.look() } else { Ok(()) }
+        self.backoff.idle(self.link)?;
+        if self.backoff.is_peer_check_due() { self.check_peer() } else { Ok(()) }
     }
 
     /// Until something happens; a tenth of a second at most, then a look at the other side.
@@ -542,16 +563,16 @@ impl<'a> Waiter<'a> {
         match woken.map_err(|e| Failure::Run(format!("cannot sleep: {e}")))? {
             Woken::Ready => Ok(()),
             Woken::TimedOut => {
-                self.link.alive()?;
-                self.patience.slept()?;
-                self.look()
+                self.link.check_alive()?;
+                self.backoff.wait_timed_out()?;
+                self.check_peer()
             }
         }
     }
 
     /// A receive from anybody does not end because one peer has failed.
     #[cold]
-    fn look(&self) -> Result<(), Failure> {
+    fn check_peer(&self) -> Result<(), Failure> {
         match self.ep.peer_view().and_then(|peer| peer.fault) {
             Some(fault) => Err(Failure::Run(format!("the endpoint failed: {fault}"))),
             None => Ok(()),

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use tools_common::meter::{Bin, Reading};
 use ucs::sys::host::HostKey;
 
-use super::Done;
+use super::TestResult;
 use crate::spec::Pattern;
 
 /// What one seat did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Share {
+pub struct MemberResult {
     /// Iterations it drove.
     pub iters: u64,
     /// From its first iteration to the end of its last, seconds. Also of a seat that only received.
@@ -29,13 +29,13 @@ pub struct Share {
     pub bins: Vec<(f64, u64)>,
 }
 
-impl Share {
+impl MemberResult {
     /// Of a result; a seat that is not `active` drove nothing.
-    pub fn of(done: &Done, active: bool) -> Share {
+    pub fn of(done: &TestResult, active: bool) -> MemberResult {
         let r = done.reading;
         let iters = if active { r.iters } else { 0 };
         let host = HostKey::here().0;
-        Share {
+        MemberResult {
             iters,
             seconds: done.seconds,
             ended: done.ended,
@@ -54,11 +54,11 @@ impl Share {
 
 /// What a group did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Total {
+pub struct GroupResult {
     /// Who sent to whom.
     pub pattern: Pattern,
     /// How many seats there were.
-    pub seats: usize,
+    pub members: usize,
     /// Iterations, and seconds, of the seats that drove any, by number.
     pub each: Vec<(usize, u64, f64)>,
     /// Iterations of all in the time from the first one's start to the last one's end, a second.
@@ -70,16 +70,16 @@ pub struct Total {
 }
 
 /// Bins of several meters, whose clocks differ a little, in one: what lies this close is the same bin.
-const SAME: f64 = 1.02;
+const SAME_BIN: f64 = 1.02;
 
-fn merged<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
+fn merge_bins<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
     let mut all: Vec<(f64, u64)> = bins.copied().collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut merged: Vec<Bin> = Vec::new();
     let mut first = 0.0;
     for (upto, count) in all {
         match merged.last_mut() {
-            Some(last) if upto <= first * SAME => (last.upto, last.count) = (upto, last.count + count),
+            Some(last) if upto <= first * SAME_BIN => (last.upto, last.count) = (upto, last.count + count),
             _ => {
                 first = upto;
                 merged.push(Bin { upto, count });
@@ -89,20 +89,21 @@ fn merged<'a>(bins: impl Iterator<Item = &'a (f64, u64)>) -> Vec<Bin> {
     merged
 }
 
-impl Total {
-    /// From the shares of all seats, by number.
-    pub fn new(pattern: Pattern, shares: Vec<Share>) -> Total {
-        let span = span(&shares);
-        let iters = shares.iter().map(|s| s.iters).sum::<u64>();
-        let active: Vec<(usize, &Share)> = shares.iter().enumerate().filter(|(_, s)| s.iters > 0).collect();
-        let mean = |of: &dyn Fn(&Share) -> f64| {
+impl GroupResult {
+    /// From the results of all seats, by number.
+    pub fn new(pattern: Pattern, results: Vec<MemberResult>) -> GroupResult {
+        let span = span(&results);
+        let iters = results.iter().map(|s| s.iters).sum::<u64>();
+        let active: Vec<(usize, &MemberResult)> =
+            results.iter().enumerate().filter(|(_, s)| s.iters > 0).collect();
+        let mean = |of: &dyn Fn(&MemberResult) -> f64| {
             active.iter().map(|(_, s)| of(s)).sum::<f64>() / active.len().max(1) as f64
         };
         let overall = mean(&|s| s.seconds / s.iters as f64);
-        Total {
-            hist: merged(shares.iter().flat_map(|s| &s.bins)),
+        GroupResult {
+            hist: merge_bins(results.iter().flat_map(|s| &s.bins)),
             pattern,
-            seats: shares.len(),
+            members: results.len(),
             each: active.iter().map(|(n, s)| (*n, s.iters, s.seconds)).collect(),
             rate: if span > 0.0 { iters as f64 / span } else { 0.0 },
             reading: Reading {
@@ -119,8 +120,8 @@ impl Total {
 
 /// How long the group worked, seconds: from the first start to the last end where all have one clock, which also counts
 /// the time in which a seat had no core; on several hosts as long as the slowest.
-fn span(shares: &[Share]) -> f64 {
-    let worked: Vec<&Share> = shares.iter().filter(|s| s.seconds > 0.0).collect();
+fn span(results: &[MemberResult]) -> f64 {
+    let worked: Vec<&MemberResult> = results.iter().filter(|s| s.seconds > 0.0).collect();
     let slowest = worked.iter().map(|s| s.seconds).fold(0.0, f64::max);
     let one_clock = worked.windows(2).all(|w| w[0].host == w[1].host);
     let begun = worked.iter().map(|s| s.ended - s.seconds).fold(f64::INFINITY, f64::min);
@@ -136,14 +137,14 @@ mod tests {
     fn bins_of_all_are_counted_together() {
         let one = [(1.0, 5), (1.09, 1), (1.19, 2)];
         let other = [(1.0001, 3), (1.1901, 4), (8.0, 1)];
-        let all = merged(one.iter().chain(&other));
+        let all = merge_bins(one.iter().chain(&other));
         let of = |upto, count| Bin { upto, count };
         assert_eq!(all, [of(1.0001, 8), of(1.09, 1), of(1.1901, 6), of(8.0, 1)]);
     }
 
     #[test]
     fn rates_add_up_and_times_do_not() {
-        let share = |iters, seconds, p50| Share {
+        let result = |iters, seconds, p50| MemberResult {
             iters,
             seconds,
             ended: 10.0 + seconds,
@@ -153,21 +154,21 @@ mod tests {
             rank: p50,
             bins: Vec::new(),
         };
-        let idle = share(0, 3.0, 0.0);
-        let total = Total::new(
+        let idle = result(0, 3.0, 0.0);
+        let group = GroupResult::new(
             Pattern::Pairs,
-            vec![idle.clone(), idle, share(100, 1.0, 0.01), share(100, 2.0, 0.02)],
+            vec![idle.clone(), idle, result(100, 1.0, 0.01), result(100, 2.0, 0.02)],
         );
-        assert_eq!((total.seats, total.reading.iters), (4, 200));
-        assert_eq!(total.each, [(2, 100, 1.0), (3, 100, 2.0)]);
+        assert_eq!((group.members, group.reading.iters), (4, 200));
+        assert_eq!(group.each, [(2, 100, 1.0), (3, 100, 2.0)]);
         // The receiver was done last.
-        assert_eq!(total.rate, 200.0 / 3.0);
-        assert_eq!((total.reading.p50, total.reading.p99_9), (0.015, 0.04));
-        assert_eq!(total.reading.overall, 0.015);
+        assert_eq!(group.rate, 200.0 / 3.0);
+        assert_eq!((group.reading.p50, group.reading.p99_9), (0.015, 0.04));
+        assert_eq!(group.reading.overall, 0.015);
         // One after the other, not at once.
-        let late = Share { ended: 14.0, ..share(100, 1.0, 0.01) };
-        let elsewhere = Share { host: 2, ..late.clone() };
-        assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), late]).rate, 50.0);
-        assert_eq!(Total::new(Pattern::Pairs, vec![share(100, 1.0, 0.01), elsewhere]).rate, 200.0);
+        let late = MemberResult { ended: 14.0, ..result(100, 1.0, 0.01) };
+        let elsewhere = MemberResult { host: 2, ..late.clone() };
+        assert_eq!(GroupResult::new(Pattern::Pairs, vec![result(100, 1.0, 0.01), late]).rate, 50.0);
+        assert_eq!(GroupResult::new(Pattern::Pairs, vec![result(100, 1.0, 0.01), elsewhere]).rate, 200.0);
     }
 }

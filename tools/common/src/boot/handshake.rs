@@ -9,7 +9,7 @@ pub const PROTOCOL: u32 = 5;
 
 /// The first line of each side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct Handshake {
     /// Name of the tool.
     pub tool: String,
     /// Its protocol.
@@ -18,14 +18,14 @@ pub struct Hello {
     pub version: String,
 }
 
-impl Hello {
+impl Handshake {
     /// This build's.
-    pub fn new(tool: &str) -> Hello {
-        Hello { tool: tool.to_owned(), protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }
+    pub fn new(tool: &str) -> Handshake {
+        Handshake { tool: tool.to_owned(), protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }
     }
 
     /// Whether the two can work together.
-    pub fn agrees(&self, theirs: &Hello) -> Result<(), BootError> {
+    pub fn agrees(&self, theirs: &Handshake) -> Result<(), BootError> {
         if (self.tool.as_str(), self.protocol) == (theirs.tool.as_str(), theirs.protocol) {
             return Ok(());
         }

@@ -4,16 +4,16 @@
 use tools_common::meter::Meter;
 
 /// The meter of a test, and what prints it.
-pub struct Pulse<'a> {
+pub struct IterationCounter<'a> {
     /// Counts.
     pub meter: Meter,
     show: &'a mut dyn FnMut(&mut Meter),
 }
 
-impl<'a> Pulse<'a> {
+impl<'a> IterationCounter<'a> {
     /// Nothing is counted yet.
     pub fn new(show: &'a mut dyn FnMut(&mut Meter)) -> Self {
-        Pulse { meter: Meter::new(), show }
+        IterationCounter { meter: Meter::new(), show }
     }
 
     /// Counting starts.
@@ -25,15 +25,15 @@ impl<'a> Pulse<'a> {
     #[inline(always)]
     pub fn tick(&mut self) {
         self.meter.tick();
-        if self.meter.due() {
+        if self.meter.is_report_due() {
             self.show();
         }
     }
 
     /// One iteration of a stream is over. HOT
     #[inline(always)]
-    pub fn beat(&mut self) {
-        if self.meter.beat() && self.meter.due() {
+    pub fn tick_stream(&mut self) {
+        if self.meter.tick_stream() && self.meter.is_report_due() {
             self.show();
         }
     }

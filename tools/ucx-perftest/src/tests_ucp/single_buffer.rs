@@ -1,54 +1,54 @@
 //! The one buffer, in one piece, of a run that looks at no byte: all operations of the window have it, and nothing else is asked of a
-//! [`Ring`](super::ring::Ring) for each message. Made by `ring`, used by `tag`.
+//! [`WindowBuffers`](super::window::WindowBuffers) for each message. Made by `ring`, used by `tag`.
 
 use ucp::{Ep, Match, SendParams, Started, Worker};
 
-use super::ring::{Slot, Waiter, failed};
+use super::window::{Slot, Waiter, op_failed};
 use crate::fail::Failure;
 
 /// The buffer.
-pub struct Plain<'a> {
+pub struct SingleBuffer<'a> {
     worker: &'a Worker,
     at: *mut u8,
     size: usize,
 }
 
-impl<'a> Plain<'a> {
+impl<'a> SingleBuffer<'a> {
     /// # Safety
     /// `at` starts `size` bytes that nobody looks at, and that live as long as one of the slots that are passed to the calls below says that
     /// an operation of `worker` has them.
-    pub unsafe fn new(worker: &'a Worker, at: *mut u8, size: usize) -> Plain<'a> {
-        Plain { worker, at, size }
+    pub unsafe fn new(worker: &'a Worker, at: *mut u8, size: usize) -> SingleBuffer<'a> {
+        SingleBuffer { worker, at, size }
     }
 
     /// Sends it for an idle slot. HOT
     #[inline(always)]
     pub fn send(&self, slot: &mut Slot, ep: &Ep, params: &SendParams) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
-        // SAFETY: `new`'s contract; the slot says what has begun.
+        // SAFETY: `new`'s contract; the slot says what has set_started.
         match unsafe { ep.send_raw(self.at, self.size, params) } {
             Ok(Started::Done(())) => Ok(()),
             Ok(Started::Running(id)) => {
                 *slot = Slot::Running(id);
                 Ok(())
             }
-            Err(e) => Err(failed(e)),
+            Err(e) => Err(op_failed(e)),
         }
     }
 
     /// Receives into it for an idle slot. HOT
     #[inline(always)]
-    pub fn recv(&self, slot: &mut Slot, what: Match) -> Result<(), Failure> {
+    pub fn recv(&self, slot: &mut Slot, matching: Match) -> Result<(), Failure> {
         debug_assert!(matches!(slot, Slot::Idle));
         // SAFETY: as in `send`.
-        match unsafe { self.worker.recv_raw(self.at, self.size, what, None) } {
+        match unsafe { self.worker.recv_raw(self.at, self.size, matching, None) } {
             Ok(Started::Running(id)) => {
                 *slot = Slot::Running(id);
                 Ok(())
             }
             // Nobody asks what has come.
             Ok(Started::Done(_)) => Ok(()),
-            Err(e) => Err(failed(e)),
+            Err(e) => Err(op_failed(e)),
         }
     }
 
@@ -64,6 +64,6 @@ impl<'a> Plain<'a> {
             }
         };
         *slot = Slot::Idle;
-        ended.map(drop).map_err(failed)
+        ended.map(drop).map_err(op_failed)
     }
 }

@@ -38,7 +38,7 @@ impl Threads {
 
 /// The mode of `-e`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errors {
+pub enum ErrorMode {
     /// Endpoints report nothing.
     None,
     /// They report a failed peer.
@@ -47,13 +47,13 @@ pub enum Errors {
     Failover,
 }
 
-impl Errors {
+impl ErrorMode {
     /// The mode of that name.
-    pub fn parse(mode: &str) -> Result<Errors, String> {
+    pub fn parse(mode: &str) -> Result<ErrorMode, String> {
         match mode {
-            "none" => Ok(Errors::None),
-            "peer" => Ok(Errors::Peer),
-            "failover" => Ok(Errors::Failover),
+            "none" => Ok(ErrorMode::None),
+            "peer" => Ok(ErrorMode::Peer),
+            "failover" => Ok(ErrorMode::Failover),
             other => Err(format!("-e: mode '{other}' is unknown: one of none, peer")),
         }
     }
@@ -61,9 +61,9 @@ impl Errors {
     /// Whether endpoints report failed peers.
     pub fn reported(self) -> Result<bool, String> {
         match self {
-            Errors::None => Ok(false),
-            Errors::Peer => Ok(true),
-            Errors::Failover => {
+            ErrorMode::None => Ok(false),
+            ErrorMode::Peer => Ok(true),
+            ErrorMode::Failover => {
                 Err("-efailover: lanes that are lost are replaced in any case here (there are: none, peer)"
                     .into())
             }

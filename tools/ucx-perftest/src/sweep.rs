@@ -9,14 +9,14 @@ use ucs::config::Source;
 use crate::cli::{Cli, Sizes, TestArgs};
 use crate::fail::Failure;
 use crate::local;
-use crate::report::{Done, Report};
+use crate::report::{Report, TestResult};
 use crate::session::{self, Plan};
 use crate::spec::{Layer, Spec, Test};
 
 /// One row: test, size, iterations on shared memory, iterations on the network.
-type Row = (Test, usize, u64, u64);
+type SweepTest = (Test, usize, u64, u64);
 
-const ROWS: &[Row] = &[
+const TESTS: &[SweepTest] = &[
     (Test::AmLat, 8, 200_000, 50_000),
     (Test::AmBw, 8, 1_000_000, 200_000),
     (Test::AmBw, 8192, 200_000, 100_000),
@@ -32,17 +32,17 @@ const ROWS: &[Row] = &[
 ];
 
 /// Transports and their devices.
-const WIRES: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
+const TRANSPORTS: &[(&str, &str)] = &[("posix", "memory"), ("efa", "softefa0")];
 
-/// Options that a tour heeds, or whose wish it does in any case.
-const HEEDED: [&str; 6] = ["--local", "--json", "-v", "-c", "-q", "-f"];
+/// Options that a sweep heeds, or whose wish it does in any case.
+const ALLOWED_OPTIONS: [&str; 6] = ["--local", "--json", "-v", "-c", "-q", "-f"];
 
 /// Measures and prints.
 pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
-    if let Some(option) = cli.given.iter().find(|option| !HEEDED.contains(&option.as_str())) {
+    if let Some(option) = cli.given.iter().find(|option| !ALLOWED_OPTIONS.contains(&option.as_str())) {
         return Err(Failure::Usage(format!(
-            "{option} is for a test, which -t or -b names; --local alone is a short tour, for which there are: {}",
-            HEEDED[1..].join(", ")
+            "{option} is for a test, which -t or -b names; --local alone is a short sweep of tests, for which there are: {}",
+            ALLOWED_OPTIONS[1..].join(", ")
         )));
     }
     let specs = specs()?;
@@ -60,8 +60,8 @@ pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
         ("MB/s", Align::Right),
         ("M msg/s", Align::Right),
     ]);
-    session::drive(&specs, source, &mut link, &mut report, |done| table.row(cells(&done)))?;
-    report.verdict()?;
+    session::run_active(&specs, source, &mut link, &mut report, |done| table.row(cells(&done)))?;
+    report.outcome()?;
     if !(cli.json || cli.csv) {
         out::line(table.to_string());
         out::line(
@@ -74,8 +74,8 @@ pub fn run(cli: &Cli, source: &Source) -> Result<(), Failure> {
 
 fn specs() -> Result<Vec<Spec>, Failure> {
     let mut specs = Vec::new();
-    for (tl, dev) in WIRES {
-        for (test, size, shm, net) in ROWS {
+    for (tl, dev) in TRANSPORTS {
+        for (test, size, shm, net) in TESTS {
             let iters = if *tl == "efa" { *net } else { *shm };
             if iters == 0 {
                 continue;
@@ -94,7 +94,7 @@ fn specs() -> Result<Vec<Spec>, Failure> {
     Ok(specs)
 }
 
-fn cells(done: &Done) -> [String; 9] {
+fn cells(done: &TestResult) -> [String; 9] {
     let r = done.reading;
     // Of a stream, the time of one post says little: most are short, some wait for the window.
     let each = |seconds: f64| match done.spec.test.times() {

@@ -3,31 +3,31 @@
 //! other receives, and one-sided operations, take pieces themselves.
 
 use crate::fail::Failure;
-use crate::heap::zeros;
+use crate::page_buffer::zeros;
 use crate::spec::{Layout, Spec, Validate};
 
 /// The pieces of one message, and the memory they lie in.
-pub struct Scattered {
-    spots: Vec<(usize, usize)>,
+pub struct ScatterBuffer {
+    ranges: Vec<(usize, usize)>,
     area: Vec<u8>,
     checks: bool,
 }
 
-impl Scattered {
+impl ScatterBuffer {
     /// The receiver's of what comes in the library's memory; with `-y` in any case.
-    pub fn of_receiver(spec: &Spec) -> Result<Option<Scattered>, Failure> {
-        (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| Scattered::new(spec)).transpose()
+    pub fn of_receiver(spec: &Spec) -> Result<Option<ScatterBuffer>, Failure> {
+        (spec.recv_layout == Some(Layout::Iov) || spec.copies).then(|| ScatterBuffer::new(spec)).transpose()
     }
 
-    fn new(spec: &Spec) -> Result<Scattered, Failure> {
+    fn new(spec: &Spec) -> Result<ScatterBuffer, Failure> {
         let checks = spec.validate == Validate::Yes;
-        Ok(Scattered { spots: spec.spots().collect(), area: zeros(spec.span())?, checks })
+        Ok(ScatterBuffer { ranges: spec.piece_ranges().collect(), area: zeros(spec.span())?, checks })
     }
 
     /// Copies the pieces to one.
     fn gather(&self, message: &mut [u8]) {
         let mut at = 0;
-        for &(from, len) in &self.spots {
+        for &(from, len) in &self.ranges {
             message[at..at + len].copy_from_slice(&self.area[from..from + len]);
             at += len;
         }
@@ -37,7 +37,7 @@ impl Scattered {
     #[inline(always)]
     pub fn scatter(&mut self, message: &[u8]) {
         let mut rest = message;
-        for &(to, len) in &self.spots {
+        for &(to, len) in &self.ranges {
             let (piece, after) = rest.split_at(len.min(rest.len()));
             self.area[to..to + piece.len()].copy_from_slice(piece);
             rest = after;
@@ -45,9 +45,9 @@ impl Scattered {
     }
 
     /// What has come, as the pieces have it, if bytes are checked: a shorter message keeps its length.
-    pub fn back(&self, len: usize) -> Option<Vec<u8>> {
+    pub fn gathered(&self, len: usize) -> Option<Vec<u8>> {
         self.checks.then(|| {
-            let mut message = vec![0; self.spots.iter().map(|(_, len)| len).sum()];
+            let mut message = vec![0; self.ranges.iter().map(|(_, len)| len).sum()];
             self.gather(&mut message);
             message.truncate(len);
             message
@@ -69,20 +69,20 @@ mod tests {
             byte in any::<u8>(),
         ) {
             let mut next = 0;
-            let spots: Vec<(usize, usize)> = lens.iter().map(|len| {
+            let ranges: Vec<(usize, usize)> = lens.iter().map(|len| {
                 let at = next;
                 next += len + gap;
                 (at, *len)
             }).collect();
-            let mut pieces = Scattered { spots, area: vec![0xaa; next], checks: true };
+            let mut pieces = ScatterBuffer { ranges, area: vec![0xaa; next], checks: true };
             let size = lens.iter().sum::<usize>();
             let message: Vec<u8> = (0..size).map(|n| byte.wrapping_add(n as u8)).collect();
             pieces.scatter(&message);
-            prop_assert_eq!(pieces.back(size).unwrap(), message.clone());
+            prop_assert_eq!(pieces.gathered(size).unwrap(), message.clone());
             let short = &message[..size.saturating_sub(cut)];
             pieces.area.fill(0);
             pieces.scatter(short);
-            prop_assert_eq!(pieces.back(short.len()).unwrap(), short);
+            prop_assert_eq!(pieces.gathered(short.len()).unwrap(), short);
         }
     }
 }

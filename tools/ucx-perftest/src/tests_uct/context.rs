@@ -8,17 +8,17 @@ use arrayvec::ArrayVec;
 use ucs::sync::Lull;
 use uct::api::{Am, Comp, EpTag, Error, Iface, Iov, Md, Outcome, Refused, Sent, Sink};
 
-use super::mem::Room;
+use super::memory::RegisteredMemory;
+use crate::backoff::Backoff;
 use crate::fail::Failure;
+use crate::iteration_counter::IterationCounter;
 use crate::link::{Link, Side};
-use crate::patience::Patience;
-use crate::pattern::{self, Seen};
-use crate::pulse::Pulse;
+use crate::payload::{self, SeenMessages};
 use crate::spec::{Spec, Validate};
 use tools_common::meter::Meter;
 
 /// Most events of one poll.
-const BATCH: usize = 32;
+const POLL_BATCH: usize = 32;
 /// Active message id of measured messages.
 pub const MSG: u8 = 1;
 /// Active message id of the receiver's answers to a stream.
@@ -38,7 +38,7 @@ pub struct Events {
     /// Slots whose operation ended since the test looked, if it keeps them.
     pub ended: u64,
     flushed: bool,
-    wrong: Option<Failure>,
+    error: Option<Failure>,
     check: Check,
 }
 
@@ -49,7 +49,7 @@ pub enum Check {
     /// The next has this number, and this length.
     Next { seq: u64, len: usize },
     /// Any of these, each once, of this length.
-    Each { seen: Seen, len: usize },
+    Each { seen: SeenMessages, len: usize },
 }
 
 impl Sink for Events {
@@ -68,7 +68,7 @@ impl Sink for Events {
     #[inline(always)]
     fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
         if let Err(e) = result {
-            self.wrong(Failure::Run(format!("an operation failed: {e}")));
+            self.error(Failure::Run(format!("an operation failed: {e}")));
         }
         if token == FLUSH {
             self.flushed = true;
@@ -80,7 +80,7 @@ impl Sink for Events {
 
     #[cold]
     fn on_ep_error(&mut self, _: EpTag, error: Error) {
-        self.wrong(Failure::Run(format!("the endpoint failed: {error}")));
+        self.error(Failure::Run(format!("the endpoint failed: {error}")));
     }
 }
 
@@ -91,25 +91,25 @@ impl Events {
             Check::No => Ok(()),
             Check::Next { seq, len } => {
                 *seq += 1;
-                pattern::check(data, *seq - 1, *len)
+                payload::check(data, *seq - 1, *len)
             }
-            Check::Each { seen, len } => match pattern::seq(data) {
-                Some(seq) => pattern::check(data, seq, *len).and_then(|()| seen.mark(seq)),
-                None => pattern::check(data, 0, *len),
+            Check::Each { seen, len } => match payload::seq(data) {
+                Some(seq) => payload::check(data, seq, *len).and_then(|()| seen.mark(seq)),
+                None => payload::check(data, 0, *len),
             },
         };
         if let Err(why) = result {
-            self.wrong(Failure::Corrupt(why));
+            self.error(Failure::Validation(why));
         }
     }
 
-    fn wrong(&mut self, failure: Failure) {
-        self.wrong.get_or_insert(failure);
+    fn error(&mut self, failure: Failure) {
+        self.error.get_or_insert(failure);
     }
 }
 
 /// An endpoint with everything around it.
-pub struct Rig<'a, I: Iface> {
+pub struct TestContext<'a, I: Iface> {
     /// What is measured.
     pub spec: &'a Spec,
     /// Which side this is.
@@ -117,25 +117,25 @@ pub struct Rig<'a, I: Iface> {
     /// What has been reported.
     pub events: Events,
     /// Memory that the other side reaches.
-    pub target: &'a Room<I::Md>,
+    pub target: &'a RegisteredMemory<I::Md>,
     /// Memory that zcopy reads and writes: one message a slot.
-    pub source: &'a Room<I::Md>,
+    pub source: &'a RegisteredMemory<I::Md>,
     /// First address of the other side's target, and its key.
     pub remote: (u64, <I::Md as Md>::Rkey),
     /// Counts iterations, and prints.
-    pub pulse: Pulse<'a>,
+    pub counter: IterationCounter<'a>,
     ep: I::Ep,
     iface: &'a I,
     link: &'a mut Link,
-    patience: Patience,
+    backoff: Backoff,
     lull: Lull,
 }
 
 /// Pieces of registered memory.
 pub type Pieces<'a, I> = ArrayVec<Iov<'a, <<I as Iface>::Md as Md>::Mem>, 64>;
 
-/// The parts of a [`Rig`] that are there before it.
-pub struct Parts<'a, I: Iface> {
+/// The parts of a [`TestContext`] that are there before it.
+pub struct ContextParts<'a, I: Iface> {
     /// What is measured.
     pub spec: &'a Spec,
     /// The interface.
@@ -145,36 +145,36 @@ pub struct Parts<'a, I: Iface> {
     /// The line to the other side.
     pub link: &'a mut Link,
     /// Memory that the other side reaches.
-    pub target: &'a Room<I::Md>,
+    pub target: &'a RegisteredMemory<I::Md>,
     /// Memory for zcopy.
-    pub source: &'a Room<I::Md>,
+    pub source: &'a RegisteredMemory<I::Md>,
     /// The other side's target.
     pub remote: (u64, <I::Md as Md>::Rkey),
     /// Prints the figures so far.
     pub show: &'a mut dyn FnMut(&mut Meter),
 }
 
-impl<'a, I: Iface> Rig<'a, I> {
-    /// A rig with all source slots free.
-    pub fn new(parts: Parts<'a, I>) -> Self {
-        let Parts { spec, iface, ep, link, target, source, remote, show } = parts;
+impl<'a, I: Iface> TestContext<'a, I> {
+    /// A ctx with all source slots free.
+    pub fn new(parts: ContextParts<'a, I>) -> Self {
+        let ContextParts { spec, iface, ep, link, target, source, remote, show } = parts;
         let events = Events {
             msgs: Rc::default(),
             credit: 0,
             free: (0..spec.window).rev().collect(),
             ended: 0,
             flushed: false,
-            wrong: None,
+            error: None,
             check: Check::No,
         };
-        let (side, pulse, patience) = (link.side(), Pulse::new(show), Patience::new(link));
+        let (side, counter, backoff) = (link.side(), IterationCounter::new(show), Backoff::new(link));
         if side == Side::Both && spec.validate != Validate::Yes && iface.deliver_within_send(true) {
             // As UCX delivers what a process sends to itself. Who validates takes messages from the poll.
             let msgs = events.msgs.clone();
             iface.set_am_handler(MSG, Some(Box::new(move |_| msgs.set(msgs.get() + 1))));
         }
         let lull = Lull::of_this_processor();
-        Rig { spec, side, events, target, source, remote, pulse, ep, iface, link, patience, lull }
+        TestContext { spec, side, events, target, source, remote, counter, ep, iface, link, backoff, lull }
     }
 
     /// The endpoint.
@@ -190,7 +190,7 @@ impl<'a, I: Iface> Rig<'a, I> {
     /// Writes a message into the pieces of a source slot.
     pub fn scatter(&self, slot: u32, mut bytes: &[u8]) {
         let base = slot as usize * self.spec.span();
-        for (at, len) in self.spec.spots() {
+        for (at, len) in self.spec.piece_ranges() {
             let (piece, rest) = bytes.split_at(len);
             self.source.write(base + at, piece);
             bytes = rest;
@@ -200,7 +200,7 @@ impl<'a, I: Iface> Rig<'a, I> {
     /// The message in the pieces of a source slot.
     pub fn gather(&self, slot: u32) -> Vec<u8> {
         let base = slot as usize * self.spec.span();
-        self.spec.spots().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
+        self.spec.piece_ranges().flat_map(|(at, len)| self.source.read(base + at, len)).collect()
     }
 
     /// The pieces of a source slot, behind their first `skip` bytes. HOT
@@ -208,7 +208,7 @@ impl<'a, I: Iface> Rig<'a, I> {
     pub fn iov(&self, slot: u32, mut skip: usize) -> Pieces<'a, I> {
         let base = slot as usize * self.spec.span();
         let mut iov = Pieces::<I>::new();
-        for (at, len) in self.spec.spots() {
+        for (at, len) in self.spec.piece_ranges() {
             let taken = skip.min(len);
             if len > taken {
                 iov.push(self.source.piece(base + at + taken, len - taken));
@@ -229,21 +229,21 @@ impl<'a, I: Iface> Rig<'a, I> {
     /// Takes in what there is; answers how much. HOT
     #[inline(always)]
     pub fn poll(&mut self) -> Result<usize, Failure> {
-        let n = self.iface.poll(BATCH, &mut self.events);
+        let n = self.iface.poll(POLL_BATCH, &mut self.events);
         if n > 0 {
-            self.patience.renew();
+            self.backoff.reset();
         } else {
-            self.patience.lose(self.link)?;
+            self.backoff.idle(self.link)?;
         }
-        match self.events.wrong {
+        match self.events.error {
             None => Ok(n),
-            Some(_) => Err(self.failure()),
+            Some(_) => Err(self.take_error()),
         }
     }
 
     #[cold]
-    fn failure(&mut self) -> Failure {
-        self.events.wrong.take().unwrap_or(Failure::Run("an operation failed".into()))
+    fn take_error(&mut self) -> Failure {
+        self.events.error.take().unwrap_or(Failure::Run("an operation failed".into()))
     }
 
     /// Polls until `done`, which is asked between any two polls. HOT
@@ -251,22 +251,22 @@ impl<'a, I: Iface> Rig<'a, I> {
     pub fn poll_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
         loop {
             let mut events = 0;
-            for _ in 0..self.patience.stride() {
+            for _ in 0..self.backoff.batch() {
                 if done(self) {
                     return Ok(());
                 }
-                events += self.iface.poll(BATCH, &mut self.events);
+                events += self.iface.poll(POLL_BATCH, &mut self.events);
             }
-            self.waited(events)?;
+            self.after_batch(events)?;
         }
     }
 
     /// The same where `done` looks at memory that the other side writes to: not as fast as can be, which would keep it from that. HOT
     #[inline(always)]
-    pub fn watch_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
+    pub fn poll_memory_until(&mut self, mut done: impl FnMut(&Self) -> bool) -> Result<(), Failure> {
         let lull = self.lull;
-        self.poll_until(|rig| {
-            done(rig) || {
+        self.poll_until(|ctx| {
+            done(ctx) || {
                 lull.rest();
                 false
             }
@@ -275,13 +275,13 @@ impl<'a, I: Iface> Rig<'a, I> {
 
     /// What a stride of polls has come to.
     #[cold]
-    fn waited(&mut self, events: usize) -> Result<(), Failure> {
+    fn after_batch(&mut self, events: usize) -> Result<(), Failure> {
         if events > 0 {
-            self.patience.renew();
+            self.backoff.reset();
         } else {
-            self.patience.lose_stride(self.link)?;
+            self.backoff.idle_batch(self.link)?;
         }
-        if self.events.wrong.is_some() { Err(self.failure()) } else { Ok(()) }
+        if self.events.error.is_some() { Err(self.take_error()) } else { Ok(()) }
     }
 
     /// Does `op`, given the endpoint and the key of the other side's memory, until there is room for it. HOT
@@ -292,14 +292,14 @@ impl<'a, I: Iface> Rig<'a, I> {
     ) -> Result<(), Failure> {
         match op(&self.ep, &self.remote.1) {
             Ok(()) => Ok(()),
-            Err(why) => self.post_later(why, op),
+            Err(why) => self.post_retry(why, op),
         }
     }
 
     /// The same after an attempt. Where there is no room that is the rule, in streams, so this is not cold; but not compiled into
     /// loops that need all registers.
     #[inline(never)]
-    fn post_later(
+    fn post_retry(
         &mut self,
         mut why: Refused,
         mut op: impl FnMut(&I::Ep, &<I::Md as Md>::Rkey) -> Outcome<()>,
@@ -343,7 +343,7 @@ impl<'a, I: Iface> Rig<'a, I> {
     #[inline(always)]
     pub fn drain(&mut self) -> Result<(), Failure> {
         let all = self.spec.window as usize;
-        self.poll_until(|rig| rig.events.free.len() == all)
+        self.poll_until(|ctx| ctx.events.free.len() == all)
     }
 
     /// Waits until everything sent has arrived, as far as the interface can tell.
@@ -359,21 +359,21 @@ impl<'a, I: Iface> Rig<'a, I> {
         };
         match sent {
             Sent::Done => Ok(()),
-            Sent::InProgress => self.poll_until(|rig| rig.events.flushed),
+            Sent::InProgress => self.poll_until(|ctx| ctx.events.flushed),
         }
     }
 
     /// Waits for the other side, with progress meanwhile.
     pub fn barrier(&mut self) -> Result<(), Failure> {
         let (iface, events) = (self.iface, &mut self.events);
-        self.link.barrier(|| iface.poll(BATCH, events))?;
-        self.events.wrong.take().map_or(Ok(()), Err)
+        self.link.barrier(|| iface.poll(POLL_BATCH, events))?;
+        self.events.error.take().map_or(Ok(()), Err)
     }
 
     /// The same when nothing is left to do: who is through first goes, and that the transport says so is no failure.
     pub fn last_barrier(&mut self) -> Result<(), Failure> {
         let (iface, events) = (self.iface, &mut self.events);
-        Ok(self.link.barrier(|| iface.poll(BATCH, events))?)
+        Ok(self.link.barrier(|| iface.poll(POLL_BATCH, events))?)
     }
 
     /// Waits for the other side without progress.

@@ -8,31 +8,31 @@ use crate::fail::Failure;
 use crate::spec::{Layout, Spec, Test};
 
 /// One path, if the interface has it: up to what size.
-struct Offer {
+struct LayoutLimits {
     layout: Layout,
     range: (usize, usize),
     pieces: usize,
 }
 
 /// The path for `spec`.
-pub fn choose(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
+pub fn select(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
     if spec.test.is_atomic() {
         return atomic(spec, attr);
     }
     let offers = offers(spec, attr);
     let (size, pieces) = (spec.size(), spec.pieces.len());
-    let fits = |o: &&Offer| o.range.0 <= size && size <= o.range.1 && pieces <= o.pieces;
+    let fits = |o: &&LayoutLimits| o.range.0 <= size && size <= o.range.1 && pieces <= o.pieces;
     let found = match spec.layout {
         Some(wanted) => offers.iter().filter(|o| o.layout == wanted).find(fits),
         None => offers.iter().find(fits),
     };
     match found {
         Some(offer) => Ok(offer.layout),
-        None => Err(Failure::Cannot(refusal(spec, attr, &offers))),
+        None => Err(Failure::Unsupported(refusal(spec, attr, &offers))),
     }
 }
 
-fn refusal(spec: &Spec, attr: &IfaceAttr, offers: &[Offer]) -> String {
+fn refusal(spec: &Spec, attr: &IfaceAttr, offers: &[LayoutLimits]) -> String {
     let asked = match spec.layout {
         Some(layout) => format!("{layout} of {} bytes", spec.size()),
         None => format!("{} bytes", spec.size()),
@@ -50,9 +50,9 @@ fn refusal(spec: &Spec, attr: &IfaceAttr, offers: &[Offer]) -> String {
     format!("{test}: {tl}/{dev} cannot do {asked}{pieces} (it can: {})", can.join(", "))
 }
 
-fn offers(spec: &Spec, attr: &IfaceAttr) -> Vec<Offer> {
+fn offers(spec: &Spec, attr: &IfaceAttr) -> Vec<LayoutLimits> {
     let offer = |cap, layout, low, high, pieces| {
-        attr.has(cap).then_some(Offer { layout, range: (low, high), pieces })
+        attr.has(cap).then_some(LayoutLimits { layout, range: (low, high), pieces })
     };
     let all = match spec.test {
         Test::Get | Test::GetBw => {
@@ -97,7 +97,7 @@ fn atomic(spec: &Spec, attr: &IfaceAttr) -> Result<Layout, Failure> {
         return Ok(Layout::Short);
     }
     let (test, tl, dev) = (spec.test.name(), attr.tl, &attr.dev);
-    Err(Failure::Cannot(format!(
+    Err(Failure::Unsupported(format!(
         "{test}: {tl}/{dev} has no such atomic operation on {} bytes (see `ucx-info -d`)",
         spec.size()
     )))

@@ -1,0 +1,337 @@
+//! A group of more than two: everybody has a line to one hub, which collects a value of each and gives all of them to
+//! everybody. Barriers, addresses and results go through it; the hub itself understands none of them. Who dies or gives
+//! up ends the group: the others are told at once.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BootError, Connection, HANDSHAKE_TIMEOUT, Listener, MAX_GROUP_LINE, MAX_LINE, Message, timespec,
+};
+
+/// How often the hub looks whether it keep_waiting makes sense to wait for members.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Who a new member says it is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct JoinRequest {
+    rank: u32,
+    size: u32,
+}
+
+/// What a member says in a round.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum GroupMessage {
+    #[serde(rename = "say")]
+    Value(serde_json::Value),
+    /// It needs nothing more, and neither does anybody of it.
+    #[serde(rename = "bye")]
+    Leave,
+}
+
+/// The middle of a group. Serve it on a thread of its own; it sleeps when nothing is said.
+pub struct GatherServer {
+    listener: Listener,
+    size: u32,
+    join_timeout: Duration,
+}
+
+/// Longest line of a hub of so many members: it has a value of each.
+fn max_line(size: u32) -> usize {
+    MAX_LINE.saturating_mul(size as usize).min(MAX_GROUP_LINE)
+}
+
+impl GatherServer {
+    /// A hub for `size` members that will come to `listener`.
+    pub fn new(listener: Listener, size: u32) -> GatherServer {
+        GatherServer { listener, size, join_timeout: HANDSHAKE_TIMEOUT }
+    }
+
+    /// Works until all members have said good-bye, or one is lost. `keep_waiting` is asked now and then, until all have
+    /// come, whether waiting makes sense.
+    pub fn serve(self, mut keep_waiting: impl FnMut() -> Result<(), BootError>) -> Result<(), BootError> {
+        let mut members = Vec::new();
+        members.resize_with(self.size as usize, || None);
+        let result =
+            self.accept_members(&mut members, &mut keep_waiting).and_then(|()| run_rounds(&mut members));
+        if let Err(e) = &result {
+            let why = match e {
+                BootError::PeerAborted { why } => why.clone(),
+                other => other.to_string(),
+            };
+            members.iter_mut().flatten().for_each(|connection| connection.abort(&why));
+        }
+        result
+    }
+
+    fn accept_members(
+        &self,
+        members: &mut [Option<Connection>],
+        keep_waiting: &mut impl FnMut() -> Result<(), BootError>,
+    ) -> Result<(), BootError> {
+        while members.iter().any(Option::is_none) {
+            let mut connection = match self.listener.accept(&mut *keep_waiting) {
+                // Strangers are not the group's fault.
+                Err(
+                    BootError::UnknownProtocol { .. } | BootError::Timeout { .. } | BootError::Version { .. },
+                ) => {
+                    continue;
+                }
+                connection => connection?,
+            };
+            // Who has said hello and says no more must not keep the others waiting.
+            let deadline = Some(Instant::now() + self.join_timeout);
+            let Ok(request) = connection.recv_until::<JoinRequest>(deadline, || 0) else { continue };
+            connection.max_send = max_line(self.size);
+            match members.get_mut(request.rank as usize) {
+                Some(slot @ None) if request.size == self.size => *slot = Some(connection),
+                _ => connection.abort(&format!(
+                    "no rank {} of {} in a group of {}",
+                    request.rank, request.size, self.size
+                )),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One round after another, until nobody is left.
+fn run_rounds(members: &mut [Option<Connection>]) -> Result<(), BootError> {
+    loop {
+        let mut values: Vec<Option<serde_json::Value>> = vec![None; members.len()];
+        let mut gone = 0;
+        while members.iter().zip(&values).any(|(m, values)| m.is_some() && values.is_none()) {
+            wait(members)?;
+            for (rank, (slot, values)) in members.iter_mut().zip(&mut values).enumerate() {
+                match receive(slot, rank)? {
+                    Some(GroupMessage::Value(value)) if values.is_none() => *values = Some(value),
+                    Some(GroupMessage::Value(_)) => {
+                        return Err(BootError::Malformed {
+                            why: format!("rank {rank} sent two values in one round"),
+                        });
+                    }
+                    Some(GroupMessage::Leave) => {
+                        *slot = None;
+                        gone += 1;
+                    }
+                    None => {}
+                }
+            }
+        }
+        if members.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        if gone > 0 {
+            return Err(BootError::Malformed { why: "a member left in the middle of the work".into() });
+        }
+        members.iter_mut().flatten().try_for_each(|connection| connection.send(&values))?;
+    }
+}
+
+/// Sleeps until something has come from somebody.
+fn wait(members: &[Option<Connection>]) -> Result<(), BootError> {
+    if members.iter().flatten().any(|connection| connection.received.contains(&b'\n')) {
+        return Ok(());
+    }
+    let mut fds: Vec<PollFd<'_>> = members
+        .iter()
+        .flatten()
+        .map(|connection| PollFd::from_borrowed_fd(connection.stream.as_fd(), PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&timespec(POLL_INTERVAL))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(BootError::Io { why: super::io_text(&e.into()) }),
+    }
+}
+
+/// What a member has said, if anything.
+fn receive(slot: &mut Option<Connection>, rank: usize) -> Result<Option<GroupMessage>, BootError> {
+    let Some(connection) = slot else { return Ok(None) };
+    let lost = |e: BootError| match e {
+        BootError::Closed => BootError::PeerAborted { why: format!("rank {rank} went away") },
+        e => e,
+    };
+    // What it said before it went counts.
+    let mut line = connection.take_message()?;
+    if line.is_none() && super::readable(&connection.stream, Some(Duration::ZERO)) {
+        connection.read_available().map_err(lost)?;
+        line = connection.take_message()?;
+    }
+    match line {
+        None => Ok(None),
+        Some(Message::Value(value)) => {
+            serde_json::from_value(value).map(Some).map_err(|e| BootError::Malformed { why: e.to_string() })
+        }
+        Some(_) => Err(BootError::Malformed { why: format!("a message of rank {rank} was expected") }),
+    }
+}
+
+/// A member's place in a group.
+pub struct Member {
+    connection: Connection,
+    rank: u32,
+    size: u32,
+}
+
+impl Member {
+    /// Takes place `rank` of `size` at the hub behind `host:port`.
+    pub fn join(
+        tool: &'static str,
+        host: &str,
+        port: u16,
+        rank: u32,
+        size: u32,
+    ) -> Result<Member, BootError> {
+        let mut connection = Connection::connect(tool, host, port)?;
+        connection.send(&JoinRequest { rank, size })?;
+        connection.max_recv = max_line(size);
+        Ok(Member { connection, rank, size })
+    }
+
+    /// This member's number, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many members there are.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Gives everybody `mine`, answers everybody's, by rank. Calls `progress` while it waits.
+    pub fn allgather<T: Serialize + DeserializeOwned>(
+        &mut self,
+        mine: &T,
+        progress: impl FnMut() -> usize,
+    ) -> Result<Vec<T>, BootError> {
+        let value = serde_json::to_value(mine).expect("values of tools are plain data");
+        self.connection.send(&GroupMessage::Value(value))?;
+        let all: Vec<T> = self.connection.recv(progress)?;
+        if all.len() != self.size as usize {
+            return Err(BootError::Malformed {
+                why: format!("{} values of {} members", all.len(), self.size),
+            });
+        }
+        Ok(all)
+    }
+
+    /// As [`Connection::alive`].
+    pub fn check_alive(&mut self) -> Result<(), BootError> {
+        self.connection.check_alive()
+    }
+
+    /// As [`Connection::abort`].
+    pub fn abort(&mut self, why: &str) {
+        self.connection.abort(why);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Lost if the hub is gone, or if this seat has given up before.
+        let _ = self.connection.send(&GroupMessage::Leave);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const TOOL: &str = "server-test";
+
+    fn server(size: u32) -> (u16, thread::JoinHandle<Result<(), BootError>>) {
+        let listener = Listener::local(TOOL).unwrap();
+        let port = listener.port();
+        (port, thread::spawn(move || GatherServer::new(listener, size).serve(|| Ok(()))))
+    }
+
+    fn members(port: u16, size: u32) -> Vec<Member> {
+        (0..size).rev().map(|rank| Member::join(TOOL, "127.0.0.1", port, rank, size).unwrap()).collect()
+    }
+
+    #[test]
+    fn everybody_gets_everybodys_value_by_rank() {
+        let (port, server) = server(5);
+        let work = |mut member: Member| {
+            thread::spawn(move || {
+                for round in 0..20 {
+                    let all = member.allgather(&(round, member.rank()), || 0).unwrap();
+                    assert_eq!(all, (0..5).map(|rank| (round, rank)).collect::<Vec<_>>());
+                }
+            })
+        };
+        let all: Vec<_> = members(port, 5).into_iter().map(work).collect();
+        all.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(server.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn who_goes_away_or_gives_up_ends_the_group() {
+        for give_up in [false, true] {
+            let (port, server) = server(3);
+            let mut all = members(port, 3);
+            let mut last = all.pop().unwrap();
+            let want = if give_up {
+                last.abort("no more\nof this");
+                "the other side gave up: no more of this"
+            } else {
+                // As a process that is killed: no good-bye.
+                last.connection.stream.shutdown(std::net::Shutdown::Both).unwrap();
+                "the other side gave up: rank 0 went away"
+            };
+            for member in &mut all {
+                assert_eq!(member.allgather(&0, || 0).unwrap_err().to_string(), want);
+            }
+            assert!(server.join().unwrap().is_err());
+        }
+    }
+
+    #[test]
+    fn who_says_hello_and_no_more_keeps_nobody_waiting() {
+        let listener = Listener::local(TOOL).unwrap();
+        let port = listener.port();
+        let server =
+            GatherServer { join_timeout: Duration::from_millis(50), ..GatherServer::new(listener, 2) };
+        let server = thread::spawn(move || server.serve(|| Ok(())));
+        let silent = Connection::connect(TOOL, "127.0.0.1", port).unwrap();
+        drop(members(port, 2));
+        assert_eq!(server.join().unwrap(), Ok(()));
+        drop(silent);
+    }
+
+    #[test]
+    fn what_all_say_together_may_be_longer_than_what_one_says() {
+        let (port, server) = server(3);
+        let work = |mut member: Member| {
+            thread::spawn(move || {
+                let all = member.allgather(&"x".repeat(MAX_LINE / 2), || 0).unwrap();
+                assert!(all.iter().all(|values| values.len() == MAX_LINE / 2));
+                let text = member.allgather(&"x".repeat(MAX_LINE), || 0).unwrap_err().to_string();
+                assert!(text.ends_with("which max_recv 1048576: ask for less at once"), "{text}");
+            })
+        };
+        let all: Vec<_> = members(port, 3).into_iter().map(work).collect();
+        all.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(server.join().unwrap(), Ok(()));
+    }
+
+    #[test]
+    fn a_seat_is_taken_once() {
+        let (port, server) = server(2);
+        let _first = Member::join(TOOL, "127.0.0.1", port, 1, 2).unwrap();
+        for (rank, size) in [(1, 2), (2, 2), (0, 3)] {
+            let mut member = Member::join(TOOL, "127.0.0.1", port, rank, size).unwrap();
+            let text = member.allgather(&0, || 0).unwrap_err().to_string();
+            assert_eq!(text, format!("the other side gave up: no rank {rank} of {size} in a group of 2"));
+        }
+        let _other = Member::join(TOOL, "127.0.0.1", port, 0, 2).unwrap();
+        drop((_first, _other));
+        assert_eq!(server.join().unwrap(), Ok(()));
+    }
+}

@@ -1,0 +1,144 @@
+//! What a loop does while nothing happens: spin, then let others run, now and then ask whether the peer lives.
+//! Called by the measured loops after an empty poll. Costs one increment and one branch unless it is due.
+
+use std::time::{Duration, Instant};
+
+use crate::fail::Failure;
+use crate::link::{CoreSharing, Link};
+
+/// Empty polls before the core is offered to somebody else, as a power of two: some fifty microseconds, longer than any
+/// wait of two sides that have a core each. There the loops only spin, as those of ucx_perftest always do; on a shared
+/// core they would never end without this.
+const SPIN_SHIFT: u32 = 14;
+/// The same where it is known that sides share cores.
+const SPIN_SHIFT_SHARED: u32 = 5;
+/// Times the core is offered between two looks at the peer, as a power of two.
+const PEER_CHECK_SHIFT: u32 = 5;
+/// Most polls that a loop counts by itself.
+const MAX_BATCH: u64 = 1 << 10;
+/// How long nothing may happen at all.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Counts empty polls.
+pub struct Backoff {
+    /// Wide enough for any wait: a narrower count would begin anew before the time is over, and the time with it.
+    empty_polls: u64,
+    /// The core is offered when `empty` has none of these bits.
+    spin_mask: u64,
+    since: Option<Instant>,
+    timeout: Duration,
+}
+
+impl Backoff {
+    /// As fits the cores that the sides of `link` have.
+    pub fn new(link: &Link) -> Backoff {
+        let spin = match link.cores() {
+            CoreSharing::Dedicated => SPIN_SHIFT,
+            CoreSharing::Shared => SPIN_SHIFT_SHARED,
+        };
+        Backoff { empty_polls: 0, spin_mask: (1 << spin) - 1, since: None, timeout: TIMEOUT }
+    }
+
+    /// Something happened. HOT
+    #[inline(always)]
+    pub fn reset(&mut self) {
+        self.empty_polls = 0;
+    }
+
+    /// Nothing happened. An error when it makes no sense to go on. HOT
+    #[inline(always)]
+    pub fn idle(&mut self, link: &mut Link) -> Result<(), Failure> {
+        self.empty_polls += 1;
+        if self.empty_polls & self.spin_mask == 0 { self.yield_core(link) } else { Ok(()) }
+    }
+
+    /// Polls that a loop may do before it says here what came of them. A loop that waits for one cache line does nothing else
+    /// between two looks at it: counting in memory each time makes a ping-pong of 40 ns a third slower, since the processor is
+    /// then still busy with counting when the line has come.
+    #[inline(always)]
+    pub fn batch(&self) -> u64 {
+        MAX_BATCH.min(self.spin_mask + 1)
+    }
+
+    /// Nothing happened in [`Backoff::batch`] polls. An error when it makes no sense to go on.
+    #[cold]
+    pub fn idle_batch(&mut self, link: &mut Link) -> Result<(), Failure> {
+        self.empty_polls = (self.empty_polls & !(self.batch() - 1)) + self.batch();
+        if self.empty_polls & self.spin_mask == 0 { self.yield_core(link) } else { Ok(()) }
+    }
+
+    /// Whether it is time for another look at the peer.
+    #[inline(always)]
+    pub fn is_peer_check_due(&self) -> bool {
+        self.empty_polls & (self.spin_mask << PEER_CHECK_SHIFT | self.spin_mask) == 0
+    }
+
+    #[cold]
+    fn yield_core(&mut self, link: &mut Link) -> Result<(), Failure> {
+        std::thread::yield_now();
+        if self.empty_polls == self.spin_mask + 1 {
+            self.since = Some(Instant::now());
+        }
+        if !self.is_peer_check_due() {
+            return Ok(());
+        }
+        link.check_alive()?;
+        match self.since {
+            Some(since) => self.check_timeout(since),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing happened although whoever waits has slept. An error when it makes no sense to go on.
+    pub fn wait_timed_out(&mut self) -> Result<(), Failure> {
+        if self.empty_polls == 0 {
+            (self.empty_polls, self.since) = (1, Some(Instant::now()));
+        }
+        self.since.map_or(Ok(()), |since| self.check_timeout(since))
+    }
+
+    fn check_timeout(&self, since: Instant) -> Result<(), Failure> {
+        if since.elapsed() <= self.timeout {
+            return Ok(());
+        }
+        Err(Failure::Run(format!("nothing happened for {} s", self.timeout.as_secs())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waited(empty_polls: u64, seconds: u64) -> Backoff {
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds));
+        Backoff { empty_polls, spin_mask: (1 << SPIN_SHIFT) - 1, since, timeout: TIMEOUT }
+    }
+
+    #[test]
+    fn who_polls_fast_does_not_wait_for_ever() {
+        let mut link = Link::loopback();
+        for empty_polls in [1u64 << 32, 3 << 32, 1 << 40] {
+            let text = waited(empty_polls - 1, 61).idle(&mut link).unwrap_err().to_string();
+            assert!(text.contains("nothing happened for 60 s"), "{text}");
+            let mut backoff = waited(empty_polls - MAX_BATCH, 61);
+            assert!(backoff.idle_batch(&mut link).is_err());
+            // Some polls later the time has not begun anew.
+            let all = (0..32u64 << SPIN_SHIFT).map(|_| backoff.idle(&mut link));
+            assert!(all.fold(Ok(()), Result::and).is_err());
+            assert!(waited(empty_polls - 1, 1).idle(&mut link).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_sleeper_does_not_wait_for_ever() {
+        let mut backoff =
+            Backoff { empty_polls: 0, spin_mask: 1, since: None, timeout: Duration::from_secs(60) };
+        assert!(backoff.wait_timed_out().is_ok());
+        backoff.since = Instant::now().checked_sub(Duration::from_secs(61));
+        backoff.reset();
+        assert!(backoff.wait_timed_out().is_ok(), "something has happened since");
+        backoff.since = Instant::now().checked_sub(Duration::from_secs(61));
+        let text = backoff.wait_timed_out().unwrap_err().to_string();
+        assert!(text.contains("nothing happened for 60 s"), "{text}");
+    }
+}

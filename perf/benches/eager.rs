@@ -3,7 +3,7 @@
 //! processes add is the wire: compare with the bench `fifo`.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use perf::pair::Pair;
+use perf::engine_pair::EnginePair;
 use std::hint::black_box;
 
 const LENGTHS: [usize; 4] = [0, 8, 1024, 8192];
@@ -11,7 +11,7 @@ const LENGTHS: [usize; 4] = [0, 8, 1024, 8192];
 fn eager(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine/eager/post_send_deliver_complete");
     for len in LENGTHS {
-        let (mut pair, buf) = (Pair::new(), vec![7u8; len]);
+        let (mut pair, buf) = (EnginePair::new(), vec![7u8; len]);
         group.throughput(Throughput::Bytes(len as u64));
         group.bench_function(BenchmarkId::from_parameter(len), |b| {
             b.iter(|| {
@@ -26,7 +26,7 @@ fn eager(c: &mut Criterion) {
 
     let mut group = c.benchmark_group("engine/eager/send_deliver_unexpected_then_receive");
     for len in LENGTHS {
-        let (mut pair, buf) = (Pair::new(), vec![7u8; len]);
+        let (mut pair, buf) = (EnginePair::new(), vec![7u8; len]);
         group.throughput(Throughput::Bytes(len as u64));
         group.bench_function(BenchmarkId::from_parameter(len), |b| {
             b.iter(|| {

@@ -1,6 +1,6 @@
 /*
  * Messages, writes, reads and fetching atomics by libfabric's EFA provider: between this process and one that it forks, each
- * on a core of its own. `twin.rs` has the same loops. Started by `versus`.
+ * on a core of its own. `perf/src/bin/ucp_bench/loops.rs` has the same loops. Started by `versus`.
  * Prints one line of JSON. Never validates: the interop matrix does.
  *
  *   bench TEST SIZE ITERS CORE CORE

@@ -18,7 +18,7 @@ use std::path::Path;
 /// One line of a saved file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Line {
+pub enum SavedLine {
     /// A comparison.
     Figure(Figure),
     /// How and where the figures of the file were taken.
@@ -32,10 +32,11 @@ pub enum Line {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// What was measured.
-    pub row: String,
+    #[serde(rename = "row")]
+    pub name: String,
     /// Of both figures.
     pub unit: String,
-    /// What ours is put beside, and its version.
+    /// What ours is put sibling_program, and its version.
     pub against: String,
     /// `lower` or `higher`.
     pub better: String,
@@ -87,7 +88,7 @@ pub enum FigureError {
     },
     /// A line of a saved file is none.
     #[error("{path}, line {line}: not a figure: {source}")]
-    NotOne {
+    BadLine {
         /// Its path.
         path: String,
         /// From 1.
@@ -97,7 +98,7 @@ pub enum FigureError {
     },
     /// A comment that begins a table and none that ends it.
     #[error("line {line}: '<!-- figures: {name} -->' has no '<!-- /figures -->'")]
-    Open {
+    UnclosedTable {
         /// From 1.
         line: usize,
         /// Of the table.
@@ -105,7 +106,7 @@ pub enum FigureError {
     },
     /// A table whose `only` fits no row.
     #[error("figures '{name}': no row begins with '{only}'")]
-    NoRow {
+    NoMatch {
         /// Of the table.
         name: String,
         /// What was looked for.
@@ -118,11 +119,11 @@ fn file_error(path: &Path) -> impl Fn(std::io::Error) -> FigureError + '_ {
 }
 
 /// Reads a saved file.
-pub fn read(path: &Path) -> Result<Vec<Line>, FigureError> {
+pub fn read(path: &Path) -> Result<Vec<SavedLine>, FigureError> {
     let text = std::fs::read_to_string(path).map_err(file_error(path))?;
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     let parse = |(n, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|source| FigureError::NotOne {
+        serde_json::from_str(line).map_err(|source| FigureError::BadLine {
             path: path.display().to_string(),
             line: n + 1,
             source,
@@ -142,11 +143,11 @@ pub fn three_digits(v: f64) -> String {
 }
 
 /// A table of Markdown, and the notes below it.
-pub fn table(lines: &[Line]) -> String {
+pub fn table(lines: &[SavedLine]) -> String {
     let mut text = String::new();
     let mut against = None;
     for line in lines {
-        let Line::Figure(f) = line else { continue };
+        let SavedLine::Figure(f) = line else { continue };
         if against != Some(&f.against) {
             let other = f.against.split(' ').next().unwrap_or_default();
             text += &format!(
@@ -157,7 +158,7 @@ pub fn table(lines: &[Line]) -> String {
         }
         text += &format!(
             "| {} | {} | {} | {} | {} | {} |\n",
-            f.row,
+            f.name,
             f.unit,
             f.cell(|sides| three_digits(sides.ours)),
             f.cell(|sides| three_digits(sides.theirs)),
@@ -166,7 +167,7 @@ pub fn table(lines: &[Line]) -> String {
         );
     }
     for line in lines {
-        if let Line::Note { note } = line {
+        if let SavedLine::Note { note } = line {
             text += &format!("\n{note}\n");
         }
     }
@@ -187,17 +188,18 @@ impl<'a> Marker<'a> {
         Some(Marker { name: name.trim(), only })
     }
 
-    fn choose(&self, lines: Vec<Line>) -> Result<Vec<Line>, FigureError> {
+    fn choose(&self, lines: Vec<SavedLine>) -> Result<Vec<SavedLine>, FigureError> {
         if self.only.is_empty() {
             return Ok(lines);
         }
-        let named = |line: &Line, only: &str| matches!(line, Line::Figure(f) if f.row.starts_with(only));
+        let named =
+            |line: &SavedLine, only: &str| matches!(line, SavedLine::Figure(f) if f.name.starts_with(only));
         if let Some(only) = self.only.iter().find(|only| !lines.iter().any(|l| named(l, only))) {
-            return Err(FigureError::NoRow { name: self.name.into(), only: (*only).into() });
+            return Err(FigureError::NoMatch { name: self.name.into(), only: (*only).into() });
         }
         Ok(lines
             .into_iter()
-            .filter(|l| matches!(l, Line::Note { .. }) || self.only.iter().any(|only| named(l, only)))
+            .filter(|l| matches!(l, SavedLine::Note { .. }) || self.only.iter().any(|only| named(l, only)))
             .collect())
     }
 }
@@ -205,7 +207,7 @@ impl<'a> Marker<'a> {
 /// `document` with every table made anew of which `saved` answers the figures. Answers the names of the others too.
 pub fn fill(
     document: &str,
-    mut saved: impl FnMut(&str) -> Result<Option<Vec<Line>>, FigureError>,
+    mut saved: impl FnMut(&str) -> Result<Option<Vec<SavedLine>>, FigureError>,
 ) -> Result<(String, Vec<String>), FigureError> {
     let (mut out, mut kept) = (String::new(), Vec::new());
     let mut lines = document.lines().enumerate();
@@ -221,7 +223,7 @@ pub fn fill(
                     old.push_str(line);
                     old.push('\n');
                 }
-                _ => return Err(FigureError::Open { line: n + 1, name: marker.name.into() }),
+                _ => return Err(FigureError::UnclosedTable { line: n + 1, name: marker.name.into() }),
             }
         };
         match saved(marker.name)? {
@@ -258,18 +260,18 @@ mod tests {
         Sides { ours, theirs, ratio: ours / theirs, runs: [runs; 2] }
     }
 
-    fn figure(row: &str, typical: Sides, undisturbed: Option<Sides>) -> Line {
+    fn figure(name: &str, typical: Sides, undisturbed: Option<Sides>) -> SavedLine {
         let (unit, against, better) = ("µs".into(), "UCX 1.2".into(), "lower".into());
-        Line::Figure(Figure { row: row.into(), unit, against, better, typical, undisturbed })
+        SavedLine::Figure(Figure { name: name.into(), unit, against, better, typical, undisturbed })
     }
 
     /// Of which all runs are alike.
-    fn plain(row: &str, ours: f64, theirs: f64) -> Line {
-        figure(row, sides(ours, theirs, 3), Some(sides(ours, theirs, 3)))
+    fn plain(name: &str, ours: f64, theirs: f64) -> SavedLine {
+        figure(name, sides(ours, theirs, 3), Some(sides(ours, theirs, 3)))
     }
 
-    fn note(text: &str) -> Line {
-        Line::Note { note: text.into() }
+    fn note(text: &str) -> SavedLine {
+        SavedLine::Note { note: text.into() }
     }
 
     const DOC: &str = "# a\n<!-- figures: one; only: b -->\nold\n<!-- /figures -->\nmiddle\n<!-- figures: two -->\nstays\n\
@@ -328,8 +330,8 @@ mod tests {
         let lines = [plain("a", 1.5, 2.0), figure("b", sides(1.0, 2.0, 9), None), note("How.")];
         for line in lines {
             let text = serde_json::to_string(&line).unwrap();
-            assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+            assert_eq!(serde_json::from_str::<SavedLine>(&text).unwrap(), line);
         }
-        assert!(serde_json::from_str::<Line>("{\"row\":\"a\"}").is_err());
+        assert!(serde_json::from_str::<SavedLine>("{\"row\":\"a\"}").is_err());
     }
 }

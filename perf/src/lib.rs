@@ -2,7 +2,7 @@
 //! second process of a measuring program, the distance of two processors, and the pair of engines that benches and counters
 //! drive.
 
-pub mod distance;
+pub mod core_latency;
+pub mod engine_pair;
 pub mod figure;
-pub mod other;
-pub mod pair;
+pub mod second_process;

@@ -5,7 +5,7 @@
 //! by their number, is instructions per operation.
 
 use clap::{Parser, ValueEnum};
-use perf::pair::Pair;
+use perf::engine_pair::EnginePair;
 use std::cell::Cell;
 use std::hint::black_box;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const WINDOW: u64 = 16;
 
 /// What is counted. All but `engine` go through the shared memory of `posix`, from a process to itself.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
+enum Operation {
     /// A tagged message through two engines joined by queues, no transport
     Engine,
     /// A tagged message: receive posted, sent, delivered, matched, completed, tested
@@ -52,7 +52,7 @@ enum What {
 struct Args {
     /// What to do.
     #[arg(value_enum, default_value = "engine")]
-    what: What,
+    operation: Operation,
     /// How often.
     #[arg(long, short = 'n', default_value_t = 100_000)]
     times: u64,
@@ -72,13 +72,16 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let args = Args::parse();
     let (size, times) = (args.size as usize, if args.calibrate { 0 } else { args.times });
-    match args.what {
-        What::Engine => engine(size, times),
-        What::Tag | What::UcpAm | What::Stream | What::Get | What::Put | What::Idle => {
-            protocols(args.what, size, times, args.window)?
-        }
-        _ => uct::any::open("posix", "memory", &Source::empty())?.visit(Low {
-            what: args.what,
+    match args.operation {
+        Operation::Engine => engine(size, times),
+        Operation::Tag
+        | Operation::UcpAm
+        | Operation::Stream
+        | Operation::Get
+        | Operation::Put
+        | Operation::Idle => protocols(args.operation, size, times, args.window)?,
+        _ => uct::any::open("posix", "memory", &Source::empty())?.visit(UctOperations {
+            operation: args.operation,
             size,
             times,
         })?,
@@ -88,7 +91,7 @@ fn main() -> Result<(), Failure> {
 }
 
 fn engine(size: usize, times: u64) {
-    let (mut pair, buf) = (Pair::new(), vec![7u8; size]);
+    let (mut pair, buf) = (EnginePair::new(), vec![7u8; size]);
     for tag in 0..times {
         pair.recv(black_box(tag), u64::MAX);
         assert!(pair.send(tag, black_box(&buf)), "an empty queue has room");
@@ -97,7 +100,7 @@ fn engine(size: usize, times: u64) {
     }
 }
 
-fn protocols(what: What, size: usize, times: u64, window: u64) -> Result<(), Failure> {
+fn protocols(operation: Operation, size: usize, times: u64, window: u64) -> Result<(), Failure> {
     let worker = Context::configured(Source::empty().with("UCX_TLS", "posix"))?.worker()?;
     let ep = worker.connect(&worker.address(), EpParams::default())?;
     let (out, mut back) = (vec![7u8; size], vec![0u8; size]);
@@ -108,11 +111,13 @@ fn protocols(what: What, size: usize, times: u64, window: u64) -> Result<(), Fai
     worker.tag_recv_blocking(0, EXACT, &mut back)?;
     let params = SendParams { tag: Some(1), ..SendParams::default() };
     let mut running = Vec::with_capacity(window as usize);
-    match what {
-        What::Get => (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?,
-        What::Put => (0..times).try_for_each(|_| ep.put_blocking(black_box(&out), mem.addr(), &rkey))?,
-        What::Idle => (0..times).for_each(|_| assert_eq!(worker.progress(), 0)),
-        What::UcpAm => {
+    match operation {
+        Operation::Get => {
+            (0..times).try_for_each(|_| ep.get_blocking(black_box(&mut back), mem.addr(), &rkey))?
+        }
+        Operation::Put => (0..times).try_for_each(|_| ep.put_blocking(black_box(&out), mem.addr(), &rkey))?,
+        Operation::Idle => (0..times).for_each(|_| assert_eq!(worker.progress(), 0)),
+        Operation::UcpAm => {
             let come = Rc::new(Cell::new(0));
             let counts = come.clone();
             worker.set_am_handler(1, move |message| {
@@ -129,7 +134,7 @@ fn protocols(what: What, size: usize, times: u64, window: u64) -> Result<(), Fai
                 }
             }
         }
-        What::Stream => {
+        Operation::Stream => {
             for _ in 0..times {
                 // SAFETY: `back` outlives the receive, which ends below, and nobody looks into it before.
                 let id = unsafe { ep.stream_recv_raw(back.as_mut_ptr(), size, Until::Full, None) }?;
@@ -169,8 +174,8 @@ fn protocols(what: What, size: usize, times: u64, window: u64) -> Result<(), Fai
 }
 
 /// Operations of the transport itself.
-struct Low {
-    what: What,
+struct UctOperations {
+    operation: Operation,
     size: usize,
     times: u64,
 }
@@ -189,7 +194,7 @@ impl Sink for Count {
     }
 }
 
-impl Visit for Low {
+impl Visit for UctOperations {
     type Out = Result<(), Failure>;
 
     fn visit<I: Iface>(self, iface: I) -> Result<(), Failure> {
@@ -201,14 +206,16 @@ impl Visit for Low {
         let (out, mut back, mut count) = (vec![7u8; self.size.max(8)], vec![0u8; self.size], Count(0));
         let bytes = black_box(&out[..self.size]);
         for _ in 0..self.times {
-            match self.what {
-                What::Am => {
+            match self.operation {
+                Operation::Am => {
                     assert_eq!(ep.am_short(1, 7, &out[8..]), Ok(Sent::Done));
                     assert_eq!(iface.poll(8, &mut count), 1);
                 }
-                What::UctPut => assert_eq!(ep.put_short(bytes, to, &rkey), Ok(Sent::Done)),
-                What::UctGet => assert_eq!(ep.get_short(black_box(&mut back), to, &rkey), Ok(Sent::Done)),
-                What::UctEp => drop(connect()?),
+                Operation::UctPut => assert_eq!(ep.put_short(bytes, to, &rkey), Ok(Sent::Done)),
+                Operation::UctGet => {
+                    assert_eq!(ep.get_short(black_box(&mut back), to, &rkey), Ok(Sent::Done))
+                }
+                Operation::UctEp => drop(connect()?),
                 _ => assert_eq!(iface.poll(8, &mut count), 0),
             }
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
-use perf::other::{Failure, Other, pin, which};
+use perf::second_process::{Failure, PeerProcess, pin, split_role};
 use tools_common::out::line;
 use ucp::{Address, Context, EXACT, Ep, EpParams, Match, SendParams, Started, Worker};
 use ucs::config::{Source, Table as _};
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> Result<(), Failure> {
     let usage = "usage: scale rate EPS ITERS CORE CORE | scale peers|uct_peers EPS CORE CORE | \
                  scale shared THREADS ITERS CORE CORE | scale self WINDOW ITERS";
-    let (args, second) = which(args);
+    let (args, second) = split_role(args);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let words = words.as_slice();
     if let ["self", window, iters] = words {
@@ -64,18 +64,18 @@ fn run(args: &[String]) -> Result<(), Failure> {
     };
     let other = if second {
         pin(server)?;
-        Other::first()
+        PeerProcess::first()
     } else {
-        let child = Other::second(args)?;
+        let child = PeerProcess::second(args)?;
         pin(client)?;
         child
     };
     match (words, second) {
         (["rate", eps, iters, _, _], true) => receive(other, count(eps, WINDOW)?, iters.parse()?),
         (["rate", eps, iters, _, _], false) => send(other, count(eps, WINDOW)?, iters.parse()?),
-        (["peers", eps, _, _], true) => be_peers(other, count(eps, 4096)?),
+        (["peers", eps, _, _], true) => serve_peers(other, count(eps, 4096)?),
         (["peers", eps, _, _], false) => peers(other, count(eps, 4096)?),
-        (["uct_peers", eps, _, _], true) => be_uct_peers(other, count(eps, 4096)?),
+        (["uct_peers", eps, _, _], true) => serve_uct_peers(other, count(eps, 4096)?),
         (["uct_peers", eps, _, _], false) => uct_peers(other, count(eps, 4096)?),
         _ => Err(usage.into()),
     }
@@ -108,31 +108,32 @@ fn whole_windows(iters: usize) -> (usize, usize) {
     ((iters / 10).next_multiple_of(WINDOW).max(WINDOW) / WINDOW, iters.div_ceil(WINDOW))
 }
 
-fn send(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
+fn send(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
-    other.tell(&worker.address().pack())?;
+    other.send(&worker.address().pack())?;
     let mut eps = Vec::new();
     for _ in 0..count {
-        eps.push(connect(&worker, &other.hear()?)?);
+        eps.push(connect(&worker, &other.recv()?)?);
     }
     let params = SendParams { tag: Some(MSG), ..SendParams::default() };
-    let (out, mut inward) = ([0u8; SIZE], [0u8; SIZE]);
-    let mut turn = 0;
+    let (out, mut ack_buf) = ([0u8; SIZE], [0u8; SIZE]);
+    let mut next = 0;
     let mut running = Vec::with_capacity(WINDOW);
     let mut pass = |windows: usize| -> Result<(), ucp::Error> {
         for _ in 0..windows {
             for _ in 0..WINDOW {
                 // SAFETY: `out` outlives the sends, which end below, and does not change.
-                if let Started::Running(id) = unsafe { eps[turn].send_raw(out.as_ptr(), SIZE, &params) }? {
+                if let Started::Running(id) = unsafe { eps[next].send_raw(out.as_ptr(), SIZE, &params) }? {
                     running.push(id);
                 }
-                turn = if turn + 1 == count { 0 } else { turn + 1 };
+                next = if next + 1 == count { 0 } else { next + 1 };
             }
             for id in running.drain(..) {
                 worker.wait_for(id)?;
             }
             // SAFETY: `inward` outlives the receive, which ends here, and nobody looks into it.
-            let ack = unsafe { worker.recv_raw(inward.as_mut_ptr(), SIZE, Match::tagged(ACK, EXACT), None) }?;
+            let ack =
+                unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(ACK, EXACT), None) }?;
             if let Started::Running(id) = ack {
                 worker.wait_for(id)?;
             }
@@ -148,14 +149,14 @@ fn send(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
     other.done()
 }
 
-fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> {
+fn receive(mut other: PeerProcess, count: usize, iters: usize) -> Result<(), Failure> {
     let workers = workers(count)?;
     for worker in &workers {
-        other.tell(&worker.address().pack())?;
+        other.send(&worker.address().pack())?;
     }
-    let ep = connect(&workers[0], &other.hear()?)?;
+    let ep = connect(&workers[0], &other.recv()?)?;
     let params = SendParams { tag: Some(ACK), ..SendParams::default() };
-    let (out, mut rooms) = ([0u8; SIZE], [[0u8; SIZE]; WINDOW]);
+    let (out, mut buffers) = ([0u8; SIZE], [[0u8; SIZE]; WINDOW]);
     let mut running = Vec::with_capacity(WINDOW);
     let (warm, windows) = whole_windows(iters);
     let finish = |worker: &Worker, id| -> Result<(), ucp::Error> {
@@ -167,11 +168,10 @@ fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> 
         Ok(())
     };
     for _ in 0..warm + windows {
-        for (i, room) in rooms.iter_mut().enumerate() {
+        for (i, buf) in buffers.iter_mut().enumerate() {
             let worker = &workers[i % count];
             // SAFETY: the rooms outlive the receives, which end below, and nobody looks into them.
-            let started =
-                unsafe { worker.recv_raw(room.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) };
+            let started = unsafe { worker.recv_raw(buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) };
             if let Started::Running(id) = started? {
                 running.push((worker, id));
             }
@@ -184,8 +184,8 @@ fn receive(mut other: Other, count: usize, iters: usize) -> Result<(), Failure> 
             finish(&workers[0], id)?;
         }
     }
-    let told = other.told();
-    while told.try_recv().is_err() {
+    let end = other.end_signal();
+    while end.try_recv().is_err() {
         for worker in &workers {
             worker.progress();
         }
@@ -198,13 +198,13 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
     let ep = connect(&worker, &worker.address().pack())?;
     let params = SendParams { tag: Some(MSG), ..SendParams::default() };
-    let (out, mut inward) = ([0u8; SIZE], [0u8; SIZE]);
+    let (out, mut ack_buf) = ([0u8; SIZE], [0u8; SIZE]);
     let mut running = Vec::with_capacity(window);
     for _ in 0..iters.div_ceil(window) {
         for _ in 0..window {
             // SAFETY: `inward` outlives the receives, which end below, and nobody looks into it.
             let started =
-                unsafe { worker.recv_raw(inward.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) }?;
+                unsafe { worker.recv_raw(ack_buf.as_mut_ptr(), SIZE, Match::tagged(MSG, EXACT), None) }?;
             if let Started::Running(id) = started {
                 running.push(id);
             }
@@ -225,13 +225,13 @@ fn to_self(window: usize, iters: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn be_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+fn serve_peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     let workers = workers(count)?;
     for worker in &workers {
-        other.tell(&worker.address().pack())?;
+        other.send(&worker.address().pack())?;
     }
-    let told = other.told();
-    while told.try_recv().is_err() {
+    let end = other.end_signal();
+    while end.try_recv().is_err() {
         for worker in &workers {
             worker.progress();
         }
@@ -239,9 +239,9 @@ fn be_peers(mut other: Other, count: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn peers(mut other: Other, count: usize) -> Result<(), Failure> {
+fn peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
-    let addresses = (0..count).map(|_| other.hear()).collect::<Result<Vec<_>, _>>()?;
+    let addresses = (0..count).map(|_| other.recv()).collect::<Result<Vec<_>, _>>()?;
     let connect_all = || -> Result<(f64, Vec<Ep>), Failure> {
         let (mut eps, start) = (Vec::with_capacity(count), Instant::now());
         for address in &addresses {
@@ -282,9 +282,9 @@ fn idle(mut progress: impl FnMut() -> usize) -> f64 {
 }
 
 /// Takes what comes, of which there is nothing.
-struct Nothing;
+struct IgnoreAll;
 
-impl Sink for Nothing {
+impl Sink for IgnoreAll {
     fn on_am(&mut self, _am: Am<'_>) {}
     fn on_comp(&mut self, _token: u64, _result: Result<(), Error>) {}
     fn on_ep_error(&mut self, _ep: EpTag, error: Error) {
@@ -297,20 +297,20 @@ fn open(count: usize) -> Result<Vec<posix::Iface>, Failure> {
     Ok((0..count).map(|_| posix::Iface::open(&config)).collect::<Result<_, _>>()?)
 }
 
-fn be_uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+fn serve_uct_peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     let ifaces = open(count)?;
     for iface in &ifaces {
-        other.tell(&iface.device_addr())?;
-        other.tell(&iface.iface_addr())?;
+        other.send(&iface.device_addr())?;
+        other.send(&iface.iface_addr())?;
     }
-    other.hear().map(drop)
+    other.recv().map(drop)
 }
 
-fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
+fn uct_peers(mut other: PeerProcess, count: usize) -> Result<(), Failure> {
     let iface = open(1)?.remove(0);
     let mut addresses = Vec::with_capacity(count);
     for _ in 0..count {
-        addresses.push((other.hear()?, other.hear()?));
+        addresses.push((other.recv()?, other.recv()?));
     }
     let connect_all = || -> Result<(f64, Vec<posix::Ep>), Failure> {
         let (mut eps, start) = (Vec::with_capacity(count), Instant::now());
@@ -335,7 +335,7 @@ fn uct_peers(mut other: Other, count: usize) -> Result<(), Failure> {
     let first = create + start.elapsed().as_secs_f64() / count as f64;
     let each = (rss()? - before) / count as f64;
     let (again, _more) = connect_all()?;
-    let mut sink = Nothing;
+    let mut sink = IgnoreAll;
     let address = addresses[0].0.len() + addresses[0].1.len();
     print([create, first, again], each, address, idle(|| iface.poll(16, &mut sink)));
     other.done()

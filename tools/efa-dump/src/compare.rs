@@ -7,7 +7,7 @@ use similar::{ChangeTag, TextDiff};
 use tools_common::out;
 use ucp::wire::items;
 
-use crate::flow::once;
+use crate::flow::without_duplicates;
 use crate::record::{Names, Record};
 
 /// Fields that differ between any two runs.
@@ -48,7 +48,7 @@ pub fn print(a: &[Record], b: &[Record]) -> bool {
 fn directions(records: &[Record]) -> BTreeMap<String, Vec<String>> {
     let names = Names::of(records);
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for record in once(records).map(|nth| &records[nth]).filter(|r| r.arrived()) {
+    for record in without_duplicates(records).map(|nth| &records[nth]).filter(|r| r.arrived()) {
         let direction = format!("{} > {}", names.name(&record.from), names.name(&record.to));
         all.entry(direction).or_default().push(plain(record));
     }

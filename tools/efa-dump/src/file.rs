@@ -49,14 +49,14 @@ pub enum FileError {
 }
 
 /// Why a file ends early, if its writer or a copy of it stopped.
-const CUT: &str = "its last block is not whole";
+const TRUNCATED: &str = "its last block is not whole";
 
 /// What a file holds.
 pub struct Capture {
     /// Its packets, in the order of the file.
     pub records: Vec<Record>,
     /// Why it ends early, if it does.
-    pub cut: Option<String>,
+    pub truncated: Option<String>,
 }
 
 /// Reads a whole file. `nth`: which of the files given it is.
@@ -69,12 +69,12 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
     })?;
     let mut records = Vec::new();
     let mut units = Vec::new();
-    let cut = loop {
+    let truncated = loop {
         let packet = match reader.next_block() {
             None => break None,
-            Some(Err(PcapError::IncompleteBuffer)) => break Some(CUT.into()),
+            Some(Err(PcapError::IncompleteBuffer)) => break Some(TRUNCATED.into()),
             Some(Err(PcapError::IoError(e))) if e.kind() == ErrorKind::UnexpectedEof => {
-                break Some(CUT.into());
+                break Some(TRUNCATED.into());
             }
             Some(Err(e)) => break Some(e.to_string()),
             Some(Ok(Block::InterfaceDescription(interface))) => {
@@ -101,7 +101,7 @@ pub fn read(path: &Path, nth: usize) -> Result<Capture, FileError> {
         let record = Record::parse(nth, time, &packet.data);
         records.push(record.ok_or_else(|| FileError::Header { path: path.into(), nth: records.len() + 1 })?);
     };
-    Ok(Capture { records, cut })
+    Ok(Capture { records, truncated })
 }
 
 /// Nanoseconds in a unit of an interface's times: `if_tsresol`, by default a microsecond.

@@ -12,7 +12,7 @@ use ucp::wire::{Iovs, Packet};
 use uct::efa::dev::soft::capture::{Direction, WireOp};
 
 use crate::check::Report;
-use crate::line::{Detail, legend, line, tail};
+use crate::line::{Detail, line, print_legend, print_summary};
 use crate::record::{End, Names, Record};
 
 /// The packets of one exchange.
@@ -32,18 +32,18 @@ enum Key {
 }
 
 /// Packets counted once: what an end of the capture has sent is left out where the other end has seen it too.
-pub fn once(records: &[Record]) -> impl Iterator<Item = usize> {
+pub fn without_duplicates(records: &[Record]) -> impl Iterator<Item = usize> {
     let local: HashSet<End> =
         records.iter().filter(|r| r.direction == Direction::Out).map(|r| r.from).collect();
-    let twice = move |r: &Record| r.direction == Direction::In && local.contains(&r.from);
-    records.iter().enumerate().filter(move |(_, r)| !twice(r)).map(|(nth, _)| nth)
+    let seen_by_both = move |r: &Record| r.direction == Direction::In && local.contains(&r.from);
+    records.iter().enumerate().filter(move |(_, r)| !seen_by_both(r)).map(|(nth, _)| nth)
 }
 
 /// Prints exchanges in the order in which they began.
 pub fn print(records: &[Record], names: &Names, report: &Report) {
-    legend(names);
+    print_legend(names);
     let mut flows = Flows::default();
-    for nth in once(records) {
+    for nth in without_duplicates(records) {
         flows.add(nth, &records[nth]);
     }
     let start = records.first().map_or(0, |r| r.time);
@@ -61,7 +61,7 @@ pub fn print(records: &[Record], names: &Names, report: &Report) {
         }
     }
     out::line(format!("# {} exchanges", flows.all.len()));
-    tail(records.len(), report);
+    print_summary(records.len(), report);
 }
 
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Flows {
             self.all.len() - 1
         });
         self.all[at].packets.push(nth);
-        self.learn(record, at);
+        self.record_ids(record, at);
     }
 
     fn find(&self, record: &Record) -> Option<usize> {
@@ -115,7 +115,7 @@ impl Flows {
     }
 
     /// Remembers the ids a packet gives out.
-    fn learn(&mut self, record: &Record, at: usize) {
+    fn record_ids(&mut self, record: &Record, at: usize) {
         let (x, y) = (record.from, record.to);
         let Some(Ok(packet)) = record.packet() else { return };
         if let Some(id) = packet.msg_id() {

@@ -18,7 +18,7 @@ pub enum Detail {
 
 /// Which packets are shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Only {
+pub enum Filter {
     /// All.
     All,
     /// Those that violate the protocol.
@@ -26,12 +26,12 @@ pub enum Only {
 }
 
 /// Prints packets, who the ends are, and how many violations there are.
-pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail, only: Only) {
-    legend(names);
+pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail, filter: Filter) {
+    print_legend(names);
     let start = records.first().map_or(0, |r| r.time);
     for (nth, record) in records.iter().enumerate() {
         let findings = report.of(nth);
-        if only == Only::Bad && findings.is_empty() {
+        if filter == Filter::Bad && findings.is_empty() {
             continue;
         }
         out::line(format!("{:>6} {}", nth + 1, line(record, start, names, detail)));
@@ -39,18 +39,18 @@ pub fn print(records: &[Record], names: &Names, report: &Report, detail: Detail,
             out::line(format!("       ! {finding}"));
         }
     }
-    tail(records.len(), report);
+    print_summary(records.len(), report);
 }
 
 /// Which letter stands for which queue pair.
-pub fn legend(names: &Names) {
+pub fn print_legend(names: &Names) {
     for (end, name) in names.iter() {
         out::line(format!("# {name} = {end}"));
     }
 }
 
 /// Violations that no packet shows, and the count of all.
-pub fn tail(packets: usize, report: &Report) {
+pub fn print_summary(packets: usize, report: &Report) {
     for finding in report.at_end() {
         out::line(format!("       ! {finding}"));
     }

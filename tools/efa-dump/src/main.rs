@@ -106,7 +106,7 @@ fn run(args: &Args) -> Result<Verdict, String> {
         return Ok(Verdict::Clean);
     }
     if let Some(digits) = &args.hex {
-        return one(digits, args);
+        return decode_digits(digits, args);
     }
     if let Some([a, b]) = args.compare.as_deref() {
         let (a, b) = (load(std::slice::from_ref(a))?, load(std::slice::from_ref(b))?);
@@ -121,8 +121,8 @@ fn run(args: &Args) -> Result<Verdict, String> {
         flow::print(&records, &names, &report);
     } else {
         let detail = if args.verbose { line::Detail::Fields } else { line::Detail::Line };
-        let only = if args.bad { line::Only::Bad } else { line::Only::All };
-        line::print(&records, &names, &report, detail, only);
+        let filter = if args.bad { line::Filter::Bad } else { line::Filter::All };
+        line::print(&records, &names, &report, detail, filter);
     }
     Ok(if report.is_clean() { Verdict::Clean } else { Verdict::Found })
 }
@@ -132,7 +132,7 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for (nth, path) in paths.iter().enumerate() {
         let capture = file::read(path, nth).map_err(|e: FileError| e.to_string())?;
-        if let Some(why) = capture.cut {
+        if let Some(why) = capture.truncated {
             eprintln!("efa-dump: {}: {why}; showing what is before it", path.display());
         }
         records.extend(capture.records);
@@ -143,7 +143,7 @@ fn load(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
 }
 
 /// Decodes a packet given as digits.
-fn one(digits: &[String], args: &Args) -> Result<Verdict, String> {
+fn decode_digits(digits: &[String], args: &Args) -> Result<Verdict, String> {
     let text = if digits.is_empty() {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|e| format!("standard input: {e}"))?;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, dump};
+use common::{Folder, run_dump};
 
 #[test]
 fn errors_are_one_line() {
@@ -25,7 +25,7 @@ fn errors_are_one_line() {
         (&["--flow", "-v", text], "cannot be used with"),
     ];
     for (args, words) in cases {
-        let ran = dump(args);
+        let ran = run_dump(args);
         assert_eq!(ran.status, 2, "{args:?}: {}{}", ran.out, ran.err);
         assert_eq!(ran.out, "", "{args:?}");
         assert_eq!(ran.err.lines().count(), 1, "{args:?}: {}", ran.err);
@@ -35,15 +35,15 @@ fn errors_are_one_line() {
 
 #[test]
 fn a_packet_in_digits() {
-    let ran = dump(&["--hex", "40040400", "05000000", "41"]);
+    let ran = run_dump(&["--hex", "40040400", "05000000", "41"]);
     assert_eq!(ran.status, 0);
     assert!(ran.out.contains("EAGER_MSGRTM, 9 bytes") && ran.out.contains("msg_id"), "{}", ran.out);
-    let ran = dump(&["--hex", "--json", "40040400", "05000000", "41"]);
+    let ran = run_dump(&["--hex", "--json", "40040400", "05000000", "41"]);
     assert_eq!(ran.status, 2, "what follows --hex is the packet: {}", ran.out);
-    let ran = dump(&["--json", "--hex", "4004040005000000", "41"]);
+    let ran = run_dump(&["--json", "--hex", "4004040005000000", "41"]);
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((json["type"].as_str(), json["fields"]["msg_id"].as_u64()), (Some("EAGER_MSGRTM"), Some(5)));
-    let ran = dump(&["--hex", "40030400"]);
+    let ran = run_dump(&["--hex", "40030400"]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("version 3"), "{}", ran.out);
 }

@@ -6,7 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use common::{Folder, capture, context, dump, until};
+use common::{Folder, capture, context, run_dump, until};
 
 const CHILD: &str = "EFA_DUMP_TEST_CAPTURE";
 const HDR: usize = 64;
@@ -15,7 +15,7 @@ const HDR: usize = 64;
 fn our_traffic_violates_nothing() {
     let folder = Folder::new("clean");
     let path = capture(&folder, "clean", &[]);
-    let ran = dump(&[&path]);
+    let ran = run_dump(&[&path]);
     assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
     assert!(ran.out.trim_end().ends_with("packets, 0 violations"), "{}", ran.out);
     let types = ["HANDSHAKE", "EAGER_TAGRTM", "MEDIUM_TAGRTM", "LONGCTS_TAGRTM", "CTS", "CTSDATA"];
@@ -45,15 +45,15 @@ fn messages_without_headers_are_no_violation() {
     }
     drop((ab, a, b));
     let [a, b] = ["a", "b"].map(|name| path(&format!("{name}.{}", std::process::id())));
-    let ran = dump(&[&a, &b]);
+    let ran = run_dump(&[&a, &b]);
     assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
     for bytes in messages {
         assert!(ran.out.contains(&format!("  HEADERLESS, {} bytes", bytes.len())), "{}", ran.out);
     }
     assert!(!ran.out.contains("rejected") && !ran.out.contains("EAGER_MSGRTM"), "{}", ran.out);
-    let ran = dump(&["--flow".as_ref(), a.as_os_str(), b.as_os_str()]);
+    let ran = run_dump(&["--flow".as_ref(), a.as_os_str(), b.as_os_str()]);
     assert_eq!(ran.status, 0, "{}", ran.out);
-    let ran = dump(&["--json".as_ref(), a.as_os_str(), b.as_os_str()]);
+    let ran = run_dump(&["--json".as_ref(), a.as_os_str(), b.as_os_str()]);
     assert!(ran.out.contains(r#""type":"HEADERLESS""#), "{}", ran.out);
 }
 
@@ -62,7 +62,7 @@ fn neither_does_traffic_on_a_rough_network() {
     let folder = Folder::new("rough");
     let rough = [("SOFTEFA_REORDER", "0.3"), ("SOFTEFA_RNR", "0.1"), ("SOFTEFA_SEED", "7")];
     let path = capture(&folder, "rough", &rough);
-    let ran = dump(&[&path]);
+    let ran = run_dump(&[&path]);
     assert_eq!(ran.status, 0, "{}", ran.out);
 }
 
@@ -71,7 +71,7 @@ fn a_message_is_one_exchange() {
     let folder = Folder::new("flow");
     // Where the kernel lets memory of others be read, the longest would be.
     let path = capture(&folder, "flow", &[("UCX_MIN_READ", "inf")]);
-    let ran = dump(&["--flow".as_ref(), path.as_os_str()]);
+    let ran = run_dump(&["--flow".as_ref(), path.as_os_str()]);
     assert_eq!(ran.status, 0, "{}", ran.out);
     // Ten lengths, three messages each, and two HANDSHAKEs.
     assert!(ran.out.contains("# 32 exchanges"), "{}", ran.out);
@@ -86,7 +86,7 @@ fn a_message_is_one_exchange() {
 fn json_is_an_object_a_line_with_numbers() {
     let folder = Folder::new("json");
     let path = capture(&folder, "json", &[]);
-    let ran = dump(&["--json".as_ref(), path.as_os_str()]);
+    let ran = run_dump(&["--json".as_ref(), path.as_os_str()]);
     let lines: Vec<serde_json::Value> =
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (last, packets) = lines.split_last().unwrap();
@@ -105,10 +105,10 @@ fn two_runs_compare_equal_and_different_ones_do_not() {
     let one = capture(&folder, "one", &[]);
     let two = capture(&folder, "two", &[]);
     let small = capture(&folder, "small", &[("SOFTEFA_MTU", "4096")]);
-    let same = dump(&["--compare".as_ref(), one.as_os_str(), two.as_os_str()]);
+    let same = run_dump(&["--compare".as_ref(), one.as_os_str(), two.as_os_str()]);
     assert_eq!(same.status, 0, "{}", same.out);
     assert!(same.out.starts_with("# no difference in"), "{}", same.out);
-    let other = dump(&["--compare".as_ref(), one.as_os_str(), small.as_os_str()]);
+    let other = run_dump(&["--compare".as_ref(), one.as_os_str(), small.as_os_str()]);
     assert_eq!(other.status, 1, "{}", other.out);
     assert!(other.out.lines().any(|l| l.starts_with("- ")) && other.out.lines().any(|l| l.starts_with("+ ")));
 }
@@ -139,7 +139,7 @@ fn planted(file: &[u8], folder: &Folder, ty: u8, alter: impl Fn(&mut [u8]), find
     alter(&mut file[at..at + len]);
     let path = folder.path("planted");
     std::fs::write(&path, &file).unwrap();
-    let ran = dump(&["--bad".as_ref(), path.as_os_str()]);
+    let ran = run_dump(&["--bad".as_ref(), path.as_os_str()]);
     assert_eq!(ran.status, 1, "{finding}: {}", ran.out);
     assert!(ran.out.contains(finding), "{finding}: {}", ran.out);
 }
@@ -173,7 +173,7 @@ fn child() {
     let Ok(path) = std::env::var(CHILD) else { return };
     let context = common::context(path.as_ref(), &[]);
     loop {
-        common::talk(&context);
+        common::exchange_messages(&context);
         println!("round");
     }
 }
@@ -193,7 +193,7 @@ fn a_killed_writer_leaves_a_readable_file() {
     child.kill().unwrap();
     child.wait().unwrap();
     let path = folder.path(&format!("killed.{}", child.id()));
-    let ran = dump(&[&path]);
+    let ran = run_dump(&[&path]);
     assert_eq!((ran.status, &*ran.err), (0, ""), "{}", ran.out);
     assert!(ran.out.lines().count() > 200, "{}", ran.out);
 
@@ -201,7 +201,7 @@ fn a_killed_writer_leaves_a_readable_file() {
     let whole = std::fs::read(&path).unwrap();
     let cut = folder.path("cut");
     std::fs::write(&cut, &whole[..whole.len() / 2 + 1]).unwrap();
-    let ran = dump(&[&cut]);
+    let ran = run_dump(&[&cut]);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
     assert!(ran.err.contains("not whole"), "{}", ran.err);
     assert!(ran.out.lines().count() > 100, "{}", ran.out);

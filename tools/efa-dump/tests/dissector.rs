@@ -5,8 +5,8 @@ mod common;
 
 use std::process::Command;
 
-use common::everything::everything;
-use common::{Folder, capture, dump};
+use common::all_packets::all_packets;
+use common::{Folder, capture, run_dump};
 use serde_json::Value;
 
 /// Fields that are compared: name here, name there.
@@ -34,25 +34,25 @@ fn number(text: &str) -> Option<u64> {
 #[test]
 fn tshark_sees_what_we_see() {
     let folder = Folder::new("dissector");
-    agree(&folder, &capture(&folder, "capture", &[]));
+    compare_with_tshark(&folder, &capture(&folder, "capture", &[]));
 }
 
 #[test]
 fn and_so_with_every_packet_type() {
     let folder = Folder::new("dissector-all");
     let path = folder.path("everything");
-    everything().write(&path);
-    agree(&folder, &path);
+    all_packets().write(&path);
+    compare_with_tshark(&folder, &path);
 }
 
 /// Runs both on a capture.
-fn agree(folder: &Folder, path: &std::path::Path) {
+fn compare_with_tshark(folder: &Folder, path: &std::path::Path) {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: no tshark on this machine (Debian: apt install tshark)");
         return;
     }
     let script = folder.path("efa_rdm.lua");
-    std::fs::write(&script, dump(&["--dissector"]).out).unwrap();
+    std::fs::write(&script, run_dump(&["--dissector"]).out).unwrap();
     let mut tshark = Command::new("tshark");
     // Its settings and plug-ins are none of this test's business.
     tshark.env("HOME", folder.path("home")).env("XDG_CONFIG_HOME", folder.path("home"));
@@ -67,7 +67,7 @@ fn agree(folder: &Folder, path: &std::path::Path) {
     assert!(ran.status.success(), "{err}");
     assert!(!err.contains("Lua"), "{err}");
 
-    let ours = dump(&["--json".as_ref(), path.as_os_str()]).out;
+    let ours = run_dump(&["--json".as_ref(), path.as_os_str()]).out;
     let ours: Vec<Value> = ours.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let ours = &ours[..ours.len() - 1];
     assert_eq!(out.lines().count(), ours.len(), "{out}");

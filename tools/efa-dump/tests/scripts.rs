@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::everything::*;
+use common::all_packets::*;
 use common::script::{HERE, Script, THERE};
-use common::{Folder, dump};
+use common::{Folder, run_dump};
 use ucp::wire::ctl::{AtomRsp, ReadNack, ReadRsp, Receipt};
 use ucp::wire::rtm::{Eager, LongCts};
 use ucp::wire::{Cause, Features, Handshake, Opts};
@@ -13,12 +13,12 @@ fn run(name: &str, script: &Script) -> common::Ran {
     let folder = Folder::new(&format!("script-{name}"));
     let path = folder.path("script");
     script.write(&path);
-    dump(&[&path])
+    run_dump(&[&path])
 }
 
 #[test]
 fn every_packet_type_in_a_right_exchange() {
-    let script = everything();
+    let script = all_packets();
     let ran = run("everything", &script);
     assert_eq!(ran.status, 0, "{}", ran.out);
     assert!(ran.out.contains(&format!("# {} packets, 0 violations", script.len())), "{}", ran.out);
@@ -27,12 +27,12 @@ fn every_packet_type_in_a_right_exchange() {
 
 #[test]
 fn wrong_exchanges_are_found() {
-    let window = || met().send(|b| longcts(20, Cause::Fresh).write(b), 1000);
+    let window = || after_handshake().send(|b| longcts(20, Cause::Fresh).write(b), 1000);
     let other = Opts::raw_addr(THERE);
     let both = Opts { connid: Some(HERE.connid), ..Opts::raw_addr(HERE) };
     let weak = Handshake::new(Features::DELIVERY_COMPLETE, THERE.connid, 0xefa2);
     let cases: Vec<(&str, Script)> = vec![
-        ("a second HANDSHAKE to this peer", met().recv(|b| shake(THERE.connid).write(b), 0)),
+        ("a second HANDSHAKE to this peer", after_handshake().recv(|b| handshake(THERE.connid).write(b), 0)),
         ("no raw address", Script::default().send(|b| eager(0).write(b), 1)),
         (
             "the raw address is not the sender's",
@@ -40,7 +40,7 @@ fn wrong_exchanges_are_found() {
         ),
         (
             "raw address and connid in one packet",
-            met().send(|b| Eager { opts: both, ..eager(1) }.write(b), 1),
+            after_handshake().send(|b| Eager { opts: both, ..eager(1) }.write(b), 1),
         ),
         (
             "the peer has not announced RDMA_READ",
@@ -56,8 +56,8 @@ fn wrong_exchanges_are_found() {
                 .recv(|b| cts(20, 5, 2000).write(b), 0)
                 .send(|b| data(5, 1000, 2000).write(b), 2000),
         ),
-        ("msg_id 0 was there before", met().send(|b| eager(0).write(b), 1)),
-        ("msg_id 1 to 4 never came", met().send(|b| eager(5).write(b), 1)),
+        ("msg_id 0 was there before", after_handshake().send(|b| eager(0).write(b), 1)),
+        ("msg_id 1 to 4 never came", after_handshake().send(|b| eager(5).write(b), 1)),
         (
             "500 bytes more than the window allows",
             window().recv(|b| cts(20, 5, 500).write(b), 0).send(|b| data(5, 1000, 1000).write(b), 1000),
@@ -79,25 +79,33 @@ fn wrong_exchanges_are_found() {
         ("send_id 21: no operation of this id waits for CTS", window().recv(|b| cts(21, 5, 10).write(b), 0)),
         (
             "waits for EOR",
-            met()
+            after_handshake()
                 .send(|b| longread(1, 30).write(b), 0)
                 .recv(|b| eor(30).write(b), 0)
                 .recv(|b| eor(30).write(b), 0),
         ),
-        ("waits for RECEIPT", met().recv(|b| Receipt { send_id: 1, msg_id: 0, connid: THEIRS }.write(b), 0)),
+        (
+            "waits for RECEIPT",
+            after_handshake().recv(|b| Receipt { send_id: 1, msg_id: 0, connid: THEIRS }.write(b), 0),
+        ),
         (
             "waits for READ_NACK",
-            met().recv(|b| ReadNack { send_id: 1, recv_id: 0, not_now: false, connid: THEIRS }.write(b), 0),
+            after_handshake()
+                .recv(|b| ReadNack { send_id: 1, recv_id: 0, not_now: false, connid: THEIRS }.write(b), 0),
         ),
         (
             "waits for ATOMRSP",
-            met().recv(|b| AtomRsp { recv_id: 1, seg_length: 8, connid: THEIRS }.write(b), 8),
+            after_handshake().recv(|b| AtomRsp { recv_id: 1, seg_length: 8, connid: THEIRS }.write(b), 8),
         ),
         (
             "waits for READRSP",
-            met().recv(|b| ReadRsp { recv_id: 1, send_id: 1, seg_length: 8, connid: THEIRS }.write(b), 8),
+            after_handshake()
+                .recv(|b| ReadRsp { recv_id: 1, send_id: 1, seg_length: 8, connid: THEIRS }.write(b), 8),
         ),
-        ("waits for LONGCTS after READ_NACK", met().send(|b| longcts(20, Cause::ReadNack).write(b), 0)),
+        (
+            "waits for LONGCTS after READ_NACK",
+            after_handshake().send(|b| longcts(20, Cause::ReadNack).write(b), 0),
+        ),
     ];
     for (nth, (finding, script)) in cases.iter().enumerate() {
         let ran = run(&format!("wrong-{nth}"), script);
@@ -110,9 +118,9 @@ fn wrong_exchanges_are_found() {
 #[test]
 fn another_life_of_a_queue_pair_starts_afresh() {
     let again = ucp::wire::RawAddr { connid: 0x333, ..HERE };
-    let script = met()
+    let script = after_handshake()
         .send(|b| Eager { opts: Opts::raw_addr(again), ..eager(0) }.write(b), 8)
-        .recv(|b| shake(THERE.connid).write(b), 0);
+        .recv(|b| handshake(THERE.connid).write(b), 0);
     let ran = run("life", &script);
     assert_eq!(ran.status, 0, "{}", ran.out);
 }

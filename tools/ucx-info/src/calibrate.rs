@@ -15,14 +15,17 @@ use uct::api::{Iface as _, Linear};
 pub struct Measured {
     /// Copies of what caches hold, and of what they do not, bytes per second.
     copy: f64,
-    copy_far: f64,
+    #[serde(rename = "copy_far")]
+    copy_uncached: f64,
     /// From one processor to another.
-    across: Option<Time>,
+    #[serde(rename = "across")]
+    core_to_core: Option<Time>,
     devices: Vec<Device>,
-    /// How long all of it took, ms.
+    /// Style long all of it took, ms.
     took_ms: f64,
     /// Where it is kept, or why not.
-    kept: Result<String, String>,
+    #[serde(rename = "kept")]
+    saved_to: Result<String, String>,
 }
 
 /// `fixed` ns, and `per_byte` ns for each byte.
@@ -44,14 +47,15 @@ struct Device {
 struct Cost {
     name: &'static str,
     measured: Option<Time>,
-    said: Time,
+    #[serde(rename = "said")]
+    advertised: Time,
 }
 
-fn of_line(line: Line) -> Time {
+fn from_line(line: Line) -> Time {
     Time { fixed: line.fixed, per_byte: line.per_byte }
 }
 
-fn said(line: Linear) -> Time {
+fn from_linear(line: Linear) -> Time {
     Time { fixed: line.fixed, per_byte: line.per_byte }
 }
 
@@ -59,16 +63,20 @@ fn said(line: Linear) -> Time {
 pub fn measure(source: &Source) -> Result<Measured, String> {
     let config = Config::load(source).map_err(|e| e.to_string())?;
     let found = uct::any::resources(source).map_err(|e| e.to_string())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let costs = Calibration::measure(&found);
-    let took_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let kept = costs.save(&config).map(|file| file.display().to_string()).map_err(|e| e.to_string());
+    let took_ms = started.elapsed().as_secs_f64() * 1e3;
+    let saved_to = costs.save(&config).map(|file| file.display().to_string()).map_err(|e| e.to_string());
     let mut devices = Vec::new();
     for d in &costs.devices {
         let iface = uct::any::open(&d.tl, &d.dev, source).map_err(|e| e.to_string())?;
         let attr = iface.attr();
         let (fixed, per_byte) = attr.reg_cost;
-        let row = |name, measured: Option<Line>, said| Cost { name, measured: measured.map(of_line), said };
+        let row = |name, measured: Option<Line>, advertised| Cost {
+            name,
+            measured: measured.map(from_line),
+            advertised,
+        };
         devices.push(Device {
             transport: d.tl.clone(),
             device: d.dev.clone(),
@@ -76,28 +84,28 @@ pub fn measure(source: &Source) -> Result<Measured, String> {
                 row(
                     "message, at either end",
                     d.overhead.map(|ns| Line::new(ns, 0.0)),
-                    said_ns(attr.overhead),
+                    fixed_time(attr.overhead),
                 ),
                 row("registration", d.register, Time { fixed, per_byte }),
-                row("put, memory of its own", d.put[0], said(attr.rma.put_own)),
-                row("put, other memory", d.put[1], said(attr.rma.put_other)),
-                row("get, memory of its own", d.get[0], said(attr.rma.get_own)),
-                row("get, other memory", d.get[1], said(attr.rma.get_other)),
+                row("put, memory of its own", d.put[0], from_linear(attr.rma.put_own)),
+                row("put, other memory", d.put[1], from_linear(attr.rma.put_other)),
+                row("get, memory of its own", d.get[0], from_linear(attr.rma.get_own)),
+                row("get, other memory", d.get[1], from_linear(attr.rma.get_other)),
             ],
         });
     }
     let per_second = |ns: f64| if ns > 0.0 { 1e9 / ns } else { f64::INFINITY };
     Ok(Measured {
         copy: per_second(costs.copy),
-        copy_far: per_second(costs.copy_far),
-        across: costs.across.map(of_line),
+        copy_uncached: per_second(costs.copy_far),
+        core_to_core: costs.across.map(from_line),
         devices,
         took_ms,
-        kept,
+        saved_to,
     })
 }
 
-fn said_ns(fixed: f64) -> Time {
+fn fixed_time(fixed: f64) -> Time {
     Time { fixed, per_byte: 0.0 }
 }
 
@@ -113,8 +121,13 @@ impl std::fmt::Display for Measured {
         let mut out = String::new();
         writeln!(out, "# Measured in {:.1} ms", self.took_ms)?;
         let mb = |per_second: f64| per_second / 1_048_576.0;
-        writeln!(out, "# Copies: {:.0} MB/sec in the cache, {:.0} beyond", mb(self.copy), mb(self.copy_far))?;
-        match self.across {
+        writeln!(
+            out,
+            "# Copies: {:.0} MB/sec in the cache, {:.0} beyond",
+            mb(self.copy),
+            mb(self.copy_uncached)
+        )?;
+        match self.core_to_core {
             Some(time) => writeln!(out, "# Between processors: {time}")?,
             None => writeln!(out, "# Between processors: there was only one at a time")?,
         }
@@ -122,10 +135,10 @@ impl std::fmt::Display for Measured {
             writeln!(out, "#\n# Transport: {}, device: {}", d.transport, d.device)?;
             for cost in &d.costs {
                 let measured = cost.measured.map_or("not there".into(), |time| time.to_string());
-                writeln!(out, "# {:>23}: {measured} (its attributes: {})", cost.name, cost.said)?;
+                writeln!(out, "# {:>23}: {measured} (its attributes: {})", cost.name, cost.advertised)?;
             }
         }
-        match &self.kept {
+        match &self.saved_to {
             Ok(file) => writeln!(out, "#\n# Kept in {file}, for contexts with UCX_CALIBRATE=y")?,
             Err(why) => writeln!(out, "#\n# Not kept: {why}")?,
         }
@@ -142,7 +155,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("ucx-info-calibrate-{}", std::process::id()));
         let source = Source::empty().with("UCX_CACHE_DIR", dir.to_str().unwrap());
         let measured = measure(&source).unwrap();
-        assert!(measured.copy > 1e6 && measured.copy_far > 1e6);
+        assert!(measured.copy > 1e6 && measured.copy_uncached > 1e6);
         let efa = measured.devices.iter().find(|d| d.transport == "efa").unwrap();
         assert!(efa.costs.iter().any(|cost| cost.measured.is_some_and(|time| time.fixed > 0.0)));
         let text = measured.to_string();

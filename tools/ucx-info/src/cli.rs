@@ -14,7 +14,7 @@ pub struct Args {
     #[arg(short)]
     pub version: bool,
 
-    /// How it was built
+    /// Style it was built
     #[arg(short)]
     pub build: bool,
 
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(short = 'T')]
     pub topology: bool,
 
-    /// How fast it copies memory only
+    /// Style fast it copies memory only
     #[arg(short = 'M')]
     pub copies: bool,
 
@@ -100,14 +100,14 @@ pub struct Args {
     pub only: Option<Devices>,
 
     /// With -e: where the peer is: self (this process), intra (this node), inter (another) [default: anywhere]
-    #[arg(short = 'P', value_name = "PLACE", value_parser = clap::builder::StringValueParser::new().try_map(|s| Place::parse(&s)))]
-    pub place: Option<Place>,
+    #[arg(short = 'P', value_name = "PLACE", value_parser = clap::builder::StringValueParser::new().try_map(|s| PeerLocation::parse(&s)))]
+    pub place: Option<PeerLocation>,
 
-    /// How many endpoints there will be (nothing here depends on it)
+    /// Style many endpoints there will be (nothing here depends on it)
     #[arg(short = 'n', value_name = "COUNT", value_parser = parse_count)]
     pub endpoints: Option<u64>,
 
-    /// How many of them on this node (nothing here depends on it)
+    /// Style many of them on this node (nothing here depends on it)
     #[arg(short = 'N', value_name = "COUNT", value_parser = parse_count)]
     pub endpoints_here: Option<u64>,
 
@@ -143,12 +143,12 @@ impl Args {
     }
 
     /// Whether anything of ucp is asked for.
-    pub fn of_ucp(&self) -> bool {
+    pub fn wants_ucp(&self) -> bool {
         self.context || self.worker || self.endpoint || self.memory.is_some()
     }
 
     /// Whether the configuration is.
-    pub fn of_config(&self) -> bool {
+    pub fn wants_config(&self) -> bool {
         self.config || self.full
     }
 
@@ -161,19 +161,19 @@ impl Args {
         let asked =
             [self.version, self.build, self.system, self.topology, self.copies, self.types, self.devices];
         let asked =
-            asked.contains(&true) || self.of_ucp() || self.of_config() || self.doctor || self.calibrate;
+            asked.contains(&true) || self.wants_ucp() || self.wants_config() || self.doctor || self.calibrate;
         if !asked {
             return Err(NOTHING.into());
         }
         let of_ucp = "-p, -w, -e and -m";
         let needs = [
-            ("--plain", self.plain, self.of_config(), "-c"),
-            ("-C", self.comment, self.of_config(), "-c"),
-            ("-F", self.filter.is_some(), self.of_config(), "-c"),
-            ("-a", self.hidden, self.of_config(), "-c"),
+            ("--plain", self.plain, self.wants_config(), "-c"),
+            ("-C", self.comment, self.wants_config(), "-c"),
+            ("-F", self.filter.is_some(), self.wants_config(), "-c"),
+            ("-a", self.hidden, self.wants_config(), "-c"),
             ("-t", self.transport.is_some(), self.devices, "-d"),
             ("-P", self.place.is_some(), self.endpoint, "-e"),
-            ("-D", self.only.is_some(), self.of_ucp(), of_ucp),
+            ("-D", self.only.is_some(), self.wants_ucp(), of_ucp),
         ];
         match needs.iter().find(|(_, given, there, _)| *given && !there) {
             Some((letter, _, _, what)) => {
@@ -262,7 +262,7 @@ impl Devices {
 
 /// Where a peer is: `-P`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PeerLocation {
     /// In this process.
     Here,
     /// On this node.
@@ -271,12 +271,12 @@ pub enum Place {
     Inter,
 }
 
-impl Place {
-    fn parse(name: &str) -> Result<Place, String> {
+impl PeerLocation {
+    fn parse(name: &str) -> Result<PeerLocation, String> {
         match name.to_ascii_lowercase().as_str() {
-            "self" => Ok(Place::Here),
-            "intra" => Ok(Place::Intra),
-            "inter" => Ok(Place::Inter),
+            "self" => Ok(PeerLocation::Here),
+            "intra" => Ok(PeerLocation::Intra),
+            "inter" => Ok(PeerLocation::Inter),
             _ => Err(format!("-P: '{name}' is no place (there are: self, intra, inter)")),
         }
     }
@@ -284,9 +284,9 @@ impl Place {
     /// Whether devices of this kind lead there.
     pub fn is_reached_by(self, kind: DevKind) -> bool {
         match self {
-            Place::Here => kind == DevKind::Loopback,
-            Place::Intra => kind != DevKind::Loopback,
-            Place::Inter => kind == DevKind::Net,
+            PeerLocation::Here => kind == DevKind::Loopback,
+            PeerLocation::Intra => kind != DevKind::Loopback,
+            PeerLocation::Inter => kind == DevKind::Net,
         }
     }
 }
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(read("-epw -u artsmwe").unwrap().features, Some(Features::ALL));
         assert_eq!(read("-p -u r -D NET -n 1000 -N 8").unwrap().only, Some(Devices::Only(DevKind::Net)));
         assert_eq!(read("-m 64k,host -u r").unwrap().memory, Some(65536));
-        assert!(read("-f").unwrap().of_config() && read("-cfaC -F TLS").is_ok());
+        assert!(read("-f").unwrap().wants_config() && read("-cfaC -F TLS").is_ok());
         assert!(read("-d -u t").is_ok(), "what changes nothing passes");
         for (place, kinds) in
             [("self", [true, false, false]), ("intra", [false, true, true]), ("inter", [false, false, true])]

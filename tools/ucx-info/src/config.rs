@@ -12,9 +12,9 @@ pub struct Table {
     keys: Vec<Effective>,
 }
 
-/// How much is printed.
+/// Style much is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum Style {
     /// Values, and everything else as comments.
     Full,
     /// Values only.
@@ -35,22 +35,22 @@ pub fn tables(source: &Source, filter: Option<&str>) -> Vec<Table> {
 }
 
 /// The tables as text.
-pub fn text(tables: &[Table], how: How) -> String {
+pub fn text(tables: &[Table], style: Style) -> String {
     let mut out = String::new();
     for table in tables {
-        if how != How::Plain {
+        if style != Style::Plain {
             let _ = writeln!(out, "#\n# {}\n#\n", table.title);
         }
         for key in &table.keys {
             // Writing to a string cannot fail.
-            let _ = one(&mut out, key, how);
+            let _ = write_key(&mut out, key, style);
         }
     }
     out
 }
 
-fn one(out: &mut String, key: &Effective, how: How) -> std::fmt::Result {
-    if how != How::Plain {
+fn write_key(out: &mut String, key: &Effective, style: Style) -> std::fmt::Result {
+    if style != Style::Plain {
         writeln!(out, "#")?;
         for line in key.help.lines() {
             writeln!(out, "# {}", line.trim())?;
@@ -66,9 +66,9 @@ fn one(out: &mut String, key: &Effective, how: How) -> std::fmt::Result {
         writeln!(out, "# set by:    {}", key.origin)?;
         writeln!(out, "#")?;
     }
-    let comment = if how == How::Commented && key.origin == Origin::Default { "# " } else { "" };
+    let comment = if style == Style::Commented && key.origin == Origin::Default { "# " } else { "" };
     writeln!(out, "{comment}{}={}", key.name, key.value)?;
-    if how != How::Plain { writeln!(out) } else { Ok(()) }
+    if style != Style::Plain { writeln!(out) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -79,15 +79,15 @@ mod tests {
     fn a_shell_can_read_it_back() {
         let source = Source::empty().with("UCX_LOG_LEVEL", "info");
         let tables = tables(&source, None);
-        for how in [How::Full, How::Plain] {
-            let text = text(&tables, how);
+        for style in [Style::Full, Style::Plain] {
+            let text = text(&tables, style);
             assert!(text.lines().any(|l| l == "UCX_LOG_LEVEL=info"), "{text}");
             let good = |l: &str| l.is_empty() || l.starts_with('#') || l.split_once('=').is_some();
             assert!(text.lines().all(good), "{text}");
         }
-        let full = text(&tables, How::Full);
+        let full = text(&tables, Style::Full);
         assert!(full.contains("# default:   warn\n# set by:    override\n"), "{full}");
-        let commented = text(&tables, How::Commented);
+        let commented = text(&tables, Style::Commented);
         assert!(commented.contains("\nUCX_LOG_LEVEL=info\n"), "{commented}");
         assert!(commented.contains("\n# UCX_POSIX_FIFO_SIZE="), "{commented}");
     }

@@ -13,7 +13,7 @@ use uct::api::{
 
 /// One transport on one device.
 #[derive(Serialize)]
-pub struct Found {
+pub struct TransportInfo {
     transport: &'static str,
     device: String,
     about: String,
@@ -24,34 +24,34 @@ pub struct Found {
     unusable: Option<String>,
     /// What `ucx_info` prints between the lines, in order.
     #[serde(serialize_with = "object")]
-    memory: Vec<Fact>,
+    memory: Vec<Attribute>,
     #[serde(serialize_with = "object")]
-    capabilities: Vec<Fact>,
+    capabilities: Vec<Attribute>,
 }
 
 /// One line: a name, and its value for people and for programs: bytes, nanoseconds, bytes a second; null is no limit.
-pub struct Fact {
+pub struct Attribute {
     name: &'static str,
     text: String,
     value: Value,
 }
 
-fn fact(name: &'static str, text: impl Into<String>, value: Value) -> Fact {
-    Fact { name, text: text.into(), value }
+fn attribute(name: &'static str, text: impl Into<String>, value: Value) -> Attribute {
+    Attribute { name, text: text.into(), value }
 }
 
 /// Facts as one object, by names without blanks.
-fn object<S: serde::Serializer>(facts: &[Fact], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(facts.iter().map(|fact| (fact.name.replace(' ', "_"), &fact.value)))
+fn object<S: serde::Serializer>(attributes: &[Attribute], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(attributes.iter().map(|attribute| (attribute.name.replace(' ', "_"), &attribute.value)))
 }
 
 /// A limit for programs.
-fn most(n: usize) -> Value {
+fn limit_value(n: usize) -> Value {
     if n == usize::MAX { Value::Null } else { n.into() }
 }
 
 /// Everything there is, or only transport `only`.
-pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
+pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<TransportInfo>, String> {
     let all = uct::any::resources(source).map_err(|e| e.to_string())?;
     if let Some(name) = only.filter(|name| all.iter().all(|r| r.tl != *name)) {
         let mut known: Vec<&str> = all.iter().map(|r| r.tl).collect();
@@ -64,7 +64,7 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
     let unusable = uct::any::unusable().into_iter().filter(|(r, _)| wanted(r));
     Ok(usable
         .map(|r| {
-            let mut found = nothing_of(&r);
+            let mut found = unopened(&r);
             match uct::any::open(r.tl, &r.dev, source) {
                 Ok(iface) => {
                     found.memory = memory(iface.md().attr(), iface.attr());
@@ -74,13 +74,13 @@ pub fn find(source: &Source, only: Option<&str>) -> Result<Vec<Found>, String> {
             }
             found
         })
-        .chain(unusable.map(|(r, why)| Found { unusable: Some(why), ..nothing_of(&r) }))
+        .chain(unusable.map(|(r, why)| TransportInfo { unusable: Some(why), ..unopened(&r) }))
         .collect())
 }
 
 /// A device of which nothing more is known than that it is there.
-fn nothing_of(r: &TlResource) -> Found {
-    Found {
+fn unopened(r: &TlResource) -> TransportInfo {
+    TransportInfo {
         transport: r.tl,
         device: r.dev.clone(),
         about: r.about.clone(),
@@ -91,28 +91,28 @@ fn nothing_of(r: &TlResource) -> Found {
     }
 }
 
-fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Fact> {
-    let mut facts = vec![fact("Component", md.component, md.component.into())];
+fn memory(md: &MdAttr, attr: &IfaceAttr) -> Vec<Attribute> {
+    let mut attributes = vec![attribute("Component", md.component, md.component.into())];
     if md.can_alloc {
-        facts.push(fact("allocate", "unlimited", Value::Null));
+        attributes.push(attribute("allocate", "unlimited", Value::Null));
     }
     if md.can_register {
         let (fixed, byte) = attr.reg_cost;
         let growth = if byte > 0.0 { format!(" + {byte:.3} nsec/byte") } else { String::new() };
         let most = md.max_reg.map_or("unlimited".into(), |n| format!("{n} regions"));
         let value = json!({"regions": md.max_reg, "nsec": fixed, "nsec_per_byte": byte});
-        facts.push(fact("register", format!("{most}, cost: {fixed:.0} nsec{growth}"), value));
+        attributes.push(attribute("register", format!("{most}, cost: {fixed:.0} nsec{growth}"), value));
     }
     if md.has_rkey {
-        facts.push(bytes("remote key", md.rkey_len));
+        attributes.push(bytes("remote key", md.rkey_len));
     }
-    facts
+    attributes
 }
 
-fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
-    let mut facts = vec![
-        fact("bandwidth", format!("{:.2} MB/sec", attr.bandwidth / 1048576.0), attr.bandwidth.into()),
-        fact(
+fn capabilities(attr: &IfaceAttr) -> Vec<Attribute> {
+    let mut attributes = vec![
+        attribute("bandwidth", format!("{:.2} MB/sec", attr.bandwidth / 1048576.0), attr.bandwidth.into()),
+        attribute(
             "latency",
             match attr.latency.per_ep {
                 per if per > 0.0 => format!("{:.0} nsec + {per:.3} * N", attr.latency.fixed),
@@ -120,11 +120,11 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
             },
             json!({"nsec": attr.latency.fixed, "nsec_per_ep": attr.latency.per_ep}),
         ),
-        fact("overhead", format!("{:.0} nsec", attr.overhead), attr.overhead.into()),
+        attribute("overhead", format!("{:.0} nsec", attr.overhead), attr.overhead.into()),
     ];
     let mut limit = |cap: Caps, name, (text, value): (String, Value)| {
         if attr.has(cap) {
-            facts.push(fact(name, text, value));
+            attributes.push(attribute(name, text, value));
         }
     };
     rma(
@@ -143,8 +143,8 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
     limit(Caps::AM_BCOPY, "am_bcopy", up_to(attr.am.max_bcopy));
     limit(Caps::AM_ZCOPY, "am_zcopy", pieces((0, attr.am.max_zcopy), attr.am.max_iov));
     limit(Caps::AM_ZCOPY, "am header", up_to(attr.am.max_hdr));
-    atomics(&mut facts, attr);
-    facts.push(fact(
+    atomics(&mut attributes, attr);
+    attributes.push(attribute(
         "order",
         match attr.order {
             OrderKind::Ordered => "messages of an endpoint arrive as sent",
@@ -152,25 +152,29 @@ fn capabilities(attr: &IfaceAttr) -> Vec<Fact> {
         },
         (attr.order == OrderKind::Ordered).into(),
     ));
-    let tells = attr.has(Caps::AM_SOURCE);
-    facts.push(fact("am tells source", if tells { "yes" } else { "no" }, tells.into()));
+    let has_source = attr.has(Caps::AM_SOURCE);
+    attributes.push(attribute(
+        "am has_source source",
+        if has_source { "yes" } else { "no" },
+        has_source.into(),
+    ));
     let ways = [(Caps::CONNECT_TO_EP, "to ep"), (Caps::CONNECT_TO_IFACE, "to iface")];
-    facts.push(names("connection", attr, &ways));
-    facts.push(fact(
+    attributes.push(names("connection", attr, &ways));
+    attributes.push(attribute(
         "tx queue",
         attr.tx_depth.map_or("unlimited".into(), |n| n.to_string()),
         json!(attr.tx_depth),
     ));
-    facts.push(bytes("device address", attr.device_addr_len));
-    facts.push(bytes("iface address", attr.iface_addr_len));
+    attributes.push(bytes("device address", attr.device_addr_len));
+    attributes.push(bytes("iface address", attr.iface_addr_len));
     if attr.ep_addr_len > 0 {
-        facts.push(bytes("ep address", attr.ep_addr_len));
+        attributes.push(bytes("ep address", attr.ep_addr_len));
     }
-    let wakes = [(Caps::EVENT_RECV, "arrivals"), (Caps::EVENT_SEND, "completions")];
-    facts.push(names("event fd", attr, &wakes));
+    let events = [(Caps::EVENT_RECV, "arrivals"), (Caps::EVENT_SEND, "completions")];
+    attributes.push(names("event fd", attr, &events));
     let errors = [(Caps::PEER_FAILURE, "peer failure"), (Caps::EP_CHECK, "ep_check")];
-    facts.push(names("error handling", attr, &errors));
-    facts
+    attributes.push(names("error handling", attr, &errors));
+    attributes
 }
 
 fn rma(
@@ -184,7 +188,7 @@ fn rma(
     limit(caps[2], names[2], pieces((l.min_zcopy, l.max_zcopy), l.max_iov));
 }
 
-fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
+fn atomics(attributes: &mut Vec<Attribute>, attr: &IfaceAttr) {
     if !attr.has(Caps::ATOMIC) {
         return;
     }
@@ -204,49 +208,49 @@ fn atomics(facts: &mut Vec<Fact>, attr: &IfaceAttr) {
     let post = ops.iter().map(|(name, _, op)| (*name, widths(&|bytes| a.post(bytes), *op)));
     let fetch = ops.iter().map(|(_, name, op)| (*name, widths(&|bytes| a.fetch(bytes), *op)));
     let all = post.chain(fetch).filter(|(name, bits)| !name.is_empty() && !bits.is_empty());
-    facts.extend(all.map(|(name, bits)| {
+    attributes.extend(all.map(|(name, bits)| {
         let words: Vec<String> = bits.iter().map(usize::to_string).collect();
-        fact(name, format!("{} bit", words.join(", ")), json!(bits))
+        attribute(name, format!("{} bit", words.join(", ")), json!(bits))
     }));
 }
 
-fn at_most(n: usize) -> String {
+fn limit_text(n: usize) -> String {
     if n == usize::MAX { "unlimited".into() } else { format!("<= {}", short_bytes(n)) }
 }
 
 fn up_to(n: usize) -> (String, Value) {
-    (at_most(n), json!({"max": most(n)}))
+    (limit_text(n), json!({"max": limit_value(n)}))
 }
 
 /// What is handed over in pieces, of which each may have several blocks.
 fn pieces((min, max): (usize, usize), iov: usize) -> (String, Value) {
     let low = if min > 1 { format!(">= {}, ", short_bytes(min)) } else { String::new() };
     (
-        format!("{low}{}, up to {iov} iov", at_most(max)),
-        json!({"min": min, "max": most(max), "iov": most(iov)}),
+        format!("{low}{}, up to {iov} iov", limit_text(max)),
+        json!({"min": min, "max": limit_value(max), "iov": limit_value(iov)}),
     )
 }
 
-fn bytes(name: &'static str, n: usize) -> Fact {
-    fact(name, format!("{n} bytes"), n.into())
+fn bytes(name: &'static str, n: usize) -> Attribute {
+    attribute(name, format!("{n} bytes"), n.into())
 }
 
-fn names(name: &'static str, attr: &IfaceAttr, all: &[(Caps, &str)]) -> Fact {
+fn names(name: &'static str, attr: &IfaceAttr, all: &[(Caps, &str)]) -> Attribute {
     let has: Vec<&str> = all.iter().filter(|(cap, _)| attr.has(*cap)).map(|(_, name)| *name).collect();
-    fact(name, if has.is_empty() { "none".into() } else { has.join(", ") }, json!(has))
+    attribute(name, if has.is_empty() { "none".into() } else { has.join(", ") }, json!(has))
 }
 
 /// The list as text, in the manner of `ucx_info -d`.
-pub fn text(all: &[Found]) -> String {
+pub fn text(all: &[TransportInfo]) -> String {
     let mut out = String::new();
     for found in all {
         // Writing to a string cannot fail.
-        let _ = one(&mut out, found);
+        let _ = write_one(&mut out, found);
     }
     out
 }
 
-fn one(out: &mut String, found: &Found) -> std::fmt::Result {
+fn write_one(out: &mut String, found: &TransportInfo) -> std::fmt::Result {
     writeln!(out, "#\n# Memory domain: {}", found.transport)?;
     for f in &found.memory {
         let width = if f.name == "Component" { 13 } else { 20 };
@@ -324,7 +328,8 @@ mod tests {
             messages: true,
             stand_in: false,
         };
-        let text = text(&[Found { unusable: Some("no driver is bound to it".into()), ..nothing_of(&r) }]);
+        let text =
+            text(&[TransportInfo { unusable: Some("no driver is bound to it".into()), ..unopened(&r) }]);
         for line in [
             "#         Device: rdmap0s31:1",
             "#          About: EFA NIC (0xefa2) at 0000:00:1f.0",

@@ -21,7 +21,7 @@ use tools_common::settings;
 /// Exit status for wrong arguments or configuration.
 const USAGE: u8 = 2;
 /// Exit status of `--doctor` when something does not work.
-const ILL: u8 = 1;
+const CHECK_FAILED: u8 = 1;
 
 fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os()) {
@@ -59,7 +59,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         show("build", b.to_string(), json(&b));
     }
     if args.system {
-        let system = system::look();
+        let system = system::query();
         show("system", system.to_string(), json(&system));
     }
     if args.topology {
@@ -75,19 +75,19 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         show("types", sizes::text(&all), json(&all));
     }
     if args.doctor {
-        let all = doctor::examine(settings::load().map_err(|e| e.to_string()));
+        let all = doctor::run_checks(settings::load().map_err(|e| e.to_string()));
         show("doctor", doctor::text(&all), json(&all));
-        if doctor::is_ill(&all) {
-            status = ExitCode::from(ILL);
+        if doctor::has_failures(&all) {
+            status = ExitCode::from(CHECK_FAILED);
         }
     }
-    if args.of_config() || args.devices || args.of_ucp() || args.calibrate {
+    if args.wants_config() || args.devices || args.wants_ucp() || args.calibrate {
         let source = settings::load().map_err(|e| e.to_string())?;
-        if args.of_config() {
+        if args.wants_config() {
             let how = match (args.plain, args.comment) {
-                (true, _) => config::How::Plain,
-                (_, true) => config::How::Commented,
-                _ => config::How::Full,
+                (true, _) => config::Style::Plain,
+                (_, true) => config::Style::Commented,
+                _ => config::Style::Full,
             };
             let tables = config::tables(&source, args.filter.as_deref());
             show("config", config::text(&tables, how), json(&tables));
@@ -96,20 +96,20 @@ fn run(args: &Args) -> Result<ExitCode, String> {
             let found = devices::find(&source, args.transport.as_deref())?;
             show("devices", devices::text(&found), json(&found));
         }
-        let of_ucp = match args.only {
-            Some(Devices::Only(kind)) => workers::only(&source, kind)?,
+        let ucp_source = match args.only {
+            Some(Devices::Only(kind)) => workers::restrict_to(&source, kind)?,
             _ => source.clone(),
         };
         if args.context {
-            let chosen = workers::context(&of_ucp)?;
+            let chosen = workers::context(&ucp_source)?;
             show("context", chosen.to_string(), json(&chosen));
         }
         if args.worker {
-            let worker = workers::worker(&of_ucp)?;
+            let worker = workers::worker(&ucp_source)?;
             show("worker", worker.to_string(), json(&worker));
         }
         if let Some(size) = args.memory {
-            let allocated = workers::memory(&of_ucp, size)?;
+            let allocated = workers::memory(&ucp_source, size)?;
             show("memory", allocated.to_string(), json(&allocated));
         }
         if args.calibrate {
@@ -117,7 +117,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
             show("calibration", measured.to_string(), json(&measured));
         }
         if args.endpoint {
-            let found = protocols::find(&of_ucp, args.features.unwrap_or(Features::ALL), args.place)?;
+            let found = protocols::find(&ucp_source, args.features.unwrap_or(Features::ALL), args.place)?;
             show("endpoints", protocols::text(&found), json(&found));
         }
     }

@@ -11,7 +11,7 @@ use ucp::select::{
 use ucp::{Address, AtomicOp, Context, Datatype, Ep, EpParams, RailsOf, Rkey, Worker};
 use ucs::config::Source;
 
-use crate::cli::{Features, Place};
+use crate::cli::{Features, PeerLocation};
 
 /// What one set of transports gives.
 #[derive(Serialize)]
@@ -22,7 +22,7 @@ pub struct Endpoint {
     /// The NICs that long transfers go over side by side, if there are several.
     nics: Vec<String>,
     /// Long transfers and over how many NICs they go from which size on.
-    spread: Vec<Spread>,
+    spread: Vec<StripingThreshold>,
     operations: Vec<Operation>,
     /// Puts and gets, to memory of the peer's whose key names all that can reach it, and by a key for packets.
     rma: Vec<Operation>,
@@ -33,11 +33,11 @@ pub struct Endpoint {
 #[derive(Serialize)]
 struct Atomic {
     name: String,
-    types: Vec<AtomicWay>,
+    types: Vec<AtomicMethod>,
 }
 
 #[derive(Serialize)]
-struct AtomicWay {
+struct AtomicMethod {
     ty: String,
     /// `None`: it fails.
     way: Option<&'static str>,
@@ -47,7 +47,7 @@ struct AtomicWay {
 
 /// Over how many NICs one kind of transfer goes: `rails` from `from` bytes on.
 #[derive(Serialize)]
-struct Spread {
+struct StripingThreshold {
     of: &'static str,
     from: u64,
     rails: usize,
@@ -84,7 +84,7 @@ struct Rejected {
     reason: String,
 }
 
-const SPREAD_RMA: &str = "puts and gets";
+const STRIPED_RMA: &str = "puts and gets";
 
 /// Names out of any memory and out of the transport's own.
 const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
@@ -95,17 +95,21 @@ const OPERATIONS: [([&str; 3], Kind, Sync); 4] = [
 ];
 
 /// One endpoint for each transport between processes that the configuration leaves.
-pub fn find(source: &Source, features: Features, place: Option<Place>) -> Result<Vec<Endpoint>, String> {
+pub fn find(
+    source: &Source,
+    features: Features,
+    location: Option<PeerLocation>,
+) -> Result<Vec<Endpoint>, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     let mut all = Vec::new();
-    let mut done: Vec<&str> = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
     for resource in context.resources() {
         // All NICs of a transport belong to one endpoint.
-        if done.contains(&resource.tl) {
+        if seen.contains(&resource.tl) {
             continue;
         }
-        done.push(resource.tl);
-        if place.is_some_and(|place| !place.is_reached_by(resource.kind)) {
+        seen.push(resource.tl);
+        if location.is_some_and(|location| !location.is_reached_by(resource.kind)) {
             continue;
         }
         // With those that serve memory alone, beside one of this host.
@@ -116,14 +120,14 @@ pub fn find(source: &Source, features: Features, place: Option<Place>) -> Result
             let nics = context.resources().iter().filter(|r| r.tl == resource.tl);
             only.set("UCX_NET_DEVICES", &nics.map(|r| &*r.dev).collect::<Vec<_>>().join(","));
         }
-        let mut endpoint = one(only, &resource.dev)?;
+        let mut endpoint = connect_pair(only, &resource.dev)?;
         endpoint.keep(features);
         all.push(endpoint);
     }
     match all.is_empty() {
         true => Err(format!(
             "-P: none of the transports that are left leads there (they are: {})",
-            done.join(", ")
+            seen.join(", ")
         )),
         false => Ok(all),
     }
@@ -135,7 +139,7 @@ impl Endpoint {
         let is_tagged = |op: &Operation| op.name.starts_with("tag_");
         self.operations.retain(|op| if is_tagged(op) { features.tags } else { features.messages });
         self.spread
-            .retain(|s| if s.of == SPREAD_RMA { features.rma } else { features.tags || features.messages });
+            .retain(|s| if s.of == STRIPED_RMA { features.rma } else { features.tags || features.messages });
         if !features.rma {
             self.rma.clear();
         }
@@ -145,7 +149,7 @@ impl Endpoint {
     }
 }
 
-fn one(source: Source, device: &str) -> Result<Endpoint, String> {
+fn connect_pair(source: Source, device: &str) -> Result<Endpoint, String> {
     let context = Context::configured(source).map_err(|e| e.to_string())?;
     let mine = context.worker().map_err(|e| e.to_string())?;
     let peer = context.worker().map_err(|e| e.to_string())?;
@@ -165,7 +169,7 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
             operations.extend(of(mem, names));
         }
     }
-    meet(&mine, &peer, &ep)?;
+    exchange_handshakes(&mine, &peer, &ep)?;
     let mem = peer.mem_alloc(1 << 16, ucp::Access::all()).map_err(|e| e.to_string())?;
     let named = ep.unpack_rkey(&mem.pack_rkey()).map_err(|e| e.to_string())?;
     let plain = Rkey::of_key(mem.key());
@@ -200,7 +204,7 @@ fn one(source: Source, device: &str) -> Result<Endpoint, String> {
 }
 
 /// One message, so that each has the other's handshake: what it says decides.
-fn meet(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
+fn exchange_handshakes(mine: &Worker, peer: &Worker, ep: &Ep) -> Result<(), String> {
     let sent = ep.tag_send(0, "hello");
     let end = Instant::now() + Duration::from_secs(5);
     while ep.peer_view().is_none_or(|view| view.features.is_none()) {
@@ -255,7 +259,7 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
         let of =
             |taken: bool| WAYS.iter().zip(verdicts).filter(move |w| (w.1 == AtomicVerdict::Taken) == taken);
         let way = of(true).map(|(name, _)| *name).next();
-        Some(AtomicWay {
+        Some(AtomicMethod {
             ty: format!("{ty:?}").to_lowercase(),
             way,
             emulated: way == Some(WAYS[2]),
@@ -264,16 +268,16 @@ fn atomic(ep: &Ep, rkey: &Rkey, op: AtomicOp) -> Option<Atomic> {
                 .collect(),
         })
     };
-    let types: Vec<AtomicWay> = (0u32..32).filter_map(|n| way(&Datatype::try_from(n).ok()?)).collect();
+    let types: Vec<AtomicMethod> = (0u32..32).filter_map(|n| way(&Datatype::try_from(n).ok()?)).collect();
     (!types.is_empty()).then(|| Atomic { name: format!("{op:?}"), types })
 }
 
-fn spread(ep: &Ep) -> Vec<Spread> {
-    let kinds = [("messages, read or longcts", RailsOf::Messages), (SPREAD_RMA, RailsOf::Rma)];
+fn spread(ep: &Ep) -> Vec<StripingThreshold> {
+    let kinds = [("messages, read or longcts", RailsOf::Messages), (STRIPED_RMA, RailsOf::Rma)];
     let mut all = Vec::new();
     for (of, kind) in kinds {
         let spread = ep.spread(kind);
-        all.extend((1..).map_while(|rails| Some(Spread { of, from: spread.from(rails)?, rails })));
+        all.extend((1..).map_while(|rails| Some(StripingThreshold { of, from: spread.from(rails)?, rails })));
     }
     all
 }
@@ -354,12 +358,12 @@ fn write_one(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
             )?;
         }
     }
-    let mut said: Vec<(&str, &str)> = Vec::new();
+    let mut printed: Vec<(&str, &str)> = Vec::new();
     for way in endpoint.atomics.iter().flat_map(|op| &op.types) {
         for r in &way.rejected {
             let reason = (r.protocol, &*r.reason);
-            if !said.contains(&reason) {
-                said.push(reason);
+            if !printed.contains(&reason) {
+                printed.push(reason);
                 writeln!(out, "# {:>21}  {:>10}: {}", "atomics", reason.0, reason.1)?;
             }
         }

@@ -72,7 +72,7 @@ pub fn copies() -> Copies {
 }
 
 /// Looks at it.
-pub fn look() -> System {
+pub fn query() -> System {
     let Topology { cpus, caches, numa_nodes } = topology();
     System {
         host: host::hostname(),
@@ -123,7 +123,7 @@ impl std::fmt::Display for System {
         if let Some(free) = self.memory_available {
             writeln!(out, "# Memory available: {}M", free >> 20)?;
         }
-        places(&mut out, &self.caches, &self.numa_nodes)?;
+        write_topology(&mut out, &self.caches, &self.numa_nodes)?;
         write!(out, "{}", self.copies)?;
         f.write_str(&out)
     }
@@ -133,7 +133,7 @@ fn size(n: u64) -> String {
     short_bytes(usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-fn places(out: &mut impl Write, caches: &[Cache], nodes: &[Node]) -> std::fmt::Result {
+fn write_topology(out: &mut impl Write, caches: &[Cache], nodes: &[Node]) -> std::fmt::Result {
     for c in caches {
         writeln!(out, "# Cache: level {} {} {}, cpus {}", c.level, c.kind, size(c.bytes), c.shared_by)?;
     }
@@ -143,7 +143,7 @@ fn places(out: &mut impl Write, caches: &[Cache], nodes: &[Node]) -> std::fmt::R
 impl std::fmt::Display for Topology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "# CPUs of this process: {}", self.cpus)?;
-        places(f, &self.caches, &self.numa_nodes)
+        write_topology(f, &self.caches, &self.numa_nodes)
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn every_line_says_something() {
-        let system = look();
+        let system = query();
         assert!(system.timer_hz > 1e6 && system.copies.0.iter().all(|c| c.mb_per_sec > 1.0));
         let text = system.to_string();
         assert!(text.lines().all(|l| l.starts_with("# ") && l.contains(':')), "{text}");

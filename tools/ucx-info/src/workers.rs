@@ -11,13 +11,13 @@ use uct::api::DevKind;
 
 /// Transports that the configuration leaves.
 #[derive(Serialize)]
-pub struct Chosen {
+pub struct ContextInfo {
     transports: Vec<String>,
 }
 
 /// A worker.
 #[derive(Serialize)]
-pub struct Worker {
+pub struct WorkerInfo {
     lanes: Vec<Lane>,
     address: String,
     /// Length of the packed address, bytes.
@@ -34,7 +34,7 @@ struct Lane {
 
 /// Memory that peers may reach.
 #[derive(Serialize)]
-pub struct Allocated {
+pub struct MemoryInfo {
     bytes: usize,
     address: String,
     /// Length of the key that peers need, bytes.
@@ -44,7 +44,7 @@ pub struct Allocated {
 }
 
 /// The configuration with transports of these devices alone.
-pub fn only(source: &Source, kind: DevKind) -> Result<Source, String> {
+pub fn restrict_to(source: &Source, kind: DevKind) -> Result<Source, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
     let all = || context.resources().iter().chain(context.beside());
     let mut tls: Vec<&str> = all().filter(|r| r.kind == kind).map(|r| r.tl).collect();
@@ -60,27 +60,29 @@ pub fn only(source: &Source, kind: DevKind) -> Result<Source, String> {
 }
 
 /// Allocates memory as a program would, and gives it back.
-pub fn memory(source: &Source, bytes: usize) -> Result<Allocated, String> {
+pub fn memory(source: &Source, bytes: usize) -> Result<MemoryInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let mem = worker.mem_alloc(bytes, ucp::Access::all()).map_err(|e| format!("-m {bytes}: {e}"))?;
     let mut device_keys: Vec<&'static str> = worker.lanes().into_iter().map(|lane| lane.tl).collect();
     device_keys.retain(|tl| mem.device_key(tl).is_some());
     device_keys.dedup();
     let address = format!("{:#x}", mem.addr());
-    Ok(Allocated { bytes: mem.len(), address, remote_key_len: mem.pack_rkey().len(), device_keys })
+    Ok(MemoryInfo { bytes: mem.len(), address, remote_key_len: mem.pack_rkey().len(), device_keys })
 }
 
 /// What a context chooses.
-pub fn context(source: &Source) -> Result<Chosen, String> {
+pub fn context(source: &Source) -> Result<ContextInfo, String> {
     let context = Context::configured(source.clone()).map_err(|e| e.to_string())?;
-    Ok(Chosen { transports: context.resources().iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect() })
+    Ok(ContextInfo {
+        transports: context.resources().iter().map(|r| format!("{}/{}", r.tl, r.dev)).collect(),
+    })
 }
 
 /// A worker of it.
-pub fn worker(source: &Source) -> Result<Worker, String> {
+pub fn worker(source: &Source) -> Result<WorkerInfo, String> {
     let worker = Context::configured(source.clone()).and_then(|c| c.worker()).map_err(|e| e.to_string())?;
     let address = worker.address();
-    Ok(Worker {
+    Ok(WorkerInfo {
         lanes: worker.lanes().into_iter().map(|lane| Lane { transport: lane.tl, device: lane.dev }).collect(),
         address_len: address.pack().len(),
         address: address.to_string(),
@@ -88,13 +90,13 @@ pub fn worker(source: &Source) -> Result<Worker, String> {
     })
 }
 
-impl std::fmt::Display for Chosen {
+impl std::fmt::Display for ContextInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "#\n# UCP context\n#\n#          transports: {}\n#", self.transports.join(", "))
     }
 }
 
-impl std::fmt::Display for Allocated {
+impl std::fmt::Display for MemoryInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let keys = if self.device_keys.is_empty() { "none".into() } else { self.device_keys.join(", ") };
         writeln!(f, "#\n# UCP memory allocation\n#")?;
@@ -104,7 +106,7 @@ impl std::fmt::Display for Allocated {
     }
 }
 
-impl std::fmt::Display for Worker {
+impl std::fmt::Display for WorkerInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = String::from("#\n# UCP worker\n#\n");
         for (n, lane) in self.lanes.iter().enumerate() {

@@ -15,14 +15,14 @@ fn run(line: &str, vars: &[(&str, &str)]) -> Output {
     command.args(line.split_whitespace()).envs(vars.iter().copied()).output().unwrap()
 }
 
-fn good(line: &str) -> String {
+fn run_ok(line: &str) -> String {
     let out = run(line, &[]);
     let err = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && err.is_empty(), "{line}: {:?} {err}", out.status);
     String::from_utf8(out.stdout).unwrap()
 }
 
-fn bad(line: &str, vars: &[(&str, &str)], want: &str) {
+fn fails_with(line: &str, vars: &[(&str, &str)], want: &str) {
     let out = run(line, vars);
     assert_eq!(String::from_utf8(out.stderr).unwrap(), format!("ucx-info: {want}\n"), "{line}");
     assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{line}");
@@ -45,18 +45,18 @@ fn every_letter_prints_and_every_letter_has_its_key() {
         ("-m 64k", "memory", "#           allocated: 64K at address 0x"),
     ];
     for (letter, key, line) in letters {
-        let text = good(letter);
+        let text = run_ok(letter);
         assert!(text.lines().any(|l| l.starts_with(line)), "{letter}: {text}");
         assert!(
             text.lines().all(|l| l.starts_with('#') || l.is_empty() || letter == "-c"),
             "{letter}: {text}"
         );
-        let value: serde_json::Value = serde_json::from_str(&good(&format!("{letter} --json"))).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&run_ok(&format!("{letter} --json"))).unwrap();
         let object = value.as_object().unwrap();
         assert_eq!(object.keys().collect::<Vec<_>>(), [key]);
         assert!(!object[key].is_null());
     }
-    let all = good("-v -b -s -y -c -d -p -w -e -T -M -m 64k --json");
+    let all = run_ok("-v -b -s -y -c -d -p -w -e -T -M -m 64k --json");
     assert_eq!(all.lines().count(), 1);
     let value: serde_json::Value = serde_json::from_str(&all).unwrap();
     assert_eq!(value.as_object().unwrap().len(), letters.len());
@@ -88,7 +88,7 @@ fn the_doctor_tells_and_its_status_too() {
 
 #[test]
 fn configuration_can_be_read_back() {
-    let text = good("-c --plain");
+    let text = run_ok("-c --plain");
     assert!(text.lines().all(|l| l.split_once('=').is_some()), "{text}");
     let vars: Vec<(&str, &str)> = text.lines().map(|l| l.split_once('=').unwrap()).collect();
     let again = run("-c --plain", &vars);
@@ -103,10 +103,10 @@ fn configuration_can_be_read_back() {
 #[test]
 fn what_is_wrong_is_one_line() {
     let nothing = "say what to show: -v, -b, -s, -T, -M, -y, -c, -d, -p, -w, -e, -m, --doctor or --calibrate (see ucx-info -h)";
-    bad("", &[], nothing);
-    bad("--json", &[], nothing);
-    bad("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
-    bad(
+    fails_with("", &[], nothing);
+    fails_with("--json", &[], nothing);
+    fails_with("-q", &[], "unexpected argument '-q' found (see ucx-info -h)");
+    fails_with(
         "-c",
         &[("UCX_FOO", "1")],
         "unknown configuration key UCX_FOO (environment): see `ucx-info -c` for the keys there are",
@@ -121,14 +121,14 @@ fn what_is_wrong_is_one_line() {
 
 #[test]
 fn habits_of_ucx_info() {
-    assert_eq!(good("-f"), good("-c"));
-    let text = good("-c -F fifo_size --plain");
+    assert_eq!(run_ok("-f"), run_ok("-c"));
+    let text = run_ok("-c -F fifo_size --plain");
     assert!(text.lines().all(|line| line.contains("FIFO_SIZE")) && !text.is_empty(), "{text}");
-    let text = good("-epw -u t");
+    let text = run_ok("-epw -u t");
     assert!(text.contains("tag_send: ") && !text.contains("msg_send") && !text.contains(" put: "), "{text}");
-    let text = good("-e -u r -P intra -D shm");
+    let text = run_ok("-e -u r -P intra -D shm");
     assert!(text.contains(" put: ") && !text.contains("tag_send") && !text.contains("self/memory"), "{text}");
-    assert!(!good("-p -u t -D net").contains("posix"));
+    assert!(!run_ok("-p -u t -D net").contains("posix"));
     for (line, want) in [
         ("-p -D net", "-D: no transport of network devices is left (there are: posix"),
         ("-e -u t -P self", "-P: none of the transports that are left leads there (they are: posix"),
@@ -139,7 +139,7 @@ fn habits_of_ucx_info() {
         assert!(err.starts_with(&format!("ucx-info: {want}")) && err.lines().count() == 1, "{line}: {err}");
         assert_eq!(out.status.code(), Some(2), "{line}");
     }
-    bad("-y -t posix", &[], "-t is for -d, which is not asked for (see ucx-info -h)");
+    fails_with("-y -t posix", &[], "-t is for -d, which is not asked for (see ucx-info -h)");
 }
 
 /// Every command of the page does something, and no letter is missing from it.

@@ -6,12 +6,12 @@ use std::path::Path;
 use perf::figure::Figure;
 use serde_json::json;
 
-use super::rows::{Metric, Row};
+use super::cases::{Case, Metric};
 use super::run::Error;
 
-/// The test of `ucx-perftest` whose curve a row belongs to: times and bandwidths have panels of their own.
-fn test(row: &Row) -> &str {
-    match row.test {
+/// The test of `ucx-perftest` whose curve a case belongs to: times and bandwidths have panels of their own.
+fn test(case: &Case) -> &str {
+    match case.test {
         "put_lat" => "ucp_put_lat",
         "put_bw" => "ucp_put_bw",
         "get_lat" => "ucp_get",
@@ -20,27 +20,27 @@ fn test(row: &Row) -> &str {
     }
 }
 
-fn point(row: &Row, value: f64) -> String {
-    let (time, bandwidth) = match row.metric {
+fn point(case: &Case, value: f64) -> String {
+    let (time, bandwidth) = match case.metric {
         Metric::Latency => (value, 0.0),
-        Metric::Rate => (0.0, value * 1e6 * row.size as f64 / 1_048_576.0),
+        Metric::Rate => (0.0, value * 1e6 * case.size as f64 / 1_048_576.0),
         _ => (0.0, value),
     };
     let line = json!({
-        "test": test(row), "transport": "efa", "size": row.size, "bandwidth_mbs": bandwidth,
+        "test": test(case), "transport": "efa", "size": case.size, "bandwidth_mbs": bandwidth,
         "latency_us": {"p50": time, "avg": time},
     });
     line.to_string()
 }
 
 /// Writes `ours.json` and a file with the other's name into `folder`.
-pub fn save(folder: &Path, figures: &[(&Row, Figure)]) -> Result<(), Error> {
+pub fn save(folder: &Path, figures: &[(&Case, Figure)]) -> Result<(), Error> {
     let Some((_, first)) = figures.first() else { return Ok(()) };
     let theirs = first.against.split(' ').next().unwrap_or("theirs");
     type Side = fn(&Figure) -> f64;
     let sides: [(&str, Side); 2] = [("ours", |f| f.best().ours), (theirs, |f| f.best().theirs)];
     for (name, side) in sides {
-        let lines: Vec<String> = figures.iter().map(|(row, f)| point(row, side(f))).collect();
+        let lines: Vec<String> = figures.iter().map(|(case, f)| point(case, side(f))).collect();
         let path = folder.join(format!("{name}.json"));
         std::fs::write(&path, lines.join("\n") + "\n")
             .map_err(|source| Error::File { path: path.display().to_string(), source })?;

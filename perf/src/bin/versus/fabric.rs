@@ -1,12 +1,12 @@
 //! Both sides of the comparisons with libfabric: our C benchmark (`perf/fabric/bench.c`), compiled on the spot, on the
-//! software EFA device under `softefa run`, and `twin`, the same loops with `ucp`; in time, or in instructions by callgrind.
+//! software EFA device under `softefa run`, and `ucp_bench`, the same loops with `ucp`; in time, or in instructions by callgrind.
 //! Called by `main` through [`Theirs`]. Never changes a setting of libfabric but its shared memory.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::rows::{By, Row};
-use super::run::{BUILD, Error, Ours, Theirs, beside, compile, counted, iters, json_result};
+use super::cases::{Case, Harness};
+use super::run::{BUILD, Error, Ours, Theirs, compile, counted, iters, json_result, sibling_program};
 
 /// libfabric's EFA provider under our benchmark.
 pub struct Libfabric {
@@ -19,7 +19,7 @@ impl Libfabric {
     /// Compiles the benchmark, which stays beside ours.
     pub fn find(cores: (u32, u32)) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/fabric/bench.c");
-        let bench = beside("versus-fabric");
+        let bench = sibling_program("versus-fabric");
         compile(source, &bench, &["-lfabric".into()], "Debian package libfabric-dev")?;
         let info = Command::new("fi_info").arg("--version").output();
         let text =
@@ -28,15 +28,15 @@ impl Libfabric {
         Ok(Libfabric { bench, cores, version: version.trim().to_owned() })
     }
 
-    fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
+    fn args(&self, cmd: &mut Command, case: &Case, scale: u64) {
         let (server, client) = (self.cores.0.to_string(), self.cores.1.to_string());
-        cmd.args([row.test, &row.size.to_string(), &iters(row, scale).to_string(), &server, &client]);
+        cmd.args([case.test, &case.size.to_string(), &iters(case, scale).to_string(), &server, &client]);
     }
 }
 
 /// A program on the software device by `libsoftefa.so`; if it dies, its backtrace does not lie among the sources.
 fn on_softefa() -> Command {
-    let mut cmd = Command::new(beside("softefa"));
+    let mut cmd = Command::new(sibling_program("softefa"));
     cmd.current_dir(std::env::temp_dir());
     cmd.args(["run", "--"]).env("FI_EFA_ENABLE_SHM_TRANSFER", "0");
     cmd
@@ -51,28 +51,40 @@ impl Theirs for Libfabric {
         "both on the software EFA device".into()
     }
 
-    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
-        if row.by == By::Count {
-            return counted(row, scale, on_softefa, &self.bench, &["self", row.test, &row.size.to_string()]);
+    fn run(&self, case: &Case, scale: u64) -> Result<f64, Error> {
+        if case.harness == Harness::Count {
+            return counted(
+                case,
+                scale,
+                on_softefa,
+                &self.bench,
+                &["self", case.test, &case.size.to_string()],
+            );
         }
         let mut cmd = on_softefa();
         cmd.arg(&self.bench);
-        self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, BUILD)
+        self.args(&mut cmd, case, scale);
+        json_result(&mut cmd, case.metric, BUILD)
     }
 
-    fn ours(&self, _: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
-        if row.by == By::Count {
+    fn ours(&self, _: &Ours, case: &Case, scale: u64) -> Result<f64, Error> {
+        if case.harness == Harness::Count {
             let env = || {
                 let mut cmd = Command::new("env");
-                cmd.arg(format!("UCX_TLS={}", row.tls));
+                cmd.arg(format!("UCX_TLS={}", case.tls));
                 cmd
             };
-            return counted(row, scale, env, &beside("twin"), &["self", row.test, &row.size.to_string()]);
+            return counted(
+                case,
+                scale,
+                env,
+                &sibling_program("ucp_bench"),
+                &["self", case.test, &case.size.to_string()],
+            );
         }
-        let mut cmd = Command::new(beside("twin"));
-        cmd.env("UCX_TLS", row.tls);
-        self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, BUILD)
+        let mut cmd = Command::new(sibling_program("ucp_bench"));
+        cmd.env("UCX_TLS", case.tls);
+        self.args(&mut cmd, case, scale);
+        json_result(&mut cmd, case.metric, BUILD)
     }
 }

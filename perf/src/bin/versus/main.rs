@@ -4,17 +4,17 @@
 //! A figure of this program is a ratio of two programs that ran within a second of each other, many times; the absolute
 //! numbers beside it belong to the machine of that minute.
 
+mod cases;
 mod curves;
 mod fabric;
-mod pairs;
-mod rows;
+mod paired_runs;
 mod run;
 mod scale;
 
+use cases::{Case, INSTRUCTION_CASES, LIBFABRIC_CASES, SCALE_CASES, UCX_CASES};
 use clap::{Parser, ValueEnum};
-use pairs::{Limits, Pairs};
-use perf::figure::{Figure, Line, Sides, three_digits};
-use rows::{COUNT_ROWS, LIBFABRIC_ROWS, Row, SCALE_ROWS, UCX_ROWS};
+use paired_runs::{Limits, PairedRuns};
+use perf::figure::{Figure, SavedLine, Sides, three_digits};
 use run::{Error, Ours, Theirs, Ucx};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ struct Args {
     /// Most pairs of runs; 20 of each side with the processors near each other are enough.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=999))]
     pairs: u32,
-    /// Seconds after which no further pair of a row begins.
+    /// Seconds after which no further pair of a case begins.
     #[arg(long, default_value_t = 8, value_name = "N")]
     seconds: u64,
     /// One pair with a tenth of the iterations: checks that both run, says little about speed.
@@ -56,7 +56,7 @@ struct Args {
     /// Only rows whose name contains this.
     #[arg(long)]
     only: Option<String>,
-    /// One JSON object a row, instead of a table.
+    /// One JSON object a case, instead of a table.
     #[arg(long)]
     json: bool,
     /// Save the figures here too, for `figures`.
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
     match versus(&args) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failed) => {
-            eprintln!("versus: {failed} rows failed");
+            eprintln!("versus: {failed} measurements failed");
             ExitCode::FAILURE
         }
         Err(e) => {
@@ -100,37 +100,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// Answers how many rows failed: one does not keep the others from being measured.
+/// Answers how many measurements failed: one does not keep the others from being measured.
 fn versus(args: &Args) -> Result<usize, Error> {
     let ours = Ours::find(args.ours.clone(), args.cores);
     let ucx = || Ucx::find(args.ucx.clone(), args.cores, args.ucx_tls.clone());
-    let (theirs, rows): (Box<dyn Theirs>, _) = match args.against {
-        Against::Ucx => (Box::new(ucx()?), UCX_ROWS),
+    let (theirs, cases): (Box<dyn Theirs>, _) = match args.against {
+        Against::Ucx => (Box::new(ucx()?), UCX_CASES),
         Against::Scale => {
-            (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), SCALE_ROWS)
+            (Box::new(scale::Scale::find(ucx()?, args.cores, args.ucx_tls.clone())?), SCALE_CASES)
         }
-        Against::Libfabric => (Box::new(fabric::Libfabric::find(args.cores)?), LIBFABRIC_ROWS),
-        Against::Instructions => (Box::new(fabric::Libfabric::find(args.cores)?), COUNT_ROWS),
+        Against::Libfabric => (Box::new(fabric::Libfabric::find(args.cores)?), LIBFABRIC_CASES),
+        Against::Instructions => (Box::new(fabric::Libfabric::find(args.cores)?), INSTRUCTION_CASES),
     };
     // A count is the same every time.
     let pairs = if args.quick || args.against == Against::Instructions { 1 } else { args.pairs };
     let scale = if args.quick { 10 } else { 1 };
     let limits = Limits { pairs, time: Duration::from_secs(args.seconds), scale };
-    let mut pairs = Pairs::new(&ours, theirs.as_ref(), limits)?;
-    let chosen = rows.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
+    let mut pairs = PairedRuns::new(&ours, theirs.as_ref(), limits)?;
+    let chosen = cases.iter().filter(|r| args.only.as_deref().is_none_or(|o| r.name.contains(o)));
     let (mut figures, mut failed) = (Vec::new(), 0);
     if !args.json {
         out::line(heading(&theirs.name()));
     }
-    for row in chosen {
-        match pairs.figure(row) {
+    for case in chosen {
+        match pairs.figure(case) {
             Ok(figure) => {
                 out::line(if args.json { json(&figure) } else { line(&figure) });
-                figures.push((row, figure));
+                figures.push((case, figure));
                 save(args, &figures, &note(args, &pairs, &ours, theirs.as_ref()))?;
             }
             Err(e) => {
-                eprintln!("versus: {}: {e}", row.name);
+                eprintln!("versus: {}: {e}", case.name);
                 failed += 1;
             }
         }
@@ -145,25 +145,25 @@ fn versus(args: &Args) -> Result<usize, Error> {
 }
 
 /// How figures were taken.
-fn note(args: &Args, pairs: &Pairs<'_>, ours: &Ours, theirs: &dyn Theirs) -> String {
+fn note(args: &Args, pairs: &PairedRuns<'_>, ours: &Ours, theirs: &dyn Theirs) -> String {
     let how = if args.quick || args.pairs == 1 || args.against == Against::Instructions {
         "One run of each".into()
     } else {
-        let (pairs, near) = (args.pairs, pairs.near());
+        let (pairs, limit) = (args.pairs, pairs.low_latency_limit());
         format!(
-            "Medians of up to {pairs} alternating runs: undisturbed ones had the processors near, a cache line there and back \
-             within {near:.0} ns before and after; typical, or in brackets, are all"
+            "Medians of up to {pairs} alternating runs: undisturbed ones had a low core-to-core latency, a cache line there and back \
+             within {limit:.0} ns before and after; typical, or in brackets, are all"
         )
     };
     format!("{how}; {}; {}.", theirs.describe(), ours.describe())
 }
 
-/// After each row: whoever is stopped leaves what it has.
-fn save(args: &Args, figures: &[(&Row, Figure)], note: &str) -> Result<(), Error> {
+/// After each case: whoever is stopped leaves what it has.
+fn save(args: &Args, figures: &[(&Case, Figure)], note: &str) -> Result<(), Error> {
     let Some(path) = &args.save else { return Ok(()) };
-    let mut lines: Vec<Line> = figures.iter().map(|(_, f)| Line::Figure(f.clone())).collect();
+    let mut lines: Vec<SavedLine> = figures.iter().map(|(_, f)| SavedLine::Figure(f.clone())).collect();
     let remark = args.remark.as_deref().map_or_else(String::new, |r| format!(" {r}"));
-    lines.push(Line::Note { note: format!("{note}{remark}") });
+    lines.push(SavedLine::Note { note: format!("{note}{remark}") });
     let text: String = lines.iter().map(|l| json(l) + "\n").collect();
     std::fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
 }
@@ -186,11 +186,12 @@ fn line(f: &Figure) -> String {
         let (ours, theirs) = (three_digits(sides.ours), three_digits(sides.theirs));
         format!("{ours:>8} {theirs:>11} {:>6.2}", sides.ratio)
     };
-    let near = f.undisturbed.as_ref();
-    let (undisturbed, runs) = (near.map_or_else(String::new, text), near.map_or([0; 2], |sides| sides.runs));
+    let limit = f.undisturbed.as_ref();
+    let (undisturbed, runs) =
+        (limit.map_or_else(String::new, text), limit.map_or([0; 2], |sides| sides.runs));
     format!(
         "{:<40} {:<12}  {undisturbed:>27}  {:>27}  {} is better; undisturbed {} and {} of {} runs",
-        f.row,
+        f.name,
         f.unit,
         text(&f.typical),
         f.better,

@@ -3,7 +3,7 @@
 //! Both run as a server and a client, each pinned to a core. UCX's result is the last line of its CSV output;
 //! ours is the JSON object. No program may take longer than [`LONGEST`].
 
-use super::rows::{By, Metric, Row};
+use super::cases::{Case, Harness, Metric};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::cell::OnceCell;
@@ -50,10 +50,10 @@ pub trait Theirs {
     /// How it was run.
     fn describe(&self) -> String;
     /// One run.
-    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error>;
+    fn run(&self, case: &Case, scale: u64) -> Result<f64, Error>;
     /// One run of ours to be put beside it.
-    fn ours(&self, ours: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
-        ours.run(row, scale)
+    fn ours(&self, ours: &Ours, case: &Case, scale: u64) -> Result<f64, Error> {
+        ours.run(case, scale)
     }
 }
 
@@ -74,19 +74,19 @@ pub struct Ucx {
 }
 
 /// A program beside this one.
-pub fn beside(name: &str) -> PathBuf {
+pub fn sibling_program(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(name)
 }
 
-/// How often a row's operation is done.
-pub fn iters(row: &Row, scale: u64) -> u64 {
-    (row.iters / scale).max(row.iters.min(1000))
+/// How often a case's operation is done.
+pub fn iters(case: &Case, scale: u64) -> u64 {
+    (case.iters / scale).max(case.iters.min(1000))
 }
 
 impl Ours {
     /// Ours, by default the one beside this program.
     pub fn find(program: Option<PathBuf>, cores: (u32, u32)) -> Self {
-        Ours { program: program.unwrap_or_else(|| beside("ucx-perftest")), cores }
+        Ours { program: program.unwrap_or_else(|| sibling_program("ucx-perftest")), cores }
     }
 
     /// Where the figures were taken.
@@ -100,21 +100,21 @@ impl Ours {
     }
 
     /// One run.
-    pub fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+    pub fn run(&self, case: &Case, scale: u64) -> Result<f64, Error> {
         let mut cmd = Command::new(&self.program);
         cmd.args(["--json", "-f", "-c"]);
-        match row.is_alone() {
+        match case.is_loopback() {
             true => cmd.args([&self.cores.1.to_string(), "-l"]),
             false => cmd.args([&format!("{},{}", self.cores.0, self.cores.1), "--local"]),
         };
-        cmd.args(test_args(row, scale, "memory"));
-        if row.own {
+        cmd.args(test_args(case, scale, "memory"));
+        if case.own {
             cmd.arg("--own");
         }
-        if row.by == By::Ucp {
-            cmd.env("UCX_TLS", row.tls);
+        if case.harness == Harness::Ucp {
+            cmd.env("UCX_TLS", case.tls);
         }
-        json_result(&mut cmd, row.metric, BUILD)
+        json_result(&mut cmd, case.metric, BUILD)
     }
 }
 
@@ -210,8 +210,8 @@ impl Ucx {
     }
 
     /// The device of a uct test.
-    fn device(&self, row: &Row) -> Result<&str, Error> {
-        if !row.is_alone() {
+    fn device(&self, case: &Case) -> Result<&str, Error> {
+        if !case.is_loopback() {
             return Ok("memory");
         }
         if let Some(known) = self.own_device.get() {
@@ -219,15 +219,15 @@ impl Ucx {
         }
         let info = self.program.with_file_name("ucx_info");
         let (out, _) = text(Command::new(info).arg("-d"), "Debian package ucx-utils")?;
-        Ok(self.own_device.get_or_init(|| device_of(&out, row.tls).unwrap_or("memory").to_owned()))
+        Ok(self.own_device.get_or_init(|| device_of(&out, case.tls).unwrap_or("memory").to_owned()))
     }
 
     /// Starts it on a core.
-    fn start(&self, row: &Row, scale: u64, core: u32, extra: &[&str], out: Stdio) -> Result<Child, Error> {
+    fn start(&self, case: &Case, scale: u64, core: u32, extra: &[&str], out: Stdio) -> Result<Child, Error> {
         let mut cmd = Command::new(&self.program);
         cmd.args(["-v", "-f", "-c", &core.to_string()]);
-        cmd.args(test_args(row, scale, self.device(row)?)).args(extra);
-        if row.by == By::Ucp {
+        cmd.args(test_args(case, scale, self.device(case)?)).args(extra);
+        if case.harness == Harness::Ucp {
             cmd.env("UCX_TLS", &self.tls);
         }
         cmd.env(NO_EVENTS.0, NO_EVENTS.1);
@@ -251,17 +251,17 @@ impl Theirs for Ucx {
         format!("UCX_TLS={} for UCX's ucp", self.tls)
     }
 
-    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
+    fn run(&self, case: &Case, scale: u64) -> Result<f64, Error> {
         let program = self.program.display().to_string();
-        let out = if row.is_alone() {
-            output(self.start(row, scale, self.cores.1, &["-l"], Stdio::piped())?, &program)?
+        let out = if case.is_loopback() {
+            output(self.start(case, scale, self.cores.1, &["-l"], Stdio::piped())?, &program)?
         } else {
             let port = free_port()?;
             let line = ["-p", &port.to_string(), "127.0.0.1"];
-            let server = self.start(row, scale, self.cores.0, &line[..2], Stdio::null())?;
+            let server = self.start(case, scale, self.cores.0, &line[..2], Stdio::null())?;
             let mut server = Reaped { child: server, grace: Duration::from_secs(2) };
             wait_listening(port, &mut server.child, &program)?;
-            output(self.start(row, scale, self.cores.1, &line, Stdio::piped())?, &program)?
+            output(self.start(case, scale, self.cores.1, &line, Stdio::piped())?, &program)?
         };
         let text = String::from_utf8_lossy(&out.stdout);
         if !out.status.success() {
@@ -269,30 +269,30 @@ impl Theirs for Ucx {
         }
         let line = last_figures(&text);
         let figure =
-            of_columns(row.metric, line).ok_or_else(|| Error::Output { program, line: line.to_owned() })?;
-        Ok(row.metric.in_unit(figure))
+            of_columns(case.metric, line).ok_or_else(|| Error::Output { program, line: line.to_owned() })?;
+        Ok(case.metric.in_unit(figure))
     }
 }
 
 /// What both programs understand.
-fn test_args(row: &Row, scale: u64, device: &str) -> Vec<String> {
+fn test_args(case: &Case, scale: u64, device: &str) -> Vec<String> {
     let mut args: Vec<String> =
-        ["-t", row.test, "-s", &row.size.to_string(), "-n", &iters(row, scale).to_string()]
+        ["-t", case.test, "-s", &case.size.to_string(), "-n", &iters(case, scale).to_string()]
             .map(str::to_owned)
             .into();
     let mut add = |option: &str, value: &str| args.extend([option.to_owned(), value.to_owned()]);
-    if row.by == By::Uct {
-        add("-x", row.tls);
+    if case.harness == Harness::Uct {
+        add("-x", case.tls);
         add("-d", device);
     }
-    if let Some(path) = row.path {
+    if let Some(path) = case.path {
         add("-D", path);
     }
-    if let Some(window) = row.window {
+    if let Some(window) = case.window {
         add("-O", &window.to_string());
     }
-    if row.threads > 1 {
-        add("-T", &row.threads.to_string());
+    if case.threads > 1 {
+        add("-T", &case.threads.to_string());
     }
     args
 }
@@ -365,7 +365,7 @@ fn wait_listening(port: u16, server: &mut Child, program: &str) -> Result<(), Er
 /// Instructions of an operation: what twice as many of them cost more, by their number, which is the program's last argument.
 /// Both runs at once: what is counted nothing disturbs.
 pub fn counted(
-    row: &Row,
+    case: &Case,
     scale: u64,
     under: impl Fn() -> Command + Sync,
     program: &Path,
@@ -380,7 +380,7 @@ pub fn counted(
         let program = program.display().to_string();
         counted.ok_or_else(|| Error::Output { program, line: said.clone() })
     };
-    let n = iters(row, scale);
+    let n = iters(case, scale);
     let (twice, once) = std::thread::scope(|s| {
         let twice = s.spawn(|| run(2 * n));
         let once = run(n);
@@ -391,40 +391,40 @@ pub fn counted(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::{LIBFABRIC_ROWS, SCALE_ROWS, UCX_ROWS};
+    use super::super::cases::{LIBFABRIC_CASES, SCALE_CASES, UCX_CASES};
     use super::*;
 
-    fn args(name: &str) -> (&'static Row, String) {
-        let row = UCX_ROWS.iter().find(|row| row.name == name).unwrap();
-        (row, test_args(row, 1, "memory0").join(" "))
+    fn args(name: &str) -> (&'static Case, String) {
+        let case = UCX_CASES.iter().find(|case| case.name == name).unwrap();
+        (case, test_args(case, 1, "memory0").join(" "))
     }
 
     #[test]
     fn a_row_says_which_transport_how_many_and_whose_memory() {
-        let (row, line) = args("uct am_bw bcopy 8 KiB");
+        let (case, line) = args("uct am_bw bcopy 8 KiB");
         assert_eq!(line, "-t am_bw -s 8192 -n 150000 -x posix -d memory0 -D bcopy -O 32");
-        assert!(!row.own && !row.is_alone());
-        let (row, line) = args("uct cma get_bw zcopy 64 KiB");
+        assert!(!case.own && !case.is_loopback());
+        let (case, line) = args("uct cma get_bw zcopy 64 KiB");
         assert_eq!(line, "-t get -s 65536 -n 5000 -x cma -d memory0 -D zcopy -O 32");
-        assert!(row.own && !row.is_alone());
-        let (row, line) = args("uct self am_lat short 8 B");
+        assert!(case.own && !case.is_loopback());
+        let (case, line) = args("uct self am_lat short 8 B");
         assert_eq!(line, "-t am_lat -s 8 -n 3000000 -x self -d memory0 -D short");
-        assert!(!row.own && row.is_alone());
-        let (row, line) = args("ucp tag_lat 8 B");
+        assert!(!case.own && case.is_loopback());
+        let (case, line) = args("ucp tag_lat 8 B");
         assert_eq!(line, "-t tag_lat -s 8 -n 100000");
-        assert!(!row.is_alone());
-        let (row, line) = args("ucp self tag_bw 64 KiB");
+        assert!(!case.is_loopback());
+        let (case, line) = args("ucp self tag_bw 64 KiB");
         assert_eq!(line, "-t tag_bw -s 65536 -n 50000");
-        assert!(row.is_alone());
+        assert!(case.is_loopback());
     }
 
     #[test]
     fn no_two_rows_of_a_table_have_a_name() {
-        for rows in [UCX_ROWS, SCALE_ROWS, LIBFABRIC_ROWS] {
-            let mut names: Vec<_> = rows.iter().map(|row| row.name).collect();
+        for cases in [UCX_CASES, SCALE_CASES, LIBFABRIC_CASES] {
+            let mut names: Vec<_> = cases.iter().map(|case| case.name).collect();
             names.sort_unstable();
             names.dedup();
-            assert_eq!(names.len(), rows.len());
+            assert_eq!(names.len(), cases.len());
         }
     }
 

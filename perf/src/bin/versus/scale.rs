@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::rows::{By, Metric, Row};
-use super::run::{BUILD, Error, NO_EVENTS, Ours, Theirs, Ucx, beside, compile, counted, iters, json_result};
+use super::cases::{Case, Harness, Metric};
+use super::run::{
+    BUILD, Error, NO_EVENTS, Ours, Theirs, Ucx, compile, counted, iters, json_result, sibling_program,
+};
 
 /// UCX's libraries under our program.
 pub struct Scale {
@@ -19,7 +21,7 @@ impl Scale {
     /// Compiles the program, which stays beside ours, against the UCX that `ucx` belongs to.
     pub fn find(ucx: Ucx, cores: (u32, u32), tls: String) -> Result<Self, Error> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/ucx/scale.c");
-        let program = beside("versus-scale");
+        let program = sibling_program("versus-scale");
         let mut flags = Vec::new();
         if let Some(prefix) = ucx.prefix().map(|p| p.display().to_string()) {
             flags.push(format!("-I{prefix}/include"));
@@ -31,22 +33,22 @@ impl Scale {
         Ok(Scale { ucx, program, cores, tls })
     }
 
-    fn args(&self, cmd: &mut Command, row: &Row, scale: u64) {
-        cmd.args([row.test, &row.size.to_string()]);
-        if row.iters > 0 {
-            cmd.arg(iters(row, scale).to_string());
+    fn args(&self, cmd: &mut Command, case: &Case, scale: u64) {
+        cmd.args([case.test, &case.size.to_string()]);
+        if case.iters > 0 {
+            cmd.arg(iters(case, scale).to_string());
         }
         cmd.args([self.cores.0.to_string(), self.cores.1.to_string()]);
     }
 
-    /// Instructions of a message of a process to itself, in windows of the row's size, through the memory that two share.
-    fn count(&self, row: &Row, scale: u64, program: &Path) -> Result<f64, Error> {
+    /// Instructions of a message of a process to itself, in windows of the case's size, through the memory that two share.
+    fn count(&self, case: &Case, scale: u64, program: &Path) -> Result<f64, Error> {
         let through = || {
             let mut cmd = Command::new("env");
-            cmd.arg(format!("UCX_TLS={}", row.tls));
+            cmd.arg(format!("UCX_TLS={}", case.tls));
             cmd
         };
-        counted(row, scale, through, program, &[row.test, &row.size.to_string()])
+        counted(case, scale, through, program, &[case.test, &case.size.to_string()])
     }
 }
 
@@ -59,29 +61,29 @@ impl Theirs for Scale {
         self.ucx.describe()
     }
 
-    fn run(&self, row: &Row, scale: u64) -> Result<f64, Error> {
-        if row.by != By::Scale {
-            return self.ucx.run(row, scale);
+    fn run(&self, case: &Case, scale: u64) -> Result<f64, Error> {
+        if case.harness != Harness::Scale {
+            return self.ucx.run(case, scale);
         }
-        if row.metric == Metric::Instructions {
-            return self.count(row, scale, &self.program);
+        if case.metric == Metric::Instructions {
+            return self.count(case, scale, &self.program);
         }
         let mut cmd = Command::new(&self.program);
         cmd.env("UCX_TLS", &self.tls).env(NO_EVENTS.0, NO_EVENTS.1);
-        self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, "Debian package libucx-dev")
+        self.args(&mut cmd, case, scale);
+        json_result(&mut cmd, case.metric, "Debian package libucx-dev")
     }
 
-    fn ours(&self, ours: &Ours, row: &Row, scale: u64) -> Result<f64, Error> {
-        if row.by != By::Scale {
-            return ours.run(row, scale);
+    fn ours(&self, ours: &Ours, case: &Case, scale: u64) -> Result<f64, Error> {
+        if case.harness != Harness::Scale {
+            return ours.run(case, scale);
         }
-        if row.metric == Metric::Instructions {
-            return self.count(row, scale, &beside("scale"));
+        if case.metric == Metric::Instructions {
+            return self.count(case, scale, &sibling_program("scale"));
         }
-        let mut cmd = Command::new(beside("scale"));
-        cmd.env("UCX_TLS", row.tls);
-        self.args(&mut cmd, row, scale);
-        json_result(&mut cmd, row.metric, BUILD)
+        let mut cmd = Command::new(sibling_program("scale"));
+        cmd.env("UCX_TLS", case.tls);
+        self.args(&mut cmd, case, scale);
+        json_result(&mut cmd, case.metric, BUILD)
     }
 }

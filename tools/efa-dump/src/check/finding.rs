@@ -35,7 +35,7 @@ pub enum Finding {
     /// Packets of one message that disagree about it.
     #[error("msg_id {0}: the packets of the message disagree about {1}")]
     Disagree(u32, &'static str),
-    /// Ids that never came, though later ones did (4).
+    /// MsgIds that never came, though later ones did (4).
     #[error("{from} > {to}: msg_id {first} to {last} never came, though later ones did")]
     Gap {
         /// Sender.

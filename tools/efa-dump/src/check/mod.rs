@@ -4,9 +4,9 @@
 //! of the network; ids that answer something must name something, windows are kept, each id comes once. Packets that the
 //! device did not deliver count for nothing.
 
+mod conversation;
 mod finding;
-mod ids;
-mod talk;
+mod msg_ids;
 mod window;
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use uct::efa::dev::soft::capture::WireOp;
 
 use crate::record::{End, Names, Record};
+use conversation::Conversation;
 pub use finding::Finding;
-use talk::Talk;
 
 /// What was found.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Report {
 pub fn check(records: &[Record]) -> Report {
     let names = Names::of(records);
     let mut report = Report::default();
-    let mut talks: HashMap<(End, End), Talk> = HashMap::new();
+    let mut conversations: HashMap<(End, End), Conversation> = HashMap::new();
     for (nth, record) in records.iter().enumerate() {
         if record.op != WireOp::Send {
             continue;
@@ -58,7 +58,7 @@ pub fn check(records: &[Record]) -> Report {
         let mut found = Vec::new();
         match record.packet() {
             Some(Ok(packet)) => {
-                talks.entry(record.ends()).or_default().on_packet(record, &packet, &mut found);
+                conversations.entry(record.ends()).or_default().on_packet(record, &packet, &mut found);
             }
             Some(Err(reject)) => found.push(Finding::Rejected(reject.to_string())),
             None if record.len == 0 && !record.headerless => {
@@ -70,10 +70,10 @@ pub fn check(records: &[Record]) -> Report {
             report.by_record.insert(nth, found);
         }
     }
-    let mut talks: Vec<_> = talks.into_iter().collect();
-    talks.sort_by_key(|(ends, _)| *ends);
-    for ((here, there), talk) in &talks {
-        talk.at_end(&names.name(here), &names.name(there), &mut report.at_end);
+    let mut conversations: Vec<_> = conversations.into_iter().collect();
+    conversations.sort_by_key(|(ends, _)| *ends);
+    for ((here, there), conversation) in &conversations {
+        conversation.at_end(&names.name(here), &names.name(there), &mut report.at_end);
     }
     // Both ends of a capture see the same holes.
     report.at_end.dedup();

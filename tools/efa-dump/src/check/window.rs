@@ -2,7 +2,7 @@
 
 use super::Finding;
 
-/// Parts of a message, none twice.
+/// Message of a message, none twice.
 #[derive(Default)]
 pub struct Ranges(std::collections::BTreeMap<u64, u64>);
 

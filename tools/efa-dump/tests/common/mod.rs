@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-pub mod everything;
+pub mod all_packets;
 pub mod script;
 
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct Ran {
 }
 
 /// Runs the program.
-pub fn dump<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Ran {
+pub fn run_dump<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Ran {
     let ran = Command::new(env!("CARGO_BIN_EXE_efa-dump")).args(args).stdin(Stdio::null()).output().unwrap();
     Ran {
         out: String::from_utf8(ran.stdout).unwrap(),
@@ -54,7 +54,7 @@ pub fn dump<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Ran {
 pub const LENGTHS: [usize; 10] = [0, 1, 8, 4000, 8872, 8873, 20_000, 65_536, 65_537, 300_000];
 
 /// Sends a message of each length both ways, plain and synchronous.
-pub fn talk(context: &Context) {
+pub fn exchange_messages(context: &Context) {
     let (a, b) = (context.worker().unwrap(), context.worker().unwrap());
     let ab = a.connect(&b.address(), EpParams::default()).unwrap();
     let ba = b.connect(&a.address(), EpParams::default()).unwrap();
@@ -102,6 +102,6 @@ pub fn context(path: &Path, more: &[(&str, &str)]) -> Context {
 
 /// A capture of [`talk`].
 pub fn capture(folder: &Folder, name: &str, more: &[(&str, &str)]) -> PathBuf {
-    talk(&context(&folder.path(&format!("{name}.%p")), more));
+    exchange_messages(&context(&folder.path(&format!("{name}.%p")), more));
     folder.path(&format!("{name}.{}", std::process::id()))
 }

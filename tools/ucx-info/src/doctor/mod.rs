@@ -11,7 +11,7 @@ use ucs::config::Source;
 
 use machine::Machine;
 
-/// How a check went.
+/// Style a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -51,7 +51,7 @@ impl Finding {
 }
 
 /// Looks at everything. `config` is how reading the configuration went.
-pub fn examine(config: Result<Source, String>) -> Vec<Finding> {
+pub fn run_checks(config: Result<Source, String>) -> Vec<Finding> {
     let machine = Machine::here();
     let mut all = checks::machine(&machine);
     match config {
@@ -71,7 +71,7 @@ pub fn examine(config: Result<Source, String>) -> Vec<Finding> {
 }
 
 /// Whether anything does not work.
-pub fn is_ill(all: &[Finding]) -> bool {
+pub fn has_failures(all: &[Finding]) -> bool {
     all.iter().any(|f| f.verdict == Verdict::Bad)
 }
 

@@ -4,10 +4,10 @@ use std::fs;
 use ucs::sys::CpuSet;
 
 /// A machine of files, removed at the end.
-struct Fake(Machine);
+struct FakeMachine(Machine);
 
-impl Fake {
-    fn new(name: &str, files: &[(&str, &str)]) -> Fake {
+impl FakeMachine {
+    fn new(name: &str, files: &[(&str, &str)]) -> FakeMachine {
         let root = std::env::temp_dir().join(format!("ucx-info-doctor-{}-{name}", std::process::id()));
         for (path, text) in files {
             let path = root.join(path);
@@ -24,7 +24,7 @@ impl Fake {
             dev_shm: Some(1 << 30),
             is_debug: false,
         };
-        Fake(m)
+        FakeMachine(m)
     }
 
     fn find(&self, check: &str) -> Finding {
@@ -32,7 +32,7 @@ impl Fake {
         all.into_iter().find(|f| f.check == check).unwrap_or_else(|| panic!("no check of {check}"))
     }
 
-    fn is(&self, check: &str, verdict: Verdict, words: &str) {
+    fn expect(&self, check: &str, verdict: Verdict, words: &str) {
         let f = self.find(check);
         assert_eq!(f.verdict, verdict, "{f:?}");
         assert!(f.found.contains(words) || f.advice.contains(words), "{f:?}");
@@ -40,7 +40,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeMachine {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0.root);
     }
@@ -48,7 +48,7 @@ impl Drop for Fake {
 
 #[test]
 fn a_good_machine_has_nothing_to_do() {
-    let m = Fake::new(
+    let m = FakeMachine::new(
         "good",
         &[
             ("proc/sys/kernel/osrelease", "6.1.0-18-amd64"),
@@ -69,7 +69,7 @@ fn a_good_machine_has_nothing_to_do() {
 
 #[test]
 fn what_is_slow_is_said_with_its_remedy() {
-    let mut m = Fake::new(
+    let mut m = FakeMachine::new(
         "slow",
         &[
             ("proc/sys/kernel/yama/ptrace_scope", "2"),
@@ -87,22 +87,22 @@ fn what_is_slow_is_said_with_its_remedy() {
     m.0.files = Some(256);
     m.0.memlock = Some(65536);
     m.0.is_debug = true;
-    m.is("ptrace scope", Verdict::Slow, "ptrace_scope=1");
-    m.is("numa", Verdict::Slow, "2 nodes, balancing on");
-    m.is("load", Verdict::Slow, "7.5 processes");
-    m.is("huge pages", Verdict::Slow, "0 of 2M reserved and free; transparent: never");
-    m.is("clock", Verdict::Slow, "hpet");
-    m.is("cpu governor", Verdict::Slow, "powersave");
-    m.is("descriptors", Verdict::Slow, "ulimit -n");
-    m.is("locked memory", Verdict::Slow, "up to 64K");
-    m.is("build", Verdict::Slow, "--release");
+    m.expect("ptrace scope", Verdict::Slow, "ptrace_scope=1");
+    m.expect("numa", Verdict::Slow, "2 nodes, balancing on");
+    m.expect("load", Verdict::Slow, "7.5 processes");
+    m.expect("huge pages", Verdict::Slow, "0 of 2M reserved and free; transparent: never");
+    m.expect("clock", Verdict::Slow, "hpet");
+    m.expect("cpu governor", Verdict::Slow, "powersave");
+    m.expect("descriptors", Verdict::Slow, "ulimit -n");
+    m.expect("locked memory", Verdict::Slow, "up to 64K");
+    m.expect("build", Verdict::Slow, "--release");
     m.0.cpus = CpuSet::parse("0").unwrap();
-    m.is("cores", Verdict::Slow, "this process may run on 1 (0)");
+    m.expect("cores", Verdict::Slow, "this process may run on 1 (0)");
 }
 
 #[test]
 fn what_is_missing_is_bad() {
-    let mut m = Fake::new(
+    let mut m = FakeMachine::new(
         "bad",
         &[
             ("proc/sys/kernel/osrelease", "4.18.0-305.el8"),
@@ -115,10 +115,10 @@ fn what_is_missing_is_bad() {
     );
     m.0.memory = Some(100 << 20);
     m.0.file_size = Some(51200);
-    m.is("kernel", Verdict::Bad, "Linux 5.3");
-    m.is("memory", Verdict::Bad, "100M available");
-    m.is("file size", Verdict::Bad, "ulimit -f");
-    m.is("EFA hardware", Verdict::Bad, "dev/infiniband/uverbs0 is missing");
+    m.expect("kernel", Verdict::Bad, "Linux 5.3");
+    m.expect("memory", Verdict::Bad, "100M available");
+    m.expect("file size", Verdict::Bad, "ulimit -f");
+    m.expect("EFA hardware", Verdict::Bad, "dev/infiniband/uverbs0 is missing");
 }
 
 #[test]

@@ -11,16 +11,16 @@ use ucp::wire::{Cause, Features, Packet, PktType, ReqFlags, table};
 use uct::efa::dev::soft::capture::Direction;
 
 use super::Finding;
-use super::ids::Ids;
+use super::msg_ids::MsgIds;
 use super::window::Window;
 use crate::record::Record;
 
 /// What one end has said.
 #[derive(Default)]
-struct Half {
+struct EndState {
     connid: Option<u32>,
     features: Option<Features>,
-    ids: Ids,
+    ids: MsgIds,
     /// Transfers in windows that it sends, by send_id: length, and bytes that need no window.
     sends: HashMap<u32, (u64, u64)>,
     /// Transfers in windows that it receives, by recv_id.
@@ -39,33 +39,33 @@ struct Half {
 
 /// Two ends.
 #[derive(Default)]
-pub struct Talk {
+pub struct Conversation {
     /// This end.
-    here: Half,
+    here: EndState,
     /// The other one.
-    there: Half,
+    there: EndState,
 }
 
-impl Talk {
+impl Conversation {
     /// Takes note of a packet.
     pub fn on_packet(&mut self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
-        self.flags(record, packet, found);
+        self.check_flags(record, packet, found);
         if !record.arrived() {
             if let (Some(id), Direction::Out) = (packet.msg_id(), record.direction) {
-                self.here.ids.excuse(id);
+                self.here.ids.skip(id);
             }
             return;
         }
         if let Some(connid) = packet.sender_connid() {
-            let known = self.halves(record.direction).0.connid;
+            let known = self.ends(record.direction).0.connid;
             if known.is_some_and(|known| known != connid) {
                 // Another life of the queue pair: nothing of the old one counts.
-                *self = Talk::default();
+                *self = Conversation::default();
             }
-            self.halves(record.direction).0.connid = Some(connid);
+            self.ends(record.direction).0.connid = Some(connid);
         }
-        self.early(record, packet, found);
-        let (from, to) = self.halves(record.direction);
+        self.check_before_handshake(record, packet, found);
+        let (from, to) = self.ends(record.direction);
         let needs = table::row(PktType(record.bytes[0])).needs;
         if let Some(missing) = to.features.map(|f| needs - f).filter(|missing| !missing.is_empty()) {
             found.push(Finding::Unannounced(missing));
@@ -75,15 +75,15 @@ impl Talk {
 
     /// Holes in the order of both directions.
     pub fn at_end(&self, here: &str, there: &str, found: &mut Vec<Finding>) {
-        for (half, from, to) in [(&self.here, here, there), (&self.there, there, here)] {
-            for (first, last) in half.ids.holes() {
+        for (end, from, to) in [(&self.here, here, there), (&self.there, there, here)] {
+            for (first, last) in end.ids.gaps() {
                 found.push(Finding::Gap { from: from.into(), to: to.into(), first, last });
             }
         }
     }
 
     /// Sender and receiver of a packet.
-    fn halves(&mut self, direction: Direction) -> (&mut Half, &mut Half) {
+    fn ends(&mut self, direction: Direction) -> (&mut EndState, &mut EndState) {
         match direction {
             Direction::Out => (&mut self.here, &mut self.there),
             Direction::In => (&mut self.there, &mut self.here),
@@ -91,7 +91,7 @@ impl Talk {
     }
 
     /// What needs no state.
-    fn flags(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
+    fn check_flags(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         let flags = ReqFlags::from_bits_retain(u16::from_le_bytes([record.bytes[2], record.bytes[3]]));
         let row = table::row(PktType(record.bytes[0]));
         match row.class {
@@ -120,7 +120,7 @@ impl Talk {
     }
 
     /// What must not come before the other side's HANDSHAKE. Only the sender's own view tells.
-    fn early(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
+    fn check_before_handshake(&self, record: &Record, packet: &Packet<'_>, found: &mut Vec<Finding>) {
         if record.direction == Direction::In || self.there.features.is_some() {
             return;
         }
@@ -134,7 +134,7 @@ impl Talk {
 }
 
 /// What a packet does to the two ends.
-fn apply(from: &mut Half, to: &mut Half, packet: &Packet<'_>, found: &mut Vec<Finding>) {
+fn apply(from: &mut EndState, to: &mut EndState, packet: &Packet<'_>, found: &mut Vec<Finding>) {
     let unknown = |packet, field, id| Finding::Unknown { packet, field, id };
     match packet {
         Packet::Rtm(rtm) => rtm_seen(from, rtm, found),
@@ -196,7 +196,7 @@ fn apply(from: &mut Half, to: &mut Half, packet: &Packet<'_>, found: &mut Vec<Fi
             }
         }
         Packet::PeerError(error) => match error.what {
-            ErrorRef::Skip(id) => from.ids.excuse(id),
+            ErrorRef::Skip(id) => from.ids.skip(id),
             ErrorRef::Msg(id) if !from.ids.has(id) => found.push(unknown("PEER_ERROR", "msg_id", id)),
             ErrorRef::Msg(_) | ErrorRef::Op(_) => {}
         },
@@ -204,7 +204,7 @@ fn apply(from: &mut Half, to: &mut Half, packet: &Packet<'_>, found: &mut Vec<Fi
 }
 
 /// Forgets a transfer once it is complete: its ids may come again for others.
-fn finish(from: &mut Half, to: &mut Half, recv_id: u32) {
+fn finish(from: &mut EndState, to: &mut EndState, recv_id: u32) {
     if to.windows.get(&recv_id).is_some_and(Window::is_full)
         && let Some(window) = to.windows.remove(&recv_id)
         && let Some(send_id) = window.send_id
@@ -214,7 +214,7 @@ fn finish(from: &mut Half, to: &mut Half, recv_id: u32) {
     }
 }
 
-fn rtm_seen(from: &mut Half, rtm: &Rtm<'_>, found: &mut Vec<Finding>) {
+fn rtm_seen(from: &mut EndState, rtm: &Rtm<'_>, found: &mut Vec<Finding>) {
     from.receipts.extend(rtm.receipt);
     match rtm.body {
         RtmBody::Eager => from.ids.single(rtm.msg_id, found),
@@ -253,7 +253,7 @@ fn rtm_seen(from: &mut Half, rtm: &Rtm<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-fn rtw_seen(from: &mut Half, rtw: &Rtw<'_>) {
+fn rtw_seen(from: &mut EndState, rtw: &Rtw<'_>) {
     from.receipts.extend(rtw.receipt);
     match rtw.body {
         RtwBody::Eager => {}
@@ -266,7 +266,7 @@ fn rtw_seen(from: &mut Half, rtw: &Rtw<'_>) {
     }
 }
 
-fn rtr_seen(from: &mut Half, rtr: &Rtr) {
+fn rtr_seen(from: &mut EndState, rtr: &Rtr) {
     let granted = match rtr.kind {
         ReadKind::Short => rtr.msg_length,
         ReadKind::LongCts => rtr.recv_length.into(),
@@ -274,7 +274,7 @@ fn rtr_seen(from: &mut Half, rtr: &Rtr) {
     from.windows.insert(rtr.recv_id, Window::new(None, rtr.msg_length, granted, 0));
 }
 
-fn rta_seen(from: &mut Half, rta: &Rta, found: &mut Vec<Finding>) {
+fn rta_seen(from: &mut EndState, rta: &Rta, found: &mut Vec<Finding>) {
     from.ids.single(rta.msg_id, found);
     match rta.kind {
         RtaKind::Write => {}

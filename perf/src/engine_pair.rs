@@ -37,11 +37,11 @@ impl Queue {
 }
 
 /// The sending end of a queue: what an engine sees of it.
-struct Line<'a>(&'a mut Queue);
+struct QueueWire<'a>(&'a mut Queue);
 
-impl Inward for Line<'_> {}
+impl Inward for QueueWire<'_> {}
 
-impl Wire for Line<'_> {
+impl Wire for QueueWire<'_> {
     #[inline]
     fn mtu(&self, _to: PeerId) -> usize {
         MTU
@@ -78,7 +78,7 @@ struct Side {
 }
 
 /// Two engines that know each other; their handshake is over.
-pub struct Pair {
+pub struct EnginePair {
     a: Side,
     b: Side,
     ab: Queue,
@@ -87,15 +87,15 @@ pub struct Pair {
     scratch: Vec<u8>,
 }
 
-impl Default for Pair {
+impl Default for EnginePair {
     fn default() -> Self {
-        Pair::new()
+        EnginePair::new()
     }
 }
 
-impl Pair {
+impl EnginePair {
     /// Joins two engines and lets them exchange a message each way, so that handshakes are done and tables grown.
-    pub fn new() -> Pair {
+    pub fn new() -> EnginePair {
         let addr = |n: u8| {
             let mut gid = [0; 16];
             (gid[0], gid[1], gid[15]) = (0xfe, 0x80, n);
@@ -111,7 +111,8 @@ impl Pair {
             Side { engine, wire, peer, source: addr(me).1 }
         };
         let scratch = vec![0; MTU];
-        let mut pair = Pair { a: side(1, 2), b: side(2, 1), ab: Queue::new(), ba: Queue::new(), scratch };
+        let mut pair =
+            EnginePair { a: side(1, 2), b: side(2, 1), ab: Queue::new(), ba: Queue::new(), scratch };
         pair.round_trip(8);
         pair
     }
@@ -119,7 +120,7 @@ impl Pair {
     /// Delivers what is under way; answers the number of packets.
     #[inline]
     pub fn deliver(&mut self) -> usize {
-        let Pair { a, b, ab, ba, .. } = self;
+        let EnginePair { a, b, ab, ba, .. } = self;
         deliver(ab, a.source, b, ba) + deliver(ba, b.source, a, ab)
     }
 
@@ -129,11 +130,11 @@ impl Pair {
         // SAFETY: a send that does not end in this call is cancelled in this call, while `buf` is borrowed.
         let buf = unsafe { SendBuf::new(buf.as_ptr(), buf.len()) };
         let args = SendArgs { buf, tag: Some(tag), sync: Sync::No, cq_data: None, row: Row::Eager, user: 0 };
-        match self.a.engine.send(&mut Line(&mut self.ab), self.a.peer, args) {
+        match self.a.engine.send(&mut QueueWire(&mut self.ab), self.a.peer, args) {
             Started::Done(()) => true,
             Started::Pending(op) => {
                 assert!(
-                    self.a.engine.cancel_send(&mut Line(&mut self.ab), op),
+                    self.a.engine.cancel_send(&mut QueueWire(&mut self.ab), op),
                     "one packet that waits can be cancelled"
                 );
                 self.a.engine.take_out();
@@ -150,7 +151,7 @@ impl Pair {
         // (the last field).
         let buf = unsafe { RecvBuf::new(self.scratch.as_mut_ptr(), self.scratch.len()) };
         let args = RecvArgs { buf, kind: RecvKind::Tagged { tag, mask }, from: None, user: 0 };
-        match self.b.engine.recv(&mut Line(&mut self.ba), args) {
+        match self.b.engine.recv(&mut QueueWire(&mut self.ba), args) {
             Started::Done(status) => Some(status),
             Started::Pending(_) => None,
             Started::Failed(e) => panic!("receive: {e}"),
@@ -167,7 +168,7 @@ impl Pair {
     }
 
     /// The same pair with the two engines in each other's place.
-    pub fn turn(&mut self) {
+    pub fn swap_sides(&mut self) {
         std::mem::swap(&mut self.a, &mut self.b);
         std::mem::swap(&mut self.ab, &mut self.ba);
     }
@@ -180,7 +181,7 @@ impl Pair {
             assert!(self.send(1, &buf), "an empty queue has room");
             while self.deliver() > 0 {}
             assert_eq!(self.received().map(|s| s.len), Some(len));
-            self.turn();
+            self.swap_sides();
         }
     }
 }
@@ -191,7 +192,7 @@ fn deliver(from: &mut Queue, source: Source, to: &mut Side, back: &mut Queue) ->
     while from.head < from.tail {
         let (at, n) = from.slot(from.head);
         let packet = &from.bytes[at..at + from.lens[n]];
-        to.engine.on_packet(&mut Line(back), Nanos(0), to.wire, source, packet);
+        to.engine.on_packet(&mut QueueWire(back), Nanos(0), to.wire, source, packet);
         from.head += 1;
         packets += 1;
     }
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn messages_pass_both_ways_and_nothing_is_left() {
-        let mut pair = Pair::new();
+        let mut pair = EnginePair::new();
         for len in [0, 1, 8, 64, 4096, 8000] {
             pair.round_trip(len);
         }
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn unexpected_messages_wait() {
-        let mut pair = Pair::new();
+        let mut pair = EnginePair::new();
         assert!(pair.send(9, b"hello"));
         pair.deliver();
         assert_eq!(pair.recv(9, u64::MAX).map(|s| (s.len, s.tag)), Some((5, 9)));

@@ -1,5 +1,5 @@
-//! What is measured: each row is one test that both programs know by the same name and options.
-//! Pure data; `main` chooses the table, the others carry a row out.
+//! What is measured: each case is one test that both programs know by the same name and options.
+//! Pure data; `main` chooses the table, the others carry a case out.
 
 /// Which number of a result is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,26 +86,26 @@ impl Metric {
     }
 }
 
-/// Who carries a row out.
+/// Who carries a case out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum Harness {
     /// `ucx_perftest` of both, a low-level test of one transport.
     Uct,
     /// `ucx_perftest` of both, a high-level test.
     Ucp,
-    /// `bench` and `twin`.
+    /// `bench` and `ucp_bench`.
     Bench,
     /// `scale` in C and in Rust.
     Scale,
-    /// `bench self` and `twin self` under callgrind.
+    /// `bench self` and `ucp_bench self` under callgrind.
     Count,
 }
 
 /// One comparison.
 #[derive(Clone, Copy)]
-pub struct Row {
+pub struct Case {
     pub name: &'static str,
-    pub by: By,
+    pub harness: Harness,
     pub test: &'static str,
     /// `-D`, for uct tests that choose.
     pub path: Option<&'static str>,
@@ -125,26 +125,33 @@ pub struct Row {
     pub own: bool,
 }
 
-impl Row {
+impl Case {
     /// One process with itself, `-l`: `self` reaches nobody else.
-    pub fn is_alone(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         self.tls == SELF
     }
 }
 
-use By::*;
+use Harness::*;
 use Metric::*;
 
 const SHM: &str = "posix,cma,self";
 const SELF: &str = "self";
 
-const fn row(by: By, name: &'static str, test: &'static str, size: u64, iters: u64, metric: Metric) -> Row {
-    let tls = match by {
+const fn case(
+    harness: Harness,
+    name: &'static str,
+    test: &'static str,
+    size: u64,
+    iters: u64,
+    metric: Metric,
+) -> Case {
+    let tls = match harness {
         Bench | Count => "efa",
         Uct => "posix",
         _ => SHM,
     };
-    Row { name, by, test, path: None, size, iters, metric, tls, threads: 1, window: None, own: false }
+    Case { name, harness, test, path: None, size, iters, metric, tls, threads: 1, window: None, own: false }
 }
 
 const fn uct(
@@ -154,42 +161,42 @@ const fn uct(
     size: u64,
     iters: u64,
     metric: Metric,
-) -> Row {
-    Row { path: Some(path), ..row(Uct, name, test, size, iters, metric) }
+) -> Case {
+    Case { path: Some(path), ..case(Uct, name, test, size, iters, metric) }
 }
 
 /// So many operations under way, where old releases of theirs have another default or another name for the test.
-const fn window(window: u32, row: Row) -> Row {
-    Row { window: Some(window), ..row }
+const fn window(window: u32, case: Case) -> Case {
+    Case { window: Some(window), ..case }
 }
 
 /// Out of memory that no transport has allocated.
-const fn of_program(row: Row) -> Row {
-    Row { own: true, ..row }
+const fn of_program(case: Case) -> Case {
+    Case { own: true, ..case }
 }
 
 /// Between two processes by the kernel, which copies where memory is the program's own.
-const fn cma(row: Row) -> Row {
-    Row { tls: "cma", ..of_program(row) }
+const fn cma(case: Case) -> Case {
+    Case { tls: "cma", ..of_program(case) }
 }
 
-const fn to_itself(row: Row) -> Row {
-    Row { tls: SELF, ..row }
+const fn loopback(case: Case) -> Case {
+    Case { tls: SELF, ..case }
 }
 
-const fn count(name: &'static str, window: u64) -> Row {
-    Row { tls: "posix", ..row(Scale, name, "self", window, 16_000, Instructions) }
+const fn count(name: &'static str, window: u64) -> Case {
+    Case { tls: "posix", ..case(Scale, name, "self", window, 16_000, Instructions) }
 }
 
-const fn threads(name: &'static str, threads: u32) -> Row {
-    Row { threads, ..row(Ucp, name, "tag_bw", 8, 500_000, Rate) }
+const fn threads(name: &'static str, threads: u32) -> Case {
+    Case { threads, ..case(Ucp, name, "tag_bw", 8, 500_000, Rate) }
 }
 
 const KB: u64 = 1024;
 const MB: u64 = 1 << 20;
 
-/// Beside UCX, over shared memory: uct first, of `posix` unless a row names another transport.
-pub const UCX_ROWS: &[Row] = &[
+/// Beside UCX, over shared memory: uct first, of `posix` unless a case names another transport.
+pub const UCX_CASES: &[Case] = &[
     uct("uct am_lat short 8 B", "am_lat", "short", 8, 100_000, Latency),
     uct("uct am_lat bcopy 4 KiB", "am_lat", "bcopy", 4 * KB, 75_000, Latency),
     window(32, uct("uct am_bw short 8 B", "am_bw", "short", 8, 1_000_000, Rate)),
@@ -201,53 +208,53 @@ pub const UCX_ROWS: &[Row] = &[
     uct("uct put_bw bcopy 8 KiB", "put_bw", "bcopy", 8 * KB, 300_000, Bandwidth),
     uct("uct get bcopy 8 B", "get", "bcopy", 8, 3_000_000, Latency),
     window(32, uct("uct get_bw bcopy 8 KiB", "get", "bcopy", 8 * KB, 300_000, Bandwidth)),
-    row(Uct, "uct add_lat 8 B", "add_lat", 8, 250_000, Latency),
-    row(Uct, "uct add_mr 8 B", "add_mr", 8, 2_000_000, Rate),
-    row(Uct, "uct fadd 8 B", "fadd", 8, 2_000_000, Latency),
-    row(Uct, "uct swap 8 B", "swap", 8, 2_000_000, Latency),
-    row(Uct, "uct cswap 8 B", "cswap", 8, 2_000_000, Latency),
+    case(Uct, "uct add_lat 8 B", "add_lat", 8, 250_000, Latency),
+    case(Uct, "uct add_mr 8 B", "add_mr", 8, 2_000_000, Rate),
+    case(Uct, "uct fadd 8 B", "fadd", 8, 2_000_000, Latency),
+    case(Uct, "uct swap 8 B", "swap", 8, 2_000_000, Latency),
+    case(Uct, "uct cswap 8 B", "cswap", 8, 2_000_000, Latency),
     cma(window(32, uct("uct cma put_bw zcopy 64 KiB", "put_bw", "zcopy", 64 * KB, 5_000, Bandwidth))),
     cma(window(32, uct("uct cma get_bw zcopy 64 KiB", "get", "zcopy", 64 * KB, 5_000, Bandwidth))),
     cma(uct("uct cma get zcopy 4 KiB", "get", "zcopy", 4 * KB, 25_000, Latency)),
-    to_itself(uct("uct self am_lat short 8 B", "am_lat", "short", 8, 3_000_000, Latency)),
-    to_itself(window(32, uct("uct self am_bw bcopy 8 KiB", "am_bw", "bcopy", 8 * KB, 200_000, Bandwidth))),
-    to_itself(uct("uct self put_bw bcopy 8 KiB", "put_bw", "bcopy", 8 * KB, 200_000, Bandwidth)),
-    to_itself(window(32, uct("uct self get_bw bcopy 8 KiB", "get", "bcopy", 8 * KB, 200_000, Bandwidth))),
-    to_itself(row(Uct, "uct self fadd 8 B", "fadd", 8, 2_000_000, Latency)),
-    row(Ucp, "ucp tag_lat 8 B", "tag_lat", 8, 100_000, Latency),
-    row(Ucp, "ucp tag_lat 1 KiB", "tag_lat", KB, 50_000, Latency),
-    row(Ucp, "ucp tag_lat 2 KiB", "tag_lat", 2 * KB, 50_000, Latency),
-    row(Ucp, "ucp tag_lat 4 KiB", "tag_lat", 4 * KB, 30_000, Latency),
-    row(Ucp, "ucp tag_lat 16 KiB", "tag_lat", 16 * KB, 10_000, Latency),
-    row(Ucp, "ucp tag_lat 64 KiB", "tag_lat", 64 * KB, 3_000, Latency),
-    of_program(row(Ucp, "ucp tag_lat 64 KiB, any memory", "tag_lat", 64 * KB, 3_000, Latency)),
-    row(Ucp, "ucp tag_bw 8 B", "tag_bw", 8, 500_000, Rate),
-    row(Ucp, "ucp tag_bw 1 KiB", "tag_bw", KB, 150_000, Bandwidth),
-    row(Ucp, "ucp tag_bw 4 KiB", "tag_bw", 4 * KB, 80_000, Bandwidth),
-    row(Ucp, "ucp tag_bw 64 KiB", "tag_bw", 64 * KB, 6_000, Bandwidth),
-    row(Ucp, "ucp tag_bw 1 MiB", "tag_bw", MB, 500, Bandwidth),
-    of_program(row(Ucp, "ucp tag_bw 64 KiB, any memory", "tag_bw", 64 * KB, 6_000, Bandwidth)),
-    of_program(row(Ucp, "ucp tag_bw 1 MiB, any memory", "tag_bw", MB, 500, Bandwidth)),
-    row(Ucp, "ucp put_lat 8 B", "ucp_put_lat", 8, 150_000, Latency),
-    row(Ucp, "ucp put_bw 8 B", "ucp_put_bw", 8, 1_000_000, Rate),
-    row(Ucp, "ucp put_bw 1 MiB", "ucp_put_bw", MB, 800, Bandwidth),
-    row(Ucp, "ucp get 8 B", "ucp_get", 8, 60_000, Latency),
-    row(Ucp, "ucp get 1 MiB", "ucp_get", MB, 800, Bandwidth),
-    row(Ucp, "ucp fadd 8 B", "ucp_fadd", 8, 500_000, Latency),
-    row(Ucp, "ucp am_lat 8 B", "ucp_am_lat", 8, 100_000, Latency),
-    row(Ucp, "ucp am_bw 8 B", "ucp_am_bw", 8, 500_000, Rate),
-    row(Ucp, "ucp am_bw 1 KiB", "ucp_am_bw", KB, 200_000, Bandwidth),
-    row(Ucp, "ucp stream_lat 8 B", "stream_lat", 8, 100_000, Latency),
-    to_itself(row(Ucp, "ucp self tag_lat 8 B", "tag_lat", 8, 1_000_000, Latency)),
-    to_itself(row(Ucp, "ucp self tag_lat 64 KiB", "tag_lat", 64 * KB, 50_000, Latency)),
-    to_itself(row(Ucp, "ucp self tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth)),
+    loopback(uct("uct self am_lat short 8 B", "am_lat", "short", 8, 3_000_000, Latency)),
+    loopback(window(32, uct("uct self am_bw bcopy 8 KiB", "am_bw", "bcopy", 8 * KB, 200_000, Bandwidth))),
+    loopback(uct("uct self put_bw bcopy 8 KiB", "put_bw", "bcopy", 8 * KB, 200_000, Bandwidth)),
+    loopback(window(32, uct("uct self get_bw bcopy 8 KiB", "get", "bcopy", 8 * KB, 200_000, Bandwidth))),
+    loopback(case(Uct, "uct self fadd 8 B", "fadd", 8, 2_000_000, Latency)),
+    case(Ucp, "ucp tag_lat 8 B", "tag_lat", 8, 100_000, Latency),
+    case(Ucp, "ucp tag_lat 1 KiB", "tag_lat", KB, 50_000, Latency),
+    case(Ucp, "ucp tag_lat 2 KiB", "tag_lat", 2 * KB, 50_000, Latency),
+    case(Ucp, "ucp tag_lat 4 KiB", "tag_lat", 4 * KB, 30_000, Latency),
+    case(Ucp, "ucp tag_lat 16 KiB", "tag_lat", 16 * KB, 10_000, Latency),
+    case(Ucp, "ucp tag_lat 64 KiB", "tag_lat", 64 * KB, 3_000, Latency),
+    of_program(case(Ucp, "ucp tag_lat 64 KiB, any memory", "tag_lat", 64 * KB, 3_000, Latency)),
+    case(Ucp, "ucp tag_bw 8 B", "tag_bw", 8, 500_000, Rate),
+    case(Ucp, "ucp tag_bw 1 KiB", "tag_bw", KB, 150_000, Bandwidth),
+    case(Ucp, "ucp tag_bw 4 KiB", "tag_bw", 4 * KB, 80_000, Bandwidth),
+    case(Ucp, "ucp tag_bw 64 KiB", "tag_bw", 64 * KB, 6_000, Bandwidth),
+    case(Ucp, "ucp tag_bw 1 MiB", "tag_bw", MB, 500, Bandwidth),
+    of_program(case(Ucp, "ucp tag_bw 64 KiB, any memory", "tag_bw", 64 * KB, 6_000, Bandwidth)),
+    of_program(case(Ucp, "ucp tag_bw 1 MiB, any memory", "tag_bw", MB, 500, Bandwidth)),
+    case(Ucp, "ucp put_lat 8 B", "ucp_put_lat", 8, 150_000, Latency),
+    case(Ucp, "ucp put_bw 8 B", "ucp_put_bw", 8, 1_000_000, Rate),
+    case(Ucp, "ucp put_bw 1 MiB", "ucp_put_bw", MB, 800, Bandwidth),
+    case(Ucp, "ucp get 8 B", "ucp_get", 8, 60_000, Latency),
+    case(Ucp, "ucp get 1 MiB", "ucp_get", MB, 800, Bandwidth),
+    case(Ucp, "ucp fadd 8 B", "ucp_fadd", 8, 500_000, Latency),
+    case(Ucp, "ucp am_lat 8 B", "ucp_am_lat", 8, 100_000, Latency),
+    case(Ucp, "ucp am_bw 8 B", "ucp_am_bw", 8, 500_000, Rate),
+    case(Ucp, "ucp am_bw 1 KiB", "ucp_am_bw", KB, 200_000, Bandwidth),
+    case(Ucp, "ucp stream_lat 8 B", "stream_lat", 8, 100_000, Latency),
+    loopback(case(Ucp, "ucp self tag_lat 8 B", "tag_lat", 8, 1_000_000, Latency)),
+    loopback(case(Ucp, "ucp self tag_lat 64 KiB", "tag_lat", 64 * KB, 50_000, Latency)),
+    loopback(case(Ucp, "ucp self tag_bw 64 KiB", "tag_bw", 64 * KB, 50_000, Bandwidth)),
 ];
 
 macro_rules! sizes {
     ($($name:literal $test:literal $metric:ident { $($label:literal $size:expr, $iters:expr;)+ })+) => {
         /// Beside libfabric, on the software EFA device.
-        pub const LIBFABRIC_ROWS: &[Row] =
-            &[$($(row(Bench, concat!($name, " ", $label), $test, $size, $iters, $metric)),+),+];
+        pub const LIBFABRIC_CASES: &[Case] =
+            &[$($(case(Bench, concat!($name, " ", $label), $test, $size, $iters, $metric)),+),+];
     };
 }
 
@@ -279,42 +286,42 @@ sizes! {
 }
 
 /// Threads, endpoints and what they cost, beside UCX.
-pub const SCALE_ROWS: &[Row] = &[
+pub const SCALE_CASES: &[Case] = &[
     threads("tag_bw 8 B, 1 thread each side", 1),
     threads("tag_bw 8 B, 2 threads each side", 2),
     threads("tag_bw 8 B, 4 threads each side", 4),
-    row(Scale, "tag rate 8 B, 1 endpoint", "rate", 1, 1_000_000, Rate),
-    row(Scale, "tag rate 8 B, 2 endpoints", "rate", 2, 1_000_000, Rate),
-    row(Scale, "tag rate 8 B, 8 endpoints", "rate", 8, 1_000_000, Rate),
-    row(Scale, "tag rate 8 B, 64 endpoints", "rate", 64, 1_000_000, Rate),
-    row(Scale, "uct posix: rate 8 B, locked, 1 thread", "shared", 1, 800_000, Rate),
-    row(Scale, "uct posix: rate 8 B, locked, 2 threads", "shared", 2, 300_000, Rate),
-    row(Scale, "uct posix: rate 8 B, locked, 4 threads", "shared", 4, 100_000, Rate),
-    row(Scale, "uct posix: idle progress, 64 endpoints", "uct_peers", 64, 0, Idle),
-    row(Scale, "uct posix: endpoint to a new peer", "uct_peers", 64, 0, Create),
-    row(Scale, "uct posix: endpoint and first message", "uct_peers", 64, 0, First),
-    row(Scale, "uct posix: the same, one peer alone", "uct_peers", 1, 0, First),
-    row(Scale, "uct posix: another to the same", "uct_peers", 64, 0, Again),
-    row(Scale, "uct posix: memory of an endpoint", "uct_peers", 64, 0, Rss),
-    row(Scale, "uct posix: device and iface address", "uct_peers", 64, 0, Address),
-    row(Scale, "ucp: idle progress, 64 endpoints", "peers", 64, 0, Idle),
-    row(Scale, "ucp: endpoint to a new peer", "peers", 64, 0, Create),
-    row(Scale, "ucp: endpoint and first message", "peers", 64, 0, First),
-    row(Scale, "ucp: the same, one peer alone", "peers", 1, 0, First),
-    row(Scale, "ucp: another to the same", "peers", 64, 0, Again),
-    row(Scale, "ucp: memory of an endpoint", "peers", 64, 0, Rss),
-    row(Scale, "ucp: worker address", "peers", 64, 0, Address),
+    case(Scale, "tag rate 8 B, 1 endpoint", "rate", 1, 1_000_000, Rate),
+    case(Scale, "tag rate 8 B, 2 endpoints", "rate", 2, 1_000_000, Rate),
+    case(Scale, "tag rate 8 B, 8 endpoints", "rate", 8, 1_000_000, Rate),
+    case(Scale, "tag rate 8 B, 64 endpoints", "rate", 64, 1_000_000, Rate),
+    case(Scale, "uct posix: rate 8 B, locked, 1 thread", "shared", 1, 800_000, Rate),
+    case(Scale, "uct posix: rate 8 B, locked, 2 threads", "shared", 2, 300_000, Rate),
+    case(Scale, "uct posix: rate 8 B, locked, 4 threads", "shared", 4, 100_000, Rate),
+    case(Scale, "uct posix: idle progress, 64 endpoints", "uct_peers", 64, 0, Idle),
+    case(Scale, "uct posix: endpoint to a new peer", "uct_peers", 64, 0, Create),
+    case(Scale, "uct posix: endpoint and first message", "uct_peers", 64, 0, First),
+    case(Scale, "uct posix: the same, one peer alone", "uct_peers", 1, 0, First),
+    case(Scale, "uct posix: another to the same", "uct_peers", 64, 0, Again),
+    case(Scale, "uct posix: memory of an endpoint", "uct_peers", 64, 0, Rss),
+    case(Scale, "uct posix: device and iface address", "uct_peers", 64, 0, Address),
+    case(Scale, "ucp: idle progress, 64 endpoints", "peers", 64, 0, Idle),
+    case(Scale, "ucp: endpoint to a new peer", "peers", 64, 0, Create),
+    case(Scale, "ucp: endpoint and first message", "peers", 64, 0, First),
+    case(Scale, "ucp: the same, one peer alone", "peers", 1, 0, First),
+    case(Scale, "ucp: another to the same", "peers", 64, 0, Again),
+    case(Scale, "ucp: memory of an endpoint", "peers", 64, 0, Rss),
+    case(Scale, "ucp: worker address", "peers", 64, 0, Address),
     count("tagged message of 8 B, one at a time", 1),
     count("tagged message of 8 B, windows of 16", 16),
 ];
 
 /// Instructions of a message or an operation, at both ends, beside libfabric.
-pub const COUNT_ROWS: &[Row] = &[
-    row(Count, "tagged message of 8 B", "tag", 8, 2_000, Instructions),
-    row(Count, "tagged message of 1 KiB", "tag", KB, 2_000, Instructions),
-    row(Count, "tagged message of 4 KiB", "tag", 4 * KB, 2_000, Instructions),
-    row(Count, "put of 8 B, until it is there", "put", 8, 2_000, Instructions),
-    row(Count, "fetch-add of 8 B", "fadd", 8, 2_000, Instructions),
-    row(Count, "fetch-add of 512 B", "fadd", 512, 2_000, Instructions),
-    row(Count, "fetch-add of 4 KiB", "fadd", 4 * KB, 2_000, Instructions),
+pub const INSTRUCTION_CASES: &[Case] = &[
+    case(Count, "tagged message of 8 B", "tag", 8, 2_000, Instructions),
+    case(Count, "tagged message of 1 KiB", "tag", KB, 2_000, Instructions),
+    case(Count, "tagged message of 4 KiB", "tag", 4 * KB, 2_000, Instructions),
+    case(Count, "put of 8 B, until it is there", "put", 8, 2_000, Instructions),
+    case(Count, "fetch-add of 8 B", "fadd", 8, 2_000, Instructions),
+    case(Count, "fetch-add of 512 B", "fadd", 512, 2_000, Instructions),
+    case(Count, "fetch-add of 4 KiB", "fadd", 4 * KB, 2_000, Instructions),
 ];

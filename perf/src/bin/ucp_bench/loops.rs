@@ -13,7 +13,7 @@ const ACK: u64 = 0x6163_6b00;
 /// Operations until their ends are waited for: `WINDOW` of `bench.c`, and fewer of long ones.
 const WINDOW: usize = 64;
 
-pub use perf::other::Failure;
+pub use perf::second_process::Failure;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,10 +74,10 @@ fn window(size: usize) -> usize {
 }
 
 /// Memory that the peer may reach: the program's own, as `bench.c` registers its own.
-pub fn offer(worker: &Worker, size: usize) -> Result<Mem, Failure> {
-    let room: &'static mut [u8] = vec![1; window(size) * size.max(8)].leak();
+pub fn map_target(worker: &Worker, size: usize) -> Result<Mem, Failure> {
+    let buf: &'static mut [u8] = vec![1; window(size) * size.max(8)].leak();
     // SAFETY: nobody else has a reference to this memory, which is never freed.
-    Ok(unsafe { worker.mem_map(room.as_mut_ptr(), room.len(), Access::all()) }?)
+    Ok(unsafe { worker.mem_map(buf.as_mut_ptr(), buf.len(), Access::all()) }?)
 }
 
 impl Runner {
@@ -147,8 +147,8 @@ impl Runner {
     fn receive_all(&mut self, iters: usize) -> Result<(), Failure> {
         for n in windows(iters, window(self.size)) {
             self.worker.scope(|s| {
-                let rooms = self.back.chunks_mut(self.size.max(1)).take(n);
-                let recvs: Vec<_> = rooms.map(|room| s.tag_recv(MSG, EXACT, room)).collect();
+                let buffers = self.back.chunks_mut(self.size.max(1)).take(n);
+                let recvs: Vec<_> = buffers.map(|buf| s.tag_recv(MSG, EXACT, buf)).collect();
                 recvs.into_iter().try_for_each(|recv| recv.wait().map(drop))
             })?;
             self.ep.tag_send_blocking(ACK, &[])?;
@@ -184,9 +184,9 @@ impl Runner {
         let Remote { addr, rkey } = &self.remote;
         for n in windows(iters, depth) {
             self.worker.scope(|s| {
-                let rooms = self.back.chunks_mut(self.size).take(n).enumerate();
-                let gets: Vec<_> = rooms
-                    .map(|(slot, room)| s.get(&self.ep, room, addr + (slot * self.size) as u64, rkey))
+                let buffers = self.back.chunks_mut(self.size).take(n).enumerate();
+                let gets: Vec<_> = buffers
+                    .map(|(slot, buf)| s.get(&self.ep, buf, addr + (slot * self.size) as u64, rkey))
                     .collect();
                 gets.into_iter().try_for_each(|get| get.wait().map(drop))
             })?;

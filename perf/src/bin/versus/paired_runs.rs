@@ -1,4 +1,4 @@
-//! The runs of a row, ours and theirs in turn, and what they come to. Called by `main`.
+//! The runs of a case, ours and theirs in turn, and what they come to. Called by `main`.
 //!
 //! On a virtual machine the two processors of a run may be near each other or far apart, a tenth of a second later
 //! otherwise, and a figure says which of the two a run met before it says anything about a program. So runs are short and many, and
@@ -8,44 +8,44 @@
 
 use std::time::{Duration, Instant};
 
-use perf::distance;
+use perf::core_latency;
 use perf::figure::{Figure, Sides};
 
-use super::rows::{Better, Metric, Row};
+use super::cases::{Better, Case, Metric};
 use super::run::{Error, Ours, Theirs};
 
 /// Processors are near up to this distance, ns: such as have a cache in common are.
-const NEAR: f64 = 150.0;
+const LOW_LATENCY_NS: f64 = 150.0;
 /// Where none come so near: up to so many times the least distance seen.
-const NEAREST: f64 = 2.0;
+const LOW_LATENCY_FACTOR: f64 = 2.0;
 /// Undisturbed runs of each side that are enough.
-const ENOUGH: usize = 20;
+const ENOUGH_RUNS: usize = 20;
 /// Far processors make a run more than so many times longer.
-const FAR: f64 = 2.0;
+const MAX_SLOWDOWN: f64 = 2.0;
 /// With fewer there is no figure of them.
-const FEWEST: usize = 3;
+const MIN_RUNS: usize = 3;
 /// How long processors are looked at before the first run, and how often.
-const LOOK: (u32, Duration) = (100, Duration::from_millis(10));
+const PROBES: (u32, Duration) = (100, Duration::from_millis(10));
 /// Most pairs of what is counted, not timed.
-const COUNTS: u32 = 3;
+const MAX_COUNTED_PAIRS: u32 = 3;
 
 /// What decides how many runs there are.
 pub struct Limits {
     /// Most pairs of runs.
     pub pairs: u32,
-    /// No pair of a row begins later than that.
+    /// No pair of a case begins later than that.
     pub time: Duration,
     /// Divides the number of operations in a run.
     pub scale: u64,
 }
 
 /// Takes figures.
-pub struct Pairs<'a> {
+pub struct PairedRuns<'a> {
     ours: &'a Ours,
     theirs: &'a dyn Theirs,
     limits: Limits,
     /// Least distance seen, ns.
-    least: f64,
+    min_latency: f64,
 }
 
 /// One run.
@@ -53,60 +53,60 @@ pub struct Pairs<'a> {
 struct Run {
     figure: f64,
     /// Distance before or after it, whichever is longer, ns.
-    distance: f64,
+    core_latency: f64,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> PairedRuns<'a> {
     /// Looks how near the processors come.
     pub fn new(ours: &'a Ours, theirs: &'a dyn Theirs, limits: Limits) -> Result<Self, Error> {
-        let mut pairs = Pairs { ours, theirs, limits, least: f64::INFINITY };
+        let mut pairs = PairedRuns { ours, theirs, limits, min_latency: f64::INFINITY };
         if pairs.limits.pairs > 1 {
-            for _ in 0..LOOK.0 {
-                pairs.distance()?;
-                std::thread::sleep(LOOK.1);
+            for _ in 0..PROBES.0 {
+                pairs.core_latency()?;
+                std::thread::sleep(PROBES.1);
             }
         }
         Ok(pairs)
     }
 
-    fn distance(&mut self) -> Result<f64, Error> {
+    fn core_latency(&mut self) -> Result<f64, Error> {
         let (a, b) = self.ours.cores;
-        let now = distance::between((a, b)).map_err(|e| Error::Cores { a, b, source: e.into() })?;
-        self.least = self.least.min(now);
+        let now = core_latency::round_trip_ns((a, b)).map_err(|e| Error::Cores { a, b, source: e.into() })?;
+        self.min_latency = self.min_latency.min(now);
         Ok(now)
     }
 
     /// Distance up to which processors are near, ns.
-    pub fn near(&self) -> f64 {
-        NEAR.max(self.least * NEAREST)
+    pub fn low_latency_limit(&self) -> f64 {
+        LOW_LATENCY_NS.max(self.min_latency * LOW_LATENCY_FACTOR)
     }
 
     fn is_enough(&self, runs: &[Run]) -> bool {
-        runs.iter().filter(|run| run.distance <= self.near()).count() >= ENOUGH
+        runs.iter().filter(|run| run.core_latency <= self.low_latency_limit()).count() >= ENOUGH_RUNS
     }
 
-    /// All runs of a row.
-    pub fn figure(&mut self, row: &'static Row) -> Result<Figure, Error> {
-        let (most, timed) = match row.metric {
+    /// All runs of a case.
+    pub fn figure(&mut self, case: &'static Case) -> Result<Figure, Error> {
+        let (most, timed) = match case.metric {
             // A length is a length.
             Metric::Address => (1, false),
-            Metric::Instructions => (self.limits.pairs.min(COUNTS), false),
+            Metric::Instructions => (self.limits.pairs.min(MAX_COUNTED_PAIRS), false),
             _ => (self.limits.pairs, self.limits.pairs > 1),
         };
         let (begun, scale) = (Instant::now(), self.limits.scale);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        let mut before = if timed { self.distance()? } else { 0.0 };
+        let mut before = if timed { self.core_latency()? } else { 0.0 };
         for n in 0..most {
             if n > 0 && timed && begun.elapsed() > self.limits.time {
                 break;
             }
             for (side, is_ours) in [(&mut ours, true), (&mut theirs, false)] {
                 let figure = match is_ours {
-                    true => self.theirs.ours(self.ours, row, scale)?,
-                    false => self.theirs.run(row, scale)?,
+                    true => self.theirs.ours(self.ours, case, scale)?,
+                    false => self.theirs.run(case, scale)?,
                 };
-                let after = if timed { self.distance()? } else { 0.0 };
-                side.push(Run { figure, distance: before.max(after) });
+                let after = if timed { self.core_latency()? } else { 0.0 };
+                side.push(Run { figure, core_latency: before.max(after) });
                 before = after;
             }
             if timed && self.is_enough(&ours) && self.is_enough(&theirs) {
@@ -116,18 +116,19 @@ impl<'a> Pairs<'a> {
         let all = |runs: &[Run]| runs.iter().map(|run| run.figure).collect::<Vec<_>>();
         let typical = sides(all(&ours), all(&theirs));
         let undisturbed = if timed {
-            let near = |runs: &[Run]| undisturbed(runs, self.near(), row.metric.better());
-            let (ours, theirs) = (near(&ours), near(&theirs));
-            (ours.len().min(theirs.len()) >= FEWEST).then(|| sides(ours, theirs))
+            let undisturbed_of =
+                |runs: &[Run]| undisturbed(runs, self.low_latency_limit(), case.metric.better());
+            let (ours, theirs) = (undisturbed_of(&ours), undisturbed_of(&theirs));
+            (ours.len().min(theirs.len()) >= MIN_RUNS).then(|| sides(ours, theirs))
         } else {
             // What is not timed nothing disturbs; of a single pair nobody knows.
-            matches!(row.metric, Metric::Address | Metric::Instructions).then(|| typical.clone())
+            matches!(case.metric, Metric::Address | Metric::Instructions).then(|| typical.clone())
         };
         Ok(Figure {
-            row: row.name.into(),
-            unit: row.metric.unit().into(),
+            name: case.name.into(),
+            unit: case.metric.unit().into(),
             against: self.theirs.name(),
-            better: row.metric.better().word().into(),
+            better: case.metric.better().word().into(),
             typical,
             undisturbed,
         })
@@ -135,8 +136,9 @@ impl<'a> Pairs<'a> {
 }
 
 /// Figures of the runs that had the processors near, as far as one can tell.
-fn undisturbed(runs: &[Run], near: f64, better: Better) -> Vec<f64> {
-    let mut kept: Vec<f64> = runs.iter().filter(|run| run.distance <= near).map(|run| run.figure).collect();
+fn undisturbed(runs: &[Run], limit: f64, better: Better) -> Vec<f64> {
+    let mut kept: Vec<f64> =
+        runs.iter().filter(|run| run.core_latency <= limit).map(|run| run.figure).collect();
     kept.sort_by(f64::total_cmp);
     if better == Better::Higher {
         kept.reverse();
@@ -144,8 +146,8 @@ fn undisturbed(runs: &[Run], near: f64, better: Better) -> Vec<f64> {
     // From the best to the worst.
     if let Some(&good) = kept.get(kept.len() / 4) {
         kept.retain(|&figure| match better {
-            Better::Lower => figure <= good * FAR,
-            Better::Higher => figure >= good / FAR,
+            Better::Lower => figure <= good * MAX_SLOWDOWN,
+            Better::Higher => figure >= good / MAX_SLOWDOWN,
         });
     }
     kept
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     fn runs(all: &[(f64, f64)]) -> Vec<Run> {
-        all.iter().map(|&(figure, distance)| Run { figure, distance }).collect()
+        all.iter().map(|&(figure, core_latency)| Run { figure, core_latency }).collect()
     }
 
     #[test]

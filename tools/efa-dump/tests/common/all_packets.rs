@@ -15,7 +15,7 @@ pub fn iov(len: u64) -> Iovs {
     Iovs::one(RmaIov { addr: 0x1000, len, key: 9 })
 }
 
-pub fn shake(connid: u32) -> Handshake {
+pub fn handshake(connid: u32) -> Handshake {
     let all = Features::RDMA_READ
         | Features::DELIVERY_COMPLETE
         | Features::CONNID
@@ -30,12 +30,12 @@ pub fn eager(msg_id: u32) -> Eager {
 }
 
 /// First contact: message 0 with our address, and both HANDSHAKEs.
-pub fn met() -> Script {
+pub fn after_handshake() -> Script {
     let first = Eager { opts: Opts::raw_addr(HERE), ..eager(0) };
     Script::default()
         .send(|b| first.write(b), 8)
-        .recv(|b| shake(THERE.connid).write(b), 0)
-        .send(|b| shake(HERE.connid).write(b), 0)
+        .recv(|b| handshake(THERE.connid).write(b), 0)
+        .send(|b| handshake(HERE.connid).write(b), 0)
 }
 
 pub fn longcts(send_id: u32, cause: Cause) -> LongCts {
@@ -72,7 +72,7 @@ pub fn rta(msg_id: u32, kind: RtaKind) -> Rta {
 }
 
 /// Every packet type that travels, all as it should be.
-pub fn everything() -> Script {
+pub fn all_packets() -> Script {
     let medium = |msg_id, seg_offset, receipt| Medium {
         msg_id,
         tag: TAG,
@@ -107,7 +107,7 @@ pub fn everything() -> Script {
         credit_request: 32,
         opts: OURS,
     };
-    met()
+    after_handshake()
         // Windows, the second part first.
         .send(|b| longcts(20, Cause::Fresh).write(b), 1000)
         .recv(|b| cts(20, 5, 1500).write(b), 0)

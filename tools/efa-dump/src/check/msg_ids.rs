@@ -9,7 +9,7 @@ use super::Finding;
 use super::window::Ranges;
 
 /// A message whose packets are several.
-struct Parts {
+struct Message {
     ty: PktType,
     total: u64,
     tag: Option<u64>,
@@ -18,13 +18,13 @@ struct Parts {
 
 /// All ids seen.
 #[derive(Default)]
-pub struct Ids {
-    seen: BTreeMap<u32, Option<Parts>>,
-    /// Ids that were tried, or that the sender said to step over.
-    excused: BTreeSet<u32>,
+pub struct MsgIds {
+    seen: BTreeMap<u32, Option<Message>>,
+    /// MsgIds that were tried, or that the sender said to step over.
+    skipped: BTreeSet<u32>,
 }
 
-impl Ids {
+impl MsgIds {
     /// A packet that is a message of its own, or opens one.
     pub fn single(&mut self, id: u32, found: &mut Vec<Finding>) {
         if self.seen.insert(id, None).is_some() {
@@ -36,17 +36,17 @@ impl Ids {
     pub fn part(&mut self, rtm: &Rtm<'_>, offset: u64, found: &mut Vec<Finding>) {
         let id = rtm.msg_id;
         let fresh =
-            || Some(Parts { ty: rtm.ty, total: rtm.msg_length(), tag: rtm.tag, ranges: Ranges::default() });
+            || Some(Message { ty: rtm.ty, total: rtm.msg_length(), tag: rtm.tag, ranges: Ranges::default() });
         match self.seen.entry(id).or_insert_with(fresh) {
             None => found.push(Finding::Duplicate(id)),
-            Some(parts) if parts.ty != rtm.ty => found.push(Finding::Duplicate(id)),
-            Some(parts) if parts.total != rtm.msg_length() => {
+            Some(message) if message.ty != rtm.ty => found.push(Finding::Duplicate(id)),
+            Some(message) if message.total != rtm.msg_length() => {
                 found.push(Finding::Disagree(id, "its length"));
             }
-            Some(parts) if parts.tag != rtm.tag => found.push(Finding::Disagree(id, "its tag")),
-            Some(parts) => {
+            Some(message) if message.tag != rtm.tag => found.push(Finding::Disagree(id, "its tag")),
+            Some(message) => {
                 let end = offset.saturating_add(rtm.payload.len() as u64);
-                if !parts.ranges.add(offset, end) {
+                if !message.ranges.add(offset, end) {
                     found.push(Finding::Again { from: offset, to: end });
                 }
             }
@@ -54,8 +54,8 @@ impl Ids {
     }
 
     /// An id that need not come.
-    pub fn excuse(&mut self, id: u32) {
-        self.excused.insert(id);
+    pub fn skip(&mut self, id: u32) {
+        self.skipped.insert(id);
     }
 
     /// Whether a message of this id came.
@@ -64,10 +64,10 @@ impl Ids {
     }
 
     /// Holes between the ids that came.
-    pub fn holes(&self) -> Vec<(u32, u32)> {
-        let all: BTreeSet<u32> = self.seen.keys().chain(&self.excused).copied().collect();
+    pub fn gaps(&self) -> Vec<(u32, u32)> {
+        let all: BTreeSet<u32> = self.seen.keys().chain(&self.skipped).copied().collect();
         let pairs = all.iter().zip(all.iter().skip(1));
-        // A hole of half the numbers is where they start over.
+        // A hole of end the numbers is where they start over.
         pairs.filter(|(a, b)| (2..1 << 31).contains(&(**b - **a))).map(|(a, b)| (a + 1, b - 1)).collect()
     }
 }

@@ -1,5 +1,5 @@
 //! A second process of a measuring program: itself once more, with the word `second` behind its arguments; the two speak in
-//! lines of hexadecimal. Used by `scale` and `twin`. Measures nothing.
+//! lines of hexadecimal. Used by `scale` and `ucp_bench`. Measures nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ pub fn pin_to(core: usize) -> Result<(), rustix::io::Errno> {
 }
 
 /// The arguments, without the word that makes this the second process, and whether it was there.
-pub fn which(args: &[String]) -> (&[String], bool) {
+pub fn split_role(args: &[String]) -> (&[String], bool) {
     match args {
         [args @ .., last] if last == SECOND => (args, true),
         args => (args, false),
@@ -35,21 +35,21 @@ pub fn which(args: &[String]) -> (&[String], bool) {
 }
 
 /// The other process.
-pub struct Other {
+pub struct PeerProcess {
     input: Box<dyn BufRead>,
     output: Box<dyn Write>,
     child: Option<Child>,
 }
 
-impl Other {
+impl PeerProcess {
     /// The one that has started this one.
-    pub fn first() -> Other {
+    pub fn first() -> PeerProcess {
         let (input, output) = (BufReader::new(std::io::stdin()), std::io::stdout());
-        Other { input: Box::new(input), output: Box::new(output), child: None }
+        PeerProcess { input: Box::new(input), output: Box::new(output), child: None }
     }
 
     /// Starts the second one, with the arguments of this.
-    pub fn second(args: &[String]) -> Result<Other, Failure> {
+    pub fn second(args: &[String]) -> Result<PeerProcess, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(args)
             .arg(SECOND)
@@ -59,18 +59,22 @@ impl Other {
         let (Some(output), Some(input)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".into());
         };
-        Ok(Other { input: Box::new(BufReader::new(input)), output: Box::new(output), child: Some(child) })
+        Ok(PeerProcess {
+            input: Box::new(BufReader::new(input)),
+            output: Box::new(output),
+            child: Some(child),
+        })
     }
 
     /// Sends bytes.
-    pub fn tell(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         writeln!(self.output, "{text}")?;
         Ok(self.output.flush()?)
     }
 
     /// Waits for bytes.
-    pub fn hear(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn recv(&mut self) -> Result<Vec<u8>, Failure> {
         let mut text = String::new();
         if self.input.read_line(&mut text)? == 0 {
             return Err("the other process is gone".into());
@@ -82,7 +86,7 @@ impl Other {
     }
 
     /// In the second process, for a loop that progresses until the first has what it wants.
-    pub fn told(mut self) -> Receiver<()> {
+    pub fn end_signal(mut self) -> Receiver<()> {
         let (tell, told) = channel();
         std::thread::spawn(move || {
             let _ = std::io::stdin().read_line(&mut String::new());
@@ -94,7 +98,7 @@ impl Other {
 
     /// Lets the second process end.
     pub fn done(mut self) -> Result<(), Failure> {
-        self.tell(&[])?;
+        self.send(&[])?;
         match self.child.as_mut().map(Child::wait).transpose()? {
             Some(status) if !status.success() => Err(format!("the other process: {status}").into()),
             _ => Ok(()),

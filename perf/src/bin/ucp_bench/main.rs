@@ -1,8 +1,8 @@
 //! The loops of `perf/fabric/bench.c` with `ucp`: what `versus --against libfabric` puts beside libfabric's figures.
 //! Two processes, each on a core of its own; prints one line of JSON. Transports are those of `UCX_TLS`.
 //!
-//!     twin TEST SIZE ITERS CORE CORE          tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
-//!     twin self TEST SIZE ITERS               tag put fadd: of one process with itself, for instruction counts
+//!     ucp_bench TEST SIZE ITERS CORE CORE          tests: tag_lat tag_bw put_lat put_bw get_lat get_bw fadd
+//!     ucp_bench self TEST SIZE ITERS               tag put fadd: of one process with itself, for instruction counts
 
 mod loops;
 
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use loops::{MSG, Remote, Runner, Side, Test};
-use perf::other::{Failure, Other, pin, which};
+use perf::second_process::{Failure, PeerProcess, pin, split_role};
 use ucp::{Address, Context, EXACT, EpParams, Mem};
 
 fn main() -> ExitCode {
@@ -18,26 +18,26 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("twin: {e}");
+            eprintln!("ucp_bench: {e}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(args: &[String]) -> Result<(), Failure> {
-    let usage = "usage: twin TEST SIZE ITERS CORE CORE | twin self tag|put|fadd SIZE ITERS";
+    let usage = "usage: ucp_bench TEST SIZE ITERS CORE CORE | ucp_bench self tag|put|fadd SIZE ITERS";
     if let [kind, test, size, iters] = args
         && kind == "self"
     {
         let (size, iters) = (size.parse()?, iters.parse()?);
         return match test.as_str() {
-            "tag" => to_self(size, iters),
-            "put" => on_self(Test::PutLat, size, iters),
-            "fadd" => on_self(Test::Fadd, size, iters),
+            "tag" => tag_to_self(size, iters),
+            "put" => rma_to_self(Test::PutLat, size, iters),
+            "fadd" => rma_to_self(Test::Fadd, size, iters),
             _ => Err(usage.into()),
         };
     }
-    let (args, is_second) = which(args);
+    let (args, is_second) = split_role(args);
     let [test, size, iters, server, client] = args else { return Err(usage.into()) };
     let test = Test::parse(test).ok_or(usage)?;
     let (size, iters) = (size.parse()?, iters.parse()?);
@@ -46,9 +46,9 @@ fn run(args: &[String]) -> Result<(), Failure> {
 
 /// The side that measures; starts the other.
 fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
-    let mut other = Other::second(args)?;
+    let mut other = PeerProcess::second(args)?;
     pin(core)?;
-    let (mut runner, _mem) = meet(test, size, Side::First, &mut other)?;
+    let (mut runner, _mem) = exchange_addresses(test, size, Side::First, &mut other)?;
     runner.pass(warm_up(iters))?;
     let start = Instant::now();
     runner.pass(iters)?;
@@ -68,13 +68,13 @@ fn first(args: &[String], test: Test, size: usize, iters: usize, core: &str) -> 
 
 fn second(test: Test, size: usize, iters: usize, core: &str) -> Result<(), Failure> {
     pin(core)?;
-    let mut other = Other::first();
-    let (mut runner, _mem) = meet(test, size, Side::Second, &mut other)?;
+    let mut other = PeerProcess::first();
+    let (mut runner, _mem) = exchange_addresses(test, size, Side::Second, &mut other)?;
     runner.pass(warm_up(iters))?;
     runner.pass(iters)?;
     // Until nobody needs an answer any more.
-    let told = other.told();
-    while told.try_recv().is_err() {
+    let end = other.end_signal();
+    while end.try_recv().is_err() {
         runner.worker.progress();
     }
     Ok(())
@@ -85,7 +85,7 @@ fn warm_up(iters: usize) -> usize {
 }
 
 /// Each message is received before the next is sent: the same work in every run.
-fn to_self(size: usize, iters: usize) -> Result<(), Failure> {
+fn tag_to_self(size: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
     let ep = worker.connect(&worker.address(), EpParams::default())?;
     let (out, mut back) = (vec![0; size], vec![0; size]);
@@ -100,23 +100,28 @@ fn to_self(size: usize, iters: usize) -> Result<(), Failure> {
 }
 
 /// The same of operations on memory of its own.
-fn on_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
+fn rma_to_self(test: Test, size: usize, iters: usize) -> Result<(), Failure> {
     let worker = Context::new()?.worker()?;
-    let mem = loops::offer(&worker, size)?;
+    let mem = loops::map_target(&worker, size)?;
     let ep = worker.connect(&worker.address(), EpParams::default())?;
     let remote = Remote { rkey: ep.unpack_rkey(&mem.pack_rkey())?, addr: mem.addr() };
     Runner::new(test, size, Side::First, worker, ep, remote).one_sided(iters)
 }
 
 /// Exchanges addresses and memory.
-fn meet(test: Test, size: usize, side: Side, other: &mut Other) -> Result<(Runner, Mem), Failure> {
+fn exchange_addresses(
+    test: Test,
+    size: usize,
+    side: Side,
+    other: &mut PeerProcess,
+) -> Result<(Runner, Mem), Failure> {
     let worker = Context::new()?.worker()?;
-    let mem = loops::offer(&worker, size)?;
-    other.tell(&worker.address().pack())?;
-    other.tell(&mem.pack_rkey())?;
-    other.tell(&mem.addr().to_le_bytes())?;
-    let ep = worker.connect(&Address::unpack(&other.hear()?)?, EpParams::default())?;
-    let rkey = ep.unpack_rkey(&other.hear()?)?;
-    let addr = u64::from_le_bytes(other.hear()?.try_into().map_err(|_| "not an address")?);
+    let mem = loops::map_target(&worker, size)?;
+    other.send(&worker.address().pack())?;
+    other.send(&mem.pack_rkey())?;
+    other.send(&mem.addr().to_le_bytes())?;
+    let ep = worker.connect(&Address::unpack(&other.recv()?)?, EpParams::default())?;
+    let rkey = ep.unpack_rkey(&other.recv()?)?;
+    let addr = u64::from_le_bytes(other.recv()?.try_into().map_err(|_| "not an address")?);
     Ok((Runner::new(test, size, side, worker, ep, Remote { rkey, addr }), mem))
 }

@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::other::pin_to;
+use crate::second_process::pin_to;
 
 /// Times there and back of one reading.
-const TURNS: u32 = 250;
+const ROUND_TRIPS: u32 = 250;
 /// Readings, of which the least counts: an interrupt lengthens one.
 const READINGS: u32 = 5;
 
 /// A line that nothing else lies in.
 #[repr(align(128))]
-struct Shared(AtomicU32);
+struct CacheLine(AtomicU32);
 
-impl Shared {
+impl CacheLine {
     fn wait_for(&self, turn: u32) {
         while self.0.load(Acquire) != turn {
             std::hint::spin_loop();
@@ -25,40 +25,40 @@ impl Shared {
     }
 
     /// Answers each odd number by the even one after it.
-    fn answer(&self) {
-        for turn in 0..TURNS * READINGS {
+    fn respond(&self) {
+        for turn in 0..ROUND_TRIPS * READINGS {
             self.wait_for(2 * turn + 1);
             self.0.store(2 * turn + 2, Release);
         }
     }
 
     /// Nanoseconds there and back.
-    fn ask(&self) -> f64 {
+    fn measure(&self) -> f64 {
         let reading = |n: u32| {
             let start = Instant::now();
-            for turn in n * TURNS..(n + 1) * TURNS {
+            for turn in n * ROUND_TRIPS..(n + 1) * ROUND_TRIPS {
                 self.0.store(2 * turn + 1, Release);
                 self.wait_for(2 * turn + 2);
             }
-            start.elapsed().as_secs_f64() * 1e9 / f64::from(TURNS)
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(ROUND_TRIPS)
         };
         (0..READINGS).map(reading).fold(f64::INFINITY, f64::min)
     }
 }
 
 /// Nanoseconds from one core to the other and back; takes below a millisecond.
-pub fn between(cores: (u32, u32)) -> Result<f64, Errno> {
-    let line = Shared(AtomicU32::new(0));
+pub fn round_trip_ns(cores: (u32, u32)) -> Result<f64, Errno> {
+    let line = CacheLine(AtomicU32::new(0));
     std::thread::scope(|scope| {
         // Both play to the end, whether they are where they should be or not: neither waits in vain.
         let other = scope.spawn(|| {
             let pinned = pin_to(cores.1 as usize);
-            line.answer();
+            line.respond();
             pinned
         });
         let this = scope.spawn(|| {
             let pinned = pin_to(cores.0 as usize);
-            let took = line.ask();
+            let took = line.measure();
             pinned.map(|()| took)
         });
         let pinned = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -77,9 +77,9 @@ mod tests {
         let mine: Vec<u32> =
             (0..rustix::thread::CpuSet::MAX_CPU).filter(|&n| set.is_set(n)).map(|n| n as u32).collect();
         if let [a, b, ..] = mine[..] {
-            let ns = between((a, b)).unwrap();
+            let ns = round_trip_ns((a, b)).unwrap();
             assert!((1.0..1e8).contains(&ns), "{ns} ns");
-            assert_eq!(between((a, rustix::thread::CpuSet::MAX_CPU as u32 - 1)), Err(Errno::INVAL));
+            assert_eq!(round_trip_ns((a, rustix::thread::CpuSet::MAX_CPU as u32 - 1)), Err(Errno::INVAL));
         }
     }
 }

@@ -15,6 +15,7 @@ mod values;
 use crate::cpu_list::CpuList;
 use crate::fail::Failure;
 use crate::payload::SEQ_LEN;
+use crate::plot::svg_path;
 use crate::spec::{
     Arrival, Banner, Histogram, Layer, Layout, Level, Memory, Pages, Passive, Pattern, Receive, Spec,
     TagMatch, Target, Test, Validate, Waiting,
@@ -86,7 +87,7 @@ pub struct Cli {
     pub hist: bool,
 
     /// Draw the results over the size, as SVG
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = clap::builder::PathBufValueParser::new().try_map(svg_path))]
     pub plot: Option<std::path::PathBuf>,
 
     /// Saved results (lines of --json) to draw too; repeatable

@@ -336,7 +336,7 @@ fn runs_are_saved_and_drawn_together() {
     let svg = std::fs::read_to_string(&drawn).unwrap();
     let name = saved.file_stem().unwrap().to_str().unwrap();
     assert!(
-        svg.contains("this run: tag_lat efa") && svg.contains(&format!("{name}: tag_lat posix")),
+        svg.contains("tag latency efa, this run") && svg.contains(&format!("tag latency posix, {name}")),
         "{svg}"
     );
     assert_eq!(svg.matches("<circle").count(), 8);

@@ -87,6 +87,11 @@ fn names_that_mean_nothing() {
         "-c: bad cpu list \"0-x\": expected numbers and ranges such as 0-3,5",
     );
     fails_with(
+        "--plot x.png --with /no/such/file",
+        129,
+        "--plot: 'x.png': plots are written as SVG: name a file that ends with .svg",
+    );
+    fails_with(
         "--plot x.svg --with /no/such/file",
         129,
         "--with: cannot read /no/such/file: entity not found",

@@ -489,7 +489,7 @@ fn the_kernel_copies_what_the_stopped_has() {
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done), "stopped is not dead");
 }
 
-/// Has no descriptor left until it is told to let go of some. Its porter is on its own.
+/// Has no descriptor left until it is told to let go of some. Its fd server is on its own.
 fn short() {
     let (mut line, iface) = (Partner::parent(), open());
     let limit = Rlimit { current: Some(64), maximum: Some(64) };
@@ -502,16 +502,16 @@ fn short() {
     let _ = line.recv::<()>(PATIENCE);
 }
 
-/// What the porter of a process has had of the processors, in hundredths of a second.
-fn ticks_of_porter(of: &Partner) -> u64 {
+/// What the fd server of a process has had of the processors, in hundredths of a second.
+fn ticks_of_fd_server(of: &Partner) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", of.pid().unwrap())).unwrap();
     let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap();
-    let porter = tasks.map(|task| stat(task.unwrap())).find(|stat| stat.contains("(uct-porter)")).unwrap();
-    let fields: Vec<_> = porter.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let server = tasks.map(|task| stat(task.unwrap())).find(|stat| stat.contains("(uct-fd-server)")).unwrap();
+    let fields: Vec<_> = server.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// A connection to the porter of the process that has this interface, and nothing said. So it is with who stays, since its
+/// A connection to the fd server of the process that has this interface, and nothing said. So it is with who stays, since its
 /// system cannot say otherwise when the other dies.
 fn silent(iface: &[u8]) -> OwnedFd {
     let key = u64::from_le_bytes(iface.try_into().unwrap()) >> 24;
@@ -531,18 +531,18 @@ fn who_has_no_descriptor_left_answers_all_the_same() {
         let ep = connect(&iface, &its);
         assert_eq!((ep.ensure_connected(), ep.am_short(1, n, &[])), (Ok(()), Ok(Sent::Done)));
     }
-    // Who stays has that one. The others wait, and so does the porter.
+    // Who stays has that one. The others wait, and so does the fd server.
     let _stays = silent(&its.1);
     std::thread::sleep(Duration::from_millis(100));
     let iface = open();
     let ep = connect(&iface, &its);
-    let before = ticks_of_porter(&it);
+    let before = ticks_of_fd_server(&it);
     let start = clock.now();
     while clock.since(start) < Duration::from_secs(1) {
         assert_eq!(ep.am_short(1, 0, &[]), Err(Refused::NoResource));
     }
-    let took = ticks_of_porter(&it) - before;
-    assert!(took < 20, "the porter does not rest: {took} ticks");
+    let took = ticks_of_fd_server(&it) - before;
+    assert!(took < 20, "the fd server does not rest: {took} ticks");
     let start = clock.now();
     it.send(&()).unwrap();
     while ep.am_short(1, 0, &[]).is_err() {

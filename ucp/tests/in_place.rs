@@ -47,7 +47,7 @@ fn memory_of_the_transport_is_read_in_place() {
         SendParams::default(),
         SendParams { tag: Some(4), sync: Sync::Yes, cq_data: Some(5), ..SendParams::default() },
     ];
-    // The first ones go before the peer's handshake, and before the owner's porter has said where the memory is.
+    // The first ones go before the peer's handshake, and before the owner's fd server has said where the memory is.
     while sent(&pair, Row::LongRead) == 0 {
         assert_eq!(send(&pair, &mem, (0, LEN), &kinds[0]), all);
     }

@@ -141,7 +141,7 @@ impl Side {
     }
 
     /// A message, where messages are sent at all: who has neither a key nor ever sent anything is not told. There is no
-    /// resource for it until the peer's porter has had a core.
+    /// resource for it until the peer's fd server has had a core.
     fn send_first(&mut self) {
         let (start, all_ones) = (Instant::now(), 0x0101_0101_0101_0101);
         let send = || self.eps[0].am_short(1, all_ones, &[]);
@@ -359,7 +359,7 @@ fn of_a_child(talk: Talk, dir: &Dir, at: &str, clock: &Clock, rng: &mut Rng) -> 
     let told = at_once.elapsed();
     assert!(side.seen.deaths.len() == EPS, "{talk:?}: not told within {TOLD_WITHIN:?}");
     side.is_told(&theirs);
-    // The survivor's own socket, once the porter is through.
+    // The survivor's own socket, once the fd server is through.
     while dir.files() > usize::from(!at.is_empty()) {
         assert!(clock.since(killed) < TOLD_WITHIN, "{talk:?}: a socket is left");
         std::thread::yield_now();

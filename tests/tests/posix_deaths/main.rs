@@ -171,7 +171,7 @@ fn what_was_sent_arrives() {
     ep.ensure_connected().unwrap();
     partner.send(&()).unwrap();
     assert!(partner.exited_ok());
-    // Long enough for the porter to know. Nobody says so while there is something to read.
+    // Long enough for the fd server to know. Nobody says so while there is something to read.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(ep.check(Comp::None), Ok(Sent::Done));
     let mut seen = Seen::default();

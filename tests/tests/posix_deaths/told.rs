@@ -138,7 +138,7 @@ pub fn asking_finds_a_death_whatever_else_comes() {
         assert_eq!(posix.poll(1, &mut seen), 1);
     }
     assert_eq!(ep.check(Comp::None), Err(Refused::Failed(Error::PeerDead)));
-    // So does a flush, as soon as the porter knows and before any poll has looked for that.
+    // So does a flush, as soon as the fd server knows and before any poll has looked for that.
     let (idle, theirs) = victim();
     let ep = posix.connect(&theirs.0, &theirs.1).unwrap();
     ep.ensure_connected().unwrap();

@@ -9,37 +9,37 @@ use std::rc::Rc;
 use arrayvec::ArrayVec;
 
 use super::iface::Proc;
-use super::vm::{self, Way};
+use super::vm::{self, Direction};
 use crate::api::{Comp, EpTag, Error, Iov, Outcome, Refused, Sent, Sink};
 use crate::base::eps::EpIdx;
 
 /// Operations that may be under way in an interface, those included whose end nobody has been told yet.
-const MOST_UNDER_WAY: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 
 /// An operation, as its endpoint has checked it.
 pub(super) struct Op<'a, M> {
-    pub way: Way,
+    pub direction: Direction,
     pub list: &'a [Iov<'a, M>],
     /// Bytes in the list.
     pub len: usize,
-    pub remote: u64,
+    pub remote_addr: u64,
     pub ep: EpIdx,
 }
 
 /// One side of a system call.
-type Blocks = ArrayVec<libc::iovec, { vm::BATCH }>;
+type Blocks = ArrayVec<libc::iovec, { vm::MAX_BLOCKS }>;
 
 /// What one process is to be asked next: of one way, each operation to one stretch there.
 struct Batch {
-    way: Way,
-    near: Blocks,
-    far: Blocks,
-    ops: ArrayVec<Added, { vm::BATCH }>,
+    direction: Direction,
+    local: Blocks,
+    remote: Blocks,
+    ops: ArrayVec<BatchedOp, { vm::MAX_BLOCKS }>,
     len: usize,
 }
 
 /// An operation of a batch.
-struct Added {
+struct BatchedOp {
     comp: Comp,
     ep: EpIdx,
     blocks: usize,
@@ -48,37 +48,37 @@ struct Added {
 
 /// A process's batch, made by the first operation.
 #[derive(Default)]
-pub(super) struct Slot(RefCell<Option<Box<Batch>>>);
+pub(super) struct ProcBatch(RefCell<Option<Box<Batch>>>);
 
 /// An operation, or a flush, that is over and not told yet.
-struct Over {
+struct Finished {
     comp: Comp,
     result: Result<(), Error>,
     tag: EpTag,
 }
 
 /// What waits in an interface.
-pub(super) struct Together {
-    most_ops: usize,
-    most_len: usize,
+pub(super) struct BatchQueue {
+    max_ops: usize,
+    max_len: usize,
     /// Processes with something in their batch.
     procs: RefCell<Vec<Rc<Proc>>>,
     /// What is over, in the order in which it was added.
-    over: RefCell<VecDeque<Over>>,
-    under_way: Cell<usize>,
+    finished: RefCell<VecDeque<Finished>>,
+    in_flight: Cell<usize>,
 }
 
 impl Batch {
-    fn new(way: Way) -> Batch {
-        Batch { way, near: ArrayVec::new(), far: ArrayVec::new(), ops: ArrayVec::new(), len: 0 }
+    fn new(direction: Direction) -> Batch {
+        Batch { direction, local: ArrayVec::new(), remote: ArrayVec::new(), ops: ArrayVec::new(), len: 0 }
     }
 
     /// Adds one that fits in.
     fn add<M>(&mut self, op: &Op<'_, M>, comp: Comp) {
-        let before = self.near.len();
-        self.near.extend(vm::blocks(op.list).map(|(addr, len)| vm::block(addr, len)));
-        self.far.push(vm::there(op.remote, op.len));
-        self.ops.push(Added { comp, ep: op.ep, blocks: self.near.len() - before, len: op.len });
+        let before = self.local.len();
+        self.local.extend(vm::blocks(op.list).map(|(addr, len)| vm::local_block(addr, len)));
+        self.remote.push(vm::remote_block(op.remote_addr, op.len));
+        self.ops.push(BatchedOp { comp, ep: op.ep, blocks: self.local.len() - before, len: op.len });
         self.len += op.len;
     }
 
@@ -86,44 +86,44 @@ impl Batch {
     ///
     /// # Safety
     /// As [`vm::transfer`], for every operation.
-    unsafe fn run(&mut self, pid: u32, mut over: impl FnMut(Added, Result<(), Error>)) {
-        let (mut near, mut far, mut len) = (&mut self.near[..], &mut self.far[..], self.len);
+    unsafe fn run(&mut self, pid: u32, mut finished: impl FnMut(BatchedOp, Result<(), Error>)) {
+        let (mut local, mut remote, mut len) = (&mut self.local[..], &mut self.remote[..], self.len);
         let mut ops = self.ops.drain(..);
         while len > 0 {
             // SAFETY: the caller's promise is the same.
-            let stopped = match unsafe { vm::whole(self.way, pid, near, far, len) } {
+            let partial = match unsafe { vm::transfer_blocks(self.direction, pid, local, remote, len) } {
                 Ok(()) => break,
-                Err(stopped) => stopped,
+                Err(partial) => partial,
             };
-            let mut done = stopped.done;
+            let mut done = partial.done;
             for op in ops.by_ref() {
-                near = &mut std::mem::take(&mut near)[op.blocks..];
-                far = &mut std::mem::take(&mut far)[1..];
+                local = &mut std::mem::take(&mut local)[op.blocks..];
+                remote = &mut std::mem::take(&mut remote)[1..];
                 len -= op.len;
                 if op.len > done {
-                    over(op, Err(stopped.why));
+                    finished(op, Err(partial.why));
                     break;
                 }
                 done -= op.len;
-                over(op, Ok(()));
+                finished(op, Ok(()));
             }
         }
-        ops.for_each(|op| over(op, Ok(())));
-        (self.len, self.near, self.far) = (0, ArrayVec::new(), ArrayVec::new());
+        ops.for_each(|op| finished(op, Ok(())));
+        (self.len, self.local, self.remote) = (0, ArrayVec::new(), ArrayVec::new());
     }
 }
 
-impl Together {
+impl BatchQueue {
     /// Of so many operations and bytes a system call.
-    pub(super) fn new(most_ops: usize, most_len: usize) -> Together {
-        let over = RefCell::new(VecDeque::with_capacity(MOST_UNDER_WAY));
-        Together { most_ops, most_len, procs: RefCell::default(), over, under_way: Cell::new(0) }
+    pub(super) fn new(max_ops: usize, max_len: usize) -> BatchQueue {
+        let finished = RefCell::new(VecDeque::with_capacity(MAX_IN_FLIGHT));
+        BatchQueue { max_ops, max_len, procs: RefCell::default(), finished, in_flight: Cell::new(0) }
     }
 
     /// Whether a poll has something to do. // HOT
     #[inline(always)]
     pub(super) fn is_busy(&self) -> bool {
-        self.under_way.get() > 0
+        self.in_flight.get() > 0
     }
 
     /// Takes an operation for later: whether it did. If not it is to be done now, and what was added before it has been. // HOT
@@ -133,27 +133,27 @@ impl Together {
     #[inline]
     pub(super) unsafe fn add<M>(&self, proc: &Rc<Proc>, op: &Op<'_, M>, comp: Comp) -> bool {
         let blocks = op.list.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.count));
-        let alone = self.most_ops == 1
-            || op.len >= self.most_len
+        let alone = self.max_ops == 1
+            || op.len >= self.max_len
             || op.len == 0
-            || blocks > vm::BATCH
-            || self.under_way.get() >= MOST_UNDER_WAY;
+            || blocks > vm::MAX_BLOCKS
+            || self.in_flight.get() >= MAX_IN_FLIGHT;
         if alone {
-            self.settle(proc);
+            self.submit(proc);
             return false;
         }
-        let mut slot = proc.batch.0.borrow_mut();
-        let batch = slot.get_or_insert_with(|| Box::new(Batch::new(op.way)));
-        if batch.way != op.way || batch.near.len() + blocks > vm::BATCH {
+        let mut batch_slot = proc.batch.0.borrow_mut();
+        let batch = batch_slot.get_or_insert_with(|| Box::new(Batch::new(op.direction)));
+        if batch.direction != op.direction || batch.local.len() + blocks > vm::MAX_BLOCKS {
             self.run(proc, batch);
-            batch.way = op.way;
+            batch.direction = op.direction;
         }
         if batch.ops.is_empty() {
             self.procs.borrow_mut().push(proc.clone());
         }
         batch.add(op, comp);
-        self.under_way.set(self.under_way.get() + 1);
-        if batch.ops.len() >= self.most_ops || batch.len >= self.most_len {
+        self.in_flight.set(self.in_flight.get() + 1);
+        if batch.ops.len() >= self.max_ops || batch.len >= self.max_len {
             self.run(proc, batch);
         }
         true
@@ -161,24 +161,24 @@ impl Together {
 
     /// Does what was added for a process. // HOT
     #[inline]
-    pub(super) fn settle(&self, proc: &Proc) {
+    pub(super) fn submit(&self, proc: &Proc) {
         if self.is_busy() {
-            self.settle_now(proc);
+            self.submit_slow(proc);
         }
     }
 
     #[inline(never)]
-    fn settle_now(&self, proc: &Proc) {
+    fn submit_slow(&self, proc: &Proc) {
         if let Some(batch) = &mut *proc.batch.0.borrow_mut() {
             self.run(proc, batch);
         }
     }
 
     /// The same for all processes.
-    pub(super) fn settle_all(&self) {
+    pub(super) fn submit_all(&self) {
         loop {
             let Some(proc) = self.procs.borrow().last().cloned() else { return };
-            self.settle_now(&proc);
+            self.submit_slow(&proc);
         }
     }
 
@@ -187,21 +187,21 @@ impl Together {
             return;
         }
         self.procs.borrow_mut().retain(|other| !std::ptr::eq(&**other, proc));
-        let mut over = self.over.borrow_mut();
-        let mut end = |op: Added, result: Result<(), Error>| {
+        let mut finished = self.finished.borrow_mut();
+        let mut end = |op: BatchedOp, result: Result<(), Error>| {
             if result == Err(Error::PeerDead) {
-                proc.gone.set(true);
+                proc.not_found.set(true);
             }
             match (op.comp, result) {
-                // Whoever wants to know flushes; of a death each endpoint is told once, when the porter has heard of it.
-                (Comp::None, Ok(()) | Err(Error::PeerDead)) => self.under_way.set(self.under_way.get() - 1),
-                (comp, result) => over.push_back(Over { comp, result, tag: proc.eps.tag(op.ep) }),
+                // Whoever wants to know flushes; of a death each endpoint is told once, when the fd server has heard of it.
+                (Comp::None, Ok(()) | Err(Error::PeerDead)) => self.in_flight.set(self.in_flight.get() - 1),
+                (comp, result) => finished.push_back(Finished { comp, result, tag: proc.eps.tag(op.ep) }),
             }
         };
         // A pid without its process may be another's by now.
         if proc.is_dead() {
             batch.ops.drain(..).for_each(|op| end(op, Err(Error::PeerDead)));
-            *batch = Batch::new(batch.way);
+            *batch = Batch::new(batch.direction);
             return;
         }
         // SAFETY: promised to `add` for each, which is under way until here.
@@ -211,12 +211,16 @@ impl Together {
     /// A flush: what it is for has been done; it is over when that has been told.
     pub(super) fn flush(&self, comp: Comp) -> Outcome {
         match comp {
-            _ if self.over.borrow().is_empty() => return Ok(Sent::Done),
+            _ if self.finished.borrow().is_empty() => return Ok(Sent::Done),
             Comp::None => {}
-            _ if self.under_way.get() >= MOST_UNDER_WAY => return Err(Refused::NoResource),
+            _ if self.in_flight.get() >= MAX_IN_FLIGHT => return Err(Refused::NoResource),
             comp => {
-                self.under_way.set(self.under_way.get() + 1);
-                self.over.borrow_mut().push_back(Over { comp, result: Ok(()), tag: EpTag::default() });
+                self.in_flight.set(self.in_flight.get() + 1);
+                self.finished.borrow_mut().push_back(Finished {
+                    comp,
+                    result: Ok(()),
+                    tag: EpTag::default(),
+                });
             }
         }
         Ok(Sent::InProgress)
@@ -225,19 +229,19 @@ impl Together {
     /// Does what was added and tells up to `max` ends: how many.
     #[inline(never)]
     pub(super) fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        self.settle_all();
-        let mut told = 0;
-        while told < max {
+        self.submit_all();
+        let mut reported = 0;
+        while reported < max {
             // A callback may come here again.
-            let Some(Over { comp, result, tag }) = self.over.borrow_mut().pop_front() else { break };
-            self.under_way.set(self.under_way.get() - 1);
-            told += 1;
+            let Some(Finished { comp, result, tag }) = self.finished.borrow_mut().pop_front() else { break };
+            self.in_flight.set(self.in_flight.get() - 1);
+            reported += 1;
             match (comp, result) {
                 (Comp::None, Err(error)) => sink.on_ep_error(tag, error),
                 (comp, result) => comp.fire(result, |token, result| sink.on_comp(token, result)),
             }
         }
-        told
+        reported
     }
 }
 
@@ -254,9 +258,9 @@ mod tests {
 
     /// What polls have told: tokens, and tags of errors.
     #[derive(Default)]
-    struct Told(Vec<(u64, Result<(), Error>)>);
+    struct Reported(Vec<(u64, Result<(), Error>)>);
 
-    impl Sink for Told {
+    impl Sink for Reported {
         fn on_am(&mut self, _: Am<'_>) {}
         fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
             self.0.push((token, result));
@@ -270,7 +274,7 @@ mod tests {
         a: Iface,
         _b: Iface,
         ep: Ep,
-        there: Vec<u8>,
+        remote_mem: Vec<u8>,
         rkey: Rkey,
     }
 
@@ -278,16 +282,16 @@ mod tests {
     fn pair(config: &Config, len: usize) -> Pair {
         let (a, b) = (Iface::open(config).unwrap(), Iface::open(config).unwrap());
         let ep = a.connect(&b.device_addr(), &b.iface_addr()).unwrap();
-        let mut there = vec![0u8; len];
+        let mut remote_mem = vec![0u8; len];
         // SAFETY: kept with the key, and looked at between polls only.
-        let mem = unsafe { b.md().register(there.as_mut_ptr(), len, Access::ALL) }.unwrap();
+        let mem = unsafe { b.md().register(remote_mem.as_mut_ptr(), len, Access::ALL) }.unwrap();
         let rkey = a.md().unpack_rkey(&b.md().pack_rkey(&mem).unwrap()).unwrap();
-        Pair { a, _b: b, ep, there, rkey }
+        Pair { a, _b: b, ep, remote_mem, rkey }
     }
 
     impl Pair {
         fn at(&self, offset: usize) -> u64 {
-            self.there.as_ptr().wrapping_add(offset).addr() as u64
+            self.remote_mem.as_ptr().wrapping_add(offset).addr() as u64
         }
 
         fn put(&self, from: &'static [u8], offset: usize, comp: Comp) -> Outcome {
@@ -296,8 +300,8 @@ mod tests {
             unsafe { self.ep.put_zcopy(&iov, self.at(offset), &self.rkey, comp) }
         }
 
-        fn there(&self) -> &[u8] {
-            std::hint::black_box(&self.there)
+        fn remote_mem(&self) -> &[u8] {
+            std::hint::black_box(&self.remote_mem)
         }
     }
 
@@ -306,44 +310,47 @@ mod tests {
     }
 
     #[test]
-    fn they_are_done_by_a_poll_and_told_a_few_at_a_time() {
+    fn poll_submits_and_reports_up_to_max() {
         let p = pair(&Config::default(), 10);
         for n in 0..10 {
             assert_eq!(p.put(&[7], n, Comp::Token(n as u64)), Ok(Sent::InProgress));
         }
-        assert!(!p.a.is_quiet() && p.there() == [0; 10]);
-        let mut told = Told::default();
-        assert_eq!((p.a.poll(3, &mut told), p.a.poll(0, &mut told)), (3, 0));
-        assert_eq!((p.there(), told.0.as_slice()), ([7; 10].as_slice(), oks(0..3).as_slice()));
+        assert!(!p.a.is_quiet() && p.remote_mem() == [0; 10]);
+        let mut reported = Reported::default();
+        assert_eq!((p.a.poll(3, &mut reported), p.a.poll(0, &mut reported)), (3, 0));
+        assert_eq!((p.remote_mem(), reported.0.as_slice()), ([7; 10].as_slice(), oks(0..3).as_slice()));
         assert_eq!(p.ep.flush(Comp::None), Ok(Sent::InProgress), "seven have not been told");
         assert_eq!(p.ep.flush(Comp::Token(10)), Ok(Sent::InProgress));
-        assert_eq!((p.a.poll(64, &mut told), p.a.is_quiet()), (8, true));
-        assert_eq!(told.0, oks(0..11));
+        assert_eq!((p.a.poll(64, &mut reported), p.a.is_quiet()), (8, true));
+        assert_eq!(reported.0, oks(0..11));
         assert_eq!((p.ep.flush(Comp::Token(11)), p.a.flush(Comp::None)), (Ok(Sent::Done), Ok(Sent::Done)));
     }
 
     #[test]
-    fn so_many_or_so_long_are_done_at_once_and_one_as_long_alone() {
+    fn full_batches_and_long_operations_run_at_once() {
         let config = Config { batch: 4, batch_bytes: 100, ..Config::default() };
         let p = pair(&config, 200);
         for n in 0..4 {
             assert_eq!(p.put(&[1], n, Comp::None), Ok(Sent::InProgress));
-            assert_eq!(p.there()[..4], if n < 3 { [0; 4] } else { [1; 4] });
+            assert_eq!(p.remote_mem()[..4], if n < 3 { [0; 4] } else { [1; 4] });
         }
         assert!(p.a.is_quiet(), "nobody is to be told");
         assert_eq!(p.put(&[2; 60], 0, Comp::None), Ok(Sent::InProgress));
         assert_eq!(p.put(&[3; 60], 60, Comp::None), Ok(Sent::InProgress));
-        assert_eq!((p.there()[59], p.there()[60], p.there()[120]), (2, 3, 0));
+        assert_eq!((p.remote_mem()[59], p.remote_mem()[60], p.remote_mem()[120]), (2, 3, 0));
         assert_eq!(p.put(&[4; 10], 0, Comp::None), Ok(Sent::InProgress));
         assert_eq!(p.put(&[5; 100], 5, Comp::None), Ok(Sent::Done));
-        assert_eq!((p.there()[4], p.there()[5]), (4, 5), "in this order");
+        assert_eq!((p.remote_mem()[4], p.remote_mem()[5]), (4, 5), "in this order");
         let alone = pair(&Config { batch: 1, ..Config::default() }, 8);
-        assert_eq!((alone.put(&[1; 8], 0, Comp::Token(1)), alone.there()), (Ok(Sent::Done), &[1; 8][..]));
+        assert_eq!(
+            (alone.put(&[1; 8], 0, Comp::Token(1)), alone.remote_mem()),
+            (Ok(Sent::Done), &[1; 8][..])
+        );
     }
 
     /// Gets see puts before them, and whatever is done at once comes behind.
     #[test]
-    fn they_stay_in_order() {
+    fn operations_stay_in_order() {
         let p = pair(&Config::default(), 64);
         let mut back = [[0u8; 8]; 4];
         let mut get = |n: usize| {
@@ -357,18 +364,18 @@ mod tests {
         get(1);
         let _ = p.ep.put_short(&[2; 4], p.at(0), &p.rkey).unwrap();
         get(2);
-        assert_eq!(p.ep.put_bcopy(2, |slot| (slot.fill(3), 2).1, p.at(0), &p.rkey), Ok(2));
+        assert_eq!(p.ep.put_bcopy(2, |batch_slot| (batch_slot.fill(3), 2).1, p.at(0), &p.rkey), Ok(2));
         get(3);
         let _ = p.ep.fence().unwrap();
         assert_eq!(back, [[0; 8], [1; 8], [2, 2, 2, 2, 1, 1, 1, 1], [3, 3, 2, 2, 1, 1, 1, 1]]);
         let _ = p.put(&[9; 8], 8, Comp::None).unwrap();
         drop(p.ep);
-        assert_eq!(p.there[8..16], [9; 8]);
+        assert_eq!(p.remote_mem[8..16], [9; 8]);
     }
 
     /// One that fails keeps none of the others from being done, whether it is the first, the last or between.
     #[test]
-    fn errors_are_told_of_those_that_fail() {
+    fn only_failing_operations_report_errors() {
         const FIVES: &[u8] = &[5; 8];
         let p = pair(&Config::default(), 1);
         let page = ucs::mem::page::page_size();
@@ -389,7 +396,7 @@ mod tests {
         p.ep.set_tag(EpTag(77));
         // Bytes into the second page, where there is none, of each operation of 8.
         for beyond in [[8, 0, 0, 0], [0, 3, 0, 0], [0, 0, 8, 8], [0, 0, 0, 1], [8, 8, 8, 8]] {
-            let mut told = Told::default();
+            let mut reported = Reported::default();
             // SAFETY: the first page, which only the kernel writes besides, and not now.
             unsafe { map.as_ptr().write_bytes(0, page) };
             let mut want = Vec::new();
@@ -410,8 +417,8 @@ mod tests {
                     _ => want.push((n, Err(Error::RemoteAccess))),
                 }
             }
-            p.a.poll(64, &mut told);
-            assert_eq!(told.0, want, "{beyond:?}");
+            p.a.poll(64, &mut reported);
+            assert_eq!(reported.0, want, "{beyond:?}");
             for (n, beyond) in beyond.into_iter().enumerate() {
                 // SAFETY: in the first page, written by nobody now.
                 let first = unsafe { map.as_ptr().wrapping_add(n * 8).read_volatile() };
@@ -421,22 +428,22 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_to_be_told_is_done_at_once() {
+    fn operations_beyond_the_limit_run_at_once() {
         let p = pair(&Config::default(), 8);
         let started =
             (0..).take_while(|&n| p.put(&[1; 8], 0, Comp::Token(n)) == Ok(Sent::InProgress)).count();
-        assert_eq!(started, super::MOST_UNDER_WAY);
+        assert_eq!(started, super::MAX_IN_FLIGHT);
         assert_eq!(p.put(&[2; 8], 0, Comp::Token(0)), Ok(Sent::Done));
-        assert_eq!(p.there(), [2; 8]);
+        assert_eq!(p.remote_mem(), [2; 8]);
         assert_eq!(p.ep.flush(Comp::Token(0)), Err(Refused::NoResource));
-        let mut told = Told::default();
-        assert_eq!(p.a.poll(1000, &mut told), started);
-        assert_eq!(told.0, oks(0..started as u64));
+        let mut reported = Reported::default();
+        assert_eq!(p.a.poll(1000, &mut reported), started);
+        assert_eq!(reported.0, oks(0..started as u64));
     }
 
     /// A callback may start operations and flush.
     #[test]
-    fn callbacks_may_go_on() {
+    fn callbacks_may_start_operations() {
         let p = Rc::new(pair(&Config::default(), 8));
         let seen = Rc::new(RefCell::new(Vec::new()));
         let (q, s) = (p.clone(), seen.clone());
@@ -444,7 +451,7 @@ mod tests {
             s.borrow_mut().push(result);
             assert_eq!(q.put(&[2; 8], 0, Comp::None), Ok(Sent::InProgress));
             assert_eq!(q.ep.flush(Comp::None), Ok(Sent::Done));
-            assert_eq!(q.there(), [2; 8]);
+            assert_eq!(q.remote_mem(), [2; 8]);
         });
         let _ = p.put(&[1; 8], 0, Comp::Handle(comp.clone())).unwrap();
         assert_eq!(p.a.progress(64), 1);
@@ -452,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken_by_what_waits() {
+    fn batched_operation_wakes_a_sleeper() {
         let p = pair(&Config::default(), 8);
         assert_eq!(p.a.arm(Default::default()), Ok(true));
         let readable = |p: &Pair| {
@@ -464,7 +471,7 @@ mod tests {
         let _ = p.put(&[1; 8], 0, Comp::Token(1)).unwrap();
         assert!(readable(&p));
         assert_eq!(p.a.arm(Default::default()), Ok(false));
-        assert_eq!(p.a.poll(64, &mut Told::default()), 1);
+        assert_eq!(p.a.poll(64, &mut Reported::default()), 1);
         assert_eq!(p.a.arm(Default::default()), Ok(true));
         assert!(!readable(&p));
     }

@@ -4,7 +4,7 @@
 
 use super::batch::Op;
 use super::iface::{Inner, Proc};
-use super::vm::{self, Way};
+use super::vm::{self, Direction};
 use super::{Mem, Rkey};
 use crate::api::{self, Access, Comp, EpTag, Error, Iov, Outcome, RemoteIov, Sent};
 use crate::base::eps::EpIdx;
@@ -12,12 +12,12 @@ use crate::base::{check, direct, iov};
 use std::rc::Rc;
 
 /// Why not one endpoint's key on another's.
-const NOT_ITS: Error = Error::InvalidParam("key of memory of another process");
+const WRONG_PROCESS: Error = Error::InvalidParam("key of memory of another process");
 
 /// A connection to an interface of this host. Endpoints to the same process share what is known of it.
 pub struct Ep {
     peer: Rc<Proc>,
-    /// Keeps the interface, and the porter that watches the peer.
+    /// Keeps the interface, and the fd server that watches the peer.
     own: Rc<Inner>,
     idx: EpIdx,
 }
@@ -30,31 +30,31 @@ impl Ep {
     /// The memory of a key, if it is mapped here, for something that is done at once. That is there also when its owner is gone:
     /// then it is not touched. // HOT
     #[inline(always)]
-    fn reach<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
-        if self.peer.lost.get() {
+    fn resolve<'k>(&self, rkey: &'k Rkey) -> Result<Option<&'k direct::Window>, Error> {
+        if self.peer.failure_reported.get() {
             return Err(Error::PeerDead);
         }
         if rkey.owner() != self.peer.key {
-            return Err(NOT_ITS);
+            return Err(WRONG_PROCESS);
         }
         let window = rkey.window();
         if window.is_some() {
-            self.own.together.settle(&self.peer);
+            self.own.batches.submit(&self.peer);
         }
         Ok(window)
     }
 
     /// The windows of all keys of a scatter list, if all are mapped here: whether they are.
-    fn reach_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Result<bool, Error> {
-        remote
-            .iter()
-            .try_fold(!self.peer.lost.get(), |all, piece| Ok(all & self.reach(piece.rkey)?.is_some()))
+    fn resolve_all(&self, remote: &[RemoteIov<'_, Rkey>]) -> Result<bool, Error> {
+        remote.iter().try_fold(!self.peer.failure_reported.get(), |all, piece| {
+            Ok(all & self.resolve(piece.rkey)?.is_some())
+        })
     }
 
     /// Refuses what the key, which has been [reached](Ep::reach), does not let anyone do to `len` bytes at `remote`, and what
     /// nobody is there for.
     #[inline]
-    fn permitted(&self, remote: u64, len: usize, rkey: &Rkey, need: Access) -> Result<(), Error> {
+    fn check_access(&self, remote: u64, len: usize, rkey: &Rkey, need: Access) -> Result<(), Error> {
         rkey.bounds().offset(remote, len, need)?;
         // A pid without its process may be another's by now.
         if self.peer.is_dead() { Err(Error::PeerDead) } else { Ok(()) }
@@ -64,11 +64,17 @@ impl Ep {
     ///
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
-    unsafe fn transfer(&self, way: Way, block: Iov<'_, Mem>, remote: u64, rkey: &Rkey) -> Outcome {
-        self.permitted(remote, block.total(), rkey, way.need())?;
-        self.own.together.settle(&self.peer);
+    unsafe fn transfer(
+        &self,
+        direction: Direction,
+        block: Iov<'_, Mem>,
+        remote: u64,
+        rkey: &Rkey,
+    ) -> Outcome {
+        self.check_access(remote, block.total(), rkey, direction.need())?;
+        self.own.batches.submit(&self.peer);
         // SAFETY: the caller vouches for the block, the owner's key for the remote range.
-        unsafe { vm::transfer(way, self.peer.pid, &[block], remote) }?;
+        unsafe { vm::transfer(direction, self.peer.pid, &[block], remote) }?;
         Ok(Sent::Done)
     }
 
@@ -77,17 +83,24 @@ impl Ep {
     /// # Safety
     /// As [`api::Ep::put_zcopy`] and [`api::Ep::get_zcopy`].
     #[inline]
-    unsafe fn later(&self, way: Way, list: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
+    unsafe fn enqueue(
+        &self,
+        direction: Direction,
+        list: &[Iov<'_, Mem>],
+        remote: u64,
+        rkey: &Rkey,
+        comp: Comp,
+    ) -> Outcome {
         let len = iov::checked_len(list, direct::MAX_IOV, isize::MAX as usize)?;
-        self.permitted(remote, len, rkey, way.need())?;
-        let op = Op { way, list, len, remote, ep: self.idx };
+        self.check_access(remote, len, rkey, direction.need())?;
+        let op = Op { direction, list, len, remote_addr: remote, ep: self.idx };
         // SAFETY: the caller vouches for the blocks until the completion, the owner's key for the remote range.
-        if unsafe { self.own.together.add(&self.peer, &op, comp) } {
+        if unsafe { self.own.batches.add(&self.peer, &op, comp) } {
             self.own.wake();
             return Ok(Sent::InProgress);
         }
         // SAFETY: the same promises.
-        unsafe { vm::transfer(way, self.peer.pid, list, remote) }?;
+        unsafe { vm::transfer(direction, self.peer.pid, list, remote) }?;
         Ok(Sent::Done)
     }
 }
@@ -97,29 +110,34 @@ impl Ep {
     ///
     /// # Safety
     /// As [`api::Ep::put_sgl`] and [`api::Ep::get_sgl`].
-    unsafe fn scattered(&self, way: Way, list: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>]) -> Outcome {
+    unsafe fn scattered(
+        &self,
+        direction: Direction,
+        list: &[Iov<'_, Mem>],
+        remote: &[RemoteIov<'_, Rkey>],
+    ) -> Outcome {
         iov::checked_sgl_len(list, remote, direct::MAX_IOV, isize::MAX as usize)?;
         for f in iov::fragments(list, remote) {
-            f.rkey.bounds().offset(f.remote, f.len, way.need())?;
+            f.rkey.bounds().offset(f.remote, f.len, direction.need())?;
         }
         if self.peer.is_dead() {
             return Err(Error::PeerDead.into());
         }
-        self.own.together.settle(&self.peer);
+        self.own.batches.submit(&self.peer);
         // SAFETY: the caller vouches for the blocks, the owner's keys for the remote ranges.
-        unsafe { vm::scattered(way, self.peer.pid, iov::fragments(list, remote)) }?;
+        unsafe { vm::transfer_fragments(direction, self.peer.pid, iov::fragments(list, remote)) }?;
         Ok(Sent::Done)
     }
 }
 
 impl Drop for Ep {
     fn drop(&mut self) {
-        self.own.together.settle(&self.peer);
+        self.own.batches.submit(&self.peer);
         self.peer.eps.leave(self.idx);
     }
 }
 
-/// A key's window, which [`Ep::reach_all`] has found.
+/// A key's window, which [`Ep::resolve_all`] has found.
 fn window(rkey: &Rkey) -> Result<&direct::Window, Error> {
     rkey.window().ok_or(Error::RemoteAccess)
 }
@@ -142,12 +160,12 @@ impl api::Ep for Ep {
     }
 
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
-        match self.reach(rkey)? {
+        match self.resolve(rkey)? {
             Some(window) => direct::put_short(window, bytes, remote),
             None => {
                 let block = Iov::new(bytes.as_ptr(), bytes.len(), None);
                 // SAFETY: nobody may write `bytes` during the call, and it is done with them when it returns.
-                unsafe { self.transfer(Way::Write, block, remote, rkey) }
+                unsafe { self.transfer(Direction::Write, block, remote, rkey) }
             }
         }
     }
@@ -160,10 +178,10 @@ impl api::Ep for Ep {
         rkey: &Rkey,
     ) -> Outcome<usize> {
         check::fits(max, self.own.max_bcopy())?;
-        if let Some(window) = self.reach(rkey)? {
+        if let Some(window) = self.resolve(rkey)? {
             return direct::put_bcopy(window, max, pack, remote);
         }
-        self.permitted(remote, max, rkey, Access::REMOTE_WRITE)?;
+        self.check_access(remote, max, rkey, Access::REMOTE_WRITE)?;
         self.own.with_bounce(|bounce| {
             let len = check::packed_bytes(pack(&mut bounce[..max]), max)?;
             self.put_short(&bounce[..len], remote, rkey).map(|_| len)
@@ -171,12 +189,12 @@ impl api::Ep for Ep {
     }
 
     fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
-        match self.reach(rkey)? {
+        match self.resolve(rkey)? {
             Some(window) => direct::get_short(window, out, remote),
             None => {
                 let block = Iov::new(out.as_mut_ptr().cast_const(), out.len(), None);
                 // SAFETY: `out` is borrowed alone during the call, which is done with it when it returns.
-                unsafe { self.transfer(Way::Read, block, remote, rkey) }
+                unsafe { self.transfer(Direction::Read, block, remote, rkey) }
             }
         }
     }
@@ -190,7 +208,7 @@ impl api::Ep for Ep {
         _comp: Comp,
     ) -> Outcome {
         check::fits(len, self.own.max_bcopy())?;
-        if let Some(window) = self.reach(rkey)? {
+        if let Some(window) = self.resolve(rkey)? {
             return direct::get_bcopy(window, len, unpack, remote);
         }
         self.own.with_bounce(|bounce| {
@@ -203,59 +221,59 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        match self.reach(rkey)? {
+        match self.resolve(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::put_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
-            None => unsafe { self.later(Way::Write, iov, remote, rkey, comp) },
+            None => unsafe { self.enqueue(Direction::Write, iov, remote, rkey, comp) },
         }
     }
 
     // HOT
     #[inline]
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, comp: Comp) -> Outcome {
-        match self.reach(rkey)? {
+        match self.resolve(rkey)? {
             // SAFETY: the caller's promise is the same.
             Some(window) => unsafe { direct::get_zcopy(window, iov, remote) },
             // SAFETY: the caller's promise is the same.
-            None => unsafe { self.later(Way::Read, iov, remote, rkey, comp) },
+            None => unsafe { self.enqueue(Direction::Read, iov, remote, rkey, comp) },
         }
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        if self.reach_all(remote)? {
+        if self.resolve_all(remote)? {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::put_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Way::Write, iov, remote) }
+        unsafe { self.scattered(Direction::Write, iov, remote) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        if self.reach_all(remote)? {
+        if self.resolve_all(remote)? {
             // SAFETY: the caller's promise is the same.
             return unsafe { direct::get_sgl(iov, remote, window) };
         }
         // SAFETY: the caller's promise is the same.
-        unsafe { self.scattered(Way::Read, iov, remote) }
+        unsafe { self.scattered(Direction::Read, iov, remote) }
     }
 
     fn flush(&self, comp: Comp) -> Outcome {
-        self.own.together.settle(&self.peer);
-        if self.peer.is_dead() { Err(Error::PeerDead.into()) } else { self.own.together.flush(comp) }
+        self.own.batches.submit(&self.peer);
+        if self.peer.is_dead() { Err(Error::PeerDead.into()) } else { self.own.batches.flush(comp) }
     }
 
     fn fence(&self) -> Outcome {
-        self.own.together.settle(&self.peer);
+        self.own.batches.submit(&self.peer);
         direct::fence();
         Ok(Sent::Done)
     }
 
     fn check(&self, _comp: Comp) -> Outcome {
-        if self.peer.death.look() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+        if self.peer.watch.check() { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
     }
 
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
-        self.own.leads(&self.peer, device, iface)
+        self.own.is_address_of(&self.peer, device, iface)
     }
 }

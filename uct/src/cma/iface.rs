@@ -1,8 +1,8 @@
 //! The interface of `cma`: an address, and news of peers that have died. There is nothing to receive.
 //! Opened through `any` or directly. Polling costs two loads where nothing waits.
 
-use super::batch::{Slot, Together};
-use super::vm::{self, Way};
+use super::batch::{BatchQueue, ProcBatch};
+use super::vm::{self, Direction};
 use super::{DEV, Ep, Md, TL, probe};
 use crate::api::{
     self, AddrBuf, AmHandler, Caps, Comp, ConnectError, DevKind, Error, Events, IfaceAttr, Iov, Latency,
@@ -11,7 +11,7 @@ use crate::api::{
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::base::eps::{Bereaved, Eps};
-use crate::posix::porter::{Alarm, Death, Place, Porter, ProcKey};
+use crate::posix::fd_server::{Alarm, FdServer, ProcKey, ProcWatch, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
@@ -30,7 +30,7 @@ ucs::config_table! {
     pub struct Config, prefix "UCX_CMA_" {
         /// Let other processes of this user read and write this one's memory where Yama's ptrace_scope is 1. Without
         /// it peers find no permission there.
-        pub let_in: bool = "y", key "LET_IN";
+        pub allow_peers: bool = "y", key "LET_IN";
         /// Map memory that a peer has allocated by a transport of this host, and copy without a system call.
         pub map: bool = "y", key "MAP";
         /// How long a peer's process may take to answer when it is asked for memory to map. What it does not give by then is copied
@@ -74,7 +74,7 @@ pub(super) struct Inner {
     attr: IfaceAttr,
     md: Md,
     host: HostKey,
-    porter: Arc<Porter>,
+    server: Arc<FdServer>,
     /// Read by peers as they connect: they know us by it.
     proof: Box<u64>,
     alarm: Arc<Alarm>,
@@ -82,13 +82,13 @@ pub(super) struct Inner {
     wake: Arc<EventFd>,
     handlers: AmTable,
     /// What is not done yet, or not told.
-    pub(super) together: Together,
+    pub(super) batches: BatchQueue,
     /// Somebody sleeps until `wake` is signalled.
     armed: Cell<bool>,
     /// What bcopy packs into, made by the first; away while one is at it.
     bounce: Cell<Option<Box<[u8]>>>,
     /// Peers that have died, with how many of their endpoints have been told so.
-    bereaved: Bereaved<Proc>,
+    failed_peers: Bereaved<Proc>,
     /// Processes that endpoints lead to, by pid and key.
     procs: RefCell<HashMap<(u32, ProcKey), Weak<Proc>, FxBuildHasher>>,
 }
@@ -98,21 +98,21 @@ pub(super) struct Inner {
 pub(super) struct Proc {
     pub pid: u32,
     /// Its endpoints have been told of its death.
-    pub lost: Cell<bool>,
+    pub failure_reported: Cell<bool>,
     /// The kernel has not found it, whoever has heard of its death.
-    pub gone: Cell<bool>,
+    pub not_found: Cell<bool>,
     pub key: ProcKey,
-    pub death: Arc<Death>,
+    pub watch: Arc<ProcWatch>,
     pub eps: Eps,
     /// What it is to be asked next.
-    pub batch: Slot,
+    pub batch: ProcBatch,
 }
 
 impl Proc {
     /// Whether it is known to be dead: nothing is begun any more.
     #[inline]
     pub(super) fn is_dead(&self) -> bool {
-        self.death.is_dead() || self.gone.get()
+        self.watch.is_dead() || self.not_found.get()
     }
 }
 
@@ -122,34 +122,34 @@ impl Iface {
         if let Some(why) = probe::unavailable_reason() {
             return Err(OpenError::Environment(format!("transport '{TL}' is off: {why}")));
         }
-        if config.let_in && probe::yama_scope() == Some(1) {
+        if config.allow_peers && probe::yama_scope() == Some(1) {
             // Whoever may send us a signal may then look at us, as everywhere without Yama.
             if let Err(e) = rustix::process::set_ptracer(rustix::process::PTracer::Any) {
                 tracing::debug!("cannot let peers in: {e}");
             }
         }
-        let porter = Porter::at(Place::new(&config.socket_dir)?)?;
+        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
         let wake = EventFd::new().map(Arc::new).map_err(|errno| Error::Sys { call: "eventfd", errno })?;
         let inner = Inner {
             attr: attr(config.seg_size),
-            md: Md::new(porter.clone(), config.map, config.answer_timeout),
+            md: Md::new(server.clone(), config.map, config.answer_timeout),
             host: HostKey::here(),
-            proof: Box::new(porter.key().0),
-            porter,
+            proof: Box::new(server.key().0),
+            server,
             alarm: Alarm::new(wake.clone()),
             wake,
             handlers: AmTable::default(),
-            together: Together::new(config.batch, config.batch_bytes),
+            batches: BatchQueue::new(config.batch, config.batch_bytes),
             armed: Cell::default(),
             bounce: Cell::default(),
-            bereaved: Bereaved::default(),
+            failed_peers: Bereaved::default(),
             procs: RefCell::default(),
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
 
-    fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
-        self.inner.same_host(device)
+    fn check_host(&self, device: &[u8]) -> Result<(), ConnectError> {
+        self.inner.check_host(device)
     }
 }
 
@@ -209,15 +209,15 @@ impl Addr {
 }
 
 /// The process of an address, watched, if it is still that one and lets us look.
-fn prove(addr: &Addr, porter: &Porter) -> Result<Arc<Death>, ConnectError> {
+fn verify(addr: &Addr, server: &FdServer) -> Result<Arc<ProcWatch>, ConnectError> {
     let pid = addr.pid.get();
     let start = start_time(pid).map_err(|errno| Error::Sys { call: "open", errno })?;
-    let death = porter.watch(ProcId { pid, start: start.ok_or(ConnectError::Gone)? })?;
+    let watch = server.watch(ProcId { pid, start: start.ok_or(ConnectError::Gone)? })?;
     let mut word = 0u64;
     let list = [Iov::<()>::new((&raw mut word).cast(), 8, None)];
     // SAFETY: `word` is ours; at `proof` the kernel only reads, and only if the process lets us.
-    match unsafe { vm::transfer(Way::Read, pid, &list, addr.proof.get()) } {
-        Ok(()) if word == addr.key.get() && !death.look() => Ok(death),
+    match unsafe { vm::transfer(Direction::Read, pid, &list, addr.proof.get()) } {
+        Ok(()) if word == addr.key.get() && !watch.check() => Ok(watch),
         Ok(()) | Err(Error::RemoteAccess | Error::PeerDead) => Err(ConnectError::Gone),
         Err(Error::Unreachable) => Err(ConnectError::Permission),
         Err(e) => Err(e.into()),
@@ -225,7 +225,7 @@ fn prove(addr: &Addr, porter: &Porter) -> Result<Arc<Death>, ConnectError> {
 }
 
 impl Inner {
-    fn same_host(&self, device: &[u8]) -> Result<(), ConnectError> {
+    fn check_host(&self, device: &[u8]) -> Result<(), ConnectError> {
         let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
         if u64::from_le_bytes(bytes) == self.host.0 { Ok(()) } else { Err(ConnectError::OtherHost) }
     }
@@ -244,20 +244,24 @@ impl Inner {
     }
 
     /// Whether an address is that of `peer`'s process.
-    pub(super) fn leads(&self, peer: &Proc, device: &[u8], iface: &[u8]) -> bool {
+    pub(super) fn is_address_of(&self, peer: &Proc, device: &[u8], iface: &[u8]) -> bool {
         let there = |addr: Addr| (addr.pid.get(), addr.key.get()) == (peer.pid, peer.key.0);
-        self.same_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
+        self.check_host(device).is_ok() && Addr::read_from_bytes(iface).is_ok_and(there)
     }
 
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let told = if self.together.is_busy() { self.together.poll(max, sink) } else { 0 };
-        if self.alarm.is_raised() { told + self.mourn(max - told, sink) } else { told }
+        let reported = if self.batches.is_busy() { self.batches.poll(max, sink) } else { 0 };
+        if self.alarm.is_raised() {
+            reported + self.report_failed_peers(max - reported, sink)
+        } else {
+            reported
+        }
     }
 
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        !self.alarm.is_raised() && !self.together.is_busy()
+        !self.alarm.is_raised() && !self.batches.is_busy()
     }
 
     /// Something waits for a poll: whoever sleeps until there is one wakes. // HOT
@@ -277,46 +281,47 @@ impl Inner {
     }
 
     #[cold]
-    fn mourn<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+    fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
         self.alarm.take();
         let procs: Vec<Rc<Proc>> = self.procs.borrow().values().filter_map(Weak::upgrade).collect();
-        let dead = procs.into_iter().filter(|proc| proc.death.is_dead() && !proc.lost.replace(true));
-        self.bereaved.add(dead, |proc| &proc.eps);
-        let told = self.bereaved.tell(max, |proc| &proc.eps, sink);
-        if !self.bereaved.is_empty() {
+        let dead =
+            procs.into_iter().filter(|proc| proc.watch.is_dead() && !proc.failure_reported.replace(true));
+        self.failed_peers.add(dead, |proc| &proc.eps);
+        let reported = self.failed_peers.tell(max, |proc| &proc.eps, sink);
+        if !self.failed_peers.is_empty() {
             // The rest is for the next poll.
             self.alarm.raise();
         }
-        told
+        reported
     }
 
     /// A process that an endpoint leads to, if it lives.
-    fn known(&self, addr: &Addr) -> Option<Rc<Proc>> {
+    fn find_proc(&self, addr: &Addr) -> Option<Rc<Proc>> {
         let who = (addr.pid.get(), ProcKey(addr.key.get()));
         self.procs.borrow().get(&who).and_then(Weak::upgrade).filter(|proc| !proc.is_dead())
     }
 
     /// The process of an address: proved and watched once for all endpoints to it.
     fn proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
-        match self.known(addr) {
+        match self.find_proc(addr) {
             Some(proc) => Ok(proc),
-            None => self.meet(addr),
+            None => self.add_proc(addr),
         }
     }
 
     #[cold]
-    fn meet(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
-        let death = prove(addr, &self.porter)?;
-        death.tell(&self.alarm);
+    fn add_proc(&self, addr: &Addr) -> Result<Rc<Proc>, ConnectError> {
+        let watch = verify(addr, &self.server)?;
+        watch.subscribe(&self.alarm);
         let (pid, key) = (addr.pid.get(), ProcKey(addr.key.get()));
         let proc = Rc::new(Proc {
             pid,
-            lost: Cell::default(),
-            gone: Cell::default(),
+            failure_reported: Cell::default(),
+            not_found: Cell::default(),
             key,
-            death,
+            watch,
             eps: Eps::default(),
-            batch: Slot::default(),
+            batch: ProcBatch::default(),
         });
         let mut procs = self.procs.borrow_mut();
         if procs.len() == procs.capacity() {
@@ -347,23 +352,23 @@ impl api::Iface for Iface {
         let addr = Addr {
             pid: ucs::sys::proc::pid().into(),
             reserved: 0.into(),
-            key: self.inner.porter.key().0.into(),
+            key: self.inner.server.key().0.into(),
             proof: (std::ptr::from_ref(&*self.inner.proof).addr() as u64).into(),
         };
         addr.as_bytes().iter().copied().collect()
     }
 
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        self.same_host(device)?;
+        self.check_host(device)?;
         let addr = Addr::read(iface)?;
-        match self.inner.known(&addr) {
+        match self.inner.find_proc(&addr) {
             Some(_) => Ok(()),
-            None => prove(&addr, &self.inner.porter).map(drop),
+            None => verify(&addr, &self.inner.server).map(drop),
         }
     }
 
     fn connect(&self, device: &[u8], iface: &[u8]) -> Result<Ep, ConnectError> {
-        self.same_host(device)?;
+        self.check_host(device)?;
         let proc = self.inner.proc(&Addr::read(iface)?)?;
         Ok(Ep::new(self.inner.clone(), proc))
     }
@@ -392,12 +397,12 @@ impl api::Iface for Iface {
     }
 
     fn flush(&self, comp: Comp) -> Outcome {
-        self.inner.together.settle_all();
-        self.inner.together.flush(comp)
+        self.inner.batches.submit_all();
+        self.inner.batches.flush(comp)
     }
 
     fn fence(&self) -> Outcome {
-        self.inner.together.settle_all();
+        self.inner.batches.submit_all();
         direct::fence();
         Ok(Sent::Done)
     }

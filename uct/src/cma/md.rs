@@ -5,8 +5,8 @@ use super::TL;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
 use crate::base::direct::{Range, Window};
 use crate::posix;
-use crate::posix::foreign::Mapped;
-use crate::posix::porter::{Name, Porter, ProcKey};
+use crate::posix::fd_server::{FdServer, Name, ProcKey};
+use crate::posix::remote_segment::RemoteSegment;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +35,10 @@ const _: () = assert!(KEY_LEN == 40);
 #[derive(Clone)]
 pub struct Md {
     attr: Rc<MdAttr>,
-    files: posix::Md,
+    shared_mem: posix::Md,
     owner: ProcKey,
     /// Whether to map what can be mapped.
-    mapping: bool,
+    map_allocated: bool,
 }
 
 /// Registered memory.
@@ -49,30 +49,30 @@ pub struct Mem(posix::Mem);
 #[derive(Debug)]
 pub struct Rkey {
     owner: ProcKey,
-    way: Way,
+    memory: KeyMemory,
 }
 
 /// How its memory is reached.
 #[derive(Debug)]
-enum Way {
+enum KeyMemory {
     /// By the kernel.
-    Call(Range),
+    Syscall(Range),
     /// It is mapped here.
-    Map(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<Mapped>),
+    Mapped(Window, #[expect(dead_code, reason = "keeps the window mapped")] Rc<RemoteSegment>),
 }
 
 impl Md {
-    pub(super) fn new(porter: Arc<Porter>, mapping: bool, patience: Duration) -> Self {
-        let owner = porter.key();
+    pub(super) fn new(server: Arc<FdServer>, map_allocated: bool, answer_timeout: Duration) -> Self {
+        let owner = server.key();
         // Processes are watched from their first endpoint on.
-        let files = posix::Md::new(porter, None, patience);
+        let shared_mem = posix::Md::new(server, None, answer_timeout);
         let attr = MdAttr {
             component: TL,
             rkey_len: KEY_LEN,
             rkey_needs_alloc: false,
-            ..api::Md::attr(&files).clone()
+            ..api::Md::attr(&shared_mem).clone()
         };
-        Md { attr: Rc::new(attr), files, owner, mapping }
+        Md { attr: Rc::new(attr), shared_mem, owner, map_allocated }
     }
 }
 
@@ -85,12 +85,12 @@ impl api::Md for Md {
     }
 
     fn alloc(&self, req: &AllocReq<'_>) -> Result<Mem, Error> {
-        self.files.alloc(req).map(Mem)
+        self.shared_mem.alloc(req).map(Mem)
     }
 
     unsafe fn register(&self, addr: *mut u8, len: usize, access: Access) -> Result<Mem, Error> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.files.register(addr, len, access) }.map(Mem)
+        unsafe { self.shared_mem.register(addr, len, access) }.map(Mem)
     }
 
     fn pack_rkey(&self, mem: &Mem) -> Result<AddrBuf, Error> {
@@ -111,22 +111,22 @@ impl api::Md for Md {
         let (owner, addr) = (ProcKey(key.owner.get()), key.addr.get());
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
         let access = Access::from_bits_truncate(key.access.get());
-        let map = match key.name.get() {
+        let mapped = match key.name.get() {
             0 => None,
-            _ if !self.mapping => None,
+            _ if !self.map_allocated => None,
             // Where it cannot be mapped (another network namespace, no descriptor left, a stopped process) the kernel copies.
             name => self
-                .files
-                .foreign()
+                .shared_mem
+                .remote_segments()
                 .map(Name(name))
-                .and_then(|map| Ok((map.window(addr, len, access)?, map)))
+                .and_then(|segment| Ok((segment.window(addr, len, access)?, segment)))
                 .ok(),
         };
-        let way = match map {
-            Some((window, map)) => Way::Map(window, map),
-            None => Way::Call(Range::new(addr, len, access)),
+        let memory = match mapped {
+            Some((window, segment)) => KeyMemory::Mapped(window, segment),
+            None => KeyMemory::Syscall(Range::new(addr, len, access)),
         };
-        Ok(Rkey { owner, way })
+        Ok(Rkey { owner, memory })
     }
 
     /// Names the process: of its memory the kernel lets those in whom it lets in at all.
@@ -137,7 +137,7 @@ impl api::Md for Md {
     fn rkey_of_word(&self, key: u64, addr: u64, len: u64) -> Result<Rkey, Error> {
         let len = usize::try_from(len).map_err(|_| Error::RemoteAccess)?;
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        Ok(Rkey { owner: ProcKey(key), way: Way::Call(Range::new(addr, len, access)) })
+        Ok(Rkey { owner: ProcKey(key), memory: KeyMemory::Syscall(Range::new(addr, len, access)) })
     }
 
     fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {
@@ -172,18 +172,18 @@ impl Rkey {
     /// The memory, if it is mapped here. // HOT
     #[inline(always)]
     pub(super) fn window(&self) -> Option<&Window> {
-        match &self.way {
-            Way::Map(window, _) => Some(window),
-            Way::Call(_) => None,
+        match &self.memory {
+            KeyMemory::Mapped(window, _) => Some(window),
+            KeyMemory::Syscall(_) => None,
         }
     }
 
     /// The memory in its owner's terms. // HOT
     #[inline(always)]
     pub(super) fn bounds(&self) -> &Range {
-        match &self.way {
-            Way::Map(window, _) => window.bounds(),
-            Way::Call(range) => range,
+        match &self.memory {
+            KeyMemory::Mapped(window, _) => window.bounds(),
+            KeyMemory::Syscall(range) => range,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether this process may use the system calls at all, and if not, who forbids it and what to do about it; and what they
 //! cost here. Called when an interface opens. Tries, and then reads what the system says about itself; changes nothing.
 
-use super::vm::{self, Way};
+use super::vm::{self, Direction};
 use crate::api::{Error, Iov, Linear, RmaPerf};
 use std::fs;
 use std::sync::OnceLock;
@@ -17,13 +17,13 @@ pub fn unavailable_reason() -> Option<String> {
     let (from, mut to) = (0x5eed_u64, 0u64);
     let list = [Iov::<()>::new((&raw mut to).cast(), 8, None)];
     // SAFETY: both words are this function's own; `to` is looked at after the call only.
-    let tried =
-        unsafe { vm::transfer(Way::Read, std::process::id(), &list, (&raw const from).addr() as u64) };
-    match tried {
+    let result =
+        unsafe { vm::transfer(Direction::Read, std::process::id(), &list, (&raw const from).addr() as u64) };
+    match result {
         Ok(()) if to == from => {}
         Err(Error::Unreachable) => {
             return Some(
-                "the system call process_vm_readv is forbidden here (by the container's seccomp profile? run it with \
+                "the system call process_vm_readv is forbidden_by_yama here (by the container's seccomp profile? run it with \
                  --cap-add=SYS_PTRACE, or another profile)"
                     .into(),
             );
@@ -37,11 +37,11 @@ pub fn unavailable_reason() -> Option<String> {
         Ok(()) => return Some("process_vm_readv gives wrong bytes here".into()),
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    forbidden(yama_scope(), capabilities(&status))
+    forbidden_by_yama(yama_scope(), capabilities(&status))
 }
 
 /// What was measured between two processes on an AMD EPYC: put and get.
-const BETWEEN: RmaPerf = RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(1600.0, 18e9));
+const MEASURED_ON_EPYC: RmaPerf = RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(1600.0, 18e9));
 
 /// What a put and a get cost. On Intel's processors, of which kernels make very different things, it is measured, once in a
 /// process, within some 200 us, in its own memory: between two it is the same there. On others it is not, as a copy within one
@@ -49,8 +49,8 @@ const BETWEEN: RmaPerf = RmaPerf::all(Linear::new(1600.0, 16e9), Linear::new(160
 pub fn costs() -> RmaPerf {
     static COSTS: OnceLock<RmaPerf> = OnceLock::new();
     *COSTS.get_or_init(|| {
-        let measured = || Some(RmaPerf::all(cost(Way::Write)?, cost(Way::Read)?));
-        is_intel().then(measured).flatten().unwrap_or(BETWEEN)
+        let measured = || Some(RmaPerf::all(cost(Direction::Write)?, cost(Direction::Read)?));
+        is_intel().then(measured).flatten().unwrap_or(MEASURED_ON_EPYC)
     })
 }
 
@@ -65,21 +65,26 @@ fn is_intel() -> bool {
     false
 }
 
-fn cost(way: Way) -> Option<Linear> {
+fn cost(direction: Direction) -> Option<Linear> {
     const SHORT: usize = 64;
     const LONG: usize = 64 << 10;
     const TRIES: u32 = 15;
     let (from, mut to) = (vec![1u8; LONG], vec![2u8; LONG]);
-    let (near, far) = match way {
-        Way::Read => (to.as_mut_ptr(), from.as_ptr()),
-        Way::Write => (from.as_ptr().cast_mut(), to.as_mut_ptr().cast_const()),
+    let (local, remote) = match direction {
+        Direction::Read => (to.as_mut_ptr(), from.as_ptr()),
+        Direction::Write => (from.as_ptr().cast_mut(), to.as_mut_ptr().cast_const()),
     };
     let best = |len| {
         let once = |_| {
             let begun = Instant::now();
             // SAFETY: of both vectors, which outlive the call, the one that is written is nobody else's, and not looked at.
             let moved = unsafe {
-                vm::transfer(way, std::process::id(), &[Iov::<()>::new(near, len, None)], far.addr() as u64)
+                vm::transfer(
+                    direction,
+                    std::process::id(),
+                    &[Iov::<()>::new(local, len, None)],
+                    remote.addr() as u64,
+                )
             };
             moved.ok().map(|()| begun.elapsed().as_nanos() as f64)
         };
@@ -89,7 +94,7 @@ fn cost(way: Way) -> Option<Linear> {
 }
 
 /// What Yama's rule means for processes that are not each other's parents.
-fn forbidden(scope: Option<u32>, capabilities: u64) -> Option<String> {
+fn forbidden_by_yama(scope: Option<u32>, capabilities: u64) -> Option<String> {
     match scope {
         // With 1 a process may let others in, which an interface does as it opens (`UCX_CMA_LET_IN`).
         None | Some(0 | 1) => None,
@@ -118,18 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rule_is_read_and_told() {
-        assert_eq!(forbidden(None, 0), None);
-        assert_eq!(forbidden(Some(1), 0), None);
-        assert_eq!(forbidden(Some(2), 1 << CAP_SYS_PTRACE), None);
-        let text = forbidden(Some(2), 0).unwrap();
+    fn yama_scope_is_explained() {
+        assert_eq!(forbidden_by_yama(None, 0), None);
+        assert_eq!(forbidden_by_yama(Some(1), 0), None);
+        assert_eq!(forbidden_by_yama(Some(2), 1 << CAP_SYS_PTRACE), None);
+        let text = forbidden_by_yama(Some(2), 0).unwrap();
         assert!(text.contains("ptrace_scope is 2") && text.contains("CAP_SYS_PTRACE"), "{text}");
-        let text = forbidden(Some(3), u64::MAX).unwrap();
+        let text = forbidden_by_yama(Some(3), u64::MAX).unwrap();
         assert!(text.contains("ptrace_scope is 3") && !text.contains("CAP_SYS_PTRACE"), "{text}");
     }
 
     #[test]
-    fn capabilities_are_found() {
+    fn capabilities_are_parsed() {
         assert_eq!(capabilities("Name:\tx\nCapInh:\t1\nCapEff:\t00000000a80425fb\n"), 0xa804_25fb);
         assert_eq!(capabilities(""), 0);
     }

@@ -29,7 +29,7 @@ fn put(ep: &Ep, bytes: &[u8], to: *const u8, rkey: &Rkey) -> Outcome {
 }
 
 #[test]
-fn memory_of_any_kind_is_reached() {
+fn unallocated_memory_is_reached_by_syscall() {
     let (a, b, ep) = pair();
     let mut there = vec![0u8; 100_000];
     let base = there.as_mut_ptr();
@@ -49,7 +49,7 @@ fn memory_of_any_kind_is_reached() {
 
 /// What a closure of bcopy puts and gets does not go through the buffer that the closure was given.
 #[test]
-fn closures_may_put_and_get() {
+fn bcopy_closures_may_put_and_get() {
     let (a, b, ep) = pair();
     let mut there = vec![1u8; 64];
     let at = there.as_mut_ptr().addr() as u64;
@@ -89,7 +89,7 @@ fn allocated_memory_is_mapped() {
 
 /// What another transport of this host has allocated, at whatever place names are, and a part of it.
 #[test]
-fn what_posix_allocates_is_mapped_too() {
+fn memory_allocated_by_posix_is_mapped() {
     use crate::any;
     use ucs::config::Source;
     let dir = std::env::temp_dir().join(format!("uct-cma-{}", std::process::id()));
@@ -123,8 +123,8 @@ fn what_posix_allocates_is_mapped_too() {
 
 /// Not a test: the other process of the next one. Says where it is, and lives until its input ends.
 #[test]
-#[ignore = "started by deaths_are_told_a_few_at_a_time"]
-fn mortal() {
+#[ignore = "started by peer_failures_are_reported_up_to_max"]
+fn child_process() {
     let iface = Iface::open(&Config::default()).unwrap();
     let hex = |addr: &[u8]| addr.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     println!("\nat {} {}", hex(&iface.device_addr()), hex(&iface.iface_addr()));
@@ -132,14 +132,14 @@ fn mortal() {
 }
 
 #[test]
-fn deaths_are_told_a_few_at_a_time() {
+fn peer_failures_are_reported_up_to_max() {
     use crate::api::{Am, EpTag, Sink};
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
     #[derive(Default)]
-    struct Told(Vec<u64>);
-    impl Sink for Told {
+    struct Reported(Vec<u64>);
+    impl Sink for Reported {
         fn on_am(&mut self, _: Am<'_>) {}
         fn on_comp(&mut self, token: u64, result: Result<(), Error>) {
             assert_eq!((token, result), (WAITING, Err(Error::PeerDead)));
@@ -154,7 +154,7 @@ fn deaths_are_told_a_few_at_a_time() {
     const WAITING: u64 = 1000;
     const MANY: u64 = 100;
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "cma::tests::mortal"])
+        .args(["--ignored", "--exact", "--nocapture", "cma::tests::child_process"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -185,30 +185,30 @@ fn deaths_are_told_a_few_at_a_time() {
     assert_eq!(put, Ok(Sent::InProgress));
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut told = Told::default();
-    assert_eq!(here.poll(1, &mut told), 1);
-    assert_eq!(std::mem::take(&mut told.0), [WAITING], "the process is no more, whoever has heard of it");
+    let mut reported = Reported::default();
+    assert_eq!(here.poll(1, &mut reported), 1);
+    assert_eq!(std::mem::take(&mut reported.0), [WAITING], "the process is no more, whoever has heard of it");
     assert_eq!(eps[5].flush(Comp::None), Err(Error::PeerDead.into()));
-    while told.0.is_empty() {
-        assert!(here.poll(1, &mut told) <= 1);
+    while reported.0.is_empty() {
+        assert!(here.poll(1, &mut reported) <= 1);
         std::thread::yield_now();
     }
-    assert_eq!(told.0, [0]);
-    assert_eq!((here.poll(0, &mut told), here.is_quiet()), (0, false));
+    assert_eq!(reported.0, [0]);
+    assert_eq!((here.poll(0, &mut reported), here.is_quiet()), (0, false));
     assert_eq!(here.arm(Default::default()), Ok(false), "there is more to be told");
     // Who has gone meanwhile is not told.
     eps.pop();
     for n in 1..MANY - 1 {
         assert!(!here.is_quiet());
-        assert_eq!((here.poll(1, &mut told), told.0.len() as u64), (1, n + 1));
+        assert_eq!((here.poll(1, &mut reported), reported.0.len() as u64), (1, n + 1));
     }
-    assert_eq!((here.poll(64, &mut told), here.is_quiet()), (0, true));
-    assert!(told.0.iter().copied().eq(0..MANY - 1));
+    assert_eq!((here.poll(64, &mut reported), here.is_quiet()), (0, true));
+    assert!(reported.0.iter().copied().eq(0..MANY - 1));
     assert_eq!(eps[0].flush(Default::default()), Err(Error::PeerDead.into()));
 }
 
 #[test]
-fn keys_bound_what_is_reached() {
+fn keys_bound_the_access() {
     let (a, b, ep) = pair();
     let mut there = vec![0u8; 64];
     let base = there.as_mut_ptr();
@@ -237,7 +237,7 @@ fn keys_bound_what_is_reached() {
 }
 
 #[test]
-fn addresses_are_proved() {
+fn addresses_are_verified() {
     let (a, b) = (Iface::open(&Config::default()).unwrap(), Iface::open(&Config::default()).unwrap());
     let (device, iface) = (b.device_addr(), b.iface_addr());
     assert_eq!(a.reachable(&device, &iface), Ok(()));
@@ -262,7 +262,7 @@ fn addresses_are_proved() {
 
 /// Not measured, but printed: what is known of a process is asked for once.
 #[test]
-fn many_endpoints_share_what_is_known_of_a_process() {
+fn endpoints_share_the_process_state() {
     const MANY: usize = 500;
     let (a, b, _ep) = pair();
     let (device, iface) = (b.device_addr(), b.iface_addr());

@@ -7,46 +7,51 @@ use arrayvec::ArrayVec;
 use ucs::Errno;
 
 /// Blocks of one system call. The kernel takes 1024; more than these few it does not do faster.
-pub(super) const BATCH: usize = 64;
+pub(super) const MAX_BLOCKS: usize = 64;
 /// Bytes of one system call; the kernel stops short of 2 GiB.
-const MOST: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum Direction {
     /// From the other process into the blocks.
     Read,
     /// From the blocks into the other process.
     Write,
 }
 
-impl Way {
+impl Direction {
     /// What the key of the memory there has to let one do.
     pub(super) fn need(self) -> Access {
         match self {
-            Way::Read => Access::REMOTE_READ,
-            Way::Write => Access::REMOTE_WRITE,
+            Direction::Read => Access::REMOTE_READ,
+            Direction::Write => Access::REMOTE_WRITE,
         }
     }
 }
 
-/// Moves the bytes of the blocks from or to `remote` of process `pid`. // HOT
+/// Moves the bytes of the blocks from or to `remote_addr` of process `pid`. // HOT
 ///
 /// # Safety
-/// The blocks must be valid for reads, or for writes by nobody else if the way is [`Way::Read`]; and what is at `remote`
+/// The blocks must be valid for reads, or for writes by nobody else if the way is [`Direction::Read`]; and what is at `remote_addr`
 /// must be the peer's to give: it has named it in a key, or it is ours and nobody looks.
-pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) -> Result<(), Error> {
+pub unsafe fn transfer<M>(
+    direction: Direction,
+    pid: u32,
+    list: &[Iov<'_, M>],
+    remote_addr: u64,
+) -> Result<(), Error> {
     let mut blocks = blocks(list);
     let mut rest = None;
-    let mut at = remote;
+    let mut at = remote_addr;
     loop {
-        let mut batch = ArrayVec::<libc::iovec, BATCH>::new();
+        let mut batch = ArrayVec::<libc::iovec, MAX_BLOCKS>::new();
         let mut sum = 0;
-        while sum < MOST && !batch.is_full() {
+        while sum < MAX_BYTES && !batch.is_full() {
             let Some((addr, len)) = rest.take().or_else(|| blocks.next()) else { break };
-            let now = usize::min(len, MOST - sum);
+            let now = usize::min(len, MAX_BYTES - sum);
             if now > 0 {
-                batch.push(block(addr, now));
+                batch.push(local_block(addr, now));
                 sum += now;
             }
             if now < len {
@@ -56,9 +61,10 @@ pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) 
         if batch.is_empty() {
             return Ok(());
         }
-        let mut there = [there(at, sum)];
+        let mut remote = [remote_block(at, sum)];
         // SAFETY: the caller's promise is the same.
-        unsafe { whole(way, pid, &mut batch, &mut there, sum) }.map_err(|stopped| stopped.why)?;
+        unsafe { transfer_blocks(direction, pid, &mut batch, &mut remote, sum) }
+            .map_err(|partial| partial.why)?;
         at = at.wrapping_add(sum as u64);
     }
 }
@@ -67,43 +73,45 @@ pub unsafe fn transfer<M>(way: Way, pid: u32, list: &[Iov<'_, M>], remote: u64) 
 ///
 /// # Safety
 /// As [`transfer`], for every fragment.
-pub unsafe fn scattered<'a, M: 'a, K: 'a>(
-    way: Way,
+pub unsafe fn transfer_fragments<'a, M: 'a, K: 'a>(
+    direction: Direction,
     pid: u32,
     fragments: impl Iterator<Item = Fragment<'a, M, K>>,
 ) -> Result<(), Error> {
     let mut fragments = fragments.peekable();
     while fragments.peek().is_some() {
-        let mut near = ArrayVec::<libc::iovec, BATCH>::new();
-        let mut far = ArrayVec::<libc::iovec, BATCH>::new();
+        let mut local = ArrayVec::<libc::iovec, MAX_BLOCKS>::new();
+        let mut remote = ArrayVec::<libc::iovec, MAX_BLOCKS>::new();
         let mut sum = 0;
-        while let Some(f) = fragments.next_if(|f| near.is_empty() || !near.is_full() && f.len <= MOST - sum) {
-            near.push(block(f.addr, f.len));
-            far.push(there(f.remote, f.len));
-            // Only the first can be longer than MOST: it is a batch of its own.
-            sum = usize::min(sum + f.len, MOST);
+        while let Some(f) =
+            fragments.next_if(|f| local.is_empty() || !local.is_full() && f.len <= MAX_BYTES - sum)
+        {
+            local.push(local_block(f.addr, f.len));
+            remote.push(remote_block(f.remote, f.len));
+            // Only the first can be longer than MAX_BYTES: it is a batch of its own.
+            sum = usize::min(sum + f.len, MAX_BYTES);
         }
-        let len = near.iter().map(|block| block.iov_len).sum();
+        let len = local.iter().map(|iov| iov.iov_len).sum();
         // SAFETY: the caller's promise is the same.
-        unsafe { whole(way, pid, &mut near, &mut far, len) }.map_err(|stopped| stopped.why)?;
+        unsafe { transfer_blocks(direction, pid, &mut local, &mut remote, len) }
+            .map_err(|partial| partial.why)?;
     }
     Ok(())
 }
 
 /// The blocks of a list, first byte and length of each.
 pub(super) fn blocks<'a, M>(list: &'a [Iov<'_, M>]) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
-    list.iter().flat_map(|piece| {
-        (0..piece.count).map(|block| (piece.addr.wrapping_add(block * piece.stride), piece.len))
-    })
+    list.iter()
+        .flat_map(|piece| (0..piece.count).map(|n| (piece.addr.wrapping_add(n * piece.stride), piece.len)))
 }
 
 /// A block of ours.
-pub(super) fn block(addr: *mut u8, len: usize) -> libc::iovec {
+pub(super) fn local_block(addr: *mut u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: addr.cast(), iov_len: len }
 }
 
 /// A stretch of the other process.
-pub(super) fn there(at: u64, len: usize) -> libc::iovec {
+pub(super) fn remote_block(at: u64, len: usize) -> libc::iovec {
     libc::iovec { iov_base: std::ptr::without_provenance_mut(at as usize), iov_len: len }
 }
 
@@ -119,7 +127,7 @@ fn advance(mut list: &mut [libc::iovec], mut skip: usize) -> &mut [libc::iovec] 
 }
 
 /// The kernel did not go on, behind so many bytes.
-pub(super) struct Stopped {
+pub(super) struct PartialTransfer {
     pub done: usize,
     pub why: Error,
 }
@@ -128,49 +136,54 @@ pub(super) struct Stopped {
 ///
 /// # Safety
 /// As [`transfer`].
-pub(super) unsafe fn whole(
-    way: Way,
+pub(super) unsafe fn transfer_blocks(
+    direction: Direction,
     pid: u32,
-    near: &mut [libc::iovec],
-    far: &mut [libc::iovec],
+    local: &mut [libc::iovec],
+    remote: &mut [libc::iovec],
     len: usize,
-) -> Result<(), Stopped> {
-    let (mut near, mut far, mut left) = (near, far, len);
+) -> Result<(), PartialTransfer> {
+    let (mut local, mut remote, mut left) = (local, remote, len);
     loop {
         // SAFETY: the caller's promise is the same.
-        let done = unsafe { call(way, pid, near, far) };
-        let done = done.map_err(|why| Stopped { done: len - left, why })?;
+        let done = unsafe { syscall(direction, pid, local, remote) };
+        let done = done.map_err(|why| PartialTransfer { done: len - left, why })?;
         if done >= left {
             return Ok(());
         }
         // A page of the other process could not be reached, or a signal came: what is left says which.
         left -= done;
-        (near, far) = (advance(near, done), advance(far, done));
+        (local, remote) = (advance(local, done), advance(remote, done));
     }
 }
 
 /// # Safety
 /// As [`transfer`].
-unsafe fn call(way: Way, pid: u32, near: &[libc::iovec], far: &[libc::iovec]) -> Result<usize, Error> {
+unsafe fn syscall(
+    direction: Direction,
+    pid: u32,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> Result<usize, Error> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Error::PeerDead)?;
-    let (list, count) = (near.as_ptr(), near.len() as libc::c_ulong);
-    let (remote, ranges) = (far.as_ptr(), far.len() as libc::c_ulong);
-    let done = match way {
+    let (list, count) = (local.as_ptr(), local.len() as libc::c_ulong);
+    let (far_list, far_count) = (remote.as_ptr(), remote.len() as libc::c_ulong);
+    let done = match direction {
         // SAFETY: the caller vouches for the blocks; the kernel checks them and the remote range.
-        Way::Read => unsafe { libc::process_vm_readv(pid, list, count, remote, ranges, 0) },
+        Direction::Read => unsafe { libc::process_vm_readv(pid, list, count, far_list, far_count, 0) },
         // SAFETY: as above.
-        Way::Write => unsafe { libc::process_vm_writev(pid, list, count, remote, ranges, 0) },
+        Direction::Write => unsafe { libc::process_vm_writev(pid, list, count, far_list, far_count, 0) },
     };
     match usize::try_from(done) {
         Ok(0) => Err(Error::RemoteAccess),
         Ok(done) => Ok(done),
-        Err(_) => Err(failure(Errno::last_os())),
+        Err(_) => Err(syscall_error(Errno::last_os())),
     }
 }
 
 /// What the kernel's refusal means.
 #[cold]
-fn failure(errno: Errno) -> Error {
+fn syscall_error(errno: Errno) -> Error {
     match errno {
         Errno(libc::ESRCH) => Error::PeerDead,
         Errno(libc::EPERM) => Error::Unreachable,
@@ -184,45 +197,45 @@ fn failure(errno: Errno) -> Error {
 mod tests {
     use super::*;
 
-    fn go(way: Way, list: &[Iov<'_, ()>], remote: *const u8) -> Result<(), Error> {
+    fn transfer_self(direction: Direction, list: &[Iov<'_, ()>], remote_ptr: *const u8) -> Result<(), Error> {
         // SAFETY: the tests own both sides and look at neither meanwhile.
-        unsafe { transfer(way, std::process::id(), list, remote.addr() as u64) }
+        unsafe { transfer(direction, std::process::id(), list, remote_ptr.addr() as u64) }
     }
 
     #[test]
-    fn many_blocks_go_in_batches() {
-        let mut far = vec![0u8; 3000];
-        let near: Vec<u8> = (0..6000).map(|i| i as u8).collect();
+    fn many_blocks_are_split_into_calls() {
+        let mut remote = vec![0u8; 3000];
+        let local: Vec<u8> = (0..6000).map(|i| i as u8).collect();
         // 300 blocks of 10, every other 10 bytes left out, and empty ones between.
-        let blocks = Iov { addr: near.as_ptr().cast_mut(), len: 10, stride: 20, count: 290, mem: None };
-        let empty = Iov::new(near.as_ptr(), 0, None);
-        let tail = Iov { addr: near[5800..].as_ptr().cast_mut(), len: 10, stride: 20, count: 10, mem: None };
-        go(Way::Write, &[empty, blocks, empty, tail], far.as_mut_ptr()).unwrap();
-        for (i, byte) in far.iter().enumerate() {
-            assert_eq!(*byte, near[i / 10 * 20 + i % 10], "{i}");
+        let blocks = Iov { addr: local.as_ptr().cast_mut(), len: 10, stride: 20, count: 290, mem: None };
+        let empty = Iov::new(local.as_ptr(), 0, None);
+        let tail = Iov { addr: local[5800..].as_ptr().cast_mut(), len: 10, stride: 20, count: 10, mem: None };
+        transfer_self(Direction::Write, &[empty, blocks, empty, tail], remote.as_mut_ptr()).unwrap();
+        for (i, byte) in remote.iter().enumerate() {
+            assert_eq!(*byte, local[i / 10 * 20 + i % 10], "{i}");
         }
         let mut back = vec![0u8; 3000];
         let list = [Iov { addr: back.as_mut_ptr(), len: 1, stride: 1, count: 3000, mem: None }];
-        go(Way::Read, &list, far.as_ptr()).unwrap();
-        assert_eq!(back, far);
-        assert_eq!(go(Way::Read, &[empty], std::ptr::null()), Ok(()));
+        transfer_self(Direction::Read, &list, remote.as_ptr()).unwrap();
+        assert_eq!(back, remote);
+        assert_eq!(transfer_self(Direction::Read, &[empty], std::ptr::null()), Ok(()));
     }
 
     #[test]
-    fn a_hole_is_an_error_and_no_signal() {
+    fn unmapped_range_is_an_error() {
         let map = ucs::mem::Mapping::new(1 << 16, Default::default()).unwrap();
         let hole = map.as_ptr().wrapping_add(1 << 15);
         // SAFETY: half of a mapping of the test's own, unused, and never touched again by this process.
         unsafe { rustix::mm::mprotect(hole.cast(), 1 << 15, rustix::mm::MprotectFlags::empty()) }.unwrap();
-        let mut near = vec![7u8; 1 << 16];
-        let list = [Iov::new(near.as_mut_ptr(), 1 << 16, None)];
-        assert_eq!(go(Way::Write, &list, map.as_ptr()), Err(Error::RemoteAccess));
-        assert_eq!(go(Way::Read, &list, hole), Err(Error::RemoteAccess));
+        let mut local = vec![7u8; 1 << 16];
+        let list = [Iov::new(local.as_mut_ptr(), 1 << 16, None)];
+        assert_eq!(transfer_self(Direction::Write, &list, map.as_ptr()), Err(Error::RemoteAccess));
+        assert_eq!(transfer_self(Direction::Read, &list, hole), Err(Error::RemoteAccess));
         // SAFETY: the first half is still mapped, and written by the kernel before it met the hole.
         assert_eq!(unsafe { hole.wrapping_sub(1).read_volatile() }, 7);
-        let one = [Iov::new(near.as_mut_ptr(), 1, None)];
+        let one = [Iov::new(local.as_mut_ptr(), 1, None)];
         // SAFETY: no process has this id, so nothing is touched.
-        let gone = unsafe { transfer::<()>(Way::Write, (1 << 22) + 1, &one, 4096) };
+        let gone = unsafe { transfer::<()>(Direction::Write, (1 << 22) + 1, &one, 4096) };
         assert_eq!(gone, Err(Error::PeerDead));
     }
 }

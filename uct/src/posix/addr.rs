@@ -1,7 +1,7 @@
 //! Addresses of `posix`: which place of which host, and which interface of which process there.
 //! Made by the interface, read by peers. An address is a claim until the segment behind it has been looked at.
 
-use super::porter::{Name, Place};
+use super::fd_server::{Name, SocketNamespace};
 use crate::api::{AddrBuf, ConnectError};
 
 /// The interface address.
@@ -17,14 +17,14 @@ pub fn unpack(iface: &[u8]) -> Result<Name, ConnectError> {
 }
 
 /// The device address.
-pub fn pack_place(place: &Place) -> AddrBuf {
-    place.device().to_le_bytes().into_iter().collect()
+pub fn pack_device(namespace: &SocketNamespace) -> AddrBuf {
+    namespace.device_id().to_le_bytes().into_iter().collect()
 }
 
 /// Whether a device address is of our host and place.
-pub fn same_place(device: &[u8], here: &Place) -> Result<(), ConnectError> {
+pub fn check_device(device: &[u8], here: &SocketNamespace) -> Result<(), ConnectError> {
     let bytes = device.try_into().map_err(|_| ConnectError::Malformed)?;
-    here.shared_with(u64::from_le_bytes(bytes))
+    here.check_reachable(u64::from_le_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -32,13 +32,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_checked() {
+    fn malformed_addresses_are_rejected() {
         let name = Name(0x1234_5678_9abc_def0);
         assert_eq!(unpack(&pack(name)), Ok(name));
         assert_eq!(unpack(&[0; 8]), Err(ConnectError::Malformed));
         assert_eq!(unpack(&[1; 7]), Err(ConnectError::Malformed));
-        let here = Place::new("").unwrap();
-        assert_eq!(same_place(&pack_place(&here), &here), Ok(()));
-        assert_eq!(same_place(&[], &here), Err(ConnectError::Malformed));
+        let here = SocketNamespace::new("").unwrap();
+        assert_eq!(check_device(&pack_device(&here), &here), Ok(()));
+        assert_eq!(check_device(&[], &here), Err(ConnectError::Malformed));
     }
 }

@@ -4,8 +4,8 @@
 use super::addr;
 use super::iface::Inner;
 use super::peer::{Link, Peer};
+use super::pending_order::{PendingOrder, Sender};
 use super::seg::INLINE;
-use super::turns::{Sends, Turn};
 use super::{Mem, Rkey};
 use crate::api::{
     self, AtomicOp, Comp, ConnectError, EpTag, Error, Iov, Outcome, Pack, Pending, PendingQueued, Refused,
@@ -45,28 +45,28 @@ impl Ep {
 
     /// The peer's memory is mapped for whoever has a key, also when nobody looks at it any more: then it is not touched. // HOT
     #[inline(always)]
-    fn reach(&self) -> Result<(), Error> {
-        if self.own.has_lost(&self.peer) { Err(Error::PeerDead) } else { Ok(()) }
+    fn check_peer(&self) -> Result<(), Error> {
+        if self.own.has_failed(&self.peer) { Err(Error::PeerDead) } else { Ok(()) }
     }
 
     #[cold]
     fn attach(&self) -> Result<&Link, Refused> {
-        match self.own.attach_soon(&self.peer) {
+        match self.own.attach_briefly(&self.peer) {
             Ok(link) => link.ok_or(Refused::NoResource),
-            Err(why) => Err(as_error(why).into()),
+            Err(why) => Err(op_error(why).into()),
         }
     }
 
     /// The same for who has nothing else to do.
     #[cold]
-    fn attach_now(&self) -> Result<&Link, ConnectError> {
-        self.own.attach(&self.peer, self.own.patience)?.ok_or(ConnectError::Silent)
+    fn attach_blocking(&self) -> Result<&Link, ConnectError> {
+        self.own.attach(&self.peer, self.own.answer_timeout)?.ok_or(ConnectError::Silent)
     }
 }
 
 /// Why the peer could not be attached, as the answer of an operation.
 #[cold]
-fn as_error(why: ConnectError) -> Error {
+fn op_error(why: ConnectError) -> Error {
     match why {
         ConnectError::Gone => Error::PeerDead,
         ConnectError::Op(e) => e,
@@ -74,13 +74,13 @@ fn as_error(why: ConnectError) -> Error {
     }
 }
 
-impl Sends for Ep {
-    fn turn(&self) -> Turn<'_> {
-        Turn { waiting: &self.peer.waiting, pending: &self.own.pending, queue: self.queue }
+impl Sender for Ep {
+    fn order(&self) -> PendingOrder<'_> {
+        PendingOrder { waiting: &self.peer.waiting, pending: &self.own.pending, queue: self.queue }
     }
 
-    fn bereave(&self) {
-        self.own.bereave();
+    fn on_peer_dead(&self) {
+        self.own.set_peer_failed();
     }
 }
 
@@ -117,7 +117,7 @@ impl api::Ep for Ep {
             // SAFETY: payload.len() + 9 <= INLINE (checked), and a `&[u8]` of ours is not the peer's cell.
             unsafe { copy_nonoverlapping(payload.as_ptr(), packet.wrapping_add(9), payload.len()) };
         })?;
-        self.own.sent(self.peer.name(), link);
+        self.own.on_sent(self.peer.name(), link);
         Ok(Sent::Done)
     }
 
@@ -137,7 +137,7 @@ impl api::Ep for Ep {
                 at = at.wrapping_add(piece.len());
             }
         })?;
-        self.own.sent(self.peer.name(), link);
+        self.own.on_sent(self.peer.name(), link);
         Ok(Sent::Done)
     }
 
@@ -175,25 +175,25 @@ impl api::Ep for Ep {
             }
             false => link.send_in_cell(self, max, pack)?,
         };
-        self.own.sent(self.peer.name(), link);
+        self.own.on_sent(self.peer.name(), link);
         Ok(len)
     }
 
     fn max_bcopy(&self) -> usize {
-        let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.usual_packet());
+        let known = self.peer.link().map(Link::max_packet).or_else(|| self.peer.default_max_packet());
         // Only the segment itself says it if the name does not. If there is none, sending says why.
         known
-            .or_else(|| self.attach_now().ok().map(Link::max_packet))
+            .or_else(|| self.attach_blocking().ok().map(Link::max_packet))
             .unwrap_or(self.own.attr.am.max_bcopy + 1)
             - 1
     }
 
     fn ensure_connected(&self) -> Result<(), ConnectError> {
-        self.attach_now().map(drop)
+        self.attach_blocking().map(drop)
     }
 
     fn begin_connecting(&self) -> Result<bool, ConnectError> {
-        self.own.attach_soon(&self.peer).map(|link| link.is_some())
+        self.own.attach_briefly(&self.peer).map(|link| link.is_some())
     }
 
     unsafe fn am_zcopy(&self, id: u8, header: &[u8], iov: &[Iov<'_, Mem>], _comp: Comp) -> Outcome {
@@ -221,7 +221,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn put_short(&self, bytes: &[u8], remote: u64, rkey: &Rkey) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         direct::put_short(rkey.window(), bytes, remote)
     }
 
@@ -232,12 +232,12 @@ impl api::Ep for Ep {
         remote: u64,
         rkey: &Rkey,
     ) -> Outcome<usize> {
-        self.reach()?;
+        self.check_peer()?;
         direct::put_bcopy(rkey.window(), max, pack, remote)
     }
 
     unsafe fn put_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_zcopy(rkey.window(), iov, remote) }
     }
@@ -245,7 +245,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn get_short(&self, out: &mut [u8], remote: u64, rkey: &Rkey) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         direct::get_short(rkey.window(), out, remote)
     }
 
@@ -257,24 +257,24 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         direct::get_bcopy(rkey.window(), len, unpack, remote)
     }
 
     unsafe fn get_zcopy(&self, iov: &[Iov<'_, Mem>], remote: u64, rkey: &Rkey, _comp: Comp) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_zcopy(rkey.window(), iov, remote) }
     }
 
     unsafe fn put_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::put_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
 
     unsafe fn get_sgl(&self, iov: &[Iov<'_, Mem>], remote: &[RemoteIov<'_, Rkey>], _comp: Comp) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::get_sgl(iov, remote, |rkey: &Rkey| Ok(rkey.window())) }
     }
@@ -282,7 +282,7 @@ impl api::Ep for Ep {
     // HOT
     #[inline]
     fn atomic_post<W: Word>(&self, op: AtomicOp, value: W, remote: u64, rkey: &Rkey) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         direct::atomic_post(rkey.window(), op, value, remote)
     }
 
@@ -297,7 +297,7 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::atomic_fetch(rkey.window(), op, value, result, remote) }
     }
@@ -313,14 +313,14 @@ impl api::Ep for Ep {
         rkey: &Rkey,
         _comp: Comp,
     ) -> Outcome {
-        self.reach()?;
+        self.check_peer()?;
         // SAFETY: the caller's promise is the same.
         unsafe { direct::atomic_cswap(rkey.window(), compare, swap, result, remote) }
     }
 
     fn flush(&self, _comp: Comp) -> Outcome {
         direct::fence();
-        if self.own.is_mute(&self.peer) { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
+        if self.own.is_unreachable(&self.peer) { Err(Error::PeerDead.into()) } else { Ok(Sent::Done) }
     }
 
     fn fence(&self) -> Outcome {
@@ -337,9 +337,9 @@ impl api::Ep for Ep {
         if self.own.pending.is_empty(self.queue) && has_room() {
             return Ok(PendingQueued::Busy);
         }
-        self.turn().wait();
+        self.order().enqueue();
         if let Some(link) = self.peer.link() {
-            link.shut();
+            link.mark_full();
         }
         self.own.pending.add(self.queue, op);
         Ok(PendingQueued::Queued)
@@ -350,10 +350,11 @@ impl api::Ep for Ep {
     }
 
     fn check(&self, _comp: Comp) -> Outcome {
-        if self.own.is_there(&self.peer) { Ok(Sent::Done) } else { Err(Error::PeerDead.into()) }
+        if self.own.is_alive_or_undrained(&self.peer) { Ok(Sent::Done) } else { Err(Error::PeerDead.into()) }
     }
 
     fn is_connected(&self, device: &[u8], iface: &[u8]) -> bool {
-        addr::same_place(device, self.own.place()).is_ok() && addr::unpack(iface) == Ok(self.peer.name())
+        addr::check_device(device, self.own.namespace()).is_ok()
+            && addr::unpack(iface) == Ok(self.peer.name())
     }
 }

@@ -30,7 +30,7 @@ const fn seq(ticket: u64) -> u32 {
     (ticket as u32).wrapping_add(1)
 }
 
-/// Takes the next ticket, or `None` when all `cells` are taken. `seen_tail` is the writer's own copy of the tail:
+/// Takes the next ticket, or `None` when all `cells` are taken. `cached_tail` is the writer's own copy of the tail:
 /// the shared one is only read when the copy says full.
 ///
 /// `intent` tells the reader what this writer may be holding should it die: at any time, whoever holds an unpublished
@@ -38,16 +38,16 @@ const fn seq(ticket: u64) -> u32 {
 pub fn claim(
     head: &AtomicU64,
     tail: &AtomicU64,
-    seen_tail: &Cell<u64>,
+    cached_tail: &Cell<u64>,
     cells: u64,
     intent: &AtomicU64,
 ) -> Option<u64> {
     let mut at = head.load(Ordering::Relaxed);
     loop {
-        if at.wrapping_sub(seen_tail.get()) >= cells {
+        if at.wrapping_sub(cached_tail.get()) >= cells {
             // SYNC(tail)
-            seen_tail.set(tail.load(Ordering::Acquire));
-            if at.wrapping_sub(seen_tail.get()) >= cells {
+            cached_tail.set(tail.load(Ordering::Acquire));
+            if at.wrapping_sub(cached_tail.get()) >= cells {
                 // Full, unless others moved the head on and the reader followed since we looked.
                 let now = head.load(Ordering::Relaxed);
                 if now == at {
@@ -78,11 +78,11 @@ pub fn claim_at(head: &AtomicU64, at: u64, intent: &AtomicU64) -> Result<(), u64
     taken.map(drop)
 }
 
-/// Makes the packet of a claimed ticket readable; `about` is the upper half of the word. // HOT
+/// Makes the packet of a claimed ticket readable; `meta` is the upper half of the word. // HOT
 #[inline(always)]
-pub fn publish(word: &AtomicU64, ticket: u64, about: u32) {
+pub fn publish(word: &AtomicU64, ticket: u64, meta: u32) {
     // SYNC(publish)
-    word.store(u64::from(about) << 32 | u64::from(seq(ticket)), Ordering::Release);
+    word.store(u64::from(meta) << 32 | u64::from(seq(ticket)), Ordering::Release);
 }
 
 /// The upper half of the word, if the cell holds the packet of `ticket`. // HOT

@@ -2,8 +2,8 @@
 //! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
 
 use super::addr;
+use super::fd_server::{FdServer, Fetched, MAX_NAMES, Name, QueryResult, SocketNamespace};
 use super::peer::{Link, Peer};
-use super::porter::{Fetched, Heard, MOST, Name, Place, Porter};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
 use super::{DEV, Ep, Md, TL};
@@ -43,7 +43,7 @@ ucs::config_table! {
         /// Longest time for which who takes turns with a peer, short message by short message, does not look for the answer, so
         /// that its line stays with whom it is written by. Most of an answer's time, and never of one that takes longer; a poll
         /// waits half of it at most. 0: never.
-        pub hold_off: Duration = "1us", key "HOLD_OFF";
+        pub poll_delay: Duration = "1us", key "HOLD_OFF";
         /// How long a peer's process may take to answer when it is asked for its memory, the first time: a stopped one does not.
         /// So long wait the calls that need the answer (`ensure_connected`, unpacking a key, and `max_bcopy` where SEG_SIZE is not
         /// the usual one), and so long messages to it find no resource; then it is unreachable, until it answers.
@@ -67,49 +67,49 @@ pub(super) struct Inner {
     pub(super) pending: Arbiter,
     peers: RefCell<HashMap<Name, Weak<Peer>, FxBuildHasher>>,
     /// Peers that have closed, and whose name leads to another one since: their endpoints are told of the death too.
-    former: RefCell<Vec<Weak<Peer>>>,
+    closed_peers: RefCell<Vec<Weak<Peer>>>,
     /// The dead whose endpoints are still to be told, each from that number on.
-    bereaved: Bereaved<Peer>,
+    failed_peers: Bereaved<Peer>,
     handlers: AmTable,
     pub(super) attr: IfaceAttr,
     md: Md,
-    nap: Nap,
+    retry_sleep: Nap,
     /// When a peer's answer was last waited for in vain.
-    in_vain: Cell<Option<Instant>>,
+    last_timeout: Cell<Option<Instant>>,
     /// How long it may take.
-    pub(super) patience: Duration,
+    pub(super) answer_timeout: Duration,
 }
 
-/// For a peer's porter to answer: mostly it takes microseconds. Whoever has not by then is looked at again by those who send
+/// For a peer's fd server to answer: mostly it takes microseconds. Whoever has not by then is looked at again by those who send
 /// to it, which does not wait.
-const USUAL_ANSWER: Duration = Duration::from_millis(3);
+const FIRST_ANSWER_WAIT: Duration = Duration::from_millis(3);
 
 impl Iface {
     /// Makes the segment and opens the interface.
     pub fn open(config: &Config) -> Result<Self, OpenError> {
-        let places = Shape::places_for(config.fifo_size, config.fifo_bufs);
+        let map_entries = Shape::map_entries_for(config.fifo_size, config.fifo_bufs);
         let shape = Shape {
             cells: config.fifo_size,
-            places,
-            slots: places + config.spare_bufs,
+            map_entries,
+            slots: map_entries + config.spare_bufs,
             slot_len: config.seg_size,
             writers: config.max_writers,
         };
-        let porter = Porter::at(Place::new(&config.socket_dir)?)?;
-        let rx = Rx::create(shape, config.hold_off, &porter)
+        let server = FdServer::get(SocketNamespace::new(&config.socket_dir)?)?;
+        let rx = Rx::create(shape, config.poll_delay, &server)
             .map_err(|e| OpenError::memory(format_args!("transport '{TL}'"), &e))?;
         let inner = Inner {
             attr: attr(config),
-            md: Md::new(porter, Some(rx.alarm().clone()), config.answer_timeout),
+            md: Md::new(server, Some(rx.alarm().clone()), config.answer_timeout),
             rx,
             peers: RefCell::default(),
-            former: RefCell::default(),
-            bereaved: Bereaved::default(),
+            closed_peers: RefCell::default(),
+            failed_peers: Bereaved::default(),
             handlers: AmTable::default(),
             pending: Arbiter::default(),
-            nap: Nap::default(),
-            in_vain: Cell::new(None),
-            patience: config.answer_timeout,
+            retry_sleep: Nap::default(),
+            last_timeout: Cell::new(None),
+            answer_timeout: config.answer_timeout,
         };
         Ok(Iface { inner: Rc::new(inner) })
     }
@@ -126,20 +126,20 @@ impl Iface {
 
     /// Polls until the next look around.
     #[cfg(test)]
-    pub(super) fn polls_until_look(&self) -> u32 {
-        self.inner.rx.polls_until_look()
+    pub(super) fn polls_until_check(&self) -> u32 {
+        self.inner.rx.polls_until_check()
     }
 
     /// Whether answers are left alone for a while.
     #[cfg(test)]
-    pub(super) fn holds_off(&self) -> bool {
-        self.inner.rx.holds_off()
+    pub(super) fn delays_polls(&self) -> bool {
+        self.inner.rx.delays_polls()
     }
 
-    /// Peers of which no porter was asked yet.
+    /// Peers of which no fd server was asked yet.
     #[cfg(test)]
-    pub(super) fn unasked(&self) -> usize {
-        self.inner.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.is_unasked()).count()
+    pub(super) fn peers_without_query(&self) -> usize {
+        self.inner.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.needs_query()).count()
     }
 
     /// Counters of the receive side.
@@ -151,19 +151,19 @@ impl Iface {
     fn peer(&self, device: &[u8], iface: &[u8]) -> Result<Rc<Peer>, ConnectError> {
         let inner = &self.inner;
         let own = inner.rx.export();
-        addr::same_place(device, own.porter().place())?;
+        addr::check_device(device, own.server().namespace())?;
         let name = addr::unpack(iface)?;
         let mut peers = inner.peers.borrow_mut();
-        let known = peers.get(&name).and_then(Weak::upgrade);
-        match known {
+        let existing = peers.get(&name).and_then(Weak::upgrade);
+        match existing {
             Some(peer) if !peer.is_closed() => return Ok(peer),
-            Some(closed) => inner.remember(&closed),
+            Some(closed) => inner.keep_closed(&closed),
             None => {}
         }
         let peer = Rc::new(Peer::new(name));
-        if inner.rx.is_bereaved() && peer.has_died(own.porter()) {
+        if inner.rx.has_peer_failed() && peer.has_died(own.server()) {
             // Those who came before have been told.
-            peer.lose();
+            peer.mark_failed();
         }
         if peers.len() == peers.capacity() {
             peers.retain(|_, peer| peer.strong_count() > 0);
@@ -214,38 +214,38 @@ fn attr(config: &Config) -> IfaceAttr {
 impl Inner {
     #[inline(always)]
     fn poll<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        let mut mourns = false;
-        let mut events = self.rx.poll(max, sink, |_| mourns = true);
-        if mourns {
-            events += self.mourn(max.saturating_sub(events), sink);
+        let mut some_failed = false;
+        let mut events = self.rx.poll(max, sink, |_| some_failed = true);
+        if some_failed {
+            events += self.report_failed_peers(max.saturating_sub(events), sink);
         }
         if self.pending.waiting() > 0 {
-            return events + self.go_on(max, events);
+            return events + self.dispatch_pending(max, events);
         }
         events
     }
 
     /// What waits for room is tried: at least one, however much has come in. Not from within a handler.
     #[cold]
-    fn go_on(&self, max: usize, events: usize) -> usize {
-        if max == 0 || self.rx.is_taking() {
+    fn dispatch_pending(&self, max: usize, events: usize) -> usize {
+        if max == 0 || self.rx.is_in_handler() {
             return 0;
         }
         let done = self.pending.dispatch(max.saturating_sub(events).max(1), Room::PerEp);
         if done > 0 {
-            self.nap.reset();
+            self.retry_sleep.reset();
         }
         done
     }
 
     /// A short message or packet has been sent through a link of ours. // HOT
     #[inline(always)]
-    pub(super) fn sent(&self, to: Name, link: &Link) {
-        let (ticket, line) = link.next_line();
-        self.rx.sent(to, ticket, line);
+    pub(super) fn on_sent(&self, to: Name, link: &Link) {
+        let (ticket, tx_line) = link.next_tx();
+        self.rx.on_sent(to, ticket, tx_line);
     }
 
-    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's porter, at most `wait`, unless
+    /// A peer's segment, attached if it is not yet: some system calls, and waiting for the peer's fd server, at most `wait`, unless
     /// that has said already what is wanted. `None`: it has not answered; asked again later. If it has not for
     /// as long as an answer may take, that is an error, until it does.
     pub(super) fn attach<'a>(
@@ -253,164 +253,171 @@ impl Inner {
         peer: &'a Peer,
         wait: Duration,
     ) -> Result<Option<&'a Link>, ConnectError> {
-        let link = peer.attach(self.rx.export(), || match self.fetch(peer, || self.neighbours(peer), wait) {
-            // What is kept for others may be the descriptors wanted.
-            Err(ConnectError::Op(Error::NoDescriptor)) if self.let_go() => self.fetch(peer, Vec::new, wait),
-            fetched => fetched,
+        let link = peer.attach(self.rx.export(), || {
+            match self.fetch(peer, || self.peers_of_same_process(peer), wait) {
+                // What is kept for others may be the descriptors wanted.
+                Err(ConnectError::Op(Error::NoDescriptor)) if self.drop_fetched() => {
+                    self.fetch(peer, Vec::new, wait)
+                }
+                fetched => fetched,
+            }
         });
-        if peer.is_lost() {
-            self.rx.bereave();
+        if peer.has_failed() {
+            self.rx.set_peer_failed();
         }
         link
     }
 
     /// The same for who sends: it has other things to do than to wait for one that does not answer.
-    pub(super) fn attach_soon<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
+    pub(super) fn attach_briefly<'a>(&self, peer: &'a Peer) -> Result<Option<&'a Link>, ConnectError> {
         let start = Instant::now();
         // Of many that are stopped one is waited for, not each.
-        let lately = self.in_vain.get().is_some_and(|then| start - then < USUAL_ANSWER * 16);
-        let wait = match peer.is_asked_for() || lately {
+        let timed_out_recently =
+            self.last_timeout.get().is_some_and(|then| start - then < FIRST_ANSWER_WAIT * 16);
+        let wait = match peer.has_query() || timed_out_recently {
             true => Duration::ZERO,
-            false => USUAL_ANSWER,
+            false => FIRST_ANSWER_WAIT,
         };
         let link = self.attach(peer, wait)?;
         if link.is_none() && !wait.is_zero() {
-            self.in_vain.set(Some(Instant::now()));
+            self.last_timeout.set(Some(Instant::now()));
         }
         Ok(link)
     }
 
-    /// Other peers of its process that endpoints lead to and whose porter was not asked yet, as many as one question more than
+    /// Other peers of its process that endpoints lead to and whose fd server was not asked yet, as many as one question more than
     /// `peer` can be about.
-    fn neighbours(&self, peer: &Peer) -> Vec<Name> {
+    fn peers_of_same_process(&self, peer: &Peer) -> Vec<Name> {
         let owner = peer.name().owner();
         let peers = self.peers.borrow();
         let there = peers.iter().filter(|(name, _)| name.owner() == owner && **name != peer.name());
-        let unasked = there.filter_map(|(_, peer)| peer.upgrade()).filter(|peer| peer.is_unasked());
-        unasked.take(MOST - 1).map(|peer| peer.name()).collect()
+        let peers_without_query =
+            there.filter_map(|(_, peer)| peer.upgrade()).filter(|peer| peer.needs_query());
+        peers_without_query.take(MAX_NAMES - 1).map(|peer| peer.name()).collect()
     }
 
-    /// What a peer's porter gives for it, which is asked, if it was not yet, and by the way for others of its process: waking that
-    /// porter takes most of the time.
+    /// What a peer's fd server gives for it, which is asked, if it was not yet, and by the way for others of its process: waking that
+    /// fd server takes most of the time.
     fn fetch(
         &self,
         peer: &Peer,
         others: impl FnOnce() -> Vec<Name>,
         wait: Duration,
     ) -> Result<Option<Fetched>, ConnectError> {
-        let porter = self.rx.export().porter();
-        let asked = match peer.take_asked() {
-            Some(asked) => asked,
-            None => porter.ask(iter::once(peer.name()).chain(others()), self.patience)?,
+        let server = self.rx.export().server();
+        let query = match peer.take_query() {
+            Some(query) => query,
+            None => server.query(iter::once(peer.name()).chain(others()), self.answer_timeout)?,
         };
-        let all = match porter.hear(asked, wait)? {
-            Heard::All(all) => all,
-            Heard::Nothing(asked) => {
-                let overdue = asked.is_overdue();
-                peer.ask(asked);
+        let answers = match server.wait(query, wait)? {
+            QueryResult::Answered(answers) => answers,
+            QueryResult::Pending(query) => {
+                let overdue = query.is_overdue();
+                peer.set_query(query);
                 return if overdue { Err(ConnectError::Silent) } else { Ok(None) };
             }
         };
         let mut ours = Err(ConnectError::Malformed);
-        for (name, given) in all {
+        for (name, received) in answers {
             if name == peer.name() {
-                ours = given;
-            } else if let (Ok(given), Some(other)) = (given, self.known(name)) {
+                ours = received;
+            } else if let (Ok(received), Some(other)) = (received, self.find_peer(name)) {
                 // Why not, it is told when it asks itself.
-                other.give(given, self.rx.alarm());
+                other.set_fetched(received, self.rx.alarm());
             }
         }
         if let Ok(fetched) = &ours {
-            fetched.death.tell(self.rx.alarm());
+            fetched.watch.subscribe(self.rx.alarm());
         }
         ours.map(Some)
     }
 
     /// A peer that some endpoint leads to.
-    fn known(&self, name: Name) -> Option<Rc<Peer>> {
+    fn find_peer(&self, name: Name) -> Option<Rc<Peer>> {
         self.peers.borrow().get(&name).and_then(Weak::upgrade)
     }
 
-    /// Lets go of what porters gave for peers that are not attached: true if there was something.
-    fn let_go(&self) -> bool {
-        self.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.let_go()).count() > 0
+    /// Lets go of what fd servers gave for peers that are not attached: true if there was something.
+    fn drop_fetched(&self) -> bool {
+        self.peers.borrow().values().filter_map(Weak::upgrade).filter(|peer| peer.drop_fetched()).count() > 0
     }
 
     /// Whether a peer can still read.
     pub(super) fn is_alive(&self, peer: &Peer) -> bool {
-        peer.is_alive(self.rx.export().porter())
+        peer.is_alive(self.rx.export().server())
     }
 
-    /// Where our porter is.
-    pub(super) fn place(&self) -> &Place {
-        self.rx.export().porter().place()
+    /// Where our fd server is.
+    pub(super) fn namespace(&self) -> &SocketNamespace {
+        self.rx.export().server().namespace()
     }
 
     /// Whether a peer is known to be lost, or a send has found it dead before that: whoever puts, gets or adds asks. One load,
     /// unless some peer is. // HOT
     #[inline(always)]
-    pub(super) fn has_lost(&self, peer: &Peer) -> bool {
-        self.rx.is_bereaved() && (peer.is_lost() || peer.was_found_dead())
+    pub(super) fn has_failed(&self, peer: &Peer) -> bool {
+        self.rx.has_peer_failed() && (peer.has_failed() || peer.was_found_dead())
     }
 
-    /// Some peer is dead: [`has_lost`](Inner::has_lost) has to look.
-    pub(super) fn bereave(&self) {
-        self.rx.bereave();
+    /// Some peer is dead: [`has_failed`](Inner::has_lost) has to look.
+    pub(super) fn set_peer_failed(&self) {
+        self.rx.set_peer_failed();
     }
 
     /// Whether nothing goes to a peer any more, as far as that is known without asking it: what its death leaves to be read
     /// is read first.
-    pub(super) fn is_mute(&self, peer: &Peer) -> bool {
-        let porter = self.rx.export().porter();
-        peer.is_deaf() || self.rx.is_to_mourn() && peer.has_died(porter) && self.has_heard_out(peer)
+    pub(super) fn is_unreachable(&self, peer: &Peer) -> bool {
+        let server = self.rx.export().server();
+        peer.is_send_failing()
+            || self.rx.has_unreported_failure() && peer.has_died(server) && self.is_drained(peer)
     }
 
     /// Of a peer that has died: whether all is read that it can have sent. What others send meanwhile does not count.
-    fn has_heard_out(&self, peer: &Peer) -> bool {
-        self.rx.has_read(peer.last_words(|| self.rx.claimed()))
+    fn is_drained(&self, peer: &Peer) -> bool {
+        self.rx.has_read(peer.drain_limit(|| self.rx.claimed_end()))
     }
 
     /// Whether a peer can still read, or something that it has sent may wait to be read: of its death nobody is told before that.
-    pub(super) fn is_there(&self, peer: &Peer) -> bool {
-        !peer.is_lost() && (self.is_alive(peer) || !self.has_heard_out(peer))
+    pub(super) fn is_alive_or_undrained(&self, peer: &Peer) -> bool {
+        !peer.has_failed() && (self.is_alive(peer) || !self.is_drained(peer))
     }
 
     /// Keeps a peer in mind whose name is about to lead to another one.
     #[cold]
-    fn remember(&self, closed: &Rc<Peer>) {
-        let mut former = self.former.borrow_mut();
-        if former.len() == former.capacity() {
-            former.retain(|peer| peer.strong_count() > 0);
+    fn keep_closed(&self, closed: &Rc<Peer>) {
+        let mut closed_peers = self.closed_peers.borrow_mut();
+        if closed_peers.len() == closed_peers.capacity() {
+            closed_peers.retain(|peer| peer.strong_count() > 0);
         }
-        former.push(Rc::downgrade(closed));
+        closed_peers.push(Rc::downgrade(closed));
     }
 
     /// Peers have died: their endpoints fail from now on and say so, at most `max` now. Answers how many have.
     #[cold]
-    fn mourn<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
-        self.bury();
-        let told = self.bereaved.tell(max, |peer| &peer.eps, sink);
-        if !self.bereaved.is_empty() {
-            self.rx.mourn_on();
+    fn report_failed_peers<S: Sink>(&self, max: usize, sink: &mut S) -> usize {
+        self.collect_failed_peers();
+        let reported = self.failed_peers.tell(max, |peer| &peer.eps, sink);
+        if !self.failed_peers.is_empty() {
+            self.rx.resume_reporting();
         }
-        told
+        reported
     }
 
     /// Finds the peers that have died, and has their endpoints fail.
-    fn bury(&self) {
+    fn collect_failed_peers(&self) {
         let mut peers: Vec<Rc<Peer>> = self.peers.borrow().values().filter_map(Weak::upgrade).collect();
-        peers.extend(self.former.borrow().iter().filter_map(Weak::upgrade));
-        let (porter, foreign) = (self.rx.export().porter(), self.md.foreign());
+        peers.extend(self.closed_peers.borrow().iter().filter_map(Weak::upgrade));
+        let (server, remote_segments) = (self.rx.export().server(), self.md.remote_segments());
         // Deaths are held until all who are to know of them are found. What happens from here on raises the alarm again.
-        let dead = foreign.take_dead();
-        let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_to_mourn(porter)).collect();
+        let dead = remote_segments.take_dead();
+        let lost: Vec<Rc<Peer>> = peers.into_iter().filter(|peer| peer.is_unreported(server)).collect();
         let owners = lost.iter().map(|peer| peer.name().owner());
-        owners.chain(dead.iter().map(|(owner, _)| *owner)).for_each(|owner| foreign.forget(owner));
+        owners.chain(dead.iter().map(|(owner, _)| *owner)).for_each(|owner| remote_segments.forget(owner));
         if !dead.is_empty() || !lost.is_empty() {
-            self.rx.bereave();
+            self.rx.set_peer_failed();
         }
-        lost.iter().for_each(|peer| peer.lose());
-        self.bereaved.add(lost, |peer| &peer.eps);
+        lost.iter().for_each(|peer| peer.mark_failed());
+        self.failed_peers.add(lost, |peer| &peer.eps);
     }
 }
 
@@ -427,7 +434,7 @@ impl api::Iface for Iface {
     }
 
     fn device_addr(&self) -> AddrBuf {
-        addr::pack_place(self.inner.rx.export().porter().place())
+        addr::pack_device(self.inner.rx.export().server().namespace())
     }
 
     fn iface_addr(&self) -> AddrBuf {
@@ -435,7 +442,7 @@ impl api::Iface for Iface {
     }
 
     fn reachable(&self, device: &[u8], iface: &[u8]) -> Result<(), ConnectError> {
-        addr::same_place(device, self.inner.rx.export().porter().place())?;
+        addr::check_device(device, self.inner.rx.export().server().namespace())?;
         addr::unpack(iface).map(drop)
     }
 
@@ -496,7 +503,7 @@ impl api::Iface for Iface {
         if self.inner.pending.waiting() > 0 {
             return Ok(false);
         }
-        self.inner.nap.reset();
+        self.inner.retry_sleep.reset();
         self.inner.rx.arm()
     }
 
@@ -510,7 +517,7 @@ impl api::Iface for Iface {
         Ok(match (armed, self.inner.pending.waiting()) {
             (false, _) => Armed::Busy,
             (true, 0) => Armed::Asleep,
-            (true, _) => Armed::Nap(self.inner.nap.take()),
+            (true, _) => Armed::Nap(self.inner.retry_sleep.take()),
         })
     }
 }

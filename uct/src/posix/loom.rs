@@ -1,8 +1,8 @@
 //! Interleavings of small histories of the FIFO, checked exhaustively up to a bound on preemptions. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p uct --release --lib loom`. Never compiled otherwise.
 
-use super::lines::{self, Writer};
-use super::{binding, fifo};
+use super::writer_table::{self, Writer};
+use super::{fifo, slot_map};
 use crate::base::lent::Returns;
 use std::cell::Cell;
 use ucs::sync::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell, thread};
@@ -38,8 +38,8 @@ impl Shared {
     }
 
     /// Sends `value`; false when full.
-    fn send(&self, writer: usize, seen_tail: &Cell<u64>, value: u64) -> bool {
-        let Some(ticket) = fifo::claim(&self.head, &self.tail, seen_tail, CELLS, &self.intents[writer])
+    fn send(&self, writer: usize, cached_tail: &Cell<u64>, value: u64) -> bool {
+        let Some(ticket) = fifo::claim(&self.head, &self.tail, cached_tail, CELLS, &self.intents[writer])
         else {
             return false;
         };
@@ -55,10 +55,10 @@ impl Shared {
 
     fn receive(&self, ticket: u64) -> Option<u64> {
         let cell = (ticket % CELLS) as usize;
-        let about = fifo::peek(&self.words[cell], ticket)?;
+        let meta = fifo::peek(&self.words[cell], ticket)?;
         // SAFETY: published, and not released yet.
         let value = self.packets[cell].with(|p| unsafe { *p });
-        assert_eq!(value, u64::from(about));
+        assert_eq!(value, u64::from(meta));
         fifo::release(&self.tail, ticket + 1);
         Some(value)
     }
@@ -79,9 +79,10 @@ fn fifo_model_two_writers_one_reader() {
             .map(|w| {
                 let fifo = fifo.clone();
                 thread::spawn(move || {
-                    let seen = Cell::new(0);
+                    let cached_tail = Cell::new(0);
                     // Three messages for two cells: one of them meets a full FIFO or a second lap.
-                    (1..=2 - w as u64).filter(|n| fifo.send(w, &seen, 10 * w as u64 + n)).count() as u64
+                    (1..=2 - w as u64).filter(|n| fifo.send(w, &cached_tail, 10 * w as u64 + n)).count()
+                        as u64
                 })
             })
             .collect();
@@ -119,15 +120,15 @@ fn fifo_model_no_wakeup_is_lost() {
 }
 
 #[test]
-fn fifo_model_a_holder_is_always_named() {
+fn fifo_model_holder_of_a_ticket_is_always_named() {
     model(|| {
         let fifo = Arc::new(Shared::new());
         let writers: Vec<_> = (0..2)
             .map(|w| {
                 let fifo = fifo.clone();
                 thread::spawn(move || {
-                    let seen = Cell::new(0);
-                    let claim = || fifo::claim(&fifo.head, &fifo.tail, &seen, CELLS, &fifo.intents[w]);
+                    let cached_tail = Cell::new(0);
+                    let claim = || fifo::claim(&fifo.head, &fifo.tail, &cached_tail, CELLS, &fifo.intents[w]);
                     if let Some(ticket) = claim() {
                         fifo::publish(&fifo.words[ticket as usize], ticket, 1);
                         // On to the next, never to be published, or full.
@@ -144,57 +145,58 @@ fn fifo_model_a_holder_is_always_named() {
 }
 
 /// A FIFO of one line, which a process has left behind that is dead.
-struct Inherited {
+struct OrphanedEntry {
     head: AtomicU64,
     tail: AtomicU64,
     words: [AtomicU64; 4],
-    line: Writer,
+    entry: Writer,
     dead: [AtomicU32; 4],
     /// Touched by whoever has the line.
-    mine: UnsafeCell<u64>,
+    owned: UnsafeCell<u64>,
 }
 
 // SAFETY: the cell is its line's owner's alone; that it is, loom checks.
-unsafe impl Sync for Inherited {}
+unsafe impl Sync for OrphanedEntry {}
 // SAFETY: nothing in it belongs to a thread.
-unsafe impl Send for Inherited {}
+unsafe impl Send for OrphanedEntry {}
 
-impl Inherited {
+impl OrphanedEntry {
     /// Process 1 has the line and is alive, unless it has died with ticket 0 in its hand.
-    fn new(died: bool) -> Self {
-        Inherited {
-            head: AtomicU64::new(died.into()),
+    fn new(owner_died: bool) -> Self {
+        OrphanedEntry {
+            head: AtomicU64::new(owner_died.into()),
             tail: AtomicU64::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
-            line: Writer {
-                who: AtomicU64::new(1),
-                intent: AtomicU64::new(if died { 0 } else { fifo::NO_TICKET }),
+            entry: Writer {
+                owner: AtomicU64::new(1),
+                intent: AtomicU64::new(if owner_died { 0 } else { fifo::NO_TICKET }),
             },
-            dead: std::array::from_fn(|who| AtomicU32::new((died && who == 1).into())),
-            mine: UnsafeCell::new(0),
+            dead: std::array::from_fn(|owner| AtomicU32::new((owner_died && owner == 1).into())),
+            owned: UnsafeCell::new(0),
         }
     }
 
     /// As the kernel says it.
-    fn is_alive(&self, who: u64) -> bool {
-        self.dead[who as usize].load(Ordering::Acquire) == 0
+    fn is_alive(&self, owner: u64) -> bool {
+        self.dead[owner as usize].load(Ordering::Acquire) == 0
     }
 
-    fn take(&self, who: u64) -> bool {
-        let taken = lines::take([&self.line].into_iter(), who, |who| self.is_alive(who)) == Some(0);
+    fn take(&self, owner: u64) -> bool {
+        let taken = writer_table::claim_entry([&self.entry].into_iter(), owner, |owner| self.is_alive(owner))
+            == Some(0);
         if taken {
-            self.touch(who);
+            self.touch(owner);
         }
         taken
     }
 
-    fn touch(&self, who: u64) {
+    fn touch(&self, owner: u64) {
         // SAFETY: the line is ours.
-        self.mine.with_mut(|at| unsafe { *at = who });
+        self.owned.with_mut(|at| unsafe { *at = owner });
     }
 
     fn claim(&self) -> Option<u64> {
-        fifo::claim(&self.head, &self.tail, &Cell::new(0), 4, &self.line.intent)
+        fifo::claim(&self.head, &self.tail, &Cell::new(0), 4, &self.entry.intent)
     }
 
     fn send(&self) {
@@ -205,22 +207,22 @@ impl Inherited {
 
     /// What the reader finds, who has just seen nothing published: nobody claimed the ticket, somebody may hold it, it has been
     /// published since, or it is abandoned.
-    fn judge(&self, ticket: u64) -> Verdict {
+    fn classify(&self, ticket: u64) -> TicketState {
         if !fifo::stuck(&self.head, ticket) {
-            return Verdict::Unclaimed;
+            return TicketState::Unclaimed;
         }
-        if self.line.may_hold(ticket, |who| self.is_alive(who)) {
-            return Verdict::Held;
+        if self.entry.may_hold(ticket, |owner| self.is_alive(owner)) {
+            return TicketState::Held;
         }
         match fifo::peek(&self.words[ticket as usize], ticket) {
-            Some(_) => Verdict::Published,
-            None => Verdict::Abandoned,
+            Some(_) => TicketState::Published,
+            None => TicketState::Abandoned,
         }
     }
 }
 
 #[derive(PartialEq, Debug)]
-enum Verdict {
+enum TicketState {
     Unclaimed,
     Held,
     Published,
@@ -228,28 +230,28 @@ enum Verdict {
 }
 
 #[test]
-fn lines_model_one_owner_at_a_time() {
-    for dies in [false, true] {
+fn writer_table_model_one_owner_at_a_time() {
+    for owner_dies in [false, true] {
         model(move || {
-            let fifo = Arc::new(Inherited::new(false));
+            let fifo = Arc::new(OrphanedEntry::new(false));
             let others: Vec<_> = [2, 3]
-                .map(|who| {
+                .map(|owner| {
                     let fifo = fifo.clone();
                     thread::spawn(move || {
-                        let taken = fifo.take(who);
-                        if taken && who == 2 {
-                            fifo.touch(who);
-                            fifo.line.leave();
+                        let taken = fifo.take(owner);
+                        if taken && owner == 2 {
+                            fifo.touch(owner);
+                            fifo.entry.release();
                         }
                         taken
                     })
                 })
                 .into();
             fifo.touch(1);
-            if dies {
+            if owner_dies {
                 fifo.dead[1].store(1, Ordering::Release);
             } else {
-                fifo.line.leave();
+                fifo.entry.release();
             }
             let taken: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
             assert!(taken[1] || fifo.take(3), "it is to be had in the end");
@@ -258,30 +260,30 @@ fn lines_model_one_owner_at_a_time() {
 }
 
 #[test]
-fn lines_model_who_lives_is_never_passed_over_and_who_died_is() {
+fn writer_table_model_only_dead_writers_are_skipped() {
     model(|| {
-        let fifo = Arc::new(Inherited::new(true));
-        let heirs: Vec<_> = [2, 3]
-            .map(|who| {
+        let fifo = Arc::new(OrphanedEntry::new(true));
+        let successors: Vec<_> = [2, 3]
+            .map(|owner| {
                 let fifo = fifo.clone();
                 thread::spawn(move || {
-                    if fifo.take(who) {
+                    if fifo.take(owner) {
                         fifo.send();
-                        if who == 2 {
-                            fifo.line.leave();
+                        if owner == 2 {
+                            fifo.entry.release();
                         }
                     }
                 })
             })
             .into();
-        let first = fifo.judge(0);
-        assert!(matches!(first, Verdict::Held | Verdict::Abandoned), "{first:?}");
+        let first = fifo.classify(0);
+        assert!(matches!(first, TicketState::Held | TicketState::Abandoned), "{first:?}");
         // Those of the heirs are published in the end, of the one that leaves and of the one that follows it.
         for ticket in [1, 2] {
-            assert_ne!(fifo.judge(ticket), Verdict::Abandoned, "{ticket}");
+            assert_ne!(fifo.classify(ticket), TicketState::Abandoned, "{ticket}");
         }
-        heirs.into_iter().for_each(|heir| heir.join().unwrap());
-        assert_eq!(fifo.judge(0), Verdict::Abandoned, "what the dead has claimed");
+        successors.into_iter().for_each(|successor| successor.join().unwrap());
+        assert_eq!(fifo.classify(0), TicketState::Abandoned, "what the dead has claimed");
     });
 }
 
@@ -291,7 +293,7 @@ struct Slotted {
     tail: AtomicU64,
     words: [AtomicU64; 2],
     intents: [AtomicU64; 2],
-    slot_of: [AtomicU32; 2],
+    slot_entries: [AtomicU32; 2],
     slots: [UnsafeCell<u64>; 3],
     returns: Returns,
 }
@@ -302,27 +304,27 @@ unsafe impl Sync for Slotted {}
 unsafe impl Send for Slotted {}
 
 #[test]
-fn slots_model_what_is_kept_stays_and_what_is_bound_is_free() {
+fn slot_map_model_kept_slots_are_stable_and_bound_slots_are_free() {
     model(|| {
         let fifo = Arc::new(Slotted {
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             intents: std::array::from_fn(|_| AtomicU64::new(fifo::NO_TICKET)),
-            slot_of: [AtomicU32::new(0), AtomicU32::new(1)],
+            slot_entries: [AtomicU32::new(0), AtomicU32::new(1)],
             slots: std::array::from_fn(|_| UnsafeCell::new(0)),
             returns: Returns::new(3),
         });
         let writer = {
             let fifo = fifo.clone();
             thread::spawn(move || {
-                let seen = Cell::new(0);
+                let cached_tail = Cell::new(0);
                 let mut sent = 0;
                 for _ in 0..4 {
-                    let claimed = fifo::claim(&fifo.head, &fifo.tail, &seen, CELLS, &fifo.intents[0]);
+                    let claimed = fifo::claim(&fifo.head, &fifo.tail, &cached_tail, CELLS, &fifo.intents[0]);
                     let Some(ticket) = claimed else { continue };
                     let cell = (ticket % CELLS) as usize;
-                    let slot = binding::bound(&fifo.slot_of[cell]) as usize;
+                    let slot = slot_map::slot_at(&fifo.slot_entries[cell]) as usize;
                     // SAFETY: the slot is bound to the cell, whose ticket is ours and unpublished.
                     fifo.slots[slot].with_mut(|at| unsafe { *at = 10 + ticket });
                     fifo::publish(&fifo.words[cell], ticket, 1);
@@ -331,18 +333,18 @@ fn slots_model_what_is_kept_stays_and_what_is_bound_is_free() {
                 sent
             })
         };
-        let ours = [Cell::new(0), Cell::new(1)];
+        let private = [Cell::new(0), Cell::new(1)];
         let (spare, keeper) = (Cell::new(Some(2)), Cell::new(None));
         let receive = |ticket: u64| {
             let cell = (ticket % CELLS) as usize;
             fifo::peek(&fifo.words[cell], ticket)?;
-            let slot = ours[cell].get();
+            let slot = private[cell].get();
             // SAFETY: published, and not released yet.
             assert_eq!(fifo.slots[slot as usize].with(|at| unsafe { *at }), 10 + ticket);
             fifo.returns.take_all(|slot| spare.set(Some(slot)));
             // Kept while there is a spare one; the message is read and given back in another thread.
             if let Some(free) = spare.take() {
-                let kept = binding::rebind(&fifo.slot_of[cell], &ours[cell], free);
+                let kept = slot_map::replace(&fifo.slot_entries[cell], &private[cell], free);
                 assert_eq!(kept, slot);
                 if keeper.take().is_none() {
                     let fifo = fifo.clone();

@@ -3,8 +3,8 @@
 //! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
 
 use super::TL;
-use super::foreign::{Foreign, Mapped};
-use super::porter::{Alarm, Export, Name, Porter, What, Whereabouts};
+use super::fd_server::{Alarm, Export, ExportKind, FdServer, MemRange, Name};
+use super::remote_segment::{RemoteSegment, RemoteSegments};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
 use crate::base::alloc::{self, by_methods};
 use crate::base::direct::Window;
@@ -40,9 +40,9 @@ pub struct Md {
 
 struct Inner {
     attr: MdAttr,
-    foreign: Foreign,
+    remote_segments: RemoteSegments,
     /// What it has allocated, by first address.
-    own: RefCell<BTreeMap<usize, Allocated>>,
+    allocations: RefCell<BTreeMap<usize, Allocated>>,
 }
 
 /// Registered memory.
@@ -79,12 +79,12 @@ struct Shared {
 #[derive(Debug)]
 pub struct Rkey {
     window: Window,
-    _map: Rc<Mapped>,
+    _segment: Rc<RemoteSegment>,
 }
 
 impl Md {
     /// `alarm` is raised when a process dies whose memory was mapped here, if nobody else sees to that.
-    pub(crate) fn new(porter: Arc<Porter>, alarm: Option<Arc<Alarm>>, patience: Duration) -> Self {
+    pub(crate) fn new(server: Arc<FdServer>, alarm: Option<Arc<Alarm>>, answer_timeout: Duration) -> Self {
         let attr = MdAttr {
             component: TL,
             can_alloc: true,
@@ -95,19 +95,25 @@ impl Md {
             rkey_len: KEY_LEN,
             max_reg: None,
         };
-        let own = RefCell::default();
-        Md { inner: Rc::new(Inner { attr, foreign: Foreign::new(porter, alarm, patience), own }) }
+        let allocations = RefCell::default();
+        Md {
+            inner: Rc::new(Inner {
+                attr,
+                remote_segments: RemoteSegments::new(server, alarm, answer_timeout),
+                allocations,
+            }),
+        }
     }
 
     /// Memory of peers that is mapped here.
-    pub(crate) fn foreign(&self) -> &Foreign {
-        &self.inner.foreign
+    pub(crate) fn remote_segments(&self) -> &RemoteSegments {
+        &self.inner.remote_segments
     }
 
     /// The allocation that all of a range lies in.
     fn allocation(&self, addr: usize, len: usize) -> Option<Allocated> {
-        let own = self.inner.own.borrow();
-        let (first, it) = own.range(..=addr).next_back()?;
+        let allocations = self.inner.allocations.borrow();
+        let (first, it) = allocations.range(..=addr).next_back()?;
         let into = addr - first;
         (into < it.len && len <= it.len - into).then_some(*it)
     }
@@ -122,11 +128,11 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(md) = self.md.upgrade() {
-            md.own.borrow_mut().remove(&self.at().addr());
+            md.allocations.borrow_mut().remove(&self.at().addr());
         }
         // Peers may have it mapped still: they keep the addresses, not the pages. A child of ours has it too, and may go on; of huge
         // pages there may be none left for who reads there afterwards.
-        if self.export.porter().is_ours() && self.method != AllocMethod::Huge {
+        if self.export.server().is_ours() && self.method != AllocMethod::Huge {
             self.map.discard();
         }
     }
@@ -158,12 +164,12 @@ impl api::Md for Md {
                 fixed.back_by(&file, opts).map_err(alloc::error)?;
             }
             let addr = fixed.as_ref().map_or(file.as_ptr(), FixedMap::as_ptr);
-            let porter = self.inner.foreign.porter();
-            let place = Whereabouts::new(addr.addr() as u64, req.len as u64, req.access.bits());
+            let server = self.inner.remote_segments.server();
+            let range = MemRange::new(addr.addr() as u64, req.len as u64, req.access.bits());
             let map = Arc::new(file);
-            let export = porter.export(porter.new_name(), map.clone(), What::Memory(place));
+            let export = server.export(server.new_name(), map.clone(), ExportKind::Memory(range));
             let (len, access, name) = (req.len, req.access, export.name());
-            self.inner.own.borrow_mut().insert(addr.addr(), Allocated { len, access, name });
+            self.inner.allocations.borrow_mut().insert(addr.addr(), Allocated { len, access, name });
             let shared = Shared { export, map, fixed, method, md: Rc::downgrade(&self.inner) };
             Ok(Mem { addr, len, access, name: Some(name), shared: Some(shared) })
         })
@@ -179,12 +185,12 @@ impl api::Md for Md {
             return Err(Error::InvalidParam("registration of no memory"));
         }
         let remote = access & (Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let own = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
+        let by_this_domain = || self.allocation(addr.addr(), len).map(|it| (it.name, it.access));
         // Of this process, of another domain: of another interface, or of a transport that is no `posix`.
-        let others = || self.inner.foreign.porter().memory_at(addr.addr() as u64, len as u64);
+        let in_process = || self.inner.remote_segments.server().memory_at(addr.addr() as u64, len as u64);
         let allocated = match remote.is_empty() {
             true => None,
-            false => own().or_else(others).filter(|(_, access)| access.contains(remote)),
+            false => by_this_domain().or_else(in_process).filter(|(_, access)| access.contains(remote)),
         };
         Ok(Mem { addr, len, access, name: allocated.map(|(name, _)| name), shared: None })
     }
@@ -204,9 +210,9 @@ impl api::Md for Md {
         let key = PackedKey::read_from_bytes(packed).ok().filter(|key| key.magic.get() == KEY_MAGIC);
         let key = key.ok_or(Error::InvalidParam("not a key of this transport"))?;
         let len = usize::try_from(key.len.get()).map_err(|_| Error::RemoteAccess)?;
-        let map = self.inner.foreign.map(Name(key.name.get()))?;
-        let window = map.window(key.addr.get(), len, Access::from_bits_truncate(key.access.get()))?;
-        Ok(Rkey { window, _map: map })
+        let segment = self.inner.remote_segments.map(Name(key.name.get()))?;
+        let window = segment.window(key.addr.get(), len, Access::from_bits_truncate(key.access.get()))?;
+        Ok(Rkey { window, _segment: segment })
     }
 
     /// What the allocation is called: as a key it is good for all of that, as far as its own rights go.
@@ -214,11 +220,11 @@ impl api::Md for Md {
         mem.name.map(|name| name.0).ok_or(Error::Unsupported(Op::RemoteKey))
     }
 
-    /// The first uses of a name ask the peer's porter: until it has answered, *not ready*.
+    /// The first uses of a name ask the peer's fd server: until it has answered, *not ready*.
     #[inline]
     fn rkey_of_word(&self, key: u64, _addr: u64, _len: u64) -> Result<Rkey, Error> {
-        let map = self.inner.foreign.of_word(Name(key))?;
-        Ok(Rkey { window: map.all()?, _map: map })
+        let segment = self.inner.remote_segments.by_word_key(Name(key))?;
+        Ok(Rkey { window: segment.all()?, _segment: segment })
     }
 
     fn direct_ptr(&self, rkey: &Rkey, remote: u64, len: usize) -> Option<*mut u8> {

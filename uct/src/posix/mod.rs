@@ -5,15 +5,15 @@
 //! | File | What |
 //! |---|---|
 //! | `fifo.rs` | the synchronisation alone, with its loom models |
-//! | `lines.rs`, `binding.rs` | the same of writers' lines, and of slots that are bound to cells |
+//! | `writer_table.rs`, `slot_map.rs` | the same of writers' lines, and of slots that are bound to cells |
 //! | `seg.rs` | layout of a segment: header, writers, cells, slots |
 //! | `addr.rs` | addresses |
-//! | `porter/` | the thread that passes descriptors to peers, and tells of deaths |
+//! | `fd_server/` | the thread that passes descriptors to peers, and tells of deaths |
 //! | `peer.rs` | the writing side: a peer's segment, attached |
-//! | `turns.rs` | who sends while others wait for room |
+//! | `pending_order.rs` | who sends while others wait for room |
 //! | `rx.rs` | the reading side: poll, keep, cells of dead writers |
-//! | `pace.rs` | how often to look whether a peer has died |
-//! | `holdoff.rs` | when not to look for an answer: the lines of two who take turns |
+//! | `poll_interval.rs` | how often to look whether a peer has died |
+//! | `poll_delay.rs` | when not to look for an answer: the lines of two who take turns |
 //! | `iface.rs`, `ep.rs` | the contract |
 //! | `md.rs` | memory that peers map, and its keys |
 //!
@@ -36,7 +36,7 @@
 //!
 //! # A reader that dies
 //!
-//! The kernel tells the `porter`, which raises the alarm of every interface that is attached or has unpacked a key of the
+//! The kernel tells the `fd_server`, which raises the alarm of every interface that is attached or has unpacked a key of the
 //! dead. Once what it has sent is read, the next poll reports [`PeerDead`](crate::api::Error::PeerDead) for each endpoint
 //! to it, and every call on them answers the same, also those that only touch its memory, which stays mapped as long as
 //! somebody has a key. [`Ep::check`](crate::api::Ep::check) and [`Ep::flush`](crate::api::Ep::flush) know at once. An
@@ -48,14 +48,14 @@
 //! same nothing read from a peer's segment is used as an index or length without a bound, and no byte outside the
 //! mapping can be reached, so a peer's bug stays a bad message.
 
-mod binding;
 mod fifo;
-mod lines;
 #[cfg(all(test, loom))]
 mod loom;
+mod slot_map;
+mod writer_table;
 #[cfg(all(test, loom))]
-mod porter {
-    mod toll;
+mod fd_server {
+    mod notifier;
 }
 
 #[cfg(not(loom))]
@@ -63,21 +63,23 @@ mod addr;
 #[cfg(not(loom))]
 mod ep;
 #[cfg(not(loom))]
-pub(crate) mod foreign;
-#[cfg(not(loom))]
-mod holdoff;
+pub(crate) mod fd_server;
 #[cfg(not(loom))]
 mod iface;
 #[cfg(not(loom))]
-mod looks;
-#[cfg(not(loom))]
 mod md;
 #[cfg(not(loom))]
-mod pace;
+mod payload_access;
 #[cfg(not(loom))]
 mod peer;
 #[cfg(not(loom))]
-pub(crate) mod porter;
+mod pending_order;
+#[cfg(not(loom))]
+mod poll_delay;
+#[cfg(not(loom))]
+mod poll_interval;
+#[cfg(not(loom))]
+pub(crate) mod remote_segment;
 #[cfg(not(loom))]
 mod rx;
 #[cfg(not(loom))]
@@ -85,9 +87,7 @@ mod seg;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod trial;
-#[cfg(not(loom))]
-mod turns;
+mod tuner;
 
 #[cfg(not(loom))]
 pub use {

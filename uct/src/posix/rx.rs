@@ -1,13 +1,13 @@
 //! The reading side: this interface's own segment. Polled by `iface.rs`; holds the slots that handlers keep.
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
-use super::binding;
+use super::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
 use super::fifo;
-use super::holdoff::HoldOff;
-use super::looks::Looks;
-use super::pace::Pace;
-use super::porter::{Alarm, Export, Name, Porter, ProcKey, What};
-use super::seg::{CellRef, IN_SLOT, INLINE, LEN_BITS, Lay, Segment, Shape, USUAL_SLOT};
+use super::payload_access::PayloadAccess;
+use super::poll_delay::PollDelay;
+use super::poll_interval::PollInterval;
+use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
+use super::slot_map;
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use crate::base::taking::Taking;
@@ -22,11 +22,11 @@ use ucs::sys::EventFd;
 use ucs::time::ticks;
 
 /// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
-const LOOK_SELDOM: u32 = 1 << 10;
+const MAX_STUCK_INTERVAL: u32 = 1 << 10;
 
 /// How many cells ahead of the one it reads the reader asks for, and after how many messages in a row: only who is
 /// behind may take it that they are written. Taken before, a line must go back to its writer first.
-const AHEAD: u64 = 8;
+const PREFETCH_CELLS: u64 = 8;
 
 /// Counters of things that should not happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,42 +43,42 @@ pub struct Rx {
     /// Next ticket to read.
     next: Cell<u64>,
     /// A message is with its handler: what the handler has of it may not be given back by a poll of the handler's own.
-    taking: Cell<bool>,
+    in_handler: Cell<bool>,
     /// Polls until the next look around.
-    patience: Cell<u32>,
+    polls_left: Cell<u32>,
     /// Something has come since the look around before the last one.
-    expects: Cell<bool>,
+    recently_active: Cell<bool>,
     /// A peer has died, or was found dead: some endpoint fails.
-    bereaved: Cell<bool>,
+    peer_failed: Cell<bool>,
     /// The last poll had its fill and left something: the lines of the next cells have been asked for.
-    behind: Cell<bool>,
+    has_backlog: Cell<bool>,
     /// The tail is released when the next ticket is a multiple of this plus one.
     release_mask: u64,
-    store: Store,
-    hold_off: HoldOff,
-    looks: Looks,
-    /// Slot bound to each place: what `slot_of` in the segment says, where no peer can change it.
-    bound: Box<[Cell<u32>]>,
+    store: SlotStore,
+    poll_delay: PollDelay,
+    payload_access: PayloadAccess,
+    /// Slot bound to each place: what `map_entry` in the segment says, where no peer can change it.
+    slot_map_copy: Box<[Cell<u32>]>,
     /// Polls between two looks around.
-    pace: Pace,
+    poll_interval: PollInterval,
     /// What was next to read at the last look around.
-    next_then: Cell<u64>,
+    next_at_check: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
     stuck_wait: Cell<u32>,
     stuck_every: Cell<u32>,
-    suspect: Cell<u64>,
+    suspect_ticket: Cell<u64>,
     stats: Cell<RxStats>,
     /// What the reader sleeps on; writers have a copy.
     wake: Arc<EventFd>,
     alarm: Arc<Alarm>,
     /// Peers have died: told when all below this ticket, which they may have sent, has been read.
-    mourn_at: Cell<Option<u64>>,
+    drain_until: Cell<Option<u64>>,
     export: Export,
 }
 
 /// The segment and its spare slots; the segment stays mapped while messages are kept.
 #[repr(C)]
-struct Store {
+struct SlotStore {
     seg: Segment,
     slot_len: usize,
     spare: RefCell<Vec<u32>>,
@@ -89,50 +89,50 @@ struct Store {
 struct Delivery<'a> {
     rx: &'a Rx,
     /// The place, if the packet is in the slot bound to one.
-    slot_of: Option<u32>,
+    map_entry: Option<u32>,
 }
 
 impl Rx {
-    /// Makes the segment. Answers are left alone for `hold_off` at most: see [`HoldOff`].
-    pub fn create(shape: Shape, hold_off: Duration, porter: &Arc<Porter>) -> Result<Self, MemError> {
-        let name = if shape.slot_len as usize == USUAL_SLOT {
-            porter.new_name()
+    /// Makes the segment. Answers are left alone for `poll_delay` at most: see [`PollDelay`].
+    pub fn create(shape: Shape, poll_delay: Duration, server: &Arc<FdServer>) -> Result<Self, MemError> {
+        let name = if shape.slot_len as usize == DEFAULT_SLOT_LEN {
+            server.new_name()
         } else {
-            porter.new_name().unusual()
+            server.new_name().with_custom_slots()
         };
         let seg = Segment::create(shape, name)?;
         let wake = EventFd::new().map_err(|errno| MemError::Descriptors { what: "a wake-up", errno })?;
         let wake = Arc::new(wake);
-        let mem = seg.own().expect("it has just been made").clone();
-        let export = porter.export(name, mem.clone(), What::Iface(wake.clone()));
+        let mem = seg.own_mem().expect("it has just been made").clone();
+        let export = server.export(name, mem.clone(), ExportKind::Iface(wake.clone()));
         let mut spare = Vec::with_capacity(shape.slots as usize);
-        spare.extend((shape.places..shape.slots).rev());
+        spare.extend((shape.map_entries..shape.slots).rev());
         Ok(Rx {
-            store: Store {
+            store: SlotStore {
                 lent: Lent::new(shape.slots, mem),
                 seg,
                 slot_len: shape.slot_len as usize,
                 spare: RefCell::new(spare),
             },
-            hold_off: HoldOff::new(hold_off),
-            looks: Looks::default(),
+            poll_delay: PollDelay::new(poll_delay),
+            payload_access: PayloadAccess::default(),
             next: Cell::new(0),
-            taking: Cell::new(false),
+            in_handler: Cell::new(false),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
-            bound: (0..shape.places).map(Cell::new).collect(),
-            behind: Cell::new(false),
-            patience: Cell::new(Pace::first()),
-            pace: Pace::new(ticks()),
-            expects: Cell::new(true),
-            bereaved: Cell::new(false),
-            next_then: Cell::new(0),
+            slot_map_copy: (0..shape.map_entries).map(Cell::new).collect(),
+            has_backlog: Cell::new(false),
+            polls_left: Cell::new(PollInterval::initial()),
+            poll_interval: PollInterval::new(ticks()),
+            recently_active: Cell::new(true),
+            peer_failed: Cell::new(false),
+            next_at_check: Cell::new(0),
             stuck_wait: Cell::new(0),
             stuck_every: Cell::new(1),
-            suspect: Cell::new(fifo::NO_TICKET),
+            suspect_ticket: Cell::new(fifo::NO_TICKET),
             stats: Cell::default(),
             alarm: Alarm::new(wake.clone()),
             wake,
-            mourn_at: Cell::new(None),
+            drain_until: Cell::new(None),
             export,
         })
     }
@@ -142,7 +142,7 @@ impl Rx {
         &self.store.seg
     }
 
-    /// What peers call it, and its porter.
+    /// What peers call it, and its fd server.
     pub fn export(&self) -> &Export {
         &self.export
     }
@@ -153,23 +153,23 @@ impl Rx {
     }
 
     /// Some endpoint fails from now on.
-    pub fn bereave(&self) {
-        self.bereaved.set(true);
+    pub fn set_peer_failed(&self) {
+        self.peer_failed.set(true);
     }
 
     /// Whether some endpoint fails. Beside what every poll needs. // HOT
     #[inline(always)]
-    pub fn is_bereaved(&self) -> bool {
-        self.bereaved.get()
+    pub fn has_peer_failed(&self) -> bool {
+        self.peer_failed.get()
     }
 
     /// Whether peers have died of which nobody is told yet.
-    pub fn is_to_mourn(&self) -> bool {
-        self.alarm.is_raised() || self.mourn_at.get().is_some()
+    pub fn has_unreported_failure(&self) -> bool {
+        self.alarm.is_raised() || self.drain_until.get().is_some()
     }
 
     /// The ticket below which all are that anybody has claimed until now.
-    pub fn claimed(&self) -> u64 {
+    pub fn claimed_end(&self) -> u64 {
         self.seg().head().load(Ordering::SeqCst)
     }
 
@@ -179,26 +179,26 @@ impl Rx {
     }
 
     /// Not everybody has been told of a death: the next poll goes on with that.
-    pub fn mourn_on(&self) {
-        self.mourn_at.set(Some(0));
-        self.patience.set(1);
+    pub fn resume_reporting(&self) {
+        self.drain_until.set(Some(0));
+        self.polls_left.set(1);
     }
 
     /// Polls until the next look around.
     #[cfg(test)]
-    pub fn polls_until_look(&self) -> u32 {
-        self.patience.get()
+    pub fn polls_until_check(&self) -> u32 {
+        self.polls_left.get()
     }
 
     /// Whether answers are left alone for a while.
     #[cfg(test)]
-    pub fn holds_off(&self) -> bool {
-        self.hold_off.is_known()
+    pub fn delays_polls(&self) -> bool {
+        self.poll_delay.is_delay_learned()
     }
 
     /// Whether a message is with its handler.
-    pub fn is_taking(&self) -> bool {
-        self.taking.get()
+    pub fn is_in_handler(&self) -> bool {
+        self.in_handler.get()
     }
 
     /// Counters.
@@ -206,29 +206,29 @@ impl Rx {
         self.stats.get()
     }
 
-    /// Delivers up to `max` messages. Empty: one load of shared memory. Calls `mourn` when peers have died and nothing
+    /// Delivers up to `max` messages. Empty: one load of shared memory. Calls `on_peer_failed` when peers have died and nothing
     /// that they sent is left to read. None while a message is with its handler. // HOT
     #[inline(always)]
-    pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, mourn: impl FnOnce(&mut S)) -> usize {
+    pub fn poll<S: Sink>(&self, max: usize, sink: &mut S, on_peer_failed: impl FnOnce(&mut S)) -> usize {
         // Inline for the sake of who waits: each empty poll is time that a message lies there unseen. It looks while an answer is
         // left alone, too: no event means that nothing has come. At once, as long as the peer has not asked for its line yet; then
         // when the time is over.
         let ticket = self.next.get();
         let word = self.seg().cell(ticket).word();
-        if self.hold_off.is_on_hold() {
-            self.hold_off.wait(ticks, || fifo::peek(word, ticket).is_some());
+        if self.poll_delay.is_delaying() {
+            self.poll_delay.wait(ticks, || fifo::peek(word, ticket).is_some());
         }
         let events = match fifo::peek(word, ticket) {
-            Some(about) if max > 0 => self.take_in(ticket, about, max, sink),
+            Some(meta) if max > 0 => self.deliver_batch(ticket, meta, max, sink),
             _ => {
-                self.settle();
+                self.pause_after_empty_poll();
                 0
             }
         };
-        let patience = self.patience.get() - 1;
-        self.patience.set(patience);
-        if patience == 0 && self.look_around(events) {
-            mourn(sink);
+        let polls_left = self.polls_left.get() - 1;
+        self.polls_left.set(polls_left);
+        if polls_left == 0 && self.housekeeping(events) {
+            on_peer_failed(sink);
         }
         events
     }
@@ -242,24 +242,24 @@ impl Rx {
     /// A look for one packet: see [`crate::api::Iface::glance`]. // HOT
     #[inline(always)]
     pub fn glance<T: Take>(&self, take: T) -> Glance {
-        let (ticket, cell, about) = match self.peek() {
+        let (ticket, cell, meta) = match self.peek() {
             Ok(next) => next,
             Err(none) => return none,
         };
-        let Some((at, len, _)) = self.place(ticket, &cell, about) else { return Glance::Busy };
-        let Some(_taking) = Taking::begin(&self.taking) else { return Glance::Quiet };
-        // SAFETY: `place` answers for the bytes; whoever is given them was warned of dishonest writers.
+        let Some((at, len, _)) = self.locate(ticket, &cell, meta) else { return Glance::Busy };
+        let Some(_taking) = Taking::begin(&self.in_handler) else { return Glance::Quiet };
+        // SAFETY: `locate` answers for the bytes; whoever is given them was warned of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-        self.hold_off.came(source.node, ticks);
+        self.poll_delay.on_received(source.node, ticks);
         // Before, as in `deliver`: what panics over a message is not given it again.
         self.next.set(ticket + 1);
         if !take.take(packet, source) {
             self.next.set(ticket);
             return Glance::Busy;
         }
-        self.patience.set(self.patience.get() - 1);
-        self.expects.set(true);
+        self.polls_left.set(self.polls_left.get() - 1);
+        self.recently_active.set(true);
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
         }
@@ -273,73 +273,75 @@ impl Rx {
         let ticket = self.next.get();
         let cell = self.seg().cell(ticket);
         let word = cell.word();
-        if self.hold_off.is_on_hold() && !self.hold_off.wait(ticks, || fifo::peek(word, ticket).is_some()) {
+        if self.poll_delay.is_delaying()
+            && !self.poll_delay.wait(ticks, || fifo::peek(word, ticket).is_some())
+        {
             return Err(Glance::Quiet);
         }
-        let patience = self.patience.get();
-        if patience == 1 {
+        let polls_left = self.polls_left.get();
+        if polls_left == 1 {
             return Err(Glance::Busy);
         }
         match fifo::peek(word, ticket) {
-            Some(about) => Ok((ticket, cell, about)),
+            Some(meta) => Ok((ticket, cell, meta)),
             None => {
                 // Not [settled](Self::settle): between two glances their caller looks at more than this.
-                self.patience.set(patience - 1);
+                self.polls_left.set(polls_left - 1);
                 Err(Glance::Quiet)
             }
         }
     }
 
     /// A short message or [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one has that ticket there, and
-    /// will be written to the line at `ours`. // HOT
+    /// will be written to the line at `tx_line`. // HOT
     #[inline(always)]
-    pub fn sent(&self, to: Name, ticket: u64, ours: *mut u8) {
+    pub fn on_sent(&self, to: Name, ticket: u64, tx_line: *mut u8) {
         // Before anything else is worked out: a stream of short messages is 8 % faster for it.
-        if self.hold_off.is_off() {
+        if self.poll_delay.is_streaming() {
             return;
         }
         // Turns are numbered by the messages of the one whose name is the smaller.
-        let turn = if self.export.name().0 < to.0 { ticket } else { self.next.get() };
-        self.hold_off.sent(to, ours, turn, ticks);
+        let round = if self.export.name().0 < to.0 { ticket } else { self.next.get() };
+        self.poll_delay.on_sent(to, tx_line, round, ticks);
     }
 
     /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see
     /// [`settle_loads`]. Who has had nothing for a thousand polls and more does not wait, but passes by: it may look at memory
     /// that a peer puts to, between two polls, and that it would see sooner or later for the fence, as the processor is. // HOT
     #[inline(always)]
-    fn settle(&self) {
-        if self.expects.get() {
+    fn pause_after_empty_poll(&self) {
+        if self.recently_active.get() {
             settle_loads();
         }
     }
 
     /// Delivers the packet of `ticket` and what follows, up to `max`.
     #[inline(never)]
-    fn take_in<S: Sink>(&self, mut ticket: u64, mut about: u32, max: usize, sink: &mut S) -> usize {
-        let Some(_taking) = Taking::begin(&self.taking) else { return 0 };
-        self.expects.set(true);
-        let in_turn = self.hold_off.is_on();
-        if in_turn {
-            self.hold_off.over();
-            self.hold_off.came(self.seg().cell(ticket).source().load(Ordering::Relaxed), ticks);
+    fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
+        let Some(_taking) = Taking::begin(&self.in_handler) else { return 0 };
+        self.recently_active.set(true);
+        let is_ping_pong = self.poll_delay.is_ping_pong();
+        if is_ping_pong {
+            self.poll_delay.end();
+            self.poll_delay.on_received(self.seg().cell(ticket).source().load(Ordering::Relaxed), ticks);
         }
         let mut events = 0;
-        let mut row = if self.behind.get() { AHEAD } else { 0 };
+        let mut run = if self.has_backlog.get() { PREFETCH_CELLS } else { 0 };
         loop {
-            if row >= AHEAD {
-                prefetch_read(self.seg().cell(ticket + AHEAD).packet());
+            if run >= PREFETCH_CELLS {
+                prefetch_read(self.seg().cell(ticket + PREFETCH_CELLS).packet());
             }
-            self.deliver(ticket, about, sink);
-            (events, row) = (events + 1, row + 1);
+            self.deliver(ticket, meta, sink);
+            (events, run) = (events + 1, run + 1);
             ticket += 1;
             let next = fifo::peek(self.seg().cell(ticket).word(), ticket);
             match next {
-                Some(next) if events < max => about = next,
+                Some(next) if events < max => meta = next,
                 _ => {
-                    if in_turn && events > 1 {
-                        self.hold_off.came_too();
+                    if is_ping_pong && events > 1 {
+                        self.poll_delay.on_more_received();
                     }
-                    self.leave(ticket, next.is_some());
+                    self.end_batch(ticket, next.is_some());
                     return events;
                 }
             }
@@ -349,10 +351,10 @@ impl Rx {
     /// A poll ends before `ticket`, which is there already or not. If it is, the next ones are as well: they come while
     /// the program does something else.
     #[inline(always)]
-    fn leave(&self, ticket: u64, is_behind: bool) {
-        self.behind.set(is_behind);
-        if is_behind {
-            (1..AHEAD).for_each(|ahead| prefetch_read(self.seg().cell(ticket + ahead).packet()));
+    fn end_batch(&self, ticket: u64, has_more: bool) {
+        self.has_backlog.set(has_more);
+        if has_more {
+            (1..PREFETCH_CELLS).for_each(|ahead| prefetch_read(self.seg().cell(ticket + ahead).packet()));
         }
     }
 
@@ -360,40 +362,40 @@ impl Rx {
     /// mapped and initialised, and the FIFO keeps honest writers away until the ticket is released. `None`: nothing there can
     /// be a packet. // HOT
     #[inline(always)]
-    fn place(&self, ticket: u64, cell: &CellRef<'_>, about: u32) -> Option<(*const u8, usize, Option<u32>)> {
+    fn locate(&self, ticket: u64, cell: &CellRef<'_>, meta: u32) -> Option<(*const u8, usize, Option<u32>)> {
         // Nothing else than a length in the cell is so small.
-        if (about as usize).wrapping_sub(1) < INLINE {
-            return Some((cell.packet().cast_const(), about as usize, None));
+        if (meta as usize).wrapping_sub(1) < INLINE {
+            return Some((cell.packet().cast_const(), meta as usize, None));
         }
-        if about & IN_SLOT == 0 {
+        if meta & IN_SLOT == 0 {
             return None;
         }
-        let len = (about & ((1 << LEN_BITS) - 1)) as usize;
-        let lay = Lay::in_word(about);
-        let place = self.seg().place(ticket, lay);
-        let slot = self.store.slot(self.bound[place as usize].get());
+        let len = (meta & ((1 << LEN_BITS) - 1)) as usize;
+        let layout = SlotLayout::from_word(meta);
+        let entry = self.seg().map_entry(ticket, layout);
+        let slot = self.store.slot(self.slot_map_copy[entry as usize].get());
         let fits = len.wrapping_sub(1) < self.store.slot_len;
-        fits.then_some((slot.wrapping_add(lay.lead()), len, Some(place)))
+        fits.then_some((slot.wrapping_add(layout.padding()), len, Some(entry)))
     }
 
     #[inline(always)]
-    fn deliver<S: Sink>(&self, ticket: u64, about: u32, sink: &mut S) {
+    fn deliver<S: Sink>(&self, ticket: u64, meta: u32, sink: &mut S) {
         let cell = self.seg().cell(ticket);
         // Before the handler: if it panics, the message is not delivered again.
         self.next.set(ticket + 1);
-        match self.place(ticket, &cell, about) {
-            Some((at, len, slot_of)) => {
-                // SAFETY: `place` answers for the bytes; `Am` warns of dishonest writers.
+        match self.locate(ticket, &cell, meta) {
+            Some((at, len, map_entry)) => {
+                // SAFETY: `locate` answers for the bytes; `Am` warns of dishonest writers.
                 let packet = unsafe { std::slice::from_raw_parts(at, len) };
                 let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-                let (looked, delivery) = (Cell::new(false), Delivery { rx: self, slot_of });
+                let (was_read, delivery) = (Cell::new(false), Delivery { rx: self, map_entry });
                 let am = Am::new(packet, source, &delivery);
-                sink.on_am(am.watched(slot_of.map(|_| &looked)));
-                if slot_of.is_some() {
-                    self.looks.count(looked.get(), self.seg().looks());
+                sink.on_am(am.watched(map_entry.map(|_| &was_read)));
+                if map_entry.is_some() {
+                    self.payload_access.record(was_read.get(), self.seg().payload_hint());
                 }
             }
-            None => self.drop_malformed(about),
+            None => self.drop_malformed(meta),
         }
         if (ticket + 1) & self.release_mask == 0 {
             fifo::release(self.seg().tail(), ticket + 1);
@@ -401,58 +403,58 @@ impl Rx {
     }
 
     #[cold]
-    fn drop_malformed(&self, about: u32) {
+    fn drop_malformed(&self, meta: u32) {
         let mut stats = self.stats.get();
         stats.malformed += 1;
         self.stats.set(stats);
-        let len = about & ((1 << LEN_BITS) - 1);
+        let len = meta & ((1 << LEN_BITS) - 1);
         tracing::debug!(len, "packet without content or with an impossible length skipped");
     }
 
     /// Now and then: has a peer died, and if nothing comes, has it died with the next ticket in its hand? True when
     /// peers have died and all they sent is read.
     #[cold]
-    fn look_around(&self, events: usize) -> bool {
-        self.patience.set(self.pace.next(ticks()));
+    fn housekeeping(&self, events: usize) -> bool {
+        self.polls_left.set(self.poll_interval.next(ticks()));
         let next = self.next.get();
-        self.expects.set(self.next_then.replace(next) != next);
+        self.recently_active.set(self.next_at_check.replace(next) != next);
         if self.alarm.take() {
             // The dead claim no more: what they have sent is below the head.
-            self.mourn_at.set(Some(self.claimed()));
+            self.drain_until.set(Some(self.claimed_end()));
             self.stuck_wait.set(0);
         }
         let wait = self.stuck_wait.get().saturating_sub(1);
         self.stuck_wait.set(wait);
         if events == 0 && wait == 0 {
-            self.look_for_stuck();
+            self.check_stuck_ticket();
         }
-        match self.mourn_at.get() {
+        match self.drain_until.get() {
             None => false,
             Some(ticket) if self.next.get() >= ticket => {
-                self.mourn_at.set(None);
+                self.drain_until.set(None);
                 true
             }
             Some(_) => {
-                self.patience.set(1);
+                self.polls_left.set(1);
                 false
             }
         }
     }
 
     /// Has a writer died with the next ticket in its hand?
-    fn look_for_stuck(&self) {
+    fn check_stuck_ticket(&self) {
         let ticket = self.next.get();
         self.stuck_wait.set(self.stuck_every.get());
         if !fifo::stuck(self.seg().head(), ticket) {
             self.stuck_every.set(1);
             return;
         }
-        if self.suspect.replace(ticket) != ticket {
+        if self.suspect_ticket.replace(ticket) != ticket {
             return;
         }
-        let alive = |who| self.export.porter().is_alive(ProcKey(who));
-        if self.seg().writers().any(|line| line.may_hold(ticket, alive)) {
-            self.stuck_every.set((self.stuck_every.get() * 2).min(LOOK_SELDOM));
+        let alive = |who| self.export.server().is_alive(ProcKey(who));
+        if self.seg().writers().any(|writer| writer.may_hold(ticket, alive)) {
+            self.stuck_every.set((self.stuck_every.get() * 2).min(MAX_STUCK_INTERVAL));
             return;
         }
         // Nobody holds it now; its last holder may have published just before. SYNC(intent) makes that visible here.
@@ -467,7 +469,7 @@ impl Rx {
         self.next.set(ticket + 1);
         self.stuck_every.set(1);
         self.stuck_wait.set(0);
-        self.patience.set(1);
+        self.polls_left.set(1);
         fifo::release(self.seg().tail(), ticket + 1);
     }
 
@@ -479,8 +481,8 @@ impl Rx {
     /// See [`crate::api::Iface::arm`].
     pub fn arm(&self) -> Result<bool, Error> {
         self.wake.clear().map_err(|errno| Error::Sys { call: "read", errno })?;
-        if self.is_to_mourn() {
-            self.patience.set(1);
+        if self.has_unreported_failure() {
+            self.polls_left.set(1);
             return Ok(false);
         }
         Ok(fifo::arm(self.seg().state(), self.seg().head(), self.next.get()))
@@ -490,7 +492,7 @@ impl Rx {
 impl Drop for Rx {
     fn drop(&mut self) {
         // A child of ours that lets go of what it has got by a fork.
-        if !self.export.porter().is_ours() {
+        if !self.export.server().is_ours() {
             return;
         }
         // Writers still attached stop sending; the memory lives until they let go of it.
@@ -502,10 +504,14 @@ impl Keep for Delivery<'_> {
     fn keep(&self, packet: &[u8]) -> Kept {
         let store = &self.rx.store;
         let Some(spare) = store.take_spare() else { return Kept::copied(packet) };
-        let (slot, at) = match self.slot_of {
-            Some(place) => {
+        let (slot, at) = match self.map_entry {
+            Some(entry) => {
                 // The place gets the spare slot before its ticket is released: SYNC(tail) shows it to the next writer.
-                let slot = binding::rebind(store.seg.slot_of(place), &self.rx.bound[place as usize], spare);
+                let slot = slot_map::replace(
+                    store.seg.slot_entry(entry),
+                    &self.rx.slot_map_copy[entry as usize],
+                    spare,
+                );
                 (slot, packet.as_ptr())
             }
             None => {
@@ -521,7 +527,7 @@ impl Keep for Delivery<'_> {
     }
 }
 
-impl Store {
+impl SlotStore {
     /// First byte of one of our own slots. // HOT
     #[inline(always)]
     fn slot(&self, n: u32) -> *const u8 {

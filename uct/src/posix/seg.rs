@@ -12,9 +12,9 @@
 //! ...    slots        as long as the longest message, one bound to each place, the others spare
 //! ```
 
+use super::fd_server::Name;
 use super::fifo;
-use super::lines::Writer;
-use super::porter::Name;
+use super::writer_table::Writer;
 use crate::api::ConnectError;
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use ucs::mem::{MapOpts, MemError, SharedMap, SharedMem};
 pub const INLINE: usize = 176;
 /// Longest packet of an interface whose name does not say otherwise: the default of `UCX_POSIX_SEG_SIZE`. Part of what
 /// addresses mean, so another value is another [`VERSION`].
-pub const USUAL_SLOT: usize = 16640;
+pub const DEFAULT_SLOT_LEN: usize = 16640;
 /// Longest packet that fits the cell's first cache line.
 pub const FIRST_LINE: usize = 48;
 /// Layout version; a peer with another one is refused.
@@ -39,13 +39,13 @@ pub const LEN_BITS: u32 = 24;
 /// The packet is in a slot, not in the cell.
 pub const IN_SLOT: u32 = 1 << LEN_BITS;
 /// In the two bits above it: the packet's [spread](Lay::spread).
-const SPREAD_SHIFT: u32 = LEN_BITS + 1;
+const BUFS_SHIFT: u32 = LEN_BITS + 1;
 /// In the five above those, and that is all: bytes of the slot before the packet.
-const LEAD_SHIFT: u32 = SPREAD_SHIFT + 2;
+const PADDING_SHIFT: u32 = BUFS_SHIFT + 2;
 /// Most of them.
-const MAX_LEAD: usize = 31;
+const MAX_PADDING: usize = 31;
 /// Most places of a cell.
-const MOST_PLACES: u32 = 4;
+const MAX_BUFS_PER_CELL: u32 = 4;
 
 /// What every process must agree on.
 #[repr(C)]
@@ -56,7 +56,7 @@ pub struct Header {
     /// What the interface is called.
     name: u64,
     cells: u32,
-    places: u32,
+    map_entries: u32,
     slots: u32,
     slot_len: u32,
     writers: u32,
@@ -83,7 +83,7 @@ const _: () = {
     assert!(size_of::<CellMem>() == 192);
     assert!(offset_of!(CellMem, packet) == 16);
     assert!(offset_of!(CellMem, packet) + FIRST_LINE == 64);
-    assert!(u32::MAX >> LEAD_SHIFT == MAX_LEAD as u32);
+    assert!(u32::MAX >> PADDING_SHIFT == MAX_PADDING as u32);
 };
 
 const HEAD: usize = 128;
@@ -96,7 +96,7 @@ pub struct Shape {
     /// Cells, a power of two.
     pub cells: u32,
     /// Places that slots are bound to, a power of two. Place `p` is for tickets of cell `p % cells`.
-    pub places: u32,
+    pub map_entries: u32,
     /// Slots, as many as places or more.
     pub slots: u32,
     /// Longest packet, id byte included.
@@ -108,9 +108,9 @@ pub struct Shape {
 /// How a packet lies in slots: marks of a cell's word. What is not known when it is packed is taken from the one before, so
 /// it says what is fast, not what is right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lay(u32);
+pub struct SlotLayout(u32);
 
-impl Lay {
+impl SlotLayout {
     /// The best for packets of `len` bytes, which are looked at or, as the reader says, [passed over](super::looks).
     ///
     /// The spread: over how many places a writer goes round, two to the power of it for each cell. Lines that are written again
@@ -120,46 +120,46 @@ impl Lay {
     ///
     /// The lead: the packet ends where 32 bytes end, so a payload of as many or a multiple begins there too, whatever is before
     /// it. Copies that straddle lines take a tenth to a fourth longer, at either end.
-    pub fn of(len: usize, passed_over: bool) -> Lay {
-        let spread = match len {
-            _ if passed_over => 0,
+    pub fn of(len: usize, unread: bool) -> SlotLayout {
+        let bufs_log2 = match len {
+            _ if unread => 0,
             0..=2048 => 0,
             2049..=8192 => 2,
             _ => 1,
         };
-        let lead = len.wrapping_neg() & MAX_LEAD;
-        Lay(spread << SPREAD_SHIFT | (lead as u32) << LEAD_SHIFT)
+        let padding = len.wrapping_neg() & MAX_PADDING;
+        SlotLayout(bufs_log2 << BUFS_SHIFT | (padding as u32) << PADDING_SHIFT)
     }
 
     /// What a cell's word says, which may come from a peer. // HOT
     #[inline(always)]
-    pub fn in_word(about: u32) -> Lay {
-        Lay(about & !((1 << SPREAD_SHIFT) - 1))
+    pub fn from_word(meta: u32) -> SlotLayout {
+        SlotLayout(meta & !((1 << BUFS_SHIFT) - 1))
     }
 
     /// As marks of a cell's word. // HOT
     #[inline(always)]
-    pub fn marks(self) -> u32 {
+    pub fn bits(self) -> u32 {
         self.0
     }
 
     /// 0 to 3.
     #[inline(always)]
-    fn spread(self) -> u32 {
-        (self.0 >> SPREAD_SHIFT) & 3
+    fn bufs_log2(self) -> u32 {
+        (self.0 >> BUFS_SHIFT) & 3
     }
 
-    /// 0 to [`MAX_LEAD`]. // HOT
+    /// 0 to [`MAX_PADDING`]. // HOT
     #[inline(always)]
-    pub fn lead(self) -> usize {
-        (self.0 >> LEAD_SHIFT) as usize
+    pub fn padding(self) -> usize {
+        (self.0 >> PADDING_SHIFT) as usize
     }
 }
 
 /// Where the parts begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Parts {
-    slot_of: usize,
+struct Offsets {
+    slot_entry: usize,
     cells: usize,
     slots: usize,
     stride: usize,
@@ -168,28 +168,28 @@ struct Parts {
 
 impl Shape {
     /// How many places there are for so many cells, `wanted` if that can be: one for each cell or more, four at most.
-    pub fn places_for(cells: u32, wanted: u32) -> u32 {
-        wanted.clamp(cells, cells * MOST_PLACES)
+    pub fn map_entries_for(cells: u32, wanted: u32) -> u32 {
+        wanted.clamp(cells, cells * MAX_BUFS_PER_CELL)
     }
 
     /// The layout, if the sizes make sense. Sizes may come from a peer.
-    fn parts(&self) -> Option<Parts> {
+    fn offsets(&self) -> Option<Offsets> {
         let sane = self.cells.is_power_of_two()
             && (2..=1 << 16).contains(&self.cells)
-            && self.places.is_power_of_two()
-            && (self.cells..=self.cells * MOST_PLACES).contains(&self.places)
-            && (self.places..=1 << 18).contains(&self.slots)
+            && self.map_entries.is_power_of_two()
+            && (self.cells..=self.cells * MAX_BUFS_PER_CELL).contains(&self.map_entries)
+            && (self.map_entries..=1 << 18).contains(&self.slots)
             && (INLINE as u32..1 << LEN_BITS).contains(&self.slot_len)
             && (1..=1 << 16).contains(&self.writers);
         if !sane {
             return None;
         }
         // Within these bounds nothing below overflows 64 bits: 2^18 slots of 2^24 bytes are 2^42.
-        let stride = (MAX_LEAD + self.slot_len as usize).next_multiple_of(64);
-        let slot_of = WRITERS + self.writers as usize * size_of::<Writer>();
-        let cells = (slot_of + self.places as usize * 4).next_multiple_of(128);
+        let stride = (MAX_PADDING + self.slot_len as usize).next_multiple_of(64);
+        let slot_entry = WRITERS + self.writers as usize * size_of::<Writer>();
+        let cells = (slot_entry + self.map_entries as usize * 4).next_multiple_of(128);
         let slots = (cells + self.cells as usize * size_of::<CellMem>()).next_multiple_of(4096);
-        Some(Parts { slot_of, cells, slots, stride, end: slots + self.slots as usize * stride })
+        Some(Offsets { slot_entry, cells, slots, stride, end: slots + self.slots as usize * stride })
     }
 }
 
@@ -202,15 +202,15 @@ pub struct Segment {
     /// Where it is mapped: `mem`'s first byte.
     base: *mut u8,
     shape: Shape,
-    parts: Parts,
+    offsets: Offsets,
     /// Where the line is that is ours in a peer's segment.
-    mine: usize,
-    mem: Hold,
+    own_writer_offset: usize,
+    mem: Backing,
 }
 
 /// What keeps it mapped.
 #[derive(Debug)]
-enum Hold {
+enum Backing {
     Own(Arc<SharedMem>),
     Peer(#[expect(dead_code, reason = "held for its mapping")] SharedMap),
 }
@@ -218,16 +218,16 @@ enum Hold {
 impl Segment {
     /// Makes a segment with every cell free and the first slots bound to the places.
     pub fn create(shape: Shape, name: Name) -> Result<Self, MemError> {
-        let parts = shape.parts().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
-        let mem = Arc::new(SharedMem::create("uct-posix", parts.end, MapOpts::default())?);
-        let seg = Segment::laid_out(shape, parts, mem.as_ptr(), Hold::Own(mem));
+        let offsets = shape.offsets().ok_or(MemError::BadLength { len: shape.slot_len as usize })?;
+        let mem = Arc::new(SharedMem::create("uct-posix", offsets.end, MapOpts::default())?);
+        let seg = Segment::with_offsets(shape, offsets, mem.as_ptr(), Backing::Own(mem));
         let header = Header {
             magic: MAGIC,
             version: VERSION,
             reserved: 0,
             name: name.0,
             cells: shape.cells,
-            places: shape.places,
+            map_entries: shape.map_entries,
             slots: shape.slots,
             slot_len: shape.slot_len,
             writers: shape.writers,
@@ -235,8 +235,8 @@ impl Segment {
         };
         // SAFETY: the mapping is page aligned and longer than a header, and no peer knows of it yet.
         unsafe { seg.base.cast::<Header>().write(header) };
-        for place in 0..shape.places {
-            seg.slot_of(place).store(place, Ordering::Relaxed);
+        for map_entry in 0..shape.map_entries {
+            seg.slot_entry(map_entry).store(map_entry, Ordering::Relaxed);
         }
         for writer in 0..shape.writers {
             seg.writer(writer).intent.store(fifo::NO_TICKET, Ordering::Relaxed);
@@ -245,9 +245,9 @@ impl Segment {
     }
 
     /// A segment of this layout at `base`, which `mem` keeps mapped.
-    fn laid_out(shape: Shape, parts: Parts, base: *mut u8, mem: Hold) -> Segment {
-        let cells = (base.wrapping_add(parts.cells).cast(), u64::from(shape.cells) - 1);
-        Segment { shape, parts, base, cells, mine: WRITERS, mem }
+    fn with_offsets(shape: Shape, offsets: Offsets, base: *mut u8, mem: Backing) -> Segment {
+        let cells = (base.wrapping_add(offsets.cells).cast(), u64::from(shape.cells) - 1);
+        Segment { shape, offsets, base, cells, own_writer_offset: WRITERS, mem }
     }
 
     /// Maps a peer's segment, if it is the one of this name and of our version.
@@ -261,30 +261,31 @@ impl Segment {
         let _ = state.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         // SAFETY: a header lies inside the mapping (from_fd checked its length), aligned; `offset` is one of a
         // 32-bit field. Volatile: read once; the peer may change it any time, so decisions are made on the copy.
-        let short = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
+        let read_u32 = |offset| unsafe { base.wrapping_add(offset).cast::<u32>().read_volatile() };
         // SAFETY: as above, for 64-bit fields.
-        let long = |offset| unsafe { base.wrapping_add(offset).cast::<u64>().read_volatile() };
-        if long(offset_of!(Header, magic)) != MAGIC {
+        let read_u64 = |offset| unsafe { base.wrapping_add(offset).cast::<u64>().read_volatile() };
+        if read_u64(offset_of!(Header, magic)) != MAGIC {
             return Err(ConnectError::Gone);
         }
-        let theirs = short(offset_of!(Header, version));
+        let theirs = read_u32(offset_of!(Header, version));
         if theirs != VERSION {
             return Err(ConnectError::Version { theirs, ours: VERSION });
         }
-        if long(offset_of!(Header, name)) != name.0 {
+        if read_u64(offset_of!(Header, name)) != name.0 {
             return Err(ConnectError::Gone);
         }
         let shape = Shape {
-            cells: short(offset_of!(Header, cells)),
-            places: short(offset_of!(Header, places)),
-            slots: short(offset_of!(Header, slots)),
-            slot_len: short(offset_of!(Header, slot_len)),
-            writers: short(offset_of!(Header, writers)),
+            cells: read_u32(offset_of!(Header, cells)),
+            map_entries: read_u32(offset_of!(Header, map_entries)),
+            slots: read_u32(offset_of!(Header, slots)),
+            slot_len: read_u32(offset_of!(Header, slot_len)),
+            writers: read_u32(offset_of!(Header, writers)),
         };
-        let parts = shape.parts().filter(|parts| parts.end <= map.len()).ok_or(ConnectError::Malformed)?;
-        let seg = Segment::laid_out(shape, parts, base, Hold::Peer(map));
+        let offsets =
+            shape.offsets().filter(|offsets| offsets.end <= map.len()).ok_or(ConnectError::Malformed)?;
+        let seg = Segment::with_offsets(shape, offsets, base, Backing::Peer(map));
         // The same for the page of the first cells.
-        let _ = seg.slot_of(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = seg.slot_entry(0).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         Ok(seg)
     }
 
@@ -294,10 +295,10 @@ impl Segment {
     }
 
     /// The memory, for peers to be given; `None` if it is a peer's.
-    pub fn own(&self) -> Option<&Arc<SharedMem>> {
+    pub fn own_mem(&self) -> Option<&Arc<SharedMem>> {
         match &self.mem {
-            Hold::Own(mem) => Some(mem),
-            Hold::Peer(_) => None,
+            Backing::Own(mem) => Some(mem),
+            Backing::Peer(_) => None,
         }
     }
 
@@ -333,15 +334,15 @@ impl Segment {
 
     /// Whether packets in slots are [looked at](super::looks).
     #[inline(always)]
-    pub fn looks(&self) -> &AtomicU32 {
+    pub fn payload_hint(&self) -> &AtomicU32 {
         // SAFETY: as for TAIL, in whose line it is; aligned.
         unsafe { self.shared(TAIL + size_of::<AtomicU64>()) }
     }
 
     /// A writer's line; the index is taken modulo their number.
     pub fn writer(&self, n: u32) -> &Writer {
-        // SAFETY: `line` answers an offset in the layout, aligned.
-        unsafe { self.shared(self.line(n)) }
+        // SAFETY: `writer_offset` answers an offset in the layout, aligned.
+        unsafe { self.shared(self.writer_offset(n)) }
     }
 
     /// All of them.
@@ -349,35 +350,35 @@ impl Segment {
         (0..self.shape.writers).map(|n| self.writer(n))
     }
 
-    fn line(&self, n: u32) -> usize {
+    fn writer_offset(&self, n: u32) -> usize {
         // Line n of `writers` lies in the layout; 384 and 64 keep it aligned.
         WRITERS + (n % self.shape.writers) as usize * size_of::<Writer>()
     }
 
-    /// Makes a writer's line the one that [`Segment::mine`] answers.
-    pub fn take(&mut self, n: u32) {
-        self.mine = self.line(n);
+    /// Makes a writer's line the one that [`Segment::own_writer`] answers.
+    pub fn use_writer(&mut self, n: u32) {
+        self.own_writer_offset = self.writer_offset(n);
     }
 
     /// The line taken, or the first. // HOT
     #[inline(always)]
-    pub fn mine(&self) -> &Writer {
-        // SAFETY: as in `writer`; only `take` changes it.
-        unsafe { self.shared(self.mine) }
+    pub fn own_writer(&self) -> &Writer {
+        // SAFETY: as in `writer`; only `use_writer` changes it.
+        unsafe { self.shared(self.own_writer_offset) }
     }
 
     /// The slot bound to a place; the index is taken modulo their number.
     #[inline(always)]
-    pub fn slot_of(&self, place: u32) -> &AtomicU32 {
-        let offset = self.parts.slot_of + (place & (self.shape.places - 1)) as usize * 4;
-        // SAFETY: entry `place` of `slot_of` lies in the layout, at a multiple of 4.
+    pub fn slot_entry(&self, map_entry: u32) -> &AtomicU32 {
+        let offset = self.offsets.slot_entry + (map_entry & (self.shape.map_entries - 1)) as usize * 4;
+        // SAFETY: entry `map_entry` of `slot_entry` lies in the layout, at a multiple of 4.
         unsafe { self.shared(offset) }
     }
 
     /// The place of a ticket's packet. // HOT
     #[inline(always)]
-    pub fn place(&self, ticket: u64, lay: Lay) -> u32 {
-        ticket as u32 & ((self.shape.cells << lay.spread()) - 1) & (self.shape.places - 1)
+    pub fn map_entry(&self, ticket: u64, layout: SlotLayout) -> u32 {
+        ticket as u32 & ((self.shape.cells << layout.bufs_log2()) - 1) & (self.shape.map_entries - 1)
     }
 
     /// The cell of a ticket. // HOT
@@ -393,7 +394,7 @@ impl Segment {
         if n >= self.shape.slots {
             return None;
         }
-        Some(self.base.wrapping_add(self.parts.slots + n as usize * self.parts.stride))
+        Some(self.base.wrapping_add(self.offsets.slots + n as usize * self.offsets.stride))
     }
 }
 
@@ -448,27 +449,29 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    const SHAPE: Shape = Shape { cells: 64, places: 128, slots: 160, slot_len: 16640, writers: 16 };
+    const SHAPE: Shape = Shape { cells: 64, map_entries: 128, slots: 160, slot_len: 16640, writers: 16 };
 
     #[test]
-    fn parts_do_not_overlap_and_are_aligned() {
-        let parts = SHAPE.parts().unwrap();
-        assert!(parts.slot_of >= WRITERS + 16 * 64 && parts.cells >= parts.slot_of + 128 * 4);
-        assert!(parts.slots >= parts.cells + 64 * 192 && parts.end == parts.slots + 160 * parts.stride);
+    fn parts_are_disjoint_and_aligned() {
+        let offsets = SHAPE.offsets().unwrap();
+        assert!(offsets.slot_entry >= WRITERS + 16 * 64 && offsets.cells >= offsets.slot_entry + 128 * 4);
+        assert!(
+            offsets.slots >= offsets.cells + 64 * 192 && offsets.end == offsets.slots + 160 * offsets.stride
+        );
         assert_eq!(
-            (parts.slot_of % 4, parts.cells % 128, parts.slots % 4096, parts.stride % 64),
+            (offsets.slot_entry % 4, offsets.cells % 128, offsets.slots % 4096, offsets.stride % 64),
             (0, 0, 0, 0)
         );
     }
 
     #[test]
-    fn senseless_sizes_are_refused() {
+    fn invalid_shapes_are_rejected() {
         for shape in [
             Shape { cells: 63, ..SHAPE },
             Shape { cells: 0, ..SHAPE },
-            Shape { places: 32, ..SHAPE },
-            Shape { places: 96, ..SHAPE },
-            Shape { places: 512, slots: 512, ..SHAPE },
+            Shape { map_entries: 32, ..SHAPE },
+            Shape { map_entries: 96, ..SHAPE },
+            Shape { map_entries: 512, slots: 512, ..SHAPE },
             Shape { slots: 127, ..SHAPE },
             Shape { slots: u32::MAX, ..SHAPE },
             Shape { slot_len: 1 << 24, ..SHAPE },
@@ -476,23 +479,25 @@ mod tests {
             Shape { writers: 0, ..SHAPE },
             Shape { writers: u32::MAX, ..SHAPE },
         ] {
-            assert_eq!(shape.parts(), None, "{shape:?}");
+            assert_eq!(shape.offsets(), None, "{shape:?}");
         }
     }
 
     #[test]
-    fn places_of_two_cells_are_never_the_same() {
+    fn cells_share_no_map_entry() {
         for cells in [2, 64, 256, 1024] {
-            let places = Shape::places_for(cells, 256);
-            let seg =
-                Segment::create(Shape { cells, places, slots: places, slot_len: 192, ..SHAPE }, Name(7))
-                    .unwrap();
-            let mut seen = vec![false; places as usize];
-            for ticket in (0..u64::from(places) * 2).chain([u64::MAX - 5, 1 << 32]) {
-                for about in [0, 1 << SPREAD_SHIFT, 2 << SPREAD_SHIFT, 3 << SPREAD_SHIFT, u32::MAX] {
-                    let place = seg.place(ticket, Lay::in_word(about));
-                    assert_eq!(u64::from(place % cells), ticket % u64::from(cells));
-                    seen[place as usize] = true;
+            let map_entries = Shape::map_entries_for(cells, 256);
+            let seg = Segment::create(
+                Shape { cells, map_entries, slots: map_entries, slot_len: 192, ..SHAPE },
+                Name(7),
+            )
+            .unwrap();
+            let mut seen = vec![false; map_entries as usize];
+            for ticket in (0..u64::from(map_entries) * 2).chain([u64::MAX - 5, 1 << 32]) {
+                for meta in [0, 1 << BUFS_SHIFT, 2 << BUFS_SHIFT, 3 << BUFS_SHIFT, u32::MAX] {
+                    let entry = seg.map_entry(ticket, SlotLayout::from_word(meta));
+                    assert_eq!(u64::from(entry % cells), ticket % u64::from(cells));
+                    seen[entry as usize] = true;
                 }
             }
             assert!(seen.iter().all(|seen| *seen), "{cells} cells: each place is gone to");
@@ -500,23 +505,23 @@ mod tests {
     }
 
     #[test]
-    fn payloads_begin_where_32_bytes_do() {
-        for (head, data) in [(17, 128), (17, 1024), (25, 4096), (1, 8192), (60, 16_384), (0, 32)] {
-            let lay = Lay::of(head + data, false);
-            assert_eq!((lay.lead() + head) % 32, 0, "{data} bytes behind {head}");
-            assert_eq!(Lay::in_word(lay.marks() | IN_SLOT | (head + data) as u32), lay);
+    fn payloads_are_aligned_to_32_bytes() {
+        for (header, data) in [(17, 128), (17, 1024), (25, 4096), (1, 8192), (60, 16_384), (0, 32)] {
+            let layout = SlotLayout::of(header + data, false);
+            assert_eq!((layout.padding() + header) % 32, 0, "{data} bytes behind {header}");
+            assert_eq!(SlotLayout::from_word(layout.bits() | IN_SLOT | (header + data) as u32), layout);
         }
-        assert_eq!(Lay::in_word(u32::MAX).lead(), MAX_LEAD);
+        assert_eq!(SlotLayout::from_word(u32::MAX).padding(), MAX_PADDING);
     }
 
     #[test]
     fn attach_checks_the_header() {
         let seg = Segment::create(SHAPE, Name(77)).unwrap();
-        let copy = || seg.own().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let copy = || seg.own_mem().unwrap().as_fd().try_clone_to_owned().unwrap();
         let peer = Segment::attach(copy(), Name(77)).unwrap();
         assert_eq!(peer.shape(), SHAPE);
-        seg.slot_of(3).store(9, Ordering::Relaxed);
-        assert_eq!(peer.slot_of(3).load(Ordering::Relaxed), 9);
+        seg.slot_entry(3).store(9, Ordering::Relaxed);
+        assert_eq!(peer.slot_entry(3).load(Ordering::Relaxed), 9);
         assert_eq!(Segment::attach(copy(), Name(78)).unwrap_err(), ConnectError::Gone);
         let base = seg.base;
         // SAFETY: the offsets are of 32-bit fields of the header; the test is alone with it.

@@ -1,6 +1,6 @@
 //! What only `posix` promises; the rest is in the conformance suite.
 
-use super::porter::MOST;
+use super::fd_server::MAX_NAMES;
 use super::{Config, Ep, Iface};
 use crate::api::{
     ConnectError, Ep as _, Error, Events, Glance, Iface as _, Outcome, PendingQueued, Refused, Retry, Sent,
@@ -21,7 +21,7 @@ fn pair() -> (Iface, Ep) {
     (iface, ep)
 }
 
-/// What a first message comes to: the peer's porter may take its time.
+/// What a first message comes to: the peer's fd server may take its time.
 fn first(mut send: impl FnMut() -> Outcome) -> Outcome {
     loop {
         match send() {
@@ -65,12 +65,16 @@ fn every_length_arrives_through_cell_and_slot() {
 }
 
 #[test]
-fn a_fifo_has_one_to_four_buffers_for_a_message() {
-    for (cells, bufs, places) in
+fn fifo_has_one_to_four_buffers_per_cell() {
+    for (cells, bufs, map_entries) in
         [("64", "256", 256), ("64", "64", 64), ("64", "2", 64), ("2", "256", 8), ("512", "256", 512)]
     {
         let source = Source::empty().with("UCX_POSIX_FIFO_SIZE", cells).with("UCX_POSIX_FIFO_BUFS", bufs);
-        assert_eq!(open(&source).segment().shape().places, places, "{cells} messages, {bufs} buffers");
+        assert_eq!(
+            open(&source).segment().shape().map_entries,
+            map_entries,
+            "{cells} messages, {bufs} buffers"
+        );
     }
     let odd = Config::load(&Source::empty().with("UCX_POSIX_FIFO_BUFS", "100")).unwrap_err().to_string();
     assert!(odd.starts_with("UCX_POSIX_FIFO_BUFS=100 (override): expected a number"), "{odd}");
@@ -78,7 +82,7 @@ fn a_fifo_has_one_to_four_buffers_for_a_message() {
 
 /// They go round different places, and a few of each length are kept until the end.
 #[test]
-fn lengths_of_every_spread_arrive_in_any_order() {
+fn mixed_lengths_arrive_intact() {
     let (iface, ep) = pair();
     let (kept, got) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
     let (keeps, count) = (kept.clone(), got.clone());
@@ -111,7 +115,7 @@ fn lengths_of_every_spread_arrive_in_any_order() {
 
 /// How many buffers a writer goes round depends on whether its messages are read.
 #[test]
-fn messages_that_nobody_looks_at_go_by_fewer_buffers() {
+fn unread_payloads_use_fewer_buffers() {
     let (iface, ep) = pair();
     let (lens, count) = (Rc::new(RefCell::new(Vec::new())), Rc::new(RefCell::new(0)));
     let (to, counts) = (lens.clone(), count.clone());
@@ -147,7 +151,7 @@ fn messages_that_nobody_looks_at_go_by_fewer_buffers() {
 
 /// What a handler was given stays what it is, whatever the handler does: a poll of its own takes nothing in.
 #[test]
-fn a_handler_polls_in_vain() {
+fn poll_inside_a_handler_delivers_nothing() {
     let (iface, ep) = pair();
     let (seen, polled) = (Rc::new(RefCell::new(Vec::new())), iface.clone());
     let sink = seen.clone();
@@ -177,7 +181,7 @@ fn fill(slot: &mut [u8], with: u8, len: usize) -> usize {
 
 /// A child has what its parent had when it forked; whatever it lets go of, the parent goes on.
 #[test]
-fn a_child_lets_go_of_its_parents_interfaces() {
+fn forked_child_drops_its_copies_harmlessly() {
     let (reader, writer) = (open(&Source::empty()), open(&Source::empty()));
     let got = collect(&reader, 5);
     let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
@@ -215,7 +219,7 @@ fn a_child_lets_go_of_its_parents_interfaces() {
 }
 
 #[test]
-fn a_closed_interface_fails_its_senders() {
+fn send_to_a_closed_interface_fails() {
     let (reader, _) = pair();
     let writer = open(&Source::empty());
     let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
@@ -233,8 +237,8 @@ fn a_closed_interface_fails_its_senders() {
 /// Two who take turns leave the lines of the answers alone after a while; one that is answered now and then only does not, and
 /// whatever they do, everything comes.
 #[test]
-fn who_takes_turns_holds_off() {
-    let talk = |setting: &str, a_says: usize, say: &dyn Fn(&Ep, u64)| {
+fn ping_pong_delays_polls() {
+    let exchange = |setting: &str, a_sends: usize, send: &dyn Fn(&Ep, u64)| {
         const TURNS: usize = 3000;
         const SLOW: usize = 1200;
         let source = Source::empty().with("UCX_POSIX_HOLD_OFF", setting);
@@ -244,18 +248,21 @@ fn who_takes_turns_holds_off() {
         assert_eq!((ab.ensure_connected(), ba.ensure_connected()), (Ok(()), Ok(())));
         let (at_a, at_b) = (collect(&a, 1), collect(&b, 1));
         for turn in 0..TURNS {
-            (0..a_says).for_each(|_| say(&ab, turn as u64));
+            (0..a_sends).for_each(|_| send(&ab, turn as u64));
             // At first answers take long: when they come at once, later, each is still seen by the first poll.
             let sent = Instant::now();
             while turn < SLOW && sent.elapsed() < Duration::from_micros(100) {}
-            assert_eq!((b.progress(16), at_b.borrow().len()), (a_says, (turn + 1) * a_says));
-            say(&ba, turn as u64);
+            assert_eq!((b.progress(16), at_b.borrow().len()), (a_sends, (turn + 1) * a_sends));
+            send(&ba, turn as u64);
             assert_eq!((a.progress(16), at_a.borrow().len()), (1, turn + 1));
         }
-        let said: Vec<_> =
-            at_a.borrow().iter().map(|said| u64::from_le_bytes(said[..8].try_into().unwrap())).collect();
-        assert!(said.into_iter().eq(0..TURNS as u64));
-        (a.holds_off(), b.holds_off())
+        let received: Vec<_> = at_a
+            .borrow()
+            .iter()
+            .map(|received| u64::from_le_bytes(received[..8].try_into().unwrap()))
+            .collect();
+        assert!(received.into_iter().eq(0..TURNS as u64));
+        (a.delays_polls(), b.delays_polls())
     };
     let packet = |ep: &Ep, turn: u64| {
         let packet = |slot: &mut [u8]| {
@@ -270,48 +277,48 @@ fn who_takes_turns_holds_off() {
         let bytes = turn.to_le_bytes();
         assert_eq!(ep.am_short_iov(1, &[&bytes[..3], &bytes[3..]]), Ok(Sent::Done));
     };
-    for say in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
+    for send in [&packet as &dyn Fn(&Ep, u64), &short, &short_iov] {
         // However long a turn takes on this machine.
-        assert_eq!(talk("1s", 1, say), (true, true));
-        assert_eq!(talk("0", 1, say), (false, false), "switched off");
-        assert_eq!(talk("1s", 3, say), (false, false), "no turns");
+        assert_eq!(exchange("1s", 1, send), (true, true));
+        assert_eq!(exchange("0", 1, send), (false, false), "switched off");
+        assert_eq!(exchange("1s", 3, send), (false, false), "no turns");
     }
 }
 
 /// One question to a process is about all its interfaces that endpoints lead to, up to a number.
 #[test]
-fn a_porter_is_asked_for_many_at_once() {
-    const READERS: usize = MOST + 4;
+fn one_query_fetches_many_peers() {
+    const READERS: usize = MAX_NAMES + 4;
     let readers: Vec<_> = (0..READERS).map(|_| open(&Source::empty())).collect();
     let got: Vec<_> = readers.iter().map(|reader| collect(reader, 1)).collect();
     let writer = open(&Source::empty());
     let to = |reader: &Iface| writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
     let eps: Vec<_> = readers.iter().map(to).collect();
     let never = to(&readers[0]);
-    assert_eq!(writer.unasked(), READERS);
+    assert_eq!(writer.peers_without_query(), READERS);
     assert_eq!(first(|| eps[3].am_short(1, 3, &[])), Ok(Sent::Done));
-    assert_eq!(writer.unasked(), READERS - MOST);
+    assert_eq!(writer.peers_without_query(), READERS - MAX_NAMES);
     drop(never);
     // What one question left is the business of the next; what was given is enough by itself.
     for (n, ep) in eps.iter().enumerate().filter(|(n, _)| *n != 3) {
         assert_eq!(first(|| ep.am_short(1, n as u64, &[])), Ok(Sent::Done), "{n}");
     }
-    assert_eq!(writer.unasked(), 0);
+    assert_eq!(writer.peers_without_query(), 0);
     for (n, (reader, got)) in readers.iter().zip(&got).enumerate() {
         assert_eq!(reader.progress(9), 1, "{n}");
         assert_eq!(*got.borrow(), [(n as u64).to_le_bytes().to_vec()]);
     }
 }
 
-/// What a porter gave for a peer is no proof that it is there when it is wanted.
+/// What an fd server gave for a peer is no proof that it is there when it is wanted.
 #[test]
-fn what_was_given_of_an_interface_that_closed_is_refused() {
+fn fetched_segment_of_a_closed_interface_is_rejected() {
     let (kept, closed) = (open(&Source::empty()), open(&Source::empty()));
     let writer = open(&Source::empty());
     let [to_kept, to_closed] =
         [&kept, &closed].map(|to| writer.connect(&to.device_addr(), &to.iface_addr()).unwrap());
     assert_eq!(to_kept.ensure_connected(), Ok(()));
-    assert_eq!(writer.unasked(), 0, "asked with the other");
+    assert_eq!(writer.peers_without_query(), 0, "asked with the other");
     drop(closed);
     assert_eq!(to_closed.am_short(1, 0, &[]), Err(Refused::Failed(Error::PeerDead)));
     assert_eq!(to_closed.ensure_connected(), Err(ConnectError::Gone));
@@ -320,13 +327,13 @@ fn what_was_given_of_an_interface_that_closed_is_refused() {
 
 /// Nobody is asked before the first message; what connecting would have said, the first operation says.
 #[test]
-fn connecting_asks_nobody_and_the_first_message_does() {
+fn peer_is_queried_at_the_first_message() {
     let (reader, _) = pair();
     let got = collect(&reader, 1);
     let writer = open(&Source::empty());
     let (device, addr) = (reader.device_addr(), reader.iface_addr());
     let ep = writer.connect(&device, &addr).unwrap();
-    let taken = || reader.segment().writer(0).who.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    let taken = || reader.segment().writer(0).owner.load(std::sync::atomic::Ordering::Relaxed) != 0;
     assert_eq!((ep.max_bcopy(), ep.check(Default::default())), (16639, Ok(Sent::Done)));
     assert!(!taken(), "neither the limit nor the check needs the peer's memory");
     assert_eq!(first(|| ep.am_short(1, 7, &[])), Ok(Sent::Done));
@@ -346,20 +353,20 @@ fn connecting_asks_nobody_and_the_first_message_does() {
 }
 
 #[test]
-fn a_name_says_whether_slots_have_the_usual_length() {
+fn name_tells_default_slot_length() {
     let writer = open(&Source::empty());
     for (size, usual) in [("16640", true), ("4096", false), ("65536", false)] {
         let reader = open(&Source::empty().with("UCX_POSIX_SEG_SIZE", size));
         let ep = writer.connect(&reader.device_addr(), &reader.iface_addr()).unwrap();
         assert_eq!((ep.max_bcopy() + 1).to_string(), size);
-        let asked = reader.segment().writer(0).who.load(std::sync::atomic::Ordering::Relaxed) != 0;
-        assert_eq!(asked, !usual);
+        let queried = reader.segment().writer(0).owner.load(std::sync::atomic::Ordering::Relaxed) != 0;
+        assert_eq!(queried, !usual);
     }
-    assert_eq!(Config::load(&Source::empty()).unwrap().seg_size as usize, super::seg::USUAL_SLOT);
+    assert_eq!(Config::load(&Source::empty()).unwrap().seg_size as usize, super::seg::DEFAULT_SLOT_LEN);
 }
 
 #[test]
-fn a_panicking_closure_leaves_the_fifo_whole() {
+fn panicking_closure_leaves_the_fifo_usable() {
     let (iface, ep) = pair();
     let got = collect(&iface, 1);
     for max in [8, 4000] {
@@ -373,7 +380,7 @@ fn a_panicking_closure_leaves_the_fifo_whole() {
 }
 
 #[test]
-fn what_a_closure_queues_is_not_overtaken() {
+fn operation_queued_by_a_closure_is_not_overtaken() {
     let (iface, ep) = pair();
     let (ep, got) = (Rc::new(ep), collect(&iface, 5));
     for max in [16, 4000] {
@@ -399,7 +406,7 @@ fn what_a_closure_queues_is_not_overtaken() {
 }
 
 #[test]
-fn the_descriptor_wakes_once_per_arm() {
+fn event_fd_wakes_once_per_arm() {
     let (iface, ep) = pair();
     let epoll = ucs::sys::Epoll::new().unwrap();
     epoll.add(iface.event_fd().unwrap(), 1).unwrap();
@@ -417,7 +424,7 @@ fn the_descriptor_wakes_once_per_arm() {
 }
 
 #[test]
-fn lines_of_writers_are_bounded_and_come_back() {
+fn writer_entries_are_bounded_and_reused() {
     let reader = open(&Source::empty().with("UCX_POSIX_MAX_WRITERS", "1"));
     let (device, addr) = (reader.device_addr(), reader.iface_addr());
     let (one, two) = (open(&Source::empty()), open(&Source::empty()));
@@ -434,19 +441,19 @@ fn lines_of_writers_are_bounded_and_come_back() {
 
 /// The words of a segment that its owner writes are the owner's claims.
 #[test]
-fn an_owner_that_lies_about_its_fifo_harms_nobody() {
+fn corrupt_fifo_words_are_survived() {
     use std::sync::atomic::Ordering::Relaxed;
-    let (liar, _) = pair();
-    let seg = liar.segment();
+    let (corrupt, _) = pair();
+    let seg = corrupt.segment();
     for (head, tail) in [(u64::MAX, u64::MAX), (u64::MAX, u64::MAX - 5), (5, u64::MAX), (1 << 63, 0)] {
         for slot in [u32::MAX, 1 << 18] {
             let writer = open(&Source::empty());
-            let ep = writer.connect(&liar.device_addr(), &liar.iface_addr()).unwrap();
+            let ep = writer.connect(&corrupt.device_addr(), &corrupt.iface_addr()).unwrap();
             assert_eq!(ep.ensure_connected(), Ok(()));
             for n in 0..200 {
                 seg.head().store(head, Relaxed);
                 seg.tail().store(tail, Relaxed);
-                (0..256).for_each(|place| seg.slot_of(place).store(slot, Relaxed));
+                (0..256).for_each(|place| seg.slot_entry(place).store(slot, Relaxed));
                 let _ = ep.am_short(1, n, &[]);
                 let _ = ep.am_packet(4000, |room| room.len());
                 ep.link().unwrap().has_room(&ep);
@@ -456,7 +463,7 @@ fn an_owner_that_lies_about_its_fifo_harms_nobody() {
 }
 
 #[test]
-fn a_live_holder_is_waited_for() {
+fn live_ticket_holder_is_waited_for() {
     let (iface, ep) = pair();
     let got = collect(&iface, 1);
     ep.link().unwrap().abandon(&ep);
@@ -476,7 +483,7 @@ fn a_live_holder_is_waited_for() {
 }
 
 #[test]
-fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
+fn quiet_interface_still_does_housekeeping() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     assert!(iface.is_quiet());
@@ -492,7 +499,7 @@ fn an_interface_is_quiet_until_something_comes_and_looks_around_all_the_same() {
 
 /// However often it is tried: the first attempt does not end what keeps out the second.
 #[test]
-fn nothing_is_delivered_while_a_message_is_looked_at() {
+fn nested_polls_deliver_nothing() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     for n in 0..3u64 {
@@ -505,7 +512,7 @@ fn nothing_is_delivered_while_a_message_is_looked_at() {
         }
         true
     };
-    while iface.polls_until_look() < 100 {
+    while iface.polls_until_check() < 100 {
         assert_eq!(iface.glance(|_: &[u8], _: crate::api::Source| false), Glance::Busy);
         assert_eq!(iface.progress(0), 0);
     }
@@ -514,12 +521,12 @@ fn nothing_is_delivered_while_a_message_is_looked_at() {
 }
 
 #[test]
-fn a_glance_takes_one_message_or_leaves_it() {
+fn poll_one_takes_or_leaves_one_message() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     let never = |_: &[u8], _: crate::api::Source| -> bool { panic!("there is nothing to take") };
     // Just after a look around, once it is known how often it is polled.
-    while iface.polls_until_look() != 1024 {
+    while iface.polls_until_check() != 1024 {
         assert_eq!(iface.progress(0), 0);
     }
     assert_eq!(iface.glance(never), Glance::Quiet);
@@ -570,12 +577,12 @@ fn a_glance_takes_one_message_or_leaves_it() {
         }
     }
     // Each stood for a poll.
-    let looks = (0..5000).take_while(|_| iface.glance(never) == Glance::Quiet).count();
-    assert!((1..1024).contains(&looks), "{looks}");
+    let polls = (0..5000).take_while(|_| iface.glance(never) == Glance::Quiet).count();
+    assert!((1..1024).contains(&polls), "{polls}");
 }
 
 #[test]
-fn a_reader_that_is_behind_gets_everything_in_order() {
+fn backlogged_reader_receives_in_order() {
     let (iface, ep) = pair();
     let got = collect(&iface, 5);
     let mut sent = 0u64;

@@ -9,13 +9,13 @@ use ucs::sync::{AtomicU32, Ordering};
 
 /// The slot of a place, for who has claimed its cell. A peer may have put any number there. // HOT
 #[inline(always)]
-pub fn bound(slot_of: &AtomicU32) -> u32 {
-    slot_of.load(Ordering::Relaxed)
+pub fn slot_at(entry: &AtomicU32) -> u32 {
+    entry.load(Ordering::Relaxed)
 }
 
-/// Binds `spare` to the place of a ticket that is not released yet; answers the slot that was bound, which is nobody's now. `ours` is
+/// Binds `spare` to the place of a ticket that is not released yet; answers the slot that was bound, which is nobody's now. `private` is
 /// what the reader goes by, where no peer can change it.
-pub fn rebind(slot_of: &AtomicU32, ours: &Cell<u32>, spare: u32) -> u32 {
-    slot_of.store(spare, Ordering::Relaxed);
-    ours.replace(spare)
+pub fn replace(entry: &AtomicU32, private: &Cell<u32>, spare: u32) -> u32 {
+    entry.store(spare, Ordering::Relaxed);
+    private.replace(spare)
 }

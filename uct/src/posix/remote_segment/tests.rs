@@ -1,7 +1,7 @@
 //! Memory by packed keys and by words, whole and in part; what is kept of it and when that goes.
 
 use super::super::{Config, Iface, Md, Mem, Rkey};
-use super::{Foreign, MOST};
+use super::{MAX_CACHED, RemoteSegments};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ fn memory(md: &Md, len: usize) -> Mem {
     mem
 }
 
-/// The key of a word, once its owner's porter has answered.
-fn of_word(md: &Md, word: u64) -> Result<Rkey, Error> {
+/// The key of a word, once its owner's fd server has answered.
+fn by_word_key(md: &Md, word: u64) -> Result<Rkey, Error> {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         match md.rkey_of_word(word, 0, 0) {
@@ -40,7 +40,7 @@ fn get(reader: &Iface, of: &Iface, from: u64, len: usize, key: &Rkey) -> Result<
 }
 
 #[test]
-fn what_is_registered_of_an_allocation_has_a_key() {
+fn registered_part_of_an_allocation_has_a_key() {
     let (owner, reader) = (open(), open());
     let all = memory(owner.md(), 100_000);
     let register = |from: usize, len, access| {
@@ -70,16 +70,16 @@ fn what_is_registered_of_an_allocation_has_a_key() {
     let (at, word) = (part.addr(), owner.md().word_key(&part).unwrap());
     drop(all);
     assert!(!owner.md().has_allocated(at, 1));
-    assert_eq!(of_word(open().md(), word).err(), Some(Error::RemoteAccess));
+    assert_eq!(by_word_key(open().md(), word).err(), Some(Error::RemoteAccess));
 }
 
 #[test]
-fn a_word_names_all_of_an_allocation() {
+fn word_key_names_the_whole_allocation() {
     let (owner, reader) = (open(), open());
     let all = memory(owner.md(), 5000);
     let word = owner.md().word_key(&all).unwrap();
     assert_eq!(reader.md().rkey_of_word(word, 0, 0).err(), Some(Error::NotReady), "nobody was asked yet");
-    let (key, from) = (of_word(reader.md(), word).unwrap(), all.addr().addr() as u64);
+    let (key, from) = (by_word_key(reader.md(), word).unwrap(), all.addr().addr() as u64);
     assert_eq!(api::Rkey::range(&key), (from, 5000));
     assert_eq!(get(&reader, &owner, from + 300, 3, &key), Ok(vec![44, 45, 46]));
     assert_eq!(get(&reader, &owner, from + 4999, 2, &key), Err(Error::RemoteAccess.into()));
@@ -89,39 +89,39 @@ fn a_word_names_all_of_an_allocation() {
     assert_eq!(get(&reader, &owner, from + 300, 3, &again), Ok(vec![0; 3]));
     // Other claims: an interface's segment, a process that is not there.
     let iface = u64::from_le_bytes(owner.iface_addr()[..].try_into().unwrap());
-    assert_eq!(of_word(reader.md(), iface).err(), Some(Error::RemoteAccess));
-    assert!(of_word(reader.md(), word ^ 1 << 63).is_err());
+    assert_eq!(by_word_key(reader.md(), iface).err(), Some(Error::RemoteAccess));
+    assert!(by_word_key(reader.md(), word ^ 1 << 63).is_err());
 }
 
 #[test]
-fn words_keep_so_much_and_no_more() {
+fn word_key_cache_is_bounded() {
     let (owner, reader) = (open(), open());
-    let mems: Vec<Mem> = (0..MOST + 3).map(|_| memory(owner.md(), 1)).collect();
+    let mems: Vec<Mem> = (0..MAX_CACHED + 3).map(|_| memory(owner.md(), 1)).collect();
     let words: Vec<u64> = mems.iter().map(|mem| owner.md().word_key(mem).unwrap()).collect();
-    let foreign: &Foreign = reader.md().foreign();
+    let remote_segments: &RemoteSegments = reader.md().remote_segments();
     for word in &words {
-        of_word(reader.md(), *word).unwrap();
+        by_word_key(reader.md(), *word).unwrap();
         // The first is used time and again.
-        of_word(reader.md(), words[0]).unwrap();
+        by_word_key(reader.md(), words[0]).unwrap();
     }
-    assert_eq!(foreign.kept.borrow().len(), MOST);
+    assert_eq!(remote_segments.cached.borrow().len(), MAX_CACHED);
     assert!(
         reader.md().rkey_of_word(words[0], 0, 0).is_ok()
-            && reader.md().rkey_of_word(words[MOST], 0, 0).is_ok()
+            && reader.md().rkey_of_word(words[MAX_CACHED], 0, 0).is_ok()
     );
     assert_eq!(reader.md().rkey_of_word(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
-    let held = of_word(reader.md(), words[1]).unwrap();
-    foreign.forget(super::Name(words[0]).owner());
-    assert_eq!((foreign.kept.borrow().len(), foreign.asked.borrow().len()), (0, 0));
+    let held = by_word_key(reader.md(), words[1]).unwrap();
+    remote_segments.forget(super::Name(words[0]).owner());
+    assert_eq!((remote_segments.cached.borrow().len(), remote_segments.queries.borrow().len()), (0, 0));
     // Who has a key keeps what it names.
-    let map = foreign.map(super::Name(words[1])).unwrap();
+    let map = remote_segments.map(super::Name(words[1])).unwrap();
     assert!(Rc::strong_count(&map) >= 2);
     drop(held);
 }
 
 /// Whatever a key claims: what the owner keeps from everybody is not written, and not even mapped so that it could be.
 #[test]
-fn a_key_gives_no_more_than_the_owner_does() {
+fn key_grants_no_more_than_the_owner() {
     let (owner, reader) = (open(), open());
     let ep = reader.connect(&owner.device_addr(), &owner.iface_addr()).unwrap();
     for (access, writes) in [(Access::REMOTE_READ, false), (Access::ALL, true)] {
@@ -130,7 +130,7 @@ fn a_key_gives_no_more_than_the_owner_does() {
         packed[24..28].fill(0xff);
         let at = mem.addr().addr() as u64;
         for key in
-            [reader.md().unpack_rkey(&packed), of_word(reader.md(), owner.md().word_key(&mem).unwrap())]
+            [reader.md().unpack_rkey(&packed), by_word_key(reader.md(), owner.md().word_key(&mem).unwrap())]
         {
             let key = key.unwrap();
             let want = if writes { Ok(Sent::Done) } else { Err(Error::RemoteAccess.into()) };

@@ -1,34 +1,34 @@
-//! The porter: one thread of a process that hands the descriptors of its memory to peers that ask at its unix socket,
+//! The fd server: one thread of a process that hands the descriptors of its memory to peers that ask at its unix socket,
 //! and tells of peers that die. Interfaces and memory domains share the one of their place. It sleeps in the kernel but
 //! for those two occasions, never looks at a message, and never touches what it hands out.
 //!
 //! | File | What |
 //! |---|---|
-//! | `place.rs` | where sockets are, and what they are called |
+//! | `namespace.rs` | where sockets are, and what they are called |
 //! | `wire.rs` | question and answer |
-//! | `answer.rs` | the thread |
-//! | `ask.rs` | a peer at the door |
-//! | `asked.rs` | a question, until its answer comes |
+//! | `server.rs` | the thread |
+//! | `client.rs` | a peer at the door |
+//! | `query.rs` | a question, until its answer comes |
 //! | `watch.rs` | deaths, and who wants to know |
-//! | `toll.rs` | the synchronisation of that alone, with its loom model |
+//! | `notifier.rs` | the synchronisation of that alone, with its loom model |
 //!
 //! Why a thread: a descriptor moves only if a process sends it, and a peer must be able to attach while the owner
 //! computes. See decision 12 in `docs/decisions`.
 
-mod answer;
-mod ask;
-mod asked;
-mod place;
+mod client;
+mod namespace;
+mod notifier;
+mod query;
+mod server;
 #[cfg(test)]
 mod tests;
-mod toll;
 mod watch;
 mod wire;
 
-pub use asked::{Asked, Heard};
-pub use place::{Place, ProcKey};
-pub use watch::{Alarm, Death};
-pub use wire::{Each, MOST, Place as Whereabouts};
+pub use namespace::{ProcKey, SocketNamespace};
+pub use query::{Query, QueryResult};
+pub use watch::{Alarm, ProcWatch};
+pub use wire::{MAX_NAMES, MemRange, PerName};
 
 use crate::api::{Access, ConnectError, Error, OpenError};
 use std::collections::{BTreeMap, HashMap};
@@ -39,11 +39,11 @@ use std::thread::JoinHandle;
 use ucs::mem::SharedMem;
 use ucs::sys::{EventFd, ProcId, thread};
 
-/// Bits of an export's number in a [`Name`], and the one above them: [`Name::is_usual`].
+/// Bits of an export's number in a [`Name`], and the one above them: [`Name::has_default_slots`].
 const EXPORT_BITS: u32 = 23;
-const UNUSUAL: u64 = 1 << EXPORT_BITS;
+const CUSTOM_SLOTS: u64 = 1 << EXPORT_BITS;
 /// Stack of the thread, bytes. It holds no buffers.
-const STACK: usize = 128 << 10;
+const STACK_LEN: usize = 128 << 10;
 
 /// Something a process hands out: its key and a number. Two live ones of a host never share a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,17 +51,17 @@ pub struct Name(pub u64);
 
 impl Name {
     fn new(owner: ProcKey, export: u64) -> Name {
-        Name(owner.0 << (EXPORT_BITS + 1) | export & (UNUSUAL - 1))
+        Name(owner.0 << (EXPORT_BITS + 1) | export & (CUSTOM_SLOTS - 1))
     }
 
     /// The name of an interface with slots of another length than [`USUAL_SLOT`](super::seg::USUAL_SLOT).
-    pub fn unusual(self) -> Name {
-        Name(self.0 | UNUSUAL)
+    pub fn with_custom_slots(self) -> Name {
+        Name(self.0 | CUSTOM_SLOTS)
     }
 
     /// Whether the slots of an interface called so have the usual length.
-    pub fn is_usual(self) -> bool {
-        self.0 & UNUSUAL == 0
+    pub fn has_default_slots(self) -> bool {
+        self.0 & CUSTOM_SLOTS == 0
     }
 
     /// The process.
@@ -72,32 +72,32 @@ impl Name {
 
 /// What kind of memory is handed out.
 #[derive(Clone, Copy, Debug)]
-pub enum What<W> {
+pub enum ExportKind<W> {
     /// The program's, which its owner has there.
-    Memory(Whereabouts),
+    Memory(MemRange),
     /// An interface's, with what wakes that.
     Iface(W),
 }
 
 /// What is handed out under a name.
 #[derive(Clone)]
-struct Exported {
+struct ExportEntry {
     mem: Arc<SharedMem>,
-    what: What<Arc<EventFd>>,
+    kind: ExportKind<Arc<EventFd>>,
 }
 
 /// What the thread and the process share.
 struct Shared {
-    exports: Mutex<HashMap<u64, Exported>>,
+    exports: Mutex<HashMap<u64, ExportEntry>>,
     /// What of them is the program's memory, by first address: where it is, and its name.
-    memory: Mutex<BTreeMap<u64, (Whereabouts, Name)>>,
+    memory: Mutex<BTreeMap<u64, (MemRange, Name)>>,
     watches: watch::Watches,
     stop: EventFd,
 }
 
-/// The porter of this process at one place.
-pub struct Porter {
-    place: Place,
+/// The fd server of this process at one place.
+pub struct FdServer {
+    namespace: SocketNamespace,
     key: ProcKey,
     /// The process that made it: a child after `fork` has the memory, but not the thread.
     pid: u32,
@@ -108,7 +108,7 @@ pub struct Porter {
 
 /// Something being handed out; no longer once dropped. Who has it keeps it.
 pub struct Export {
-    porter: Arc<Porter>,
+    server: Arc<FdServer>,
     name: Name,
 }
 
@@ -117,9 +117,9 @@ pub struct Fetched {
     /// Its memory, not yet looked at.
     pub mem: OwnedFd,
     /// What it is; not yet looked at either.
-    pub what: What<OwnedFd>,
+    pub kind: ExportKind<OwnedFd>,
     /// Tells when its process dies.
-    pub death: Arc<Death>,
+    pub watch: Arc<ProcWatch>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,40 +127,40 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The porters of this process; those of its parent before a fork are not its own.
-static OPEN: Mutex<Vec<Weak<Porter>>> = Mutex::new(Vec::new());
+/// The fd servers of this process; those of its parent before a fork are not its own.
+static SERVERS: Mutex<Vec<Weak<FdServer>>> = Mutex::new(Vec::new());
 
-impl Porter {
-    /// This process's porter at the place: the one there is, or a new one.
-    pub fn at(place: Place) -> Result<Arc<Porter>, OpenError> {
-        let mut open = lock(&OPEN);
+impl FdServer {
+    /// This process's fd server at the place: the one there is, or a new one.
+    pub fn get(namespace: SocketNamespace) -> Result<Arc<FdServer>, OpenError> {
+        let mut servers = lock(&SERVERS);
         let pid = ucs::sys::proc::pid();
-        let mut live = open.iter().filter_map(Weak::upgrade);
-        if let Some(porter) = live.find(|porter| porter.pid == pid && porter.place == place) {
-            return Ok(porter);
+        let mut live = servers.iter().filter_map(Weak::upgrade);
+        if let Some(server) = live.find(|server| server.pid == pid && server.namespace == namespace) {
+            return Ok(server);
         }
-        open.retain(|porter| porter.strong_count() > 0);
-        let porter = Arc::new(Porter::open(place, pid)?);
-        open.push(Arc::downgrade(&porter));
-        Ok(porter)
+        servers.retain(|server| server.strong_count() > 0);
+        let server = Arc::new(FdServer::open(namespace, pid)?);
+        servers.push(Arc::downgrade(&server));
+        Ok(server)
     }
 
-    fn open(place: Place, pid: u32) -> Result<Porter, OpenError> {
-        let refused = |what: &str, errno| place::refused(what, "", errno);
-        let (key, listener) = place.bind()?;
-        let watches = watch::Watches::new().map_err(|e| refused("watch peers", e))?;
-        let stop = EventFd::new().map_err(|e| refused("make an event descriptor", e))?;
+    fn open(namespace: SocketNamespace, pid: u32) -> Result<FdServer, OpenError> {
+        let open_error = |what: &str, errno| namespace::open_error(what, "", errno);
+        let (key, listener) = namespace.bind()?;
+        let watches = watch::Watches::new().map_err(|e| open_error("watch peers", e))?;
+        let stop = EventFd::new().map_err(|e| open_error("make an event descriptor", e))?;
         let shared = Arc::new(Shared { exports: Mutex::default(), memory: Mutex::default(), watches, stop });
-        let body = answer::Body::new(listener, place.clone(), shared.clone())
-            .map_err(|e| refused("wait for peers", e))?;
-        let thread = thread::spawn_deaf("uct-porter", STACK, move || body.run());
-        let thread = thread.map_err(|e| refused("start a thread", e))?;
-        Ok(Porter { place, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
+        let body = server::ServerThread::new(listener, namespace.clone(), shared.clone())
+            .map_err(|e| open_error("wait for peers", e))?;
+        let thread = thread::spawn_deaf("uct-fd-server", STACK_LEN, move || body.run());
+        let thread = thread.map_err(|e| open_error("start a thread", e))?;
+        Ok(FdServer { namespace, key, pid, next: AtomicU64::new(0), shared, thread: Some(thread) })
     }
 
     /// Where it is.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn namespace(&self) -> &SocketNamespace {
+        &self.namespace
     }
 
     /// This process, as peers name it.
@@ -179,19 +179,24 @@ impl Porter {
         loop {
             let name = Name::new(self.key, self.next.fetch_add(1, Ordering::Relaxed));
             // The numbers come round after 8 million.
-            if !exports.contains_key(&name.0) && !exports.contains_key(&name.unusual().0) {
+            if !exports.contains_key(&name.0) && !exports.contains_key(&name.with_custom_slots().0) {
                 return name;
             }
         }
     }
 
     /// Hands `mem`, and what else there is of it, to whoever asks for `name`.
-    pub fn export(self: &Arc<Self>, name: Name, mem: Arc<SharedMem>, what: What<Arc<EventFd>>) -> Export {
-        if let What::Memory(place) = &what {
-            lock(&self.shared.memory).insert(place.addr.get(), (*place, name));
+    pub fn export(
+        self: &Arc<Self>,
+        name: Name,
+        mem: Arc<SharedMem>,
+        kind: ExportKind<Arc<EventFd>>,
+    ) -> Export {
+        if let ExportKind::Memory(range) = &kind {
+            lock(&self.shared.memory).insert(range.addr.get(), (*range, name));
         }
-        lock(&self.shared.exports).insert(name.0, Exported { mem, what });
-        Export { porter: self.clone(), name }
+        lock(&self.shared.exports).insert(name.0, ExportEntry { mem, kind });
+        Export { server: self.clone(), name }
     }
 
     /// The memory that is handed out in which all of a range lies, whichever domain of this process has allocated it: its name,
@@ -202,17 +207,17 @@ impl Porter {
             return None;
         }
         let memory = lock(&self.shared.memory);
-        let (first, (place, name)) = memory.range(..=addr).next_back()?;
-        let within = addr - first < place.len.get() && len <= place.len.get() - (addr - first);
-        within.then(|| (*name, Access::from_bits_truncate(place.access.get())))
+        let (first, (range, name)) = memory.range(..=addr).next_back()?;
+        let within = addr - first < range.len.get() && len <= range.len.get() - (addr - first);
+        within.then(|| (*name, Access::from_bits_truncate(range.access.get())))
     }
 
-    /// Watches a process that has no porter that we know of.
-    pub fn watch(&self, process: ProcId) -> Result<Arc<Death>, ConnectError> {
+    /// Watches a process that has no fd server that we know of.
+    pub fn watch(&self, process: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
         self.shared.watches.watch_process(process)
     }
 
-    /// Whether a process is watched by somebody here and has died, as far as the porter knows. No system call.
+    /// Whether a process is watched by somebody here and has died, as far as the fd server knows. No system call.
     pub fn is_known_dead(&self, owner: ProcKey) -> bool {
         self.shared.watches.is_dead(owner)
     }
@@ -221,12 +226,12 @@ impl Porter {
     /// costs time, a wrong "dead" costs messages.
     pub fn is_alive(&self, owner: ProcKey) -> bool {
         // Who is watched is known; a socket may have been removed by whoever cleans up directories.
-        let watched = || self.shared.watches.sees(owner).map(|death| !death.look());
-        owner == self.key || watched().unwrap_or_else(|| ask::is_alive(&self.place, owner))
+        let find_watch = || self.shared.watches.find(owner).map(|watch| !watch.check());
+        owner == self.key || find_watch().unwrap_or_else(|| client::is_alive(&self.namespace, owner))
     }
 }
 
-impl Drop for Porter {
+impl Drop for FdServer {
     fn drop(&mut self) {
         if !self.is_ours() {
             return;
@@ -236,7 +241,7 @@ impl Drop for Porter {
             // It closes the socket as it ends.
             let _ = thread.join();
         }
-        self.place.unlink(self.key);
+        self.namespace.unlink(self.key);
     }
 }
 
@@ -247,20 +252,20 @@ impl Export {
     }
 
     /// Who hands it out.
-    pub fn porter(&self) -> &Arc<Porter> {
-        &self.porter
+    pub fn server(&self) -> &Arc<FdServer> {
+        &self.server
     }
 }
 
 impl Drop for Export {
     fn drop(&mut self) {
         // A child's copy of the list is nobody's; and it may have been locked when the child was made.
-        if self.porter.is_ours() {
-            let gone = lock(&self.porter.shared.exports).remove(&self.name.0);
-            if let Some(Exported { what: What::Memory(place), .. }) = &gone {
-                let mut memory = lock(&self.porter.shared.memory);
-                if memory.get(&place.addr.get()).is_some_and(|(_, name)| *name == self.name) {
-                    memory.remove(&place.addr.get());
+        if self.server.is_ours() {
+            let gone = lock(&self.server.shared.exports).remove(&self.name.0);
+            if let Some(ExportEntry { kind: ExportKind::Memory(range), .. }) = &gone {
+                let mut memory = lock(&self.server.shared.memory);
+                if memory.get(&range.addr.get()).is_some_and(|(_, name)| *name == self.name) {
+                    memory.remove(&range.addr.get());
                 }
             }
         }
@@ -273,7 +278,7 @@ impl std::fmt::Debug for Export {
     }
 }
 
-/// What a refusal of a peer's porter means for an operation.
+/// What a refusal of a peer's fd server means for an operation.
 pub fn as_error(e: ConnectError) -> Error {
     match e {
         ConnectError::Gone => Error::PeerDead,

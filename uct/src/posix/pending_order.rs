@@ -7,32 +7,32 @@ use std::cell::RefCell;
 
 /// The endpoints to one peer that wait for room, or did when they were last asked for.
 #[derive(Default)]
-pub struct Waiting {
+pub struct WaitingQueues {
     queues: RefCell<Vec<QueueId>>,
 }
 
 /// An endpoint, for who sends by it and asks only when there seems to be no room.
-pub trait Sends {
+pub trait Sender {
     /// Where it stands.
-    fn turn(&self) -> Turn<'_>;
+    fn order(&self) -> PendingOrder<'_>;
     /// Its peer was found dead by a send.
-    fn bereave(&self);
+    fn on_peer_dead(&self);
 }
 
 /// Where an endpoint stands that wants to send.
 #[derive(Clone, Copy)]
-pub struct Turn<'a> {
+pub struct PendingOrder<'a> {
     /// Those to its peer.
-    pub waiting: &'a Waiting,
+    pub waiting: &'a WaitingQueues,
     /// What waits at its interface.
     pub pending: &'a Arbiter,
     /// Where it waits itself.
     pub queue: QueueId,
 }
 
-impl Turn<'_> {
+impl PendingOrder<'_> {
     /// It waits from now on.
-    pub fn wait(&self) {
+    pub fn enqueue(&self) {
         let mut queues = self.waiting.queues.borrow_mut();
         if !queues.contains(&self.queue) {
             queues.push(self.queue);
@@ -40,12 +40,12 @@ impl Turn<'_> {
     }
 
     /// Whether it has something waiting, which is to go first.
-    pub fn is_held_back(&self) -> bool {
+    pub fn has_own_pending(&self) -> bool {
         self.pending.waiting() > 0 && self.pending.holds_back(self.queue)
     }
 
     /// Whether any endpoint to the peer waits, itself perhaps.
-    pub fn is_awaited(&self) -> bool {
+    pub fn has_any_pending(&self) -> bool {
         let mut queues = self.waiting.queues.borrow_mut();
         queues.retain(|queue| !self.pending.is_empty(*queue));
         !queues.is_empty()

@@ -8,82 +8,87 @@
 use std::cell::Cell;
 
 /// Eighths of an answer's time. More of it is nowhere better: then the answer has to wait.
-const SHARES: [u64; 3] = [5, 3, 1];
+const CANDIDATES: [u64; 3] = [5, 3, 1];
 /// Blocks of a cycle. In the first ones each share is tried, and behind each comes a block with the one in use.
-const CYCLE: u64 = 32;
-const TRIED: u64 = 2 * SHARES.len() as u64;
+const CYCLE_BLOCKS: u64 = 32;
+const TRIAL_BLOCKS: u64 = 2 * CANDIDATES.len() as u64;
 /// A share that was faster, by this part at least, in so many cycles more than it was not is the one in use from then on.
-const WON: u32 = 8;
-const MARGIN: u64 = 128;
+const WINS_TO_SWITCH: u32 = 8;
+const MIN_GAIN: u64 = 128;
 
 /// The share in use, and what was tried in this cycle.
 #[derive(Debug)]
-pub struct Trial {
-    /// The share in use, and that of the block under way: numbers in [`SHARES`].
-    home: Cell<usize>,
-    now: Cell<usize>,
+pub struct DelayTuner {
+    /// The share in use, and that of the block under way: numbers in [`CANDIDATES`].
+    chosen: Cell<usize>,
+    current: Cell<usize>,
     /// The number of the block under way, and whether all of its cycle before it has been seen.
-    number: Cell<u64>,
-    is_whole: Cell<bool>,
+    block: Cell<u64>,
+    is_cycle_complete: Cell<bool>,
     /// How long the blocks of this cycle took in which shares were tried, and the shortest of those between them.
-    tried: [Cell<u64>; SHARES.len()],
-    between: Cell<u64>,
-    scores: [Cell<u32>; SHARES.len()],
+    trial_times: [Cell<u64>; CANDIDATES.len()],
+    baseline: Cell<u64>,
+    scores: [Cell<u32>; CANDIDATES.len()],
 }
 
-impl Trial {
+impl DelayTuner {
     /// The largest share is in use.
-    pub fn new() -> Trial {
-        Trial {
-            home: Cell::new(0),
-            now: Cell::new(0),
-            number: Cell::new(0),
-            is_whole: Cell::new(false),
-            tried: Default::default(),
-            between: Cell::new(u64::MAX),
+    pub fn new() -> DelayTuner {
+        DelayTuner {
+            chosen: Cell::new(0),
+            current: Cell::new(0),
+            block: Cell::new(0),
+            is_cycle_complete: Cell::new(false),
+            trial_times: Default::default(),
+            baseline: Cell::new(u64::MAX),
             scores: Default::default(),
         }
     }
 
     /// Eighths of an answer's time that are waited out in the block under way.
     pub fn eighths(&self) -> u64 {
-        SHARES[self.now.get()]
+        CANDIDATES[self.current.get()]
     }
 
     /// A block of turns has taken so long, and the one with this number begins, here and at the peer.
-    pub fn block(&self, took: u64, number: u64) {
-        let before = self.number.replace(number);
-        if number != before.wrapping_add(1) {
-            self.is_whole.set(false);
+    pub fn begin_block(&self, took: u64, block: u64) {
+        let before = self.block.replace(block);
+        if block != before.wrapping_add(1) {
+            self.is_cycle_complete.set(false);
         }
-        match before % CYCLE {
-            was if was >= TRIED => {}
-            was if was.is_multiple_of(2) => self.tried[was as usize / 2].set(took),
-            _ => self.between.set(self.between.get().min(took)),
+        match before % CYCLE_BLOCKS {
+            phase if phase >= TRIAL_BLOCKS => {}
+            phase if phase.is_multiple_of(2) => self.trial_times[phase as usize / 2].set(took),
+            _ => self.baseline.set(self.baseline.get().min(took)),
         }
-        let at = number % CYCLE;
-        if at == 0 {
-            self.between.set(u64::MAX);
-            self.is_whole.set(true);
-        } else if at == TRIED && self.is_whole.get() {
-            self.judge();
+        let phase = block % CYCLE_BLOCKS;
+        if phase == 0 {
+            self.baseline.set(u64::MAX);
+            self.is_cycle_complete.set(true);
+        } else if phase == TRIAL_BLOCKS && self.is_cycle_complete.get() {
+            self.evaluate();
         }
-        self.now.set(if at < TRIED && at.is_multiple_of(2) { at as usize / 2 } else { self.home.get() });
+        self.current.set(if phase < TRIAL_BLOCKS && phase.is_multiple_of(2) {
+            phase as usize / 2
+        } else {
+            self.chosen.get()
+        });
     }
 
     /// Turns are not taken any more: what was found out stays.
-    pub fn stop(&self) {
-        self.is_whole.set(false);
-        self.now.set(self.home.get());
+    pub fn pause(&self) {
+        self.is_cycle_complete.set(false);
+        self.current.set(self.chosen.get());
     }
 
-    fn judge(&self) {
-        let between = self.between.get();
-        for (share, score) in self.scores.iter().enumerate() {
-            let won = share != self.home.get() && self.tried[share].get() < between - between / MARGIN;
+    fn evaluate(&self) {
+        let baseline = self.baseline.get();
+        for (candidate, score) in self.scores.iter().enumerate() {
+            let won = candidate != self.chosen.get()
+                && self.trial_times[candidate].get() < baseline - baseline / MIN_GAIN;
             score.set(if won { score.get() + 1 } else { score.get().saturating_sub(1) });
-            if score.get() == WON {
-                self.home.set(share);
+            if score.get() == WINS_TO_SWITCH {
+                self.chosen.set(candidate);
                 self.scores.iter().for_each(|score| score.set(0));
                 return;
             }
@@ -103,62 +108,62 @@ mod tests {
 
     /// Two peers, and how long a block takes by the eighths that both wait, with so many parts in a hundred of noise. One block of
     /// fifty takes ten times as long. Answers what they have come to, and the mean of the last 1000 blocks without noise.
-    fn play(
-        peers: &[Trial; 2],
-        numbers: std::ops::Range<u64>,
+    fn simulate(
+        peers: &[DelayTuner; 2],
+        blocks: std::ops::Range<u64>,
         noise: u64,
         time: impl Fn(u64, u64) -> u64,
     ) -> ([u64; 2], u64) {
-        let (mut state, mut last, end) = (numbers.start, 0, numbers.end);
-        for number in numbers {
+        let (mut state, mut last, end) = (blocks.start, 0, blocks.end);
+        for block in blocks {
             let both = time(peers[0].eighths(), peers[1].eighths());
             let late = if draw(&mut state, 50) == 0 { 10 } else { 1 };
             let took = (both + both * noise / 100 * draw(&mut state, 1000) / 1000) * late;
-            peers.iter().for_each(|peer| peer.block(took, number));
-            last += if number + 1000 >= end { both } else { 0 };
+            peers.iter().for_each(|peer| peer.begin_block(took, block));
+            last += if block + 1000 >= end { both } else { 0 };
         }
-        ([0, 1].map(|n| SHARES[peers[n].home.get()]), last / 1000)
+        ([0, 1].map(|n| CANDIDATES[peers[n].chosen.get()]), last / 1000)
     }
 
-    fn both() -> [Trial; 2] {
-        [Trial::new(), Trial::new()]
+    fn both() -> [DelayTuner; 2] {
+        [DelayTuner::new(), DelayTuner::new()]
     }
 
     #[test]
-    fn the_best_share_is_found() {
-        for best in SHARES {
+    fn best_candidate_is_found() {
+        for best in CANDIDATES {
             let time = |a: u64, b: u64| 10_000 + 300 * (a.abs_diff(best) + b.abs_diff(best));
-            let (found, last) = play(&both(), 0..20_000, 10, time);
+            let (found, last) = simulate(&both(), 0..20_000, 10, time);
             assert_eq!(found, [best; 2]);
             assert!(last < 10_000 * 102 / 100, "trials cost more than two parts in a hundred: {last}");
         }
     }
 
     #[test]
-    fn so_is_one_that_pays_only_if_both_have_it() {
-        for best in SHARES {
+    fn candidate_that_pays_only_on_both_sides_is_found() {
+        for best in CANDIDATES {
             let time = |a: u64, b: u64| if (a, b) == (best, best) { 8000 } else { 10_000 };
-            assert_eq!(play(&both(), 7..1000, 5, time).0, [best; 2]);
+            assert_eq!(simulate(&both(), 7..1000, 5, time).0, [best; 2]);
             // Also of one who has found something else with another peer.
             let peers = both();
-            peers[1].home.set(2);
-            assert_eq!(play(&peers, 7..1000, 5, time).0, [best; 2]);
+            peers[1].chosen.set(2);
+            assert_eq!(simulate(&peers, 7..1000, 5, time).0, [best; 2]);
         }
     }
 
     #[test]
-    fn what_makes_no_difference_is_left_as_it_is() {
-        assert_eq!(play(&both(), 0..100_000, 10, |_, _| 10_000).0, [SHARES[0]; 2]);
+    fn first_candidate_is_kept_without_a_gain() {
+        assert_eq!(simulate(&both(), 0..100_000, 10, |_, _| 10_000).0, [CANDIDATES[0]; 2]);
     }
 
     #[test]
-    fn who_stops_goes_on_with_what_was_found() {
+    fn choice_survives_a_pause() {
         let peers = both();
         let time = |best: u64| move |a: u64, b: u64| 1000 + 100 * (a.abs_diff(best) + b.abs_diff(best));
-        assert_eq!(play(&peers, 0..1000, 5, time(1)).0, [1; 2]);
-        peers[0].stop();
+        assert_eq!(simulate(&peers, 0..1000, 5, time(1)).0, [1; 2]);
+        peers[0].pause();
         assert_eq!(peers[0].eighths(), 1);
         // The processors have moved.
-        assert_eq!(play(&peers, 5000..7000, 5, time(5)).0, [5; 2]);
+        assert_eq!(simulate(&peers, 5000..7000, 5, time(5)).0, [5; 2]);
     }
 }

@@ -1,0 +1,260 @@
+//! The fd server's thread: answers questions at the socket, and passes on deaths. Started and stopped by `mod.rs`.
+//! Sleeps in the kernel otherwise. No peer can make it wait: whoever is slow is served when it is ready.
+
+use super::namespace::{ProcKey, SocketNamespace};
+use super::wire::{BUF_LEN, KeepOpen, MAX_FDS, PerName, Reply, Request, Status};
+use super::{ExportEntry, ExportKind, Name, Shared, lock};
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use ucs::sys::{EventFd, PeerCred};
+use zerocopy::IntoBytes;
+
+/// Tokens of the epoll set above those of processes (40 bits): the socket, the end, and from there on callers.
+const LISTENER: u64 = 1 << 60;
+const STOP: u64 = LISTENER + 1;
+const FIRST_CLIENT: u64 = 1 << 61;
+
+/// How long to leave the door alone when the process or the system is at its limits.
+const BACKOFF: Duration = Duration::from_millis(20);
+
+/// The thread's own.
+pub struct ServerThread {
+    listener: OwnedFd,
+    namespace: SocketNamespace,
+    shared: Arc<Shared>,
+    clients: HashMap<u64, Client>,
+    next_token: u64,
+    /// A descriptor, of a file of its own, kept for a caller who comes when the process has none left. While there is none to keep, the door is shut:
+    /// whoever knocks waits, and has its answer when there is one again.
+    spare: Option<EventFd>,
+}
+
+struct Client {
+    fd: OwnedFd,
+    is_same_user: bool,
+}
+
+/// What a caller does now.
+#[expect(clippy::large_enum_variant, reason = "it is used where it is made, one at a time")]
+enum Received {
+    /// It asks, and stays or not.
+    Request(PerName<Lookup>, KeepOpen),
+    /// It may ask (again).
+    Nothing,
+    /// It is gone.
+    HungUp,
+}
+
+impl ServerThread {
+    /// Ready to run.
+    pub fn new(
+        listener: OwnedFd,
+        namespace: SocketNamespace,
+        shared: Arc<Shared>,
+    ) -> Result<ServerThread, ucs::Errno> {
+        shared.watches.epoll().add(&listener, LISTENER)?;
+        shared.watches.epoll().add(&shared.stop, STOP)?;
+        let spare = Some(EventFd::new()?);
+        Ok(ServerThread {
+            listener,
+            namespace,
+            shared,
+            clients: HashMap::new(),
+            next_token: FIRST_CLIENT,
+            spare,
+        })
+    }
+
+    /// Until stopped.
+    pub fn run(mut self) {
+        let mut tokens = Vec::new();
+        loop {
+            tokens.clear();
+            // Nobody tells of descriptors that are free again.
+            let timeout = self.spare.is_none().then_some(BACKOFF);
+            if let Err(errno) = self.shared.watches.epoll().wait(&mut tokens, timeout) {
+                tracing::warn!(%errno, "the fd server cannot wait");
+                std::thread::sleep(BACKOFF);
+            }
+            for &token in &tokens {
+                match token {
+                    STOP => return,
+                    LISTENER => self.accept(),
+                    token if token >= FIRST_CLIENT => self.serve(token),
+                    token => {
+                        self.shared.watches.on_exit(ProcKey(token));
+                        // What it left in a directory; nothing else has a file of that name.
+                        self.namespace.unlink(ProcKey(token));
+                    }
+                }
+            }
+            self.resume_accept();
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let mut accepted = rustix::net::accept_with(&self.listener, flags);
+        if matches!(accepted, Err(Errno::MFILE | Errno::NFILE)) && self.spare.take().is_some() {
+            let _ = self.shared.watches.epoll().remove(&self.listener);
+            accepted = rustix::net::accept_with(&self.listener, flags);
+        }
+        match accepted {
+            Ok(fd) => {
+                let is_same_user = PeerCred::of(&fd).is_ok_and(PeerCred::is_our_user);
+                let client = Client { fd, is_same_user };
+                // The question mostly comes with the caller: then that is all, without a second turn.
+                match self.receive(&client) {
+                    Received::Request(lookups, KeepOpen::No) => drop(reply(&client.fd, &lookups)),
+                    // Before it is answered: the end of a connection that stays is the news of a death.
+                    Received::Request(lookups, KeepOpen::Yes) => match self.register(client) {
+                        Ok(token) => self.reply_to(token, &lookups),
+                        Err(client) => drop(reply(&client.fd, &retry_later(&lookups))),
+                    },
+                    // Who is sent away unheard comes again.
+                    Received::Nothing => drop(self.register(client)),
+                    Received::HungUp => {}
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
+            // Also if it is the system that has none left, and another process was faster.
+            Err(errno) => {
+                tracing::warn!(%errno, "the fd server cannot receive a caller");
+                std::thread::sleep(BACKOFF);
+            }
+        }
+    }
+
+    /// Has a caller wait for its next question, or for its leave; or gives it back.
+    fn register(&mut self, client: Client) -> Result<u64, Client> {
+        let token = self.next_token;
+        self.next_token += 1;
+        match self.shared.watches.epoll().add(&client.fd, token) {
+            Ok(()) => {
+                self.clients.insert(token, client);
+                Ok(token)
+            }
+            Err(errno) => {
+                tracing::warn!(%errno, "the fd server sends a caller away");
+                Err(client)
+            }
+        }
+    }
+
+    /// Opens a door that was shut for want of descriptors, if there is one again.
+    fn resume_accept(&mut self) {
+        if self.spare.is_none()
+            && let Ok(spare) = EventFd::new()
+            && self.shared.watches.epoll().add(&self.listener, LISTENER).is_ok()
+        {
+            self.spare = Some(spare);
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        let Some(client) = self.clients.get(&token) else { return };
+        match self.receive(client) {
+            Received::Request(lookups, keep_open) => {
+                self.reply_to(token, &lookups);
+                if keep_open == KeepOpen::No {
+                    self.remove(token);
+                }
+            }
+            Received::Nothing => {}
+            Received::HungUp => self.remove(token),
+        }
+    }
+
+    fn reply_to(&mut self, token: u64, lookups: &[Lookup]) {
+        let Some(client) = self.clients.get(&token) else { return };
+        match reply(&client.fd, lookups) {
+            // Who does not listen does not get one.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            // Hung up on, it comes again.
+            Err(errno) => {
+                tracing::debug!(%errno, "the fd server cannot answer");
+                self.remove(token);
+            }
+        }
+    }
+
+    fn remove(&mut self, token: u64) {
+        if let Some(client) = self.clients.remove(&token) {
+            // Closing takes it off the set, unless a forked child holds a copy.
+            let _ = self.shared.watches.epoll().remove(&client.fd);
+        }
+    }
+
+    /// Hears a question, if there is one, and looks for what it is about.
+    fn receive(&self, client: &Client) -> Received {
+        let mut bytes = [0; BUF_LEN];
+        let len = match rustix::net::recv(&client.fd, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((_, len)) if len > 0 => len,
+            Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
+            // Hung up.
+            _ => return Received::HungUp,
+        };
+        match Request::read(&bytes[..len.min(BUF_LEN)]) {
+            Some((names, keep_open)) if client.is_same_user => {
+                let exports = lock(&self.shared.exports);
+                let find = |name: &Name| exports.get(&name.0).cloned().ok_or(Status::NotFound);
+                Received::Request(names.iter().map(find).collect(), keep_open)
+            }
+            Some((names, keep_open)) => {
+                Received::Request(names.iter().map(|_| Err(Status::Denied)).collect(), keep_open)
+            }
+            // Nonsense, or another version, which reads ours in the answer.
+            None => Received::Request(PerName::new(), KeepOpen::Yes),
+        }
+    }
+}
+
+/// What there is of a name, or why not.
+type Lookup = Result<ExportEntry, Status>;
+
+/// The same of a caller who cannot be let in now.
+fn retry_later(lookups: &[Lookup]) -> PerName<Lookup> {
+    lookups.iter().map(|lookups| Err(lookups.as_ref().err().copied().unwrap_or(Status::RetryLater))).collect()
+}
+
+fn reply(to: &OwnedFd, lookups: &[Lookup]) -> Result<usize, Errno> {
+    let mut fd_count = lookups.len();
+    loop {
+        match reply_with(to, lookups, fd_count) {
+            // The system passes only so many descriptors of a process at a time. The first is what the caller waits for.
+            Err(Errno::TOOMANYREFS) if fd_count > 0 => fd_count = usize::from(fd_count > 1),
+            sent => return sent,
+        }
+    }
+}
+
+/// The answer, with the descriptors of the first `fd_count`.
+fn reply_with(to: &OwnedFd, lookups: &[Lookup], fd_count: usize) -> Result<usize, Errno> {
+    let reply = Reply::new(lookups.iter().enumerate().map(|(n, lookups)| match lookups {
+        Err(status) => *status,
+        Ok(_) if n >= fd_count => Status::RetryLater,
+        Ok(ExportEntry { kind: ExportKind::Memory(range), .. }) => Status::Memory(*range),
+        Ok(ExportEntry { kind: ExportKind::Iface(_), .. }) => Status::Iface,
+    }));
+    let mut fds = ArrayVec::<BorrowedFd<'_>, MAX_FDS>::new();
+    for ExportEntry { mem, kind } in lookups[..fd_count].iter().flatten() {
+        fds.push(mem.as_fd());
+        if let ExportKind::Iface(wake) = kind {
+            fds.push(wake.as_fd());
+        }
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(to, &[IoSlice::new(reply.as_bytes())], &mut ancillary, flags)
+}

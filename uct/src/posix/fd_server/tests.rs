@@ -1,0 +1,341 @@
+//! Two fd servers, questions good and bad, and what is left of an fd server in a directory.
+
+use super::wire::{BUF_LEN, KeepOpen, MAX_NAMES, MemRange, Reply, Request, Status};
+use super::*;
+use std::time::{Duration, Instant};
+use ucs::mem::MapOpts;
+use zerocopy::IntoBytes;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+impl FdServer {
+    /// Asks for one name, and waits for what is said.
+    fn fetch(&self, name: Name) -> Result<Fetched, ConnectError> {
+        match self.wait(self.query([name], TIMEOUT)?, TIMEOUT)? {
+            QueryResult::Answered(mut all) => all.pop().expect("one was asked for").1,
+            QueryResult::Pending(_) => Err(ConnectError::Silent),
+        }
+    }
+}
+
+fn memory(fill: u8) -> Arc<SharedMem> {
+    let mem = SharedMem::create("fd-server-test", 4096, MapOpts::default()).unwrap();
+    // SAFETY: the memory is ours and nobody else knows of it.
+    unsafe { mem.as_ptr().write_bytes(fill, 4096) };
+    Arc::new(mem)
+}
+
+/// A directory of this test's own, gone with it.
+struct Dir(String);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let path = std::env::temp_dir().join(format!("fd-server-{name}.{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Dir(path.to_str().unwrap().into())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = std::fs::read_dir(&self.0).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn exports_are_fetched_until_dropped() {
+    let dir = Dir::new("export");
+    for namespace in [SocketNamespace::new("").unwrap(), SocketNamespace::new(&dir.0).unwrap()] {
+        let server = FdServer::get(namespace).unwrap();
+        let mem = memory(7);
+        let wake = Arc::new(EventFd::new().unwrap());
+        let with = server.export(server.new_name(), mem.clone(), ExportKind::Iface(wake.clone()));
+        let range = MemRange::new(0x1000, 4096, 1);
+        let without = server.export(server.new_name(), mem.clone(), ExportKind::Memory(range));
+        let got = server.fetch(with.name()).unwrap();
+        let ExportKind::Iface(theirs) = got.kind else { panic!("an interface") };
+        EventFd::from_peer(theirs).unwrap().signal().unwrap();
+        assert_eq!(wake.clear(), Ok(1));
+        let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
+        // SAFETY: a byte of the mapping, which nobody writes any more.
+        assert_eq!(unsafe { copy.as_ptr().wrapping_add(4095).read() }, 7);
+        assert!(!got.watch.check() && server.is_alive(server.key()));
+        assert!(
+            matches!(server.fetch(without.name()).unwrap().kind, ExportKind::Memory(got) if got == range)
+        );
+        let name = without.name();
+        drop(without);
+        assert_eq!(server.fetch(name).err(), Some(ConnectError::Gone));
+    }
+}
+
+#[test]
+fn one_query_covers_many_names() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let wake = Arc::new(EventFd::new().unwrap());
+    let kind = |n: u8| match n % 3 {
+        0 => ExportKind::Iface(wake.clone()),
+        _ => ExportKind::Memory(MemRange::new(u64::from(n), 4096, 0)),
+    };
+    let exports: Vec<_> =
+        (0..MAX_NAMES as u8).map(|n| server.export(server.new_name(), memory(n), kind(n))).collect();
+    let mut names: Vec<_> = exports.iter().map(Export::name).collect();
+    // One that is gone, and one of another process, in between.
+    names[5] = server.new_name();
+    names[9] = Name::new(ProcKey(server.key().0 ^ 1), 0);
+    let query = server.query(names.iter().copied(), TIMEOUT).unwrap();
+    let QueryResult::Answered(got) = server.wait(query, TIMEOUT).unwrap() else { panic!("no answer") };
+    assert_eq!(got.len(), MAX_NAMES);
+    for (n, (name, got)) in got.into_iter().enumerate() {
+        assert_eq!(name, names[n]);
+        if n == 5 || n == 9 {
+            assert_eq!(got.err(), Some(ConnectError::Gone), "{n}");
+            continue;
+        }
+        let got = got.unwrap();
+        match got.kind {
+            ExportKind::Iface(_) => assert_eq!(n % 3, 0, "{n}"),
+            ExportKind::Memory(range) => assert_eq!((n % 3 != 0, range.addr.get()), (true, n as u64), "{n}"),
+        }
+        let copy = SharedMem::from_fd(got.mem, 4096).unwrap();
+        // SAFETY: a byte of the mapping, which nobody writes any more.
+        assert_eq!(usize::from(unsafe { copy.as_ptr().read() }), n);
+    }
+    assert!(server.query([], TIMEOUT).is_err());
+}
+
+/// The kernel may say of a packet and a hang-up behind it that there is nothing but the hang-up, to a call that does not
+/// wait: once in thousands of answers, if the sides do not run at the same time.
+#[test]
+fn every_query_is_answered() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let export = server.export(server.new_name(), memory(1), ExportKind::Memory(MemRange::default()));
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..10_000 {
+                    assert_eq!(server.fetch(export.name()).err(), None);
+                }
+            });
+        }
+    });
+}
+
+/// A process that does not answer is asked once, whoever wants to know how often; also if it does not even open.
+#[test]
+fn unanswered_query_does_not_block() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let (key, listener) = server.namespace().bind().unwrap();
+    let name = Name::new(key, 0);
+    let start = Instant::now();
+    let mut query = server.query([name], TIMEOUT).unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(1)].repeat(20) {
+        let QueryResult::Pending(again) = server.wait(query, wait).unwrap() else {
+            panic!("nobody is there")
+        };
+        query = again;
+    }
+    assert!(!query.is_overdue() && start.elapsed() < TIMEOUT);
+    let accept = || rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK).ok();
+    let client = accept().unwrap();
+    assert!(accept().is_none(), "asked once");
+    // More than may wait there, and the question that is put when one of them is let in.
+    let waiting: Vec<_> = std::iter::from_fn(|| client::connect(server.namespace(), key).unwrap()).collect();
+    let QueryResult::Pending(late) =
+        server.wait(server.query([name], TIMEOUT).unwrap(), Duration::ZERO).unwrap()
+    else {
+        panic!("nobody is there")
+    };
+    waiting.iter().for_each(|_| drop(accept().unwrap()));
+    let QueryResult::Pending(late) = server.wait(late, Duration::from_millis(1)).unwrap() else {
+        panic!("nobody answers")
+    };
+    let last = accept().expect("who could not get in comes again");
+    for client in [client, last] {
+        let mut room = [0; BUF_LEN];
+        let (_, received) = rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(Request::read(&room[..received]).unwrap().0.as_slice(), [name]);
+        let answer = Reply::new([Status::NotFound]);
+        rustix::net::send(&client, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+    }
+    for query in [query, late] {
+        let QueryResult::Answered(all) = server.wait(query, TIMEOUT).unwrap() else {
+            panic!("it has answered")
+        };
+        assert!(matches!(&all[..], [(of, Err(ConnectError::Gone))] if *of == name));
+    }
+}
+
+/// A process that lives and hangs up has nothing to give now, and is not dead.
+#[test]
+fn query_is_repeated_after_a_hangup() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let (key, listener) = server.namespace().bind().unwrap();
+    let name = Name::new(key, 0);
+    let accept = || loop {
+        match rustix::net::accept_with(&listener, rustix::net::SocketFlags::NONBLOCK) {
+            Ok(client) => return client,
+            Err(e) => assert_eq!(e, rustix::io::Errno::AGAIN),
+        }
+    };
+    let mut query = server.query([name], TIMEOUT).unwrap();
+    let mut room = [0; BUF_LEN];
+    for received in [false, true, false, true] {
+        let client = accept();
+        if received {
+            rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+        }
+        drop(client);
+        let QueryResult::Pending(again) = server.wait(query, Duration::from_millis(5)).unwrap() else {
+            panic!("it has said nothing")
+        };
+        query = again;
+    }
+    let client = accept();
+    rustix::net::recv(&client, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+    let answer = Reply::new([Status::RetryLater]);
+    rustix::net::send(&client, answer.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+    let QueryResult::Answered(all) = server.wait(query, TIMEOUT).unwrap() else { panic!("it has answered") };
+    assert!(matches!(&all[..], [(_, Err(ConnectError::Op(Error::NoDescriptor)))]));
+    // Who has closed its door has gone.
+    let query = server.query([name], TIMEOUT).unwrap();
+    drop((accept(), listener));
+    assert_eq!(server.wait(query, TIMEOUT).err(), Some(ConnectError::Gone));
+}
+
+#[test]
+fn dropped_server_leaves_no_socket() {
+    let dir = Dir::new("left");
+    let namespace = SocketNamespace::new(&dir.0).unwrap();
+    let server = FdServer::get(namespace.clone()).unwrap();
+    assert!(Arc::ptr_eq(&server, &FdServer::get(namespace.clone()).unwrap()));
+    let (key, name) = (server.key(), server.new_name());
+    assert!(client::is_alive(&namespace, key));
+    assert_eq!(dir.names().len(), 1);
+    drop(server);
+    assert!(!client::is_alive(&namespace, key));
+    assert_eq!(client::connect(&namespace, name.owner()).err(), Some(ConnectError::Gone));
+    assert!(dir.names().is_empty());
+}
+
+#[test]
+fn stale_sockets_are_removed_and_others_are_kept() {
+    let dir = Dir::new("sweep");
+    let namespace = SocketNamespace::new(&dir.0).unwrap();
+    let (key, socket) = namespace.bind().unwrap();
+    drop(socket);
+    assert_eq!(dir.names().len(), 1, "as after kill -9");
+    std::fs::write(format!("{}/readme", dir.0), "mine").unwrap();
+    std::fs::write(format!("{}/uct-posix.notakey", dir.0), "mine").unwrap();
+    let (mine, theirs) =
+        (namespace.file(dir.0.as_ref(), key), format!("{}/uct-posix.12345678.0123456789", dir.0));
+    drop(std::os::unix::net::UnixListener::bind(&theirs).unwrap());
+    // Young ones may be about to listen.
+    drop(namespace.bind().unwrap());
+    assert_eq!(dir.names().len(), 5);
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    for socket in [mine.as_path(), theirs.as_ref()] {
+        rustix::fs::utimensat(
+            rustix::fs::CWD,
+            socket,
+            &rustix::fs::Timestamps { last_access: timespec(old), last_modification: timespec(old) },
+            rustix::fs::AtFlags::empty(),
+        )
+        .unwrap();
+    }
+    let server = FdServer::get(namespace).unwrap();
+    assert!(!mine.exists());
+    assert!(
+        std::path::Path::new(&theirs).exists(),
+        "of another host: whether it lives cannot be told from here"
+    );
+    assert_eq!(dir.names().len(), 5);
+    drop(server);
+}
+
+fn timespec(at: std::time::SystemTime) -> rustix::fs::Timespec {
+    let since = at.duration_since(std::time::UNIX_EPOCH).unwrap();
+    rustix::fs::Timespec { tv_sec: since.as_secs() as i64, tv_nsec: 0 }
+}
+
+#[test]
+fn malformed_requests_are_survived() {
+    let server = FdServer::get(SocketNamespace::new("").unwrap()).unwrap();
+    let connect = || {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::connect(&socket, &server.namespace().socket_addr(server.key()).unwrap()).unwrap();
+        socket
+    };
+    let send = |socket: &OwnedFd, bytes: &[u8]| {
+        rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL).unwrap();
+        let mut room = [0; BUF_LEN];
+        let (_, got) = rustix::net::recv(socket, &mut room, rustix::net::RecvFlags::empty()).unwrap();
+        Reply::read(&room[..got]).unwrap().unwrap()
+    };
+    let long = [7; 4000];
+    for bytes in [&[1][..], &[0; 16], &long, Request::new(&[Name(3)], KeepOpen::Yes).as_bytes()] {
+        let socket = connect();
+        assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
+        // And again on the same connection.
+        assert_eq!(send(&socket, bytes), [Status::NotFound; MAX_NAMES]);
+    }
+    // Who does not stay is sent away with the answer.
+    let socket = connect();
+    assert_eq!(
+        send(&socket, Request::new(&[Name(3)], KeepOpen::No).as_bytes()),
+        [Status::NotFound; MAX_NAMES]
+    );
+    assert_eq!(rustix::net::recv(&socket, &mut [0; 8], rustix::net::RecvFlags::empty()).unwrap().1, 0);
+    // Callers that say nothing, or do not listen.
+    let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    for socket in &silent {
+        for _ in 0..5 {
+            let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+            let _ = rustix::net::send(socket, Request::new(&[Name(3)], KeepOpen::Yes).as_bytes(), flags);
+        }
+    }
+    let export = server.export(server.new_name(), memory(1), ExportKind::Memory(MemRange::default()));
+    assert!(server.fetch(export.name()).is_ok());
+}
+
+#[test]
+fn exit_is_notified_once_to_every_subscriber() {
+    let watches = watch::Watches::new().unwrap();
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    // The pair is ours, so the process watched is this one; what strikes is the caller's affair.
+    let ours = OwnedFd::from(ours);
+    let method = watches.identify(ProcKey(9), &ours).unwrap();
+    let watch = watches.watch(ProcKey(9), method, ours).unwrap();
+    let wakes: Vec<_> = (0..3).map(|_| Arc::new(EventFd::new().unwrap())).collect();
+    let alarms: Vec<_> = wakes.iter().map(|wake| Alarm::new(wake.clone())).collect();
+    alarms[..2].iter().for_each(|alarm| watch.subscribe(alarm));
+    assert!(!watches.is_dead(ProcKey(9)) && !alarms[0].is_raised());
+    watches.on_exit(ProcKey(9));
+    watches.on_exit(ProcKey(10));
+    assert!(watches.is_dead(ProcKey(9)) && watch.check());
+    watch.subscribe(&alarms[2]);
+    for (alarm, wake) in alarms.iter().zip(&wakes) {
+        assert_eq!((alarm.is_raised(), alarm.take(), alarm.take(), wake.clear()), (true, true, false, Ok(1)));
+    }
+    drop(watch);
+    assert!(!watches.is_dead(ProcKey(9)), "forgotten with the last who cares");
+}
+
+#[test]
+fn names_of_another_namespace_are_unknown() {
+    let dir = Dir::new("stranger");
+    let (net, there) = (
+        FdServer::get(SocketNamespace::new("").unwrap()).unwrap(),
+        FdServer::get(SocketNamespace::new(&dir.0).unwrap()).unwrap(),
+    );
+    let export = there.export(there.new_name(), memory(1), ExportKind::Memory(MemRange::default()));
+    assert_eq!(net.fetch(export.name()).err(), Some(ConnectError::Gone));
+}

@@ -1,0 +1,285 @@
+//! Deaths: which processes the fd server watches, and which interfaces want to know. Filled when peers are attached, read
+//! by interfaces at leisure. Costs a message nothing: the kernel tells the fd server, the fd server raises a flag.
+
+use super::lock;
+use super::namespace::ProcKey;
+use super::notifier::{Flag, Notifier};
+use super::wire::KeepOpen;
+use crate::api::{ConnectError, Error};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
+use ucs::Errno;
+use ucs::sys::proc::{WatchError, pid, start_time};
+use ucs::sys::{Epoll, EventFd, PeerCred, PidFd, ProcId};
+
+/// The processes watched, and the set the fd server sleeps on.
+pub struct Watches {
+    registry: Arc<Registry>,
+}
+
+struct Registry {
+    /// The process that made it.
+    pid: u32,
+    epoll: Epoll,
+    by_key: Mutex<ByKey>,
+    /// Those of which no key is known.
+    unkeyed: Mutex<UnkeyedProcesses>,
+}
+
+/// Processes by pid, and how many there were.
+#[derive(Default)]
+struct UnkeyedProcesses {
+    by_id: HashMap<ProcId, Weak<ProcWatch>>,
+    count: u64,
+}
+
+type ByKey = HashMap<ProcKey, Weak<ProcWatch>>;
+
+/// Keys of processes that have none of their own: above those that do (40 bits), below the fd server's tokens.
+const UNKEYED: u64 = 1 << 48;
+
+/// What becomes readable when a process ends.
+enum WatchedFd {
+    Process(PidFd),
+    /// The connection to its fd server, where the system cannot say which process that is.
+    Socket(OwnedFd),
+}
+
+/// What there is of a process to watch.
+pub enum WatchMethod {
+    /// It is watched already.
+    Existing(Arc<ProcWatch>),
+    /// The process.
+    Process(PidFd),
+    /// Only the connection to its fd server: both sides must keep that.
+    Socket,
+}
+
+impl WatchMethod {
+    /// Whether it is not known to have ended.
+    pub fn may_be_alive(&self) -> bool {
+        match self {
+            WatchMethod::Existing(watch) => !watch.check(),
+            WatchMethod::Process(process) => !process.is_dead(),
+            WatchMethod::Socket => true,
+        }
+    }
+
+    /// Whether the connection must stay.
+    pub fn keep_open(&self) -> KeepOpen {
+        if matches!(self, WatchMethod::Socket) { KeepOpen::Yes } else { KeepOpen::No }
+    }
+}
+
+/// The death of one process, past or to come. Watched while somebody holds it.
+pub struct ProcWatch {
+    key: ProcKey,
+    notifier: Notifier<Alarm>,
+    fd: WatchedFd,
+    registry: Arc<Registry>,
+}
+
+/// An interface's: raised when one of its peers has died.
+pub struct Alarm {
+    raised: Flag,
+    wake: Arc<EventFd>,
+}
+
+impl Watches {
+    /// None yet.
+    pub fn new() -> Result<Watches, Errno> {
+        Ok(Watches {
+            registry: Arc::new(Registry {
+                pid: pid(),
+                epoll: Epoll::new()?,
+                by_key: Mutex::default(),
+                unkeyed: Mutex::default(),
+            }),
+        })
+    }
+
+    /// What the fd server sleeps on.
+    pub fn epoll(&self) -> &Epoll {
+        &self.registry.epoll
+    }
+
+    /// How the process at the other end of `socket` can be watched, before it is asked anything.
+    pub fn identify(&self, key: ProcKey, socket: &OwnedFd) -> Result<WatchMethod, ConnectError> {
+        if let Some(watch) = lock(&self.registry.by_key).get(&key).and_then(Weak::upgrade) {
+            return Ok(WatchMethod::Existing(watch));
+        }
+        match PidFd::of_socket(socket) {
+            Ok(Some(process)) => Ok(WatchMethod::Process(process)),
+            Ok(None) => Ok(pidfd_by_pid(socket).map_or(WatchMethod::Socket, WatchMethod::Process)),
+            Err(errno) if errno.is_resource() => Err(Error::NoDescriptor.into()),
+            // It took the connection a moment ago.
+            Err(_) => Err(ConnectError::Gone),
+        }
+    }
+
+    /// Watches it, from now on or already. It has said all that it was asked at `socket`: what comes there now is the end.
+    pub fn watch(&self, key: ProcKey, sight: WatchMethod, socket: OwnedFd) -> Result<Arc<ProcWatch>, Error> {
+        let fd = match sight {
+            WatchMethod::Existing(watch) => return Ok(watch),
+            WatchMethod::Process(process) => WatchedFd::Process(process),
+            WatchMethod::Socket => WatchedFd::Socket(socket),
+        };
+        let mut by_key = lock(&self.registry.by_key);
+        match by_key.get(&key).and_then(Weak::upgrade) {
+            Some(watch) => Ok(watch),
+            None => self.registry.insert(&mut by_key, key, fd),
+        }
+    }
+
+    /// Watches a process of which no key is known, from now on or already.
+    pub fn watch_process(&self, id: ProcId) -> Result<Arc<ProcWatch>, ConnectError> {
+        let mut unkeyed = lock(&self.registry.unkeyed);
+        if let Some(watch) = unkeyed.by_id.get(&id).and_then(Weak::upgrade) {
+            return Ok(watch);
+        }
+        let process = PidFd::open(id).map_err(|e| match e {
+            WatchError::Gone { .. } => ConnectError::Gone,
+            WatchError::Os { errno, .. } if errno.is_resource() => Error::NoDescriptor.into(),
+            WatchError::Os { errno, .. } => Error::Sys { call: "pidfd_open", errno }.into(),
+        })?;
+        let key = ProcKey(UNKEYED + unkeyed.count);
+        unkeyed.count += 1;
+        let watch =
+            self.registry.insert(&mut lock(&self.registry.by_key), key, WatchedFd::Process(process))?;
+        if unkeyed.by_id.len() == unkeyed.by_id.capacity() {
+            unkeyed.by_id.retain(|_, watch| watch.strong_count() > 0);
+        }
+        unkeyed.by_id.insert(id, Arc::downgrade(&watch));
+        Ok(watch)
+    }
+
+    /// A process, if it is watched.
+    pub fn find(&self, key: ProcKey) -> Option<Arc<ProcWatch>> {
+        lock(&self.registry.by_key).get(&key).and_then(Weak::upgrade)
+    }
+
+    /// Whether a process is watched and has died.
+    pub fn is_dead(&self, key: ProcKey) -> bool {
+        self.find(key).is_some_and(|watch| watch.is_dead())
+    }
+
+    /// A process has ended: whoever wants to know is told.
+    pub fn on_exit(&self, key: ProcKey) {
+        // Otherwise nobody wants to know any more, and its last friend is just taking it off the set.
+        let Some(watch) = self.find(key) else { return };
+        let _ = self.registry.epoll.remove(&watch.fd);
+        watch.notifier.notify().iter().filter_map(Weak::upgrade).for_each(|alarm| alarm.raise());
+    }
+}
+
+impl Registry {
+    fn insert(
+        self: &Arc<Self>,
+        by_key: &mut ByKey,
+        key: ProcKey,
+        fd: WatchedFd,
+    ) -> Result<Arc<ProcWatch>, Error> {
+        self.epoll.add(&fd, key.0).map_err(|errno| Error::Sys { call: "epoll_ctl", errno })?;
+        let watch = Arc::new(ProcWatch { key, notifier: Notifier::default(), fd, registry: self.clone() });
+        by_key.insert(key, Arc::downgrade(&watch));
+        Ok(watch)
+    }
+}
+
+impl AsFd for WatchedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            WatchedFd::Process(process) => process.as_fd(),
+            WatchedFd::Socket(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl ProcWatch {
+    /// Whether it has happened, as far as the fd server knows. One load.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        self.notifier.is_notified()
+    }
+
+    /// Whether this process watches it: not if its parent did before a fork.
+    pub fn is_ours(&self) -> bool {
+        self.registry.pid == pid()
+    }
+
+    /// Whether it has happened: one system call.
+    pub fn check(&self) -> bool {
+        self.is_dead()
+            || match &self.fd {
+                WatchedFd::Process(process) => process.is_dead(),
+                WatchedFd::Socket(socket) => has_hung_up(socket),
+            }
+    }
+
+    /// Raises the alarm when it happens, or now.
+    pub fn subscribe(&self, alarm: &Arc<Alarm>) {
+        if !self.notifier.subscribe(alarm) {
+            alarm.raise();
+        }
+    }
+}
+
+impl std::fmt::Debug for ProcWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ProcWatch({:#x}, dead: {})", self.key.0, self.is_dead())
+    }
+}
+
+impl Drop for ProcWatch {
+    fn drop(&mut self) {
+        // The set is our parent's too if we have it by a fork, and so may be the one who holds the lock.
+        if !self.is_ours() {
+            return;
+        }
+        // A process that is dead already has been taken off.
+        let _ = self.registry.epoll.remove(&self.fd);
+        let mut by_key = lock(&self.registry.by_key);
+        if by_key.get(&self.key).is_some_and(|watch| watch.strong_count() == 0) {
+            by_key.remove(&self.key);
+        }
+    }
+}
+
+/// The process by its pid, if it has one here. The door must not have hung up afterwards: then it was still that one's.
+fn pidfd_by_pid(socket: &OwnedFd) -> Option<PidFd> {
+    let pid = PeerCred::of(socket).ok()?.pid?;
+    let start = start_time(pid).ok()??;
+    PidFd::open(ProcId { pid, start }).ok().filter(|_| !has_hung_up(socket))
+}
+
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+}
+
+impl Alarm {
+    /// Not raised; `wake` is what an interface sleeps on.
+    pub fn new(wake: Arc<EventFd>) -> Arc<Alarm> {
+        Arc::new(Alarm { raised: Flag::default(), wake })
+    }
+
+    /// Raises it, and wakes who sleeps.
+    pub fn raise(&self) {
+        self.raised.raise();
+        let _ = self.wake.signal();
+    }
+
+    /// Whether it is raised.
+    #[inline(always)]
+    pub fn is_raised(&self) -> bool {
+        self.raised.is_raised()
+    }
+
+    /// Takes it down: true if it was raised.
+    pub fn take(&self) -> bool {
+        self.raised.take()
+    }
+}

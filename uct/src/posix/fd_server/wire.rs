@@ -1,0 +1,213 @@
+//! What is said at the door: one question about some names, one answer with descriptors. Both sides check what they read.
+//! Used by `ask.rs` and `reply.rs`; does no I/O.
+
+use super::Name;
+use arrayvec::ArrayVec;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Layout of question and answer, and of what is behind the descriptors.
+pub const VERSION: u32 = 5;
+/// Most names in a question.
+pub const MAX_NAMES: usize = 16;
+/// Most descriptors beside an answer. The system passes 253 at a time.
+pub const MAX_FDS: usize = 2 * MAX_NAMES;
+const MAGIC: u32 = u32::from_le_bytes(*b"uctP");
+
+/// First in every version's questions and answers.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+struct MsgHeader {
+    magic: U32,
+    version: U32,
+}
+
+const HEADER: MsgHeader = MsgHeader { magic: U32::new(MAGIC), version: U32::new(VERSION) };
+
+/// "What is behind these names?"
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Request {
+    head: MsgHeader,
+    keep_open: U32,
+    count: U32,
+    names: [U64; MAX_NAMES],
+}
+
+/// The names of a question or, one for one, what is said of them.
+pub type PerName<T> = ArrayVec<T, MAX_NAMES>;
+
+/// Whether who asks keeps the connection: then the fd server does too, since its end tells of the process's death.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeepOpen {
+    /// The answer ends it.
+    No,
+    /// Until the asking side hangs up.
+    Yes,
+}
+
+/// For each name, in the order of the question, "this", with the descriptors beside it, or why not.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Reply {
+    head: MsgHeader,
+    statuses: [u8; MAX_NAMES],
+    ranges: [MemRange; MAX_NAMES],
+}
+
+/// Where a process has memory that it hands out, in its own terms, and what others may do to it.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug, Default,
+)]
+#[repr(C)]
+pub struct MemRange {
+    /// First address.
+    pub addr: U64,
+    /// Bytes.
+    pub len: U64,
+    /// Bits of an [`Access`](crate::api::Access).
+    pub access: U32,
+    reserved: U32,
+}
+
+impl MemRange {
+    /// The `len` bytes at `addr`.
+    pub fn new(addr: u64, len: u64, access: u32) -> MemRange {
+        MemRange { addr: addr.into(), len: len.into(), access: access.into(), reserved: 0.into() }
+    }
+}
+
+/// Room for a question or an answer, and a byte more: a longer one is neither.
+pub const BUF_LEN: usize = size_of::<Reply>() + 1;
+const _: () = assert!(size_of::<Request>() < BUF_LEN);
+
+/// What the fd server says of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// A descriptor follows: memory, which its owner has there.
+    Memory(MemRange),
+    /// Two follow: an interface's memory, and what wakes it.
+    Iface,
+    /// There is nothing of that name (any more).
+    NotFound,
+    /// Not for this user.
+    Denied,
+    /// There is, but it cannot be passed now.
+    RetryLater,
+}
+
+impl Status {
+    const fn to_byte(self) -> u8 {
+        match self {
+            Status::Memory(_) => 0,
+            Status::Iface => 1,
+            Status::NotFound => 2,
+            Status::Denied => 3,
+            Status::RetryLater => 4,
+        }
+    }
+
+    const fn from_byte(byte: u8, range: MemRange) -> Option<Status> {
+        match byte {
+            0 => Some(Status::Memory(range)),
+            1 => Some(Status::Iface),
+            2 => Some(Status::NotFound),
+            3 => Some(Status::Denied),
+            4 => Some(Status::RetryLater),
+            _ => None,
+        }
+    }
+}
+
+impl Request {
+    /// About `names`, of which the first [`MAX_NAMES`] count.
+    pub fn new(names: &[Name], keep_open: KeepOpen) -> Request {
+        let count = names.len().min(MAX_NAMES);
+        let mut names_out = [U64::ZERO; MAX_NAMES];
+        names_out.iter_mut().zip(names).for_each(|(to, name)| *to = name.0.into());
+        let keep_open = u32::from(keep_open == KeepOpen::Yes).into();
+        Request { head: HEADER, keep_open, count: (count as u32).into(), names: names_out }
+    }
+
+    /// The names asked for, if this is a question of our version. Another version is told ours.
+    pub fn read(bytes: &[u8]) -> Option<(PerName<Name>, KeepOpen)> {
+        let request = Request::read_from_bytes(bytes).ok().filter(|request| request.head == HEADER)?;
+        let names = request.names.get(..request.count.get() as usize)?;
+        let keep_open = if request.keep_open.get() == 0 { KeepOpen::No } else { KeepOpen::Yes };
+        Some((names.iter().map(|name| Name(name.get())).collect(), keep_open))
+    }
+}
+
+impl Reply {
+    /// With these verdicts; of names that were not asked for it says [`Status::NotFound`].
+    pub fn new(statuses: impl IntoIterator<Item = Status>) -> Reply {
+        let (mut bytes_out, mut ranges) =
+            ([Status::NotFound.to_byte(); MAX_NAMES], [MemRange::default(); MAX_NAMES]);
+        for (n, status) in statuses.into_iter().enumerate().take(MAX_NAMES) {
+            bytes_out[n] = status.to_byte();
+            if let Status::Memory(range) = status {
+                ranges[n] = range;
+            }
+        }
+        Reply { head: HEADER, statuses: bytes_out, ranges }
+    }
+
+    /// The verdicts; or the answering side's version where it is not ours; or `None` for nonsense.
+    pub fn read(bytes: &[u8]) -> Option<Result<[Status; MAX_NAMES], u32>> {
+        let (head, _) =
+            MsgHeader::read_from_prefix(bytes).ok().filter(|(head, _)| head.magic == HEADER.magic)?;
+        if head.version != HEADER.version {
+            return Some(Err(head.version.get()));
+        }
+        let reply = Reply::read_from_bytes(bytes).ok()?;
+        let mut statuses = [Status::NotFound; MAX_NAMES];
+        for (to, (byte, range)) in statuses.iter_mut().zip(reply.statuses.into_iter().zip(reply.ranges)) {
+            *to = Status::from_byte(byte, range)?;
+        }
+        Some(Ok(statuses))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_and_replies_round_trip() {
+        let names: Vec<Name> = (70..70 + MAX_NAMES as u64).map(Name).collect();
+        for (count, keep_open) in [(0, KeepOpen::No), (1, KeepOpen::Yes), (MAX_NAMES, KeepOpen::No)] {
+            let (names_in, kept) =
+                Request::read(Request::new(&names[..count], keep_open).as_bytes()).unwrap();
+            assert_eq!((names_in.as_slice(), kept), (&names[..count], keep_open));
+        }
+        let here = Status::Memory(MemRange::new(0x7000, 4096, 3));
+        let all = [here, Status::Iface, Status::NotFound, Status::Denied, Status::RetryLater];
+        let names_in = Reply::read(Reply::new(all).as_bytes()).unwrap().unwrap();
+        assert_eq!(names_in[..all.len()], all);
+        assert!(names_in[all.len()..].iter().all(|status| *status == Status::NotFound));
+    }
+
+    #[test]
+    fn malformed_messages_are_rejected() {
+        let (mut request, mut reply) = (Request::new(&[Name(7)], KeepOpen::No), Reply::new([Status::Iface]));
+        assert_eq!(Request::read(&request.as_bytes()[1..]), None);
+        assert_eq!(Reply::read(&[0; size_of::<Reply>()]), None);
+        request.count = (MAX_NAMES as u32 + 1).into();
+        assert_eq!(Request::read(request.as_bytes()), None);
+        request.count = 1.into();
+        request.head.version = (VERSION + 1).into();
+        assert_eq!(Request::read(request.as_bytes()), None);
+        reply.statuses[MAX_NAMES - 1] = 5;
+        assert_eq!(Reply::read(reply.as_bytes()), None);
+        assert_eq!(Reply::read(&Reply::new([]).as_bytes()[1..]), None);
+    }
+
+    #[test]
+    fn other_version_is_reported_from_the_header() {
+        let head = MsgHeader { version: (VERSION + 1).into(), ..HEADER };
+        assert_eq!(Reply::read(head.as_bytes()), Some(Err(VERSION + 1)));
+        let mut longer = head.as_bytes().to_vec();
+        longer.extend([9; 100]);
+        assert_eq!(Reply::read(&longer), Some(Err(VERSION + 1)));
+    }
+}

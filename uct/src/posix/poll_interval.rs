@@ -1,0 +1,80 @@
+//! How many polls there are between two looks around: by rx.rs, which looks whether a peer has died. Who polls all the time looks
+//! seldom, so that a poll costs nothing more; who polls now and then looks often, so that it is told in time all the same.
+
+use super::poll_delay::TickDuration;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Most polls between two looks.
+const MAX_POLLS: u32 = 1024;
+/// At first, when nothing is known of how often the program polls.
+const INITIAL_POLLS: u32 = 16;
+/// Time between two looks, if as many polls as that come in it.
+const TARGET_TIME: Duration = Duration::from_millis(10);
+
+/// The polls of one interface.
+#[derive(Debug)]
+pub struct PollInterval {
+    polls: Cell<u32>,
+    /// When the last look was, in [ticks](ucs::time::ticks).
+    last_check: Cell<u64>,
+    target: TickDuration,
+}
+
+impl PollInterval {
+    /// Polls begin now.
+    pub fn new(now: u64) -> PollInterval {
+        PollInterval {
+            polls: Cell::new(INITIAL_POLLS),
+            last_check: Cell::new(now),
+            target: TickDuration::new(TARGET_TIME),
+        }
+    }
+
+    /// Polls until the first look.
+    pub const fn initial() -> u32 {
+        INITIAL_POLLS
+    }
+
+    /// Polls until the next look, as this one is at `now`.
+    pub fn next(&self, now: u64) -> u32 {
+        let elapsed = now.wrapping_sub(self.last_check.replace(now));
+        let polls = next(self.polls.get(), elapsed, self.target.ticks());
+        self.polls.set(polls);
+        polls
+    }
+}
+
+/// After `polls` that took so long.
+fn next(polls: u32, elapsed: u64, target: u64) -> u32 {
+    if elapsed <= target {
+        return (polls * 2).min(MAX_POLLS);
+    }
+    // Less than `polls`, so it fits.
+    (u128::from(polls) * u128::from(target) / u128::from(elapsed)).max(1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long until the look after `each` has been the time of a poll for a while.
+    fn settled(each: u64, target: u64) -> u64 {
+        let mut polls = INITIAL_POLLS;
+        (0..40).for_each(|_| polls = next(polls, u64::from(polls) * each, target));
+        u64::from(polls) * each
+    }
+
+    #[test]
+    fn interval_adapts_to_the_poll_rate() {
+        const TARGET_TIME: u64 = 10_000_000;
+        for each in [1, 2, 100, 9000] {
+            assert_eq!(settled(each, TARGET_TIME), 1024 * each);
+        }
+        for each in [10_000, 33_333, 1_000_000, 9_999_999] {
+            assert!((1..=2 * TARGET_TIME).contains(&settled(each, TARGET_TIME)), "{each}");
+        }
+        assert_eq!(settled(2 * TARGET_TIME, TARGET_TIME), 2 * TARGET_TIME, "every poll");
+        assert_eq!(next(1024, u64::MAX, TARGET_TIME), 1);
+    }
+}

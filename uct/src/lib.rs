@@ -38,6 +38,8 @@ pub mod base;
 pub mod cma;
 #[cfg(not(loom))]
 pub mod efa;
+#[cfg(not(loom))]
+mod host;
 pub mod loopback;
 #[cfg(not(loom))]
 pub mod mt;
@@ -54,6 +56,12 @@ mod efa {
     mod ring;
     #[path = "dev/soft/row.rs"]
     mod row;
+}
+#[cfg(all(test, loom))]
+mod host {
+    mod fd_server {
+        mod notifier;
+    }
 }
 #[cfg(all(test, loom))]
 mod mt {

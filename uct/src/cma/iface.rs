@@ -11,7 +11,7 @@ use crate::api::{
 use crate::base::am::{AmTable, ErrorHandler, TableSink};
 use crate::base::direct;
 use crate::base::eps::{Bereaved, Eps};
-use crate::posix::fd_server::{Alarm, FdServer, ProcKey, ProcWatch, SocketNamespace};
+use crate::host::fd_server::{Alarm, FdServer, ProcKey, ProcWatch, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};

@@ -4,9 +4,9 @@
 use super::TL;
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Memory as _};
 use crate::base::direct::{Range, Window};
-use crate::posix;
-use crate::posix::fd_server::{FdServer, Name, ProcKey};
-use crate::posix::remote_segment::RemoteSegment;
+use crate::host;
+use crate::host::RemoteSegment;
+use crate::host::fd_server::{FdServer, Name, ProcKey};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const _: () = assert!(KEY_LEN == 40);
 #[derive(Clone)]
 pub struct Md {
     attr: Rc<MdAttr>,
-    shared_mem: posix::Md,
+    shared_mem: host::Md,
     owner: ProcKey,
     /// Whether to map what can be mapped.
     map_allocated: bool,
@@ -43,7 +43,7 @@ pub struct Md {
 
 /// Registered memory.
 #[derive(Debug)]
-pub struct Mem(posix::Mem);
+pub struct Mem(host::Mem);
 
 /// An unpacked key.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Md {
     pub(super) fn new(server: Arc<FdServer>, map_allocated: bool, answer_timeout: Duration) -> Self {
         let owner = server.key();
         // Processes are watched from their first endpoint on.
-        let shared_mem = posix::Md::new(server, None, answer_timeout);
+        let shared_mem = host::Md::new(TL, server, None, answer_timeout);
         let attr = MdAttr {
             component: TL,
             rkey_len: KEY_LEN,

@@ -1,8 +1,8 @@
 //! Addresses of `posix`: which place of which host, and which interface of which process there.
 //! Made by the interface, read by peers. An address is a claim until the segment behind it has been looked at.
 
-use super::fd_server::{Name, SocketNamespace};
 use crate::api::{AddrBuf, ConnectError};
+use crate::host::fd_server::{Name, SocketNamespace};
 
 /// The interface address.
 pub fn pack(name: Name) -> AddrBuf {

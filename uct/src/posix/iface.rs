@@ -2,7 +2,6 @@
 //! Opened through `any` or directly. Polling an idle one costs one load of shared memory and no system call.
 
 use super::addr;
-use super::fd_server::{FdServer, Fetched, MAX_NAMES, Name, QueryResult, SocketNamespace};
 use super::peer::{Link, Peer};
 use super::rx::{Rx, RxStats};
 use super::seg::{INLINE, Shape};
@@ -16,6 +15,7 @@ use crate::base::direct;
 use crate::base::eps::Bereaved;
 use crate::base::nap::Nap;
 use crate::base::pending::{Arbiter, Room};
+use crate::host::fd_server::{FdServer, Fetched, MAX_NAMES, Name, QueryResult, SocketNamespace};
 use hashbrown::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
@@ -100,7 +100,7 @@ impl Iface {
             .map_err(|e| OpenError::memory(format_args!("transport '{TL}'"), &e))?;
         let inner = Inner {
             attr: attr(config),
-            md: Md::new(server, Some(rx.alarm().clone()), config.answer_timeout),
+            md: Md::new(TL, server, Some(rx.alarm().clone()), config.answer_timeout),
             rx,
             peers: RefCell::default(),
             closed_peers: RefCell::default(),

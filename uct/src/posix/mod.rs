@@ -53,33 +53,17 @@ mod fifo;
 mod loom;
 mod slot_map;
 mod writer_table;
-#[cfg(all(test, loom))]
-mod fd_server {
-    mod notifier;
-}
 
 #[cfg(not(loom))]
 mod addr;
 #[cfg(not(loom))]
 mod ep;
 #[cfg(not(loom))]
-pub(crate) mod fd_server;
-#[cfg(not(loom))]
 mod iface;
-#[cfg(not(loom))]
-mod md;
-#[cfg(not(loom))]
-mod payload_access;
 #[cfg(not(loom))]
 mod peer;
 #[cfg(not(loom))]
 mod pending_order;
-#[cfg(not(loom))]
-mod poll_delay;
-#[cfg(not(loom))]
-mod poll_interval;
-#[cfg(not(loom))]
-pub(crate) mod remote_segment;
 #[cfg(not(loom))]
 mod rx;
 #[cfg(not(loom))]
@@ -87,13 +71,13 @@ mod seg;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod tuner;
+mod tuning;
 
 #[cfg(not(loom))]
 pub use {
+    crate::host::{Md, Mem, Rkey},
     ep::Ep,
     iface::{Config, Iface},
-    md::{Md, Mem, Rkey},
 };
 
 /// Transport name.

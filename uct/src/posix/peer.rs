@@ -2,16 +2,16 @@
 //! the first packet, and written from then on. Called by `ep.rs`. A full FIFO is an answer, and whether the peer still lives
 //! is only asked then. Nothing blocks.
 
-use super::fd_server::{Alarm, Export, ExportKind, FdServer, Fetched, Name, ProcKey, ProcWatch, Query};
 use super::fifo;
-use super::payload_access;
 use super::pending_order::{Sender, WaitingQueues};
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, FIRST_LINE, IN_SLOT, INLINE, Segment, SlotLayout};
 use super::slot_map;
+use super::tuning;
 use super::writer_table;
 use crate::api::{ConnectError, Error, Outcome, Pack, Refused};
 use crate::base::check;
 use crate::base::eps::Eps;
+use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Fetched, Name, ProcKey, ProcWatch, Query};
 use std::cell::{Cell, OnceCell};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -445,7 +445,7 @@ impl Link {
             Some(ticket) => {
                 if cached_tail.get() != before {
                     // The line is here, then.
-                    self.payloads_unread.set(payload_access::are_unread(self.seg.payload_hint()));
+                    self.payloads_unread.set(tuning::payloads_are_unread(self.seg.payload_hint()));
                 }
                 self.next_ticket.set(ticket.wrapping_add(1));
                 Ok(Claim { link: self, ticket, cell: self.seg.cell(ticket), published: false })

@@ -1,16 +1,14 @@
 //! The reading side: this interface's own segment. Polled by `iface.rs`; holds the slots that handlers keep.
 //! Never trusts what a writer put there: lengths are bounded, slots are looked up in a private copy.
 
-use super::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
 use super::fifo;
-use super::payload_access::PayloadAccess;
-use super::poll_delay::PollDelay;
-use super::poll_interval::PollInterval;
 use super::seg::{CellRef, DEFAULT_SLOT_LEN, IN_SLOT, INLINE, LEN_BITS, Segment, Shape, SlotLayout};
 use super::slot_map;
+use super::tuning::Tuning;
 use crate::api::{Am, Error, Glance, Keep, Kept, Sink, Source, Take};
 use crate::base::lent::Lent;
 use crate::base::taking::Taking;
+use crate::host::fd_server::{Alarm, Export, ExportKind, FdServer, Name, ProcKey};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -19,7 +17,6 @@ use std::time::Duration;
 use ucs::mem::MemError;
 use ucs::sync::{prefetch_read, settle_loads};
 use ucs::sys::EventFd;
-use ucs::time::ticks;
 
 /// Most looks around between two for a ticket that is claimed but not published; doubles while its holder lives.
 const MAX_STUCK_INTERVAL: u32 = 1 << 10;
@@ -55,12 +52,9 @@ pub struct Rx {
     /// The tail is released when the next ticket is a multiple of this plus one.
     release_mask: u64,
     store: SlotStore,
-    poll_delay: PollDelay,
-    payload_access: PayloadAccess,
+    tuning: Tuning,
     /// Slot bound to each place: what `map_entry` in the segment says, where no peer can change it.
     slot_map_copy: Box<[Cell<u32>]>,
-    /// Polls between two looks around.
-    poll_interval: PollInterval,
     /// What was next to read at the last look around.
     next_at_check: Cell<u64>,
     /// Looks around until the next one for a stuck ticket, and how many there are between two of those.
@@ -94,7 +88,7 @@ struct Delivery<'a> {
 
 impl Rx {
     /// Makes the segment. Answers are left alone for `poll_delay` at most: see [`PollDelay`].
-    pub fn create(shape: Shape, poll_delay: Duration, server: &Arc<FdServer>) -> Result<Self, MemError> {
+    pub fn create(shape: Shape, max_delay: Duration, server: &Arc<FdServer>) -> Result<Self, MemError> {
         let name = if shape.slot_len as usize == DEFAULT_SLOT_LEN {
             server.new_name()
         } else {
@@ -114,15 +108,13 @@ impl Rx {
                 slot_len: shape.slot_len as usize,
                 spare: RefCell::new(spare),
             },
-            poll_delay: PollDelay::new(poll_delay),
-            payload_access: PayloadAccess::default(),
+            tuning: Tuning::new(max_delay),
             next: Cell::new(0),
             in_handler: Cell::new(false),
             release_mask: u64::from(shape.cells / 8).max(1) - 1,
             slot_map_copy: (0..shape.map_entries).map(Cell::new).collect(),
             has_backlog: Cell::new(false),
-            polls_left: Cell::new(PollInterval::initial()),
-            poll_interval: PollInterval::new(ticks()),
+            polls_left: Cell::new(Tuning::INITIAL_POLLS),
             recently_active: Cell::new(true),
             peer_failed: Cell::new(false),
             next_at_check: Cell::new(0),
@@ -193,7 +185,7 @@ impl Rx {
     /// Whether answers are left alone for a while.
     #[cfg(test)]
     pub fn delays_polls(&self) -> bool {
-        self.poll_delay.is_delay_learned()
+        self.tuning.is_delay_learned()
     }
 
     /// Whether a message is with its handler.
@@ -215,8 +207,8 @@ impl Rx {
         // when the time is over.
         let ticket = self.next.get();
         let word = self.seg().cell(ticket).word();
-        if self.poll_delay.is_delaying() {
-            self.poll_delay.wait(ticks, || fifo::peek(word, ticket).is_some());
+        if self.tuning.is_delaying() {
+            self.tuning.wait_for_answer(|| fifo::peek(word, ticket).is_some());
         }
         let events = match fifo::peek(word, ticket) {
             Some(meta) if max > 0 => self.deliver_batch(ticket, meta, max, sink),
@@ -251,7 +243,7 @@ impl Rx {
         // SAFETY: `locate` answers for the bytes; whoever is given them was warned of dishonest writers.
         let packet = unsafe { std::slice::from_raw_parts(at, len) };
         let source = Source { node: cell.source().load(Ordering::Relaxed), port: 0 };
-        self.poll_delay.on_received(source.node, ticks);
+        self.tuning.on_received(source.node);
         // Before, as in `deliver`: what panics over a message is not given it again.
         self.next.set(ticket + 1);
         if !take.take(packet, source) {
@@ -273,9 +265,7 @@ impl Rx {
         let ticket = self.next.get();
         let cell = self.seg().cell(ticket);
         let word = cell.word();
-        if self.poll_delay.is_delaying()
-            && !self.poll_delay.wait(ticks, || fifo::peek(word, ticket).is_some())
-        {
+        if self.tuning.is_delaying() && !self.tuning.wait_for_answer(|| fifo::peek(word, ticket).is_some()) {
             return Err(Glance::Quiet);
         }
         let polls_left = self.polls_left.get();
@@ -292,17 +282,13 @@ impl Rx {
         }
     }
 
-    /// A short message or [short packet](crate::api::Ep::am_short_packet) has been sent to `to`: the next one has that ticket there, and
-    /// will be written to the line at `tx_line`. // HOT
+    /// Records a short message or [short packet](crate::api::Ep::am_short_packet) sent to `to`: the next message has ticket
+    /// `ticket` there and will be written to the line at `tx_line`. // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, ticket: u64, tx_line: *mut u8) {
-        // Before anything else is worked out: a stream of short messages is 8 % faster for it.
-        if self.poll_delay.is_streaming() {
-            return;
-        }
-        // Turns are numbered by the messages of the one whose name is the smaller.
-        let round = if self.export.name().0 < to.0 { ticket } else { self.next.get() };
-        self.poll_delay.on_sent(to, tx_line, round, ticks);
+        // Rounds are numbered by the messages of the interface with the smaller name: the number is equal on both sides.
+        let round = || if self.export.name().0 < to.0 { ticket } else { self.next.get() };
+        self.tuning.on_sent(to, tx_line, round);
     }
 
     /// After a look in vain. A line that is about to come is looked at again when it may have come, not before: see
@@ -320,11 +306,7 @@ impl Rx {
     fn deliver_batch<S: Sink>(&self, mut ticket: u64, mut meta: u32, max: usize, sink: &mut S) -> usize {
         let Some(_taking) = Taking::begin(&self.in_handler) else { return 0 };
         self.recently_active.set(true);
-        let is_ping_pong = self.poll_delay.is_ping_pong();
-        if is_ping_pong {
-            self.poll_delay.end();
-            self.poll_delay.on_received(self.seg().cell(ticket).source().load(Ordering::Relaxed), ticks);
-        }
+        let is_ping_pong = self.tuning.on_batch(|| self.seg().cell(ticket).source().load(Ordering::Relaxed));
         let mut events = 0;
         let mut run = if self.has_backlog.get() { PREFETCH_CELLS } else { 0 };
         loop {
@@ -339,7 +321,7 @@ impl Rx {
                 Some(next) if events < max => meta = next,
                 _ => {
                     if is_ping_pong && events > 1 {
-                        self.poll_delay.on_more_received();
+                        self.tuning.on_more_received();
                     }
                     self.end_batch(ticket, next.is_some());
                     return events;
@@ -392,7 +374,7 @@ impl Rx {
                 let am = Am::new(packet, source, &delivery);
                 sink.on_am(am.watched(map_entry.map(|_| &was_read)));
                 if map_entry.is_some() {
-                    self.payload_access.record(was_read.get(), self.seg().payload_hint());
+                    self.tuning.record_payload(was_read.get(), self.seg().payload_hint());
                 }
             }
             None => self.drop_malformed(meta),
@@ -415,7 +397,7 @@ impl Rx {
     /// peers have died and all they sent is read.
     #[cold]
     fn housekeeping(&self, events: usize) -> bool {
-        self.polls_left.set(self.poll_interval.next(ticks()));
+        self.polls_left.set(self.tuning.next_interval());
         let next = self.next.get();
         self.recently_active.set(self.next_at_check.replace(next) != next);
         if self.alarm.take() {

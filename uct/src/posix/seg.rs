@@ -12,10 +12,10 @@
 //! ...    slots        as long as the longest message, one bound to each place, the others spare
 //! ```
 
-use super::fd_server::Name;
 use super::fifo;
 use super::writer_table::Writer;
 use crate::api::ConnectError;
+use crate::host::fd_server::Name;
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

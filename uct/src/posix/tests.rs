@@ -1,10 +1,12 @@
 //! What only `posix` promises; the rest is in the conformance suite.
 
-use super::fd_server::MAX_NAMES;
+mod remote_memory;
+
 use super::{Config, Ep, Iface};
 use crate::api::{
     ConnectError, Ep as _, Error, Events, Glance, Iface as _, Outcome, PendingQueued, Refused, Retry, Sent,
 };
+use crate::host::fd_server::MAX_NAMES;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -1,38 +1,38 @@
-//! Which share of an answer's usual time is waited out before it is looked for, found by trying: what is best depends on the
-//! processors and on how far they are from each other, which changes. Part of `holdoff.rs`, which tells of each block of turns.
+//! The tuner: finds by trial which part of an answer's usual time the poll delay should be. The best part depends on the
+//! processors and their distance, which change. Called by `poll_delay.rs` at the beginning of each block of rounds.
 //!
-//! It depends on the peer, too: two that both wait little may be a fifth faster than two that both wait long, and if one of them does the
-//! one and one the other, neither gains. So both try the same share at the same time, by the number of the block, which they have in
-//! common. Both see the same turns, and so come to the same end, each for itself.
+//! It depends on the peer, too: two sides with the same small part may be a fifth faster than two with a large one, while one of
+//! each gains nothing. So both sides try the same part at the same time, by the block number that they have in common. Both
+//! measure the same rounds and come to the same result without communicating.
 
 use std::cell::Cell;
 
-/// Eighths of an answer's time. More of it is nowhere better: then the answer has to wait.
+/// Eighths of an answer's time. More is nowhere better: then the answer waits.
 const CANDIDATES: [u64; 3] = [5, 3, 1];
-/// Blocks of a cycle. In the first ones each share is tried, and behind each comes a block with the one in use.
+/// Blocks of a cycle. It begins with one block for each candidate, each followed by one with the chosen candidate.
 const CYCLE_BLOCKS: u64 = 32;
 const TRIAL_BLOCKS: u64 = 2 * CANDIDATES.len() as u64;
-/// A share that was faster, by this part at least, in so many cycles more than it was not is the one in use from then on.
+/// A candidate is chosen once it was faster in so many cycles more than it was not, each time by one part in [`MIN_GAIN`].
 const WINS_TO_SWITCH: u32 = 8;
 const MIN_GAIN: u64 = 128;
 
-/// The share in use, and what was tried in this cycle.
+/// The chosen candidate, and the measurements of this cycle.
 #[derive(Debug)]
 pub struct DelayTuner {
-    /// The share in use, and that of the block under way: numbers in [`CANDIDATES`].
+    /// Indices in [`CANDIDATES`]: the chosen one, and that of the current block.
     chosen: Cell<usize>,
     current: Cell<usize>,
-    /// The number of the block under way, and whether all of its cycle before it has been seen.
+    /// The number of the current block, and whether its cycle was measured from the start.
     block: Cell<u64>,
     is_cycle_complete: Cell<bool>,
-    /// How long the blocks of this cycle took in which shares were tried, and the shortest of those between them.
+    /// The times of the trial blocks of this cycle, and the shortest of the blocks between them.
     trial_times: [Cell<u64>; CANDIDATES.len()],
     baseline: Cell<u64>,
     scores: [Cell<u32>; CANDIDATES.len()],
 }
 
 impl DelayTuner {
-    /// The largest share is in use.
+    /// Begins with the first candidate.
     pub fn new() -> DelayTuner {
         DelayTuner {
             chosen: Cell::new(0),
@@ -45,12 +45,12 @@ impl DelayTuner {
         }
     }
 
-    /// Eighths of an answer's time that are waited out in the block under way.
+    /// The delay of the current block, in eighths of an answer's time.
     pub fn eighths(&self) -> u64 {
         CANDIDATES[self.current.get()]
     }
 
-    /// A block of turns has taken so long, and the one with this number begins, here and at the peer.
+    /// Ends a block of rounds that `took` so long, and begins the one with number `block`, here and at the peer.
     pub fn begin_block(&self, took: u64, block: u64) {
         let before = self.block.replace(block);
         if block != before.wrapping_add(1) {
@@ -75,7 +75,7 @@ impl DelayTuner {
         });
     }
 
-    /// Turns are not taken any more: what was found out stays.
+    /// Ends the ping-pong; the choice stays.
     pub fn pause(&self) {
         self.is_cycle_complete.set(false);
         self.current.set(self.chosen.get());
@@ -100,14 +100,14 @@ impl DelayTuner {
 mod tests {
     use super::*;
 
-    /// A number below `below`, by a generator of the test's own.
+    /// A pseudo-random number below `below`.
     fn draw(state: &mut u64, below: u64) -> u64 {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*state >> 33) % below
     }
 
-    /// Two peers, and how long a block takes by the eighths that both wait, with so many parts in a hundred of noise. One block of
-    /// fifty takes ten times as long. Answers what they have come to, and the mean of the last 1000 blocks without noise.
+    /// Runs two peers through `blocks`. `time` is how long a block takes by both delays; `noise` percent are added at random, and
+    /// one block of fifty takes ten times as long. Returns both choices and the mean of the last 1000 blocks without noise.
     fn simulate(
         peers: &[DelayTuner; 2],
         blocks: std::ops::Range<u64>,
@@ -135,7 +135,7 @@ mod tests {
             let time = |a: u64, b: u64| 10_000 + 300 * (a.abs_diff(best) + b.abs_diff(best));
             let (found, last) = simulate(&both(), 0..20_000, 10, time);
             assert_eq!(found, [best; 2]);
-            assert!(last < 10_000 * 102 / 100, "trials cost more than two parts in a hundred: {last}");
+            assert!(last < 10_000 * 102 / 100, "trials cost more than two percent: {last}");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
         for best in CANDIDATES {
             let time = |a: u64, b: u64| if (a, b) == (best, best) { 8000 } else { 10_000 };
             assert_eq!(simulate(&both(), 7..1000, 5, time).0, [best; 2]);
-            // Also of one who has found something else with another peer.
+            // Also when one side comes with another choice.
             let peers = both();
             peers[1].chosen.set(2);
             assert_eq!(simulate(&peers, 7..1000, 5, time).0, [best; 2]);
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(simulate(&peers, 0..1000, 5, time(1)).0, [1; 2]);
         peers[0].pause();
         assert_eq!(peers[0].eighths(), 1);
-        // The processors have moved.
+        // The threads have moved to other processors.
         assert_eq!(simulate(&peers, 5000..7000, 5, time(5)).0, [5; 2]);
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ucs::mem::{MemError, SharedMap};
 
 /// Most mappings kept for words: what makes room for another is what was used longest ago.
-const MAX_CACHED: usize = 256;
+pub const MAX_CACHED: usize = 256;
 /// Most names asked for at a time: each takes a descriptor, and another if its process is not watched yet.
 const MAX_QUERIES: usize = 32;
 
@@ -85,11 +85,7 @@ fn access(range: &MemRange) -> Access {
 }
 
 impl RemoteSegments {
-    pub(super) fn new(
-        server: Arc<FdServer>,
-        alarm: Option<Arc<Alarm>>,
-        answer_timeout: Duration,
-    ) -> RemoteSegments {
+    pub fn new(server: Arc<FdServer>, alarm: Option<Arc<Alarm>>, answer_timeout: Duration) -> RemoteSegments {
         let (segments, cached, queries) = (RefCell::default(), RefCell::default(), RefCell::default());
         RemoteSegments {
             server,
@@ -104,7 +100,7 @@ impl RemoteSegments {
     }
 
     /// Our own fd server, which asks those of peers.
-    pub(super) fn server(&self) -> &Arc<FdServer> {
+    pub fn server(&self) -> &Arc<FdServer> {
         &self.server
     }
 
@@ -245,14 +241,20 @@ impl RemoteSegments {
     }
 
     /// Processes that have died: they are watched no longer, and to be [forgotten](Foreign::forget).
-    pub(super) fn take_dead(&self) -> Vec<(ProcKey, Arc<ProcWatch>)> {
+    pub fn take_dead(&self) -> Vec<(ProcKey, Arc<ProcWatch>)> {
         self.watches.borrow_mut().extract_if(|_, watch| watch.is_dead()).collect()
     }
 
     /// The process is gone: nothing of its memory is kept.
-    pub(super) fn forget(&self, owner: ProcKey) {
+    pub fn forget(&self, owner: ProcKey) {
         self.cached.borrow_mut().retain(|name, _| name.owner() != owner);
         self.queries.borrow_mut().retain(|name, _| name.owner() != owner);
+    }
+
+    /// How many segments are cached, and how many queries are open.
+    #[cfg(test)]
+    pub fn counts(&self) -> (usize, usize) {
+        (self.cached.borrow().len(), self.queries.borrow().len())
     }
 }
 
@@ -269,6 +271,3 @@ fn map_error(e: MemError) -> Error {
         MemError::Os { op, errno } => Error::Sys { call: op, errno },
     }
 }
-
-#[cfg(test)]
-mod tests;

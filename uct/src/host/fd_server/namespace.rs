@@ -2,7 +2,6 @@
 //! directory that containers share. Called when an fd server opens and when one is looked for.
 //! Never removes a socket that somebody listens at.
 
-use super::super::TL;
 use super::client;
 use crate::api::{ConnectError, Error, OpenError};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -42,7 +41,7 @@ impl SocketNamespace {
             (None, host::stable_key("net", &[host::net_namespace()]))
         } else {
             let open_error = |why: &dyn std::fmt::Display| {
-                OpenError::Environment(format!("transport '{TL}': socket directory {dir:?}: {why}"))
+                OpenError::Environment(format!("shared memory: socket directory {dir:?}: {why}"))
             };
             let metadata = std::fs::metadata(dir).map_err(|e| open_error(&e))?;
             if !metadata.is_dir() {
@@ -146,7 +145,7 @@ impl SocketNamespace {
 pub(super) fn open_error(what: &str, scope: &str, errno: impl Into<ucs::Errno>) -> OpenError {
     match errno.into() {
         ucs::Errno(libc::EMFILE | libc::ENFILE) => Error::NoDescriptor.into(),
-        errno => OpenError::Environment(format!("transport '{TL}': cannot {what}{scope}: {errno}")),
+        errno => OpenError::Environment(format!("shared memory: cannot {what}{scope}: {errno}")),
     }
 }
 

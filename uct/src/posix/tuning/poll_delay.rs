@@ -1,53 +1,51 @@
-//! Taking turns: who has sent a short message or packet to the peer that answers each of them leaves the line that the answer
-//! comes in alone for a while. Part of `rx.rs`, which asks before it looks at its next cell; told of what is sent by `ep.rs`.
+//! The poll delay: after a short message to a peer that answers each of them, the cell of the answer is not polled for a while.
 //!
-//! Each look at a cell in vain leaves the reader a copy of its line, and a writer must have that copy thrown away before its
-//! message can be seen: a way to the reader's processor and back, in front of the way of the message. Who has just received
-//! a message that it will answer asks for the line of the answer [at once](PollDelay::came), while the program works on it; and
-//! the reader, which would take the line away again, does not look until the answer is nearly there. It takes both: one that
-//! asks early and is robbed of the line gains nothing, nor does one that waits for a writer who asks late. Then the reader looks
-//! again and again, without going back to the program between two looks: that is as long as half of the line's way.
+//! Each poll of an empty cell leaves a copy of its cache line with the reader, and a writer must have that copy invalidated
+//! before its message can be seen: a round trip between the processors in front of the message. Both sides avoid it together.
+//! Who has received a message prefetches the line of its answer for writing [at once](PollDelay::on_received), while the
+//! program works on it; the reader, whose polls would take the line back, does not poll until the answer is nearly there.
+//! Either alone gains nothing. Then the reader polls repeatedly without returning to the program in between.
 //!
-//! How long is learned from the shortest times that answers took when they were looked for all the time, as is done in one
-//! turn of many; how much of that, [by trying](Trial). Whoever does not take turns with one peer, one message to and one fro,
-//! looks at once, always.
+//! The delay is a part of the shortest time that answers took in sampled rounds, which are polled without a delay; which part,
+//! the [tuner](DelayTuner) finds. Without a ping-pong with one peer, message by message, nothing is delayed.
 
-use std::cell::{Cell, OnceCell};
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::time::Duration;
 use ucs::sync::{prefetch_write, settle_loads};
-use ucs::time::ticks;
 
-use super::fd_server::Name;
+use super::tick_duration::TickDuration;
 use super::tuner::DelayTuner;
+use crate::host::fd_server::Name;
 
-/// One turn of so many is timed, and not waited out. A power of two.
+/// One round of so many is sampled: timed, and not delayed. A power of two.
 const SAMPLE_EVERY: u64 = 64;
-/// Times of which the shortest counts.
+/// Samples kept; the shortest counts.
 const SAMPLES: usize = 16;
 
-/// Nobody is to answer: the next message is ours to send.
+/// No answer is expected: the next message is ours to send.
 const NONE_EXPECTED: u64 = 0;
-/// Several were sent in a row, or several came: no turns are taken. Numbers that name no interface; if one were called so, it
-/// would be answered as if it took none.
+/// Several messages were sent in a row, or several received: not a ping-pong. Neither names an interface; one of that name
+/// would be treated as if it took no part in a ping-pong.
 const SENT_REPEATEDLY: u64 = u64::MAX;
 const RECEIVED_REPEATEDLY: u64 = u64::MAX - 1;
 
-/// Looks in a row for an answer that is due: some 100 ns.
+/// Polls in a row for an answer whose delay is over: some 100 ns.
 const FINAL_POLLS: u32 = 32;
 
-/// The turns that an interface takes with a peer. Times are in [ticks].
+/// The ping-pong of an interface with a peer. Times are in [ticks](ucs::time::ticks).
 #[derive(Debug)]
 #[repr(C)]
 pub struct PollDelay {
-    /// When the message was sent whose answer is not looked for yet. 0: there is none.
+    /// When the message was sent whose answer is not polled for yet; 0 if there is none.
     sent_at: Cell<u64>,
-    /// How long an answer is not looked for; 0 as long as that is not known, or does not pay.
+    /// How long an answer is not polled for; 0 while that is unknown or does not pay.
     delay: Cell<u64>,
-    /// The name of who is to answer, its complement in a turn that is timed; or [`NONE_EXPECTED`], [`SENT_REPEATEDLY`], [`RECEIVED_REPEATEDLY`].
+    /// The name of the peer that is to answer, its complement in a sampled round; or [`NONE_EXPECTED`], [`SENT_REPEATEDLY`],
+    /// [`RECEIVED_REPEATEDLY`].
     expected: Cell<u64>,
-    /// The line that our next message to it will be written to.
+    /// The line that our next message to that peer will be written to.
     tx_line: Cell<*mut u8>,
-    /// Turns are taken, as far as is known.
+    /// The last messages were a ping-pong.
     is_ping_pong: Cell<bool>,
     sample_count: Cell<u32>,
     sample_start: Cell<u64>,
@@ -56,34 +54,8 @@ pub struct PollDelay {
     limit: TickDuration,
 }
 
-/// A time in ticks: how long an answer is not looked for at most.
-#[derive(Debug)]
-pub struct TickDuration {
-    limit: Duration,
-    /// A moment by both clocks, so that ticks can be told from nanoseconds later.
-    reference: (Instant, u64),
-    /// The limit in ticks, once it was needed.
-    ticks: OnceCell<u64>,
-}
-
-impl TickDuration {
-    /// So long.
-    pub fn new(limit: Duration) -> TickDuration {
-        TickDuration { limit, reference: (Instant::now(), ticks()), ticks: OnceCell::new() }
-    }
-
-    /// The same in ticks.
-    pub fn ticks(&self) -> u64 {
-        *self.ticks.get_or_init(|| {
-            let (reference, then) = self.reference;
-            let per_nano = ticks().wrapping_sub(then) as f64 / reference.elapsed().as_nanos().max(1) as f64;
-            (self.limit.as_nanos() as f64 * per_nano) as u64
-        })
-    }
-}
-
 impl PollDelay {
-    /// Nothing is waited for longer than `limit`: an answer that would be is looked for at once.
+    /// No ping-pong yet. An answer that would be delayed for longer than `limit` is polled for at once.
     pub fn new(limit: Duration) -> PollDelay {
         PollDelay {
             sent_at: Cell::new(0),
@@ -99,25 +71,25 @@ impl PollDelay {
         }
     }
 
-    /// Whether the next message is an answer that was not looked for yet: [`PollDelay::wait`] before that is done. // HOT
+    /// Whether an answer is expected and not polled for yet: [`PollDelay::wait`] comes before the next poll. // HOT
     #[inline(always)]
     pub fn is_delaying(&self) -> bool {
         self.sent_at.get() != 0
     }
 
-    /// Waits for an answer until it may be there, and then for some time until it `is_there`. False: it is too early for either,
-    /// the program may do something else, and one look more does no harm: before the peer has our message, it does not ask for
-    /// the line. Out of line: who is held has time. The second half of it is waited out here: by way of
-    /// the program, it would end too late by half a turn of its loop, and so would each look.
+    /// Waits for the second half of the delay, then polls `is_there` until it is true or [`FINAL_POLLS`] are over. In the first
+    /// half it returns false at once: the program may do something else, and one poll does no harm, as the peer does not
+    /// prefetch the line before it has our message. The second half is spent here, since a return to the program would end it
+    /// too late by half an iteration of its loop. Out of line: who waits has time.
     #[inline(never)]
     pub fn wait(&self, now: impl Fn() -> u64, is_there: impl Fn() -> bool) -> bool {
         let (sent_at, delay) = (self.sent_at.get(), self.delay.get());
-        // If the processor was changed, and with it the clock, these are huge: over.
+        // If the thread has moved to a processor with another clock, these are huge: over.
         if now().wrapping_sub(sent_at) < delay / 2 {
             return false;
         }
         while now().wrapping_sub(sent_at) < delay {}
-        // Else the processor, which guesses that the time is over, looks before it is.
+        // Without this the processor speculates that the time is over and loads the line too early.
         settle_loads();
         self.sent_at.set(0);
         for _ in 0..FINAL_POLLS {
@@ -129,14 +101,14 @@ impl PollDelay {
         true
     }
 
-    /// Several were sent in a row: one more makes no difference. // HOT
+    /// Whether several messages were sent in a row, so that one more changes nothing. // HOT
     #[inline(always)]
     pub fn is_streaming(&self) -> bool {
         self.expected.get() == SENT_REPEATEDLY
     }
 
-    /// A message has been sent to `to`; the next one will be written to the line at `tx_line`. `round` is one more with each turn, and
-    /// the same at both ends. // HOT
+    /// Records a message sent to `to`, whose next one will be written at `tx_line`. `round` grows by one with each round and is
+    /// equal on both sides. // HOT
     #[inline(always)]
     pub fn on_sent(&self, to: Name, tx_line: *mut u8, round: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -157,8 +129,8 @@ impl PollDelay {
         }
     }
 
-    /// A message of `from` has come. If it is the answer, ours to it will be written soon: its line may come meanwhile. What
-    /// others write as the sender decides how long something takes here, and nothing else. // HOT
+    /// Records a message from the interface named `from`. If it is the expected answer, our next message will be written soon,
+    /// so its line is prefetched. The name comes from the peer and decides nothing but timing. // HOT
     #[inline(always)]
     pub fn on_received(&self, from: u64, now: impl FnOnce() -> u64) {
         let expected = self.expected.get();
@@ -170,19 +142,19 @@ impl PollDelay {
         }
     }
 
-    /// Whether turns are taken, as far as is known: if not, who takes in many messages at a time need not tell of them. // HOT
+    /// Whether the last messages were a ping-pong: if not, batches need not be recorded. // HOT
     #[inline(always)]
     pub fn is_ping_pong(&self) -> bool {
         self.is_ping_pong.get()
     }
 
-    /// Who waits for the next message has looked, and found it. // HOT
+    /// Ends the delay: the next message has been found. // HOT
     #[inline(always)]
     pub fn end(&self) {
         self.sent_at.set(0);
     }
 
-    /// Messages have come behind the one that was [told](PollDelay::came). // HOT
+    /// Records further messages behind the one given to [`PollDelay::on_received`]. // HOT
     #[inline(always)]
     pub fn on_more_received(&self) {
         if self.expected.get() == NONE_EXPECTED {
@@ -194,9 +166,9 @@ impl PollDelay {
     #[inline(never)]
     fn on_unexpected_send(&self, to: Name, expected: u64) {
         match expected {
-            // Perhaps turns are taken from now on.
+            // A ping-pong may begin here.
             RECEIVED_REPEATEDLY => self.expected.set(to.0),
-            // The one before was not answered.
+            // The message before was not answered.
             _ => self.reset(SENT_REPEATEDLY),
         }
     }
@@ -216,7 +188,7 @@ impl PollDelay {
         self.tuner.begin_block(now.wrapping_sub(before), block);
     }
 
-    /// What came was not awaited, or only to see how long it took.
+    /// A message that was not expected, or ends a sample.
     #[cold]
     #[inline(never)]
     fn on_unexpected_receive(&self, expected: u64, from: u64, now: u64) {
@@ -231,29 +203,30 @@ impl PollDelay {
     fn end_sample(&self, now: u64) {
         self.expected.set(NONE_EXPECTED);
         self.prefetch_tx_line();
-        let sample_count = self.sample_count.get().wrapping_add(1);
-        self.sample_count.set(sample_count);
-        self.samples[sample_count as usize % SAMPLES].set(now.wrapping_sub(self.sample_start.get()));
-        if sample_count as usize >= SAMPLES {
+        let count = self.sample_count.get().wrapping_add(1);
+        self.sample_count.set(count);
+        self.samples[count as usize % SAMPLES].set(now.wrapping_sub(self.sample_start.get()));
+        if count as usize >= SAMPLES {
             self.update_delay();
         }
     }
 
-    /// A look takes the line's whole way, and an answer comes sooner if its line was ready: five eighths of the time that it
-    /// took are over shortly before it is written. Where looking costs little, less is better.
+    /// Sets the delay to the tuner's part of the shortest sample. A poll takes the line's whole trip and an answer arrives sooner
+    /// if its line was prefetched, so five eighths are over shortly before the answer is written; where a poll costs little,
+    /// less is better.
     fn update_delay(&self) {
         let shortest = self.samples.iter().map(Cell::get).min().unwrap_or(0);
         let delay = shortest / 8 * self.tuner.eighths();
         self.delay.set(if delay <= self.limit.ticks() { delay } else { 0 });
     }
 
-    /// Whether it is known how long to leave answers alone.
+    /// Whether a delay has been learned.
     #[cfg(test)]
     pub fn is_delay_learned(&self) -> bool {
         self.delay.get() != 0
     }
 
-    /// Turns are not taken any more.
+    /// Ends the ping-pong.
     #[cold]
     fn reset(&self, expected: u64) {
         self.expected.set(expected);
@@ -270,11 +243,11 @@ mod tests {
     use super::*;
 
     const PEER: Name = Name(7);
-    /// Turns after which an answer's time is known.
+    /// Rounds after which a delay is learned.
     const LEARNED: u32 = BLOCK * SAMPLES as u32;
     const BLOCK: u32 = SAMPLE_EVERY as u32;
 
-    /// A program that takes turns, and its clock.
+    /// One side of a ping-pong, and its clock.
     struct Exchange {
         delay: PollDelay,
         now: Cell<u64>,
@@ -307,24 +280,24 @@ mod tests {
             self.now.set(self.now.get() + ticks);
         }
 
-        /// One turn: the answer comes after so long, or when it is looked for, if that is later. Answers how long it was not.
+        /// One round: the answer arrives after `takes`, or when it is polled for, if later. Returns the delay.
         fn round(&self, takes: u64) -> u64 {
             let start = self.now.get();
             self.send(PEER);
             while self.is_delaying() {}
-            let delays = self.now.get() - start;
+            let delay = self.now.get() - start;
             self.now.set(self.now.get().max(start + takes));
             self.receive(PEER);
-            delays
+            delay
         }
 
-        /// So many of them. Answers how long they were not looked for, together.
+        /// `many` rounds. Returns the sum of their delays.
         fn rounds(&self, many: u32, take: u64) -> u64 {
             (0..many).map(|_| self.round(take)).sum()
         }
     }
 
-    /// The limit is a time, the clock of these tests is none: one that is always over, and one that never is.
+    /// Above every delay: the clock of these tests has no unit.
     const ANY: Duration = Duration::from_secs(1 << 40);
 
     #[test]
@@ -332,27 +305,27 @@ mod tests {
         let peers = Exchange::new(ANY);
         let delays: Vec<u64> =
             (0..LEARNED).map(|n| peers.round(if n % 5 == 0 { 400 } else { 500 })).collect();
-        assert!(delays.iter().all(|delays| *delays == 0), "before that is known: {delays:?}");
+        assert!(delays.iter().all(|delay| *delay == 0), "before it is learned: {delays:?}");
         let delays: Vec<u64> = (0..BLOCK).map(|_| peers.round(500)).collect();
-        assert_eq!(delays.iter().filter(|delays| **delays == 250).count(), BLOCK as usize - 1, "{delays:?}");
-        assert_eq!(delays.iter().filter(|delays| **delays == 0).count(), 1, "one is timed: {delays:?}");
+        assert_eq!(delays.iter().filter(|delay| **delay == 250).count(), BLOCK as usize - 1, "{delays:?}");
+        assert_eq!(delays.iter().filter(|delay| **delay == 0).count(), 1, "one is sampled: {delays:?}");
     }
 
     #[test]
     fn final_polls_are_repeated_and_bounded() {
-        for comes_at in [3, u32::MAX] {
+        for arrives_at in [3, u32::MAX] {
             let peers = Exchange::new(ANY);
             peers.rounds(LEARNED, 800);
             peers.send(PEER);
-            let looks = Cell::new(0);
-            let look = || {
-                looks.set(looks.get() + 1);
-                looks.get() == comes_at
+            let polls = Cell::new(0);
+            let poll = || {
+                polls.set(polls.get() + 1);
+                polls.get() == arrives_at
             };
-            assert!(!peers.delay.wait(|| peers.now.get(), look), "it is too early");
+            assert!(!peers.delay.wait(|| peers.now.get(), poll), "too early");
             peers.pass(500);
-            assert!(peers.delay.is_delaying() && peers.delay.wait(|| peers.now.get(), look));
-            assert_eq!((looks.get(), peers.delay.is_delaying()), (comes_at.min(FINAL_POLLS), false));
+            assert!(peers.delay.is_delaying() && peers.delay.wait(|| peers.now.get(), poll));
+            assert_eq!((polls.get(), peers.delay.is_delaying()), (arrives_at.min(FINAL_POLLS), false));
         }
     }
 
@@ -360,10 +333,10 @@ mod tests {
     fn delay_follows_faster_and_slower_answers() {
         let peers = Exchange::new(ANY);
         peers.rounds(LEARNED, 800);
-        assert_eq!(peers.round(100), 500, "late by so much");
+        assert_eq!(peers.round(100), 500, "the old delay");
         peers.rounds(BLOCK, 100);
         assert_eq!(peers.round(100), 60);
-        // Slower ones are believed when nothing else has been seen for long.
+        // Slower answers count once no faster one is among the samples.
         peers.rounds(LEARNED, 800);
         assert_eq!(peers.round(800), 500);
     }
@@ -377,11 +350,11 @@ mod tests {
         peers.send(PEER);
         assert!(!peers.is_delaying(), "two in a row");
         peers.receive(PEER);
-        assert_eq!(peers.round(800), 0, "forgotten");
+        assert_eq!(peers.round(800), 0, "the delay is forgotten");
 
         peers.rounds(LEARNED, 800);
         peers.receive(PEER);
-        assert_eq!(peers.round(800), 0, "two have come in a row");
+        assert_eq!(peers.round(800), 0, "two received in a row");
 
         peers.rounds(LEARNED, 800);
         peers.send(PEER);

@@ -1,28 +1,28 @@
-//! Whether messages in slots are looked at by their handlers, as the reader finds out and tells its writers (`rx.rs`, `peer.rs`).
+//! The payload-access hint: whether handlers read what lies in slots. The reader counts and publishes it, writers follow it.
 //!
-//! How many buffers a writer best goes round depends on it. Lines that are read have to leave the caches of both processors before
-//! they are written again, and do so while many others are written. Lines that nobody reads are best written where they are,
-//! in the writer's own cache, so few of them. Handlers that go by the id, the length or the sender alone are such: those that
-//! count, that drop what is not for them, or that are told of what came by other ways.
+//! It decides how many buffers a writer goes round. Lines that were read have to leave the caches of both processors before they
+//! are written again, and do so while many others are written. Lines that nobody reads are best written where they are, in the
+//! writer's cache, so few of them. Handlers that count, that drop what is not for them, or that were notified in another way do
+//! not read payloads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// So many messages in a row have to be passed over until writers are told. One that is looked at is told of at once.
+/// Unread messages in a row until the hint is set. One that is read clears it at once.
 const UNREAD_THRESHOLD: u32 = 64;
 
-/// The word that tells writers, in the line of the tail, which they read anyway. At first, and from those who never tell: looked at.
+/// The hint's value for unread payloads. It lies in the line of the tail, which writers read anyway. Any other value: read.
 const UNREAD: u32 = 1;
 
-/// The reader's count.
+/// The reader's count of unread messages.
 #[derive(Debug, Default)]
 pub struct PayloadAccess {
-    /// Messages in a row that nobody has looked at, up to [`UNREAD_THRESHOLD`].
+    /// Unread messages in a row, up to [`UNREAD_THRESHOLD`].
     run: Cell<u32>,
 }
 
 impl PayloadAccess {
-    /// A message in a slot has been with its handler, which has looked at it or not. // HOT
+    /// Records whether the handler of a message in a slot has read it. // HOT
     #[inline(always)]
     pub fn record(&self, read: bool, hint: &AtomicU32) {
         let run = self.run.get();
@@ -41,7 +41,7 @@ fn publish(unread: bool, hint: &AtomicU32) {
     hint.store(if unread { UNREAD } else { 0 }, Ordering::Relaxed);
 }
 
-/// What a writer is told.
+/// Whether the hint says that payloads are not read.
 #[inline]
 pub fn are_unread(hint: &AtomicU32) -> bool {
     hint.load(Ordering::Relaxed) == UNREAD
@@ -59,7 +59,7 @@ mod tests {
             are_unread(&hint)
         };
         assert!(!record(false, UNREAD_THRESHOLD - 1));
-        assert!(!record(true, 1), "the row begins again");
+        assert!(!record(true, 1), "the run begins again");
         assert!(!record(false, UNREAD_THRESHOLD - 1));
         assert!(record(false, 1));
         assert!(record(false, 1000));
@@ -67,6 +67,6 @@ mod tests {
         assert!(!record(true, 1000));
         assert!(!record(false, UNREAD_THRESHOLD - 1));
         hint.store(7, Ordering::Relaxed);
-        assert!(!are_unread(&hint), "what no reader of ours says");
+        assert!(!are_unread(&hint), "an unknown value");
     }
 }

@@ -1,8 +1,9 @@
 //! Memory by packed keys and by words, whole and in part; what is kept of it and when that goes.
 
 use super::super::{Config, Iface, Md, Mem, Rkey};
-use super::{MAX_CACHED, RemoteSegments};
 use crate::api::{self, Access, AllocReq, Ep as _, Error, Iface as _, Iov, Md as _, Memory as _, Op, Sent};
+use crate::host::fd_server::Name;
+use crate::host::{MAX_CACHED, RemoteSegments};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use ucs::config::{Source, Table};
@@ -104,17 +105,17 @@ fn word_key_cache_is_bounded() {
         // The first is used time and again.
         by_word_key(reader.md(), words[0]).unwrap();
     }
-    assert_eq!(remote_segments.cached.borrow().len(), MAX_CACHED);
+    assert_eq!(remote_segments.counts().0, MAX_CACHED);
     assert!(
         reader.md().rkey_of_word(words[0], 0, 0).is_ok()
             && reader.md().rkey_of_word(words[MAX_CACHED], 0, 0).is_ok()
     );
     assert_eq!(reader.md().rkey_of_word(words[1], 0, 0).err(), Some(Error::NotReady), "used longest ago");
     let held = by_word_key(reader.md(), words[1]).unwrap();
-    remote_segments.forget(super::Name(words[0]).owner());
-    assert_eq!((remote_segments.cached.borrow().len(), remote_segments.queries.borrow().len()), (0, 0));
+    remote_segments.forget(Name(words[0]).owner());
+    assert_eq!(remote_segments.counts(), (0, 0));
     // Who has a key keeps what it names.
-    let map = remote_segments.map(super::Name(words[1])).unwrap();
+    let map = remote_segments.map(Name(words[1])).unwrap();
     assert!(Rc::strong_count(&map) >= 2);
     drop(held);
 }

@@ -1,28 +1,29 @@
-//! How many polls there are between two looks around: by rx.rs, which looks whether a peer has died. Who polls all the time looks
-//! seldom, so that a poll costs nothing more; who polls now and then looks often, so that it is told in time all the same.
+//! The poll interval: how many polls pass between two rounds of housekeeping, in which `rx.rs` looks for dead peers. A program
+//! that polls all the time does it rarely, so that a poll costs nothing more; one that polls now and then does it often enough
+//! to be notified in time.
 
-use super::poll_delay::TickDuration;
+use super::tick_duration::TickDuration;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Most polls between two looks.
+/// Most polls between two rounds.
 const MAX_POLLS: u32 = 1024;
-/// At first, when nothing is known of how often the program polls.
-const INITIAL_POLLS: u32 = 16;
-/// Time between two looks, if as many polls as that come in it.
+/// Polls before the first round, when nothing is known of how often the program polls.
+pub const INITIAL_POLLS: u32 = 16;
+/// Time between two rounds, unless [`MAX_POLLS`] come first.
 const TARGET_TIME: Duration = Duration::from_millis(10);
 
-/// The polls of one interface.
+/// The poll interval of one interface.
 #[derive(Debug)]
 pub struct PollInterval {
     polls: Cell<u32>,
-    /// When the last look was, in [ticks](ucs::time::ticks).
+    /// When the last round was, in [ticks](ucs::time::ticks).
     last_check: Cell<u64>,
     target: TickDuration,
 }
 
 impl PollInterval {
-    /// Polls begin now.
+    /// Begins with [`INITIAL_POLLS`] at `now`.
     pub fn new(now: u64) -> PollInterval {
         PollInterval {
             polls: Cell::new(INITIAL_POLLS),
@@ -31,12 +32,7 @@ impl PollInterval {
         }
     }
 
-    /// Polls until the first look.
-    pub const fn initial() -> u32 {
-        INITIAL_POLLS
-    }
-
-    /// Polls until the next look, as this one is at `now`.
+    /// Polls until the next round, at a round that begins `now`.
     pub fn next(&self, now: u64) -> u32 {
         let elapsed = now.wrapping_sub(self.last_check.replace(now));
         let polls = next(self.polls.get(), elapsed, self.target.ticks());
@@ -45,7 +41,7 @@ impl PollInterval {
     }
 }
 
-/// After `polls` that took so long.
+/// The interval after one of `polls` polls that took `elapsed`.
 fn next(polls: u32, elapsed: u64, target: u64) -> u32 {
     if elapsed <= target {
         return (polls * 2).min(MAX_POLLS);
@@ -58,7 +54,7 @@ fn next(polls: u32, elapsed: u64, target: u64) -> u32 {
 mod tests {
     use super::*;
 
-    /// How long until the look after `each` has been the time of a poll for a while.
+    /// The time between two rounds once each poll has taken `each` for a while.
     fn settled(each: u64, target: u64) -> u64 {
         let mut polls = INITIAL_POLLS;
         (0..40).for_each(|_| polls = next(polls, u64::from(polls) * each, target));

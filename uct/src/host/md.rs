@@ -2,7 +2,6 @@
 //! Only allocated memory has a remote key: a peer can map a file, not another process' private pages. Other registered
 //! memory works as a local buffer of zcopy, and asking for its key answers *unsupported*.
 
-use super::TL;
 use super::fd_server::{Alarm, Export, ExportKind, FdServer, MemRange, Name};
 use super::remote_segment::{RemoteSegment, RemoteSegments};
 use crate::api::{self, Access, AddrBuf, AllocMethod, AllocReq, Error, MdAttr, Op};
@@ -84,9 +83,14 @@ pub struct Rkey {
 
 impl Md {
     /// `alarm` is raised when a process dies whose memory was mapped here, if nobody else sees to that.
-    pub(crate) fn new(server: Arc<FdServer>, alarm: Option<Arc<Alarm>>, answer_timeout: Duration) -> Self {
+    pub fn new(
+        component: &'static str,
+        server: Arc<FdServer>,
+        alarm: Option<Arc<Alarm>>,
+        answer_timeout: Duration,
+    ) -> Self {
         let attr = MdAttr {
-            component: TL,
+            component,
             can_alloc: true,
             can_register: true,
             has_rkey: true,
@@ -106,7 +110,7 @@ impl Md {
     }
 
     /// Memory of peers that is mapped here.
-    pub(crate) fn remote_segments(&self) -> &RemoteSegments {
+    pub fn remote_segments(&self) -> &RemoteSegments {
         &self.inner.remote_segments
     }
 
@@ -234,12 +238,12 @@ impl api::Md for Md {
 
 impl Mem {
     /// What peers call it, if they can map it.
-    pub(crate) fn name(&self) -> Option<Name> {
+    pub fn name(&self) -> Option<Name> {
         self.name
     }
 
     /// What it may be used for.
-    pub(crate) fn access(&self) -> Access {
+    pub fn access(&self) -> Access {
         self.access
     }
 }
@@ -247,7 +251,7 @@ impl Mem {
 impl Rkey {
     /// The peer's memory. // HOT
     #[inline(always)]
-    pub(super) fn window(&self) -> &Window {
+    pub fn window(&self) -> &Window {
         &self.window
     }
 }

@@ -54,7 +54,7 @@ impl Name {
         Name(owner.0 << (EXPORT_BITS + 1) | export & (CUSTOM_SLOTS - 1))
     }
 
-    /// The name of an interface with slots of another length than [`USUAL_SLOT`](super::seg::USUAL_SLOT).
+    /// The name of an interface with slots of another length than `posix::seg::DEFAULT_SLOT_LEN`.
     pub fn with_custom_slots(self) -> Name {
         Name(self.0 | CUSTOM_SLOTS)
     }

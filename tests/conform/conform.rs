@@ -84,7 +84,7 @@ conform_suite!(efa_inproc_rough, || {
     use uct::efa::dev::soft::{Fabric, FaultPlan, Profile};
     use uct::efa::{Config, Iface, Params};
     let fabric = Fabric::new(11, FaultPlan::ROUGH);
-    let config = Config { bare_rx_queue_len: 16, ..Config::default() };
+    let config = Config { user_rx_queue_len: 16, ..Config::default() };
     let params = Params { config, ..Params::default() };
     let open = |iid| Iface::open(fabric.open(iid, Profile::default()).unwrap(), &params).unwrap();
     let (a, b) = (open(1), open(2));

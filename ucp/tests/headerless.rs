@@ -69,7 +69,7 @@ impl Peer {
             let addr = self.mr.addr().wrapping_add(n * SLOT);
             self.qp.recv(n as u64, Sge { addr, len: SLOT as u32, lkey: self.mr.lkey() }).unwrap();
         }
-        self.qp.ring();
+        self.qp.ring_doorbell();
     }
 
     /// Answers the worker's first packet.

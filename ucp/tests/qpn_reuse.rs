@@ -145,7 +145,7 @@ fn a_process_that_is_killed_and_another_in_its_place() {
 /// A worker on a device of its own, with the number that all of them have.
 fn life(fabric: &Fabric, iid: u64) -> Worker {
     let context = Context::configured(Source::empty().with("UCX_KEEPALIVE_INTERVAL", "0")).unwrap();
-    fabric.number_next(QPN);
+    fabric.set_next_qpn(QPN);
     let iface = Iface::open(fabric.open(iid, Profile::small()).unwrap(), &Params::default()).unwrap();
     context.worker_simulated(vec![iface.into()], Box::new(fabric.clone()), iid as u32).unwrap()
 }

@@ -201,7 +201,7 @@ impl World {
         let nic = self.course.below(self.knobs.nics as u64) as usize;
         self.trace
             .tell(&[53, n as u64, nic as u64], format_args!("{}: NIC {nic} of {n} goes down", self.step));
-        self.nodes[n].nics[nic].unplug();
+        self.nodes[n].nics[nic].take_down();
         self.nodes[n].unplugged = true;
         self.outcome.unplugged += 1;
     }

@@ -141,7 +141,7 @@ impl Node {
             tx_queue_len: knobs.tx,
             rx_queue_len: knobs.rx,
             rx_spare: knobs.spare,
-            bare_rx_queue_len: if habit.in_place { knobs.lent } else { 0 },
+            user_rx_queue_len: if habit.in_place { knobs.lent } else { 0 },
             rnr_retry: knobs.rnr_retry,
         };
         let (mut nics, mut lanes) = (Vec::new(), Vec::new());

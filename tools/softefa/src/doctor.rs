@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use tools_common::out;
 use ucs::config::Source;
-use uct::efa::dev::soft::{self, reach};
+use uct::efa::dev::soft::{self, permissions};
 
 /// A finding.
 enum Found {
@@ -36,7 +36,7 @@ fn device() -> Found {
 }
 
 fn memory() -> Found {
-    match reach::memory_of_others() {
+    match permissions::peer_memory() {
         Some(o) => Found::Note(format!(
             "memory of other processes: barred ({}), so the device has no RDMA, and long messages go in packets (mend: {})",
             o.what, o.remedy
@@ -46,7 +46,7 @@ fn memory() -> Found {
 }
 
 fn process() -> Found {
-    match reach::this_process() {
+    match permissions::own_process() {
         Some(o) => Found::Bad(format!("reach: other processes cannot send here: {} ({})", o.what, o.remedy)),
         None => Found::Good("reach: processes of this user find each other".into()),
     }

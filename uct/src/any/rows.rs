@@ -96,10 +96,10 @@ fn verbs_devices() -> Vec<TlResource> {
 /// Devices that are in this machine and not among its [`resources`], each with the reason.
 pub fn unusable() -> Vec<(TlResource, String)> {
     let usable = verbs_devices();
-    let found = nics::nics().into_iter().filter_map(|nic| {
+    let found = nics::list().into_iter().filter_map(|nic| {
         let name = nic.rdma.as_ref().map_or(nic.pci.clone(), |rdma| format!("{rdma}:1"));
-        let why = match nic.obstacle {
-            Some(obstacle) => obstacle.to_string(),
+        let why = match nic.problem {
+            Some(problem) => problem.to_string(),
             None if usable.iter().any(|r| r.dev == name) => return None,
             None if cfg!(feature = "verbs") => {
                 "libibverbs does not list it as an EFA (is its provider there? Debian: ibverbs-providers)"

@@ -43,7 +43,7 @@ impl<Q: DevQp> BareRx<Q> {
     pub(super) fn post(&self, token: u64, sge: Sge) -> Outcome {
         match self.qp.recv(token | TOKEN, sge) {
             Ok(()) => {
-                self.qp.ring();
+                self.qp.ring_doorbell();
                 Ok(Sent::InProgress)
             }
             Err(PostError::Full) => Err(Refused::NoResource),

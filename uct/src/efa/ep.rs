@@ -94,7 +94,7 @@ impl<D: Dev> Ep<D> {
         match result {
             Ok(()) => {
                 claim.commit();
-                self.iface.qp.ring();
+                self.iface.qp.ring_doorbell();
                 Ok(())
             }
             Err(e) => Err(post_error(e)),

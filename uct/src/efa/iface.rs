@@ -39,7 +39,7 @@ ucs::config_table! {
         pub rx_spare: u32 = "128", key "RX_SPARE", unit "buffers", range 0..=65536;
         /// Receives of the program's own memory that may be posted at a time, to a queue pair of their own; 0: no such
         /// queue pair. `ucp` asks for 256 where UCX_ZCOPY_RECV is set.
-        pub bare_rx_queue_len: u32 = "0", key "BARE_RX_QUEUE_LEN", unit "receives", range 0..=65536;
+        pub user_rx_queue_len: u32 = "0", key "BARE_RX_QUEUE_LEN", unit "receives", range 0..=65536;
         /// How often the device sends again when the receiver has no receive posted, before the operation fails; 7
         /// is for ever. Unless this is set, `ucp` asks for 3, and sends again by itself.
         pub rnr_retry: u8 = "7", key "RNR_RETRY", unit "times", range 0..=7;
@@ -150,7 +150,7 @@ impl<D: Dev> Iface<D> {
         let a = dev.attr();
         let send_depth = config.tx_queue_len.min(a.max_send_depth);
         let recv_depth = config.rx_queue_len.min(a.max_recv_depth);
-        let bare_depth = config.bare_rx_queue_len.min(a.max_recv_depth);
+        let bare_depth = config.user_rx_queue_len.min(a.max_recv_depth);
         let connid = params.connid.unwrap_or_else(random) & 0x7fff_ffff;
         let cq = dev.create_cq(send_depth + recv_depth + bare_depth, params.events)?;
         let init = QpInit {

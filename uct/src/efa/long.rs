@@ -116,7 +116,7 @@ impl<D: Dev> Inner<D> {
                 Way::Get => self.qp.read(&long.to, wr_id, sge, cut.remote, key)?,
             }
             claim.commit();
-            self.qp.ring();
+            self.qp.ring_doorbell();
             (long.walk, long.unposted, long.under_way) = (walk, long.unposted - 1, long.under_way + 1);
         }
         Ok(())

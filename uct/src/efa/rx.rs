@@ -108,7 +108,7 @@ impl<M: DevMr + 'static> Rx<M> {
             self.posted.set(self.posted.get() + 1);
         }
         if self.posted.get() != before {
-            qp.ring();
+            qp.ring_doorbell();
         }
     }
 }

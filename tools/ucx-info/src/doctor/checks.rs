@@ -231,11 +231,11 @@ fn hardware(m: &Machine) -> Option<Finding> {
     let nics = nics::scan(&m.root.join("sys"), &m.root.join("dev"));
     let name = |nic: &Nic| nic.rdma.clone().unwrap_or_else(|| nic.pci.clone());
     let names = nics.iter().map(name).collect::<Vec<_>>().join(", ");
-    let stuck = nics.iter().find_map(|nic| Some((nic, nic.obstacle.clone()?)));
+    let stuck = nics.iter().find_map(|nic| Some((nic, nic.problem.clone()?)));
     Some(match stuck {
         _ if nics.is_empty() => Finding::good("EFA hardware", "none; the software device stands in"),
-        Some((nic, obstacle)) => {
-            Finding::bad("EFA hardware", format!("{}: {}", name(nic), obstacle.what), obstacle.remedy)
+        Some((nic, problem)) => {
+            Finding::bad("EFA hardware", format!("{}: {}", name(nic), problem.what), problem.remedy)
         }
         None if !cfg!(feature = "verbs") => Finding::bad(
             "EFA hardware",

@@ -7,7 +7,7 @@
 //! trait cannot tell software from hardware. The choice is static (generics), so that the soft path inlines.
 
 pub mod nics;
-pub mod place;
+pub mod reachability;
 pub mod soft;
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -334,7 +334,7 @@ pub trait DevQp {
         imm: Option<u32>,
     ) -> Result<(), PostError>;
     /// Makes the device look at what was posted since the last call (the doorbell). A device may start earlier.
-    fn ring(&self);
+    fn ring_doorbell(&self);
 }
 
 /// An opened device. Cheap to clone: clones are the same context. Objects keep the context alive.
@@ -394,4 +394,19 @@ pub enum Channel {
     With,
     /// Polled only.
     Without,
+}
+
+/// Why a device cannot be used, or not fully, and what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// What is wrong, for people.
+    pub what: String,
+    /// What to do about it, for people.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.what, self.remedy)
+    }
 }

@@ -1,6 +1,7 @@
 //! EFA NICs as the kernel shows them, whether or not anything can be done with them, and why not.
 //! Called for lists of devices. Opens nothing and needs no library: it reads sysfs.
 
+use super::Problem;
 use std::path::{Path, PathBuf};
 
 /// PCI vendor.
@@ -18,22 +19,7 @@ pub struct Nic {
     /// Name of its RDMA device, such as `rdmap0s31`, if a driver made one.
     pub rdma: Option<String>,
     /// What keeps this process from using it; `None`: nothing that the kernel knows of.
-    pub obstacle: Option<Obstacle>,
-}
-
-/// Why a NIC cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Obstacle {
-    /// What is wrong.
-    pub what: String,
-    /// What mends it.
-    pub remedy: &'static str,
-}
-
-impl std::fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.what, self.remedy)
-    }
+    pub problem: Option<Problem>,
 }
 
 fn number(text: &str) -> Option<u32> {
@@ -51,36 +37,36 @@ pub(super) fn is_usable(node: &Path) -> bool {
 }
 
 /// The EFA functions of this machine, by PCI address.
-pub fn nics() -> Vec<Nic> {
+pub fn list() -> Vec<Nic> {
     scan(Path::new("/sys"), Path::new("/dev"))
 }
 
 /// The EFA functions that a sysfs and a /dev show.
 pub fn scan(sys: &Path, dev: &Path) -> Vec<Nic> {
     let Ok(entries) = std::fs::read_dir(sys.join("bus/pci/devices")) else { return Vec::new() };
-    let mut all: Vec<Nic> = entries.flatten().filter_map(|e| look(&e.path(), dev)).collect();
+    let mut all: Vec<Nic> = entries.flatten().filter_map(|e| probe_function(&e.path(), dev)).collect();
     all.sort_by(|a, b| a.pci.cmp(&b.pci));
     all
 }
 
 /// The first entry of a directory, by name.
-fn child(dir: PathBuf) -> Option<String> {
+fn first_entry(dir: PathBuf) -> Option<String> {
     let names = std::fs::read_dir(dir).ok()?.flatten();
     names.filter_map(|e| e.file_name().into_string().ok()).min()
 }
 
-fn look(function: &Path, dev: &Path) -> Option<Nic> {
+fn probe_function(function: &Path, dev: &Path) -> Option<Nic> {
     let read = |file| std::fs::read_to_string(function.join(file)).unwrap_or_default();
     let (vendor, device) = (read("vendor"), read("device"));
     if !is_efa(&vendor, &device) {
         return None;
     }
-    let rdma = child(function.join("infiniband"));
-    let obstacle = if !function.join("driver").exists() {
+    let rdma = first_entry(function.join("infiniband"));
+    let problem = if !function.join("driver").exists() {
         Some(("no driver is bound to it".into(), "load the `efa` kernel module"))
     } else if rdma.is_none() {
         Some(("its driver made no RDMA device".into(), "see the kernel's log"))
-    } else if let Some(node) = child(function.join("infiniband_verbs")) {
+    } else if let Some(node) = first_entry(function.join("infiniband_verbs")) {
         let node = dev.join("infiniband").join(node);
         match (node.exists(), is_usable(&node)) {
             (false, _) => {
@@ -95,9 +81,9 @@ fn look(function: &Path, dev: &Path) -> Option<Nic> {
     } else {
         Some(("user space cannot reach it".into(), "load the `ib_uverbs` kernel module"))
     };
-    let obstacle = obstacle.map(|(what, remedy)| Obstacle { what, remedy });
+    let problem = problem.map(|(what, remedy)| Problem { what, remedy });
     let pci = function.file_name()?.to_str()?.to_owned();
-    Some(Nic { pci, part_id: number(&device)?, rdma, obstacle })
+    Some(Nic { pci, part_id: number(&device)?, rdma, problem })
 }
 
 #[cfg(test)]
@@ -141,21 +127,21 @@ mod tests {
         tree.put("sys/bus/pci/devices/0000:00:05.0/device", "0xec20\n");
         tree.put(&format!("{pci}/vendor"), "0x1d0f\n");
         tree.put(&format!("{pci}/device"), "0xefa2\n");
-        let obstacle = |has: &str| {
+        let problem = |has: &str| {
             let [nic] = &tree.scan()[..] else { panic!("one EFA, and a card that is none") };
             assert_eq!((&*nic.pci, nic.part_id), ("0000:00:1f.0", 0xefa2));
-            assert!(nic.obstacle.as_ref().is_some_and(|o| o.to_string().contains(has)), "{nic:?}");
+            assert!(nic.problem.as_ref().is_some_and(|o| o.to_string().contains(has)), "{nic:?}");
         };
-        obstacle("`efa` kernel module");
+        problem("`efa` kernel module");
         tree.put(&format!("{pci}/driver/x"), "");
-        obstacle("no RDMA device");
+        problem("no RDMA device");
         tree.put(&format!("{pci}/infiniband/rdmap0s31/x"), "");
-        obstacle("`ib_uverbs` kernel module");
+        problem("`ib_uverbs` kernel module");
         tree.put(&format!("{pci}/infiniband_verbs/uverbs0/x"), "");
-        obstacle("uverbs0 is missing");
+        problem("uverbs0 is missing");
         tree.put("dev/infiniband/uverbs0", "");
         let [nic] = &tree.scan()[..] else { panic!("one EFA") };
-        assert_eq!((nic.rdma.as_deref(), &nic.obstacle), (Some("rdmap0s31"), &None));
+        assert_eq!((nic.rdma.as_deref(), &nic.problem), (Some("rdmap0s31"), &None));
     }
 
     #[test]

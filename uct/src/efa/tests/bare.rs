@@ -47,7 +47,7 @@ impl<D: Dev> Own<D> {
             let addr = self.mr.addr().wrapping_add(n * SLOT);
             self.qp.recv(n as u64, Sge { addr, len: SLOT as u32, lkey: self.mr.lkey() }).unwrap();
         }
-        self.qp.ring();
+        self.qp.ring_doorbell();
     }
 
     /// What has come.
@@ -188,7 +188,7 @@ fn lend<D: Dev>(side: &Side<D>, mem: &Mem<D>, at: usize, len: usize, token: u64)
 
 fn own_receives<N: Net>(depth: u32) -> (N, Side<N::A>, Side<N::B>) {
     let hasty = Config { rnr_retry: 0, ..Config::default() };
-    pair_on(&hasty, &Config { bare_rx_queue_len: depth, ..Config::default() })
+    pair_on(&hasty, &Config { user_rx_queue_len: depth, ..Config::default() })
 }
 
 fn receives_of_own_memory_are_filled_in_place<N: Net>() {
@@ -243,7 +243,7 @@ fn a_receive_that_is_too_short_says_so<N: Net>() {
 #[test]
 fn decorators_hand_on_receives_of_own_memory() {
     let fabric = Fabric::new(1, FaultPlan::NONE);
-    let open = |iid| Side::open(&fabric, iid, &Config { bare_rx_queue_len: 4, ..Config::default() }).iface;
+    let open = |iid| Side::open(&fabric, iid, &Config { user_rx_queue_len: 4, ..Config::default() }).iface;
     let gated = crate::wrap::Gated::new(open(1), crate::wrap::ThreadMode::Multi);
     let paired = crate::wrap::Paired::new(open(2));
     assert!(gated.attr().has(Caps::RECV_BARE) && paired.attr().has(Caps::RECV_BARE));

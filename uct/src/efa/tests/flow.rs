@@ -246,7 +246,7 @@ fn random_run(seed: u64) -> Vec<u64> {
         tx_queue_len: 1 + die(6) as u32,
         rx_queue_len: 1 + die(6) as u32,
         rx_spare: die(4) as u32,
-        bare_rx_queue_len: 0,
+        user_rx_queue_len: 0,
         rnr_retry: 7,
     };
     let mut sides: Vec<Side<Simulated>> = (1..4).map(|iid| Side::open(&fabric, iid, &config)).collect();
@@ -328,7 +328,7 @@ fn an_interface_on_a_nic_that_went_down_comes_to_rest() {
     for n in 0..5 {
         assert_eq!(ep.am_short(1, n, &[]), Ok(Sent::Done));
     }
-    devs[1].unplug();
+    devs[1].take_down();
     let mut log = Log::default();
     let mut polls = 0;
     while b.poll(16, &mut log) > 0 {

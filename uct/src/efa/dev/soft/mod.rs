@@ -17,14 +17,14 @@ mod mr;
 mod open;
 mod profile;
 mod qp;
-mod row;
+mod mr_entry;
 #[cfg(test)]
 mod tests;
 
 pub use ah::Ah;
 pub use cq::Cq;
 pub use link::inproc::{Fabric, Inproc};
-pub use link::shm::{Shm, reach};
+pub use link::shm::{Shm, permissions};
 pub use model::{Fate, FaultPlan};
 pub use open::{SoftDevice, list, open_shm};
 pub use profile::{Generation, Iid, Outage, Profile, SoftConfig};
@@ -92,14 +92,14 @@ impl<L: Link> Core<L> {
         if let Some(left) = self.left.get() {
             self.left.set(left.checked_sub(1));
             if left == 0 {
-                self.unplug();
+                self.take_down();
             }
         }
         self.down.get()
     }
 
     #[cold]
-    fn unplug(&self) {
+    fn take_down(&self) {
         if self.down.replace(true) {
             return;
         }
@@ -164,8 +164,8 @@ impl<L: Link> Device<L> {
     /// Takes the NIC down, as the setting `SOFTEFA_DOWN` does after a number of packets: what is outstanding on its queue
     /// pairs completes as flushed, and so does what is posted from now on; peers that met it are told that it does not
     /// answer ([`DevStatus::Unresponsive`](crate::efa::dev::DevStatus::Unresponsive)), others that it cannot be reached. For good.
-    pub fn unplug(&self) {
-        self.0.unplug();
+    pub fn take_down(&self) {
+        self.0.take_down();
     }
 
     /// Whether the NIC went down.

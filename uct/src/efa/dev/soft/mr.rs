@@ -2,7 +2,7 @@
 //! Local posts ask it for lkeys, peers for rkeys; on the shared-memory link the rows lie where peers can read them.
 //! Never reads or writes the memory a row describes.
 
-use super::row::Row;
+use super::mr_entry::Row;
 use crate::api::{Access, Error};
 use std::any::Any;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use ucs::mem::{Mapping, SharedMem};
 
-pub(super) use super::row::Region;
+pub(super) use super::mr_entry::Region;
 
 /// Memory that stays mapped while this lives.
 #[derive(Clone)]

@@ -2,11 +2,11 @@
 //! Called by the `efa` component and by tools. Opens nothing until asked.
 
 use super::capture::{Tap, wall_clock};
-use super::link::shm::{Shm, reach};
+use super::link::shm::{Shm, permissions};
 use super::{Device, Generation, Iid, SoftConfig};
 use crate::api::OpenError;
 use crate::efa::dev::Gid;
-use crate::efa::dev::place::{self, Host};
+use crate::efa::dev::reachability::{self, HostId};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use ucs::config::{Auto, Source, Table};
@@ -58,7 +58,7 @@ pub fn open_shm(source: &Source, name: &str) -> Result<Device<Shm>, OpenError> {
         told(&format!("{name} is of generation efa0, which has no RDMA: {why}"));
         config.generation = Generation::Efa0;
     }
-    if let Some(o) = reach::this_process() {
+    if let Some(o) = permissions::own_process() {
         told(&format!("other processes cannot send to {name}: {} ({})", o.what, o.remedy));
     }
     let mut profile = config.profile();
@@ -82,7 +82,7 @@ fn without_rdma(config: &SoftConfig) -> Option<String> {
     match config.rdma {
         Auto::Is(true) => None,
         Auto::Is(false) => Some("SOFTEFA_RDMA=n".into()),
-        Auto::Auto => reach::memory_of_others()
+        Auto::Auto => permissions::peer_memory()
             .map(|o| format!("{} (mend: {}; or set SOFTEFA_RDMA=y: then RDMA fails)", o.what, o.remedy)),
     }
 }
@@ -109,5 +109,5 @@ fn draw(salt: u64) -> u64 {
 fn own_iid() -> Iid {
     static RANDOM: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let random = RANDOM.get_or_init(|| draw(0));
-    Iid(place::own_iid(Host::here(), std::process::id(), *random))
+    Iid(reachability::software_iid(HostId::current(), std::process::id(), *random))
 }

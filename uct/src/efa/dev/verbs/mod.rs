@@ -25,7 +25,7 @@ pub use cq::Cq;
 pub use pd::{Ah, Mr, Pd};
 pub use qp::Qp;
 
-use super::place::{self, Host};
+use super::reachability::{self, HostId};
 use super::{Channel, Dev, DevAttr, Gid, QpInit};
 use crate::api::{Access, ConnectError, Error, OpenError};
 use context::{Context, List, Listed, PORT};
@@ -115,7 +115,7 @@ impl Dev for Device {
 
     /// Behind libibverbs there may be a software device: its GID says so.
     fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
-        place::reaches(self.0.gid, Host::here, other)
+        reachability::check(self.0.gid, HostId::current, other)
     }
 
     fn alloc_pd(&self) -> Result<Pd, OpenError> {

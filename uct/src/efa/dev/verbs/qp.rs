@@ -486,7 +486,7 @@ impl DevQp for Qp {
 
     // HOT
     #[inline]
-    fn ring(&self) {
+    fn ring_doorbell(&self) {
         let core = &*self.core;
         if core.sends_want.get() {
             let s = &mut *core.sends.borrow_mut();

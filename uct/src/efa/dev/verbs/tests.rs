@@ -142,7 +142,7 @@ impl<D: Dev> End<D> {
 
     fn recv(&self, wr_id: u64) {
         self.qp.recv(wr_id, self.sge(0, RECEIVE)).unwrap();
-        self.qp.ring();
+        self.qp.ring_doorbell();
     }
 
     fn to(&self, other: &End<D>) -> Dest<D::Ah> {
@@ -177,7 +177,7 @@ fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     let (a, b) = (End::new(&one, |_| {}), End::new(&two, |_| {}));
     let mut told = Vec::new();
     let mut tell = |what: &str, posted: Result<(), PostError>, count: usize| {
-        a.qp.ring();
+        a.qp.ring_doorbell();
         for c in completions(&[&a, &b], count) {
             let receive = matches!(c.op, CqeOp::Recv | CqeOp::RecvWriteImm) && c.status == DevStatus::Ok;
             let source = (c.src_qpn == a.qp.qpn(), c.src_gid == a.dev.gid());
@@ -232,7 +232,7 @@ fn script<D: Dev>(dev: impl Fn() -> D) -> Vec<String> {
     let again = a.to(&b);
     tell("room", Ok(()), 0);
     while b.qp.recv(50, b.sge(0, RECEIVE)).is_ok() {}
-    b.qp.ring();
+    b.qp.ring_doorbell();
     let posts: Vec<_> = (0..65).map(|n| a.qp.send_inline(&again, 100 + n, b"x", None)).collect();
     assert_eq!(posts.iter().position(Result::is_err), Some(64));
     tell("the queue is full", posts[64], 128);
@@ -259,13 +259,13 @@ fn unsolicited_writes_use_up_no_receive() {
     let (to, _back) = (a.to(&b), b.to(&a));
     let far = b.mr.addr() as u64;
     a.qp.write(&to, 5, a.sge(0, 8), far, b.mr.rkey(), Some(77)).unwrap();
-    a.qp.ring();
+    a.qp.ring_doorbell();
     let got = completions(&[&a, &b], 2);
     assert_eq!((got[0].op, got[0].wr_id, got[0].imm), (CqeOp::RecvWriteImm, 0, Some(77)));
     assert_eq!((got[1].op, got[1].wr_id), (CqeOp::Write, 5));
     b.recv(9);
     a.qp.send_inline(&to, 6, b"message", None).unwrap();
-    a.qp.ring();
+    a.qp.ring_doorbell();
     let got = completions(&[&a, &b], 2);
     assert_eq!((got[1].op, got[1].wr_id, got[1].len), (CqeOp::Recv, 9, 7));
 }
@@ -304,7 +304,7 @@ fn an_armed_queue_wakes_and_an_entry_that_is_there_already_is_told() {
     };
     assert!(b.cq.arm() && !awake());
     a.qp.send_inline(&to, 1, b"wake", None).unwrap();
-    a.qp.ring();
+    a.qp.ring_doorbell();
     assert!(awake());
     assert!(!b.cq.arm(), "the message is there");
     assert!(!b.cq.arm(), "and still is");
@@ -320,7 +320,7 @@ fn a_queue_pair_that_goes_takes_its_entries_along() {
     let to = a.to(&b);
     b.recv(1);
     a.qp.send_inline(&to, 1, b"late", None).unwrap();
-    a.qp.ring();
+    a.qp.ring_doorbell();
     assert!(!b.cq.arm(), "an entry is there, and taken aside");
     let End { qp, cq, mr, pd, dev } = b;
     drop(qp);

@@ -111,7 +111,7 @@ impl Fabric {
     }
 
     /// The next queue pair gets this number, unless its device has it already: for tests of numbers that are used again.
-    pub fn number_next(&self, qpn: u16) {
+    pub fn set_next_qpn(&self, qpn: u16) {
         self.0.next_qpn.set(qpn.wrapping_sub(1));
     }
 

@@ -246,5 +246,5 @@ impl<L: Link> DevQp for Qp<L> {
 
     /// Nothing to do: the software device starts at the post.
     #[inline]
-    fn ring(&self) {}
+    fn ring_doorbell(&self) {}
 }

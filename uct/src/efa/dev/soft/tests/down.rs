@@ -20,7 +20,7 @@ fn everything_on_a_nic_that_goes_down_is_flushed_and_peers_are_told() {
     b.qp.recv(4, b.sge(0, 10)).unwrap();
     b.qp.send_inline(&b.to(&a), 5, b"x", None).unwrap();
     assert!(b.polled().is_empty() && !b.dev.is_down());
-    b.dev.unplug();
+    b.dev.take_down();
     assert!(b.dev.is_down());
     let mut flushed = statuses(&b);
     flushed.sort_by_key(|(wr_id, _)| *wr_id);

@@ -10,7 +10,7 @@
 
 mod find;
 mod peer;
-pub mod reach;
+pub mod permissions;
 mod remote;
 mod ring;
 mod rx;
@@ -22,7 +22,7 @@ mod wake;
 
 use super::{Channel, Link, Pump, RxInit, Verdict};
 use crate::api::{ConnectError, Error, OpenError};
-use crate::efa::dev::place::{self, Host};
+use crate::efa::dev::reachability::{self, HostId};
 use crate::efa::dev::soft::mr::{Keep, MrTable};
 use crate::efa::dev::soft::profile::Profile;
 use crate::efa::dev::{DevStatus, Gid, QpKind};
@@ -52,7 +52,7 @@ pub struct Shm(Rc<DevShare>);
 /// What the objects of a device share here.
 struct DevShare {
     iid: u64,
-    host: Host,
+    host: HostId,
     me: ProcId,
     mtu: u32,
     seg: DevSeg,
@@ -91,7 +91,7 @@ impl Shm {
             .map_err(|e| no_segment("the key table", &e))?;
         let share = DevShare {
             iid,
-            host: Host::here(),
+            host: HostId::current(),
             me: ProcId::me(),
             mtu: attr.mtu,
             seg,
@@ -167,7 +167,7 @@ impl Link for Shm {
     }
 
     fn reaches(&self, other: Gid) -> Result<(), ConnectError> {
-        place::reaches(Gid::link_local(self.0.iid), || self.0.host, other)
+        reachability::check(Gid::link_local(self.0.iid), || self.0.host, other)
     }
 
     #[inline]

@@ -19,52 +19,52 @@ const PID_BITS: u32 = 22;
 
 /// A host as GIDs name it, in 14 bits: two hosts have the same once in 16384.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Host(u16);
+pub struct HostId(u16);
 
-impl Host {
+impl HostId {
     /// The caller's: this boot of this kernel, and the network namespace, in which software devices find each other.
-    pub fn here() -> Host {
+    pub fn current() -> HostId {
         let key = host::stable_key(&host::boot_id(), &[host::net_namespace()]);
-        Host((key & ((1 << HOST_BITS) - 1)) as u16)
+        HostId((key & ((1 << HOST_BITS) - 1)) as u16)
     }
 }
 
 /// Whose a GID is, by its form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Owner {
+enum GidKind {
     /// A software device's of its own making.
-    Software(Host),
+    Software(HostId),
     /// A device's of hardware.
     Hardware,
     /// A number somebody gave.
-    Anybody,
+    Assigned,
 }
 
-fn owner(iid: u64) -> Owner {
+fn gid_kind(iid: u64) -> GidKind {
     if iid >> 56 == SOFTWARE {
-        Owner::Software(Host((iid >> HOST_AT & ((1 << HOST_BITS) - 1)) as u16))
+        GidKind::Software(HostId((iid >> HOST_AT & ((1 << HOST_BITS) - 1)) as u16))
     } else if iid >> 24 & 0xffff == 0xfffe {
-        Owner::Hardware
+        GidKind::Hardware
     } else {
-        Owner::Anybody
+        GidKind::Assigned
     }
 }
 
 /// An interface id that no other process of this host has: the pid, and random bits against reuse of the pid. The low four
 /// bits are left for the device's number.
-pub fn own_iid(host: Host, pid: u32, random: u64) -> u64 {
+pub fn software_iid(host: HostId, pid: u32, random: u64) -> u64 {
     let pid = u64::from(pid) & ((1 << PID_BITS) - 1);
     SOFTWARE << 56 | u64::from(host.0) << HOST_AT | pid << PID_AT | (random & 0xffff) << 4
 }
 
 /// Whether a device with GID `own`, on a host that is asked for if need be, may reach one with GID `other`.
-pub fn reaches(own: Gid, host: impl FnOnce() -> Host, other: Gid) -> Result<(), ConnectError> {
-    match (owner(own.iid()), owner(other.iid())) {
-        (Owner::Software(_), Owner::Hardware) | (Owner::Hardware, Owner::Software(_)) => {
+pub fn check(own: Gid, host: impl FnOnce() -> HostId, other: Gid) -> Result<(), ConnectError> {
+    match (gid_kind(own.iid()), gid_kind(other.iid())) {
+        (GidKind::Software(_), GidKind::Hardware) | (GidKind::Hardware, GidKind::Software(_)) => {
             Err(ConnectError::OtherKind)
         }
         // Hardware is not given numbers: ours is software too.
-        (_, Owner::Software(theirs)) if theirs != host() => Err(ConnectError::OtherHost),
+        (_, GidKind::Software(theirs)) if theirs != host() => Err(ConnectError::OtherHost),
         _ => Ok(()),
     }
 }
@@ -77,33 +77,33 @@ mod tests {
 
     #[test]
     fn what_a_gid_says_is_believed_if_it_says_no() {
-        let (here, there) = (Host(5), Host(6));
-        let own = |host, pid| Gid::link_local(own_iid(host, pid, 0xabcd));
+        let (current, there) = (HostId(5), HostId(6));
+        let own = |host, pid| Gid::link_local(software_iid(host, pid, 0xabcd));
         let given = Gid::link_local(0xa1);
-        let reaches = |own, other| reaches(own, || here, other);
-        assert_eq!(reaches(own(here, 1), own(here, 2)), Ok(()));
-        assert_eq!(reaches(own(here, 1), own(there, 1)), Err(ConnectError::OtherHost));
-        assert_eq!(reaches(given, own(there, 1)), Err(ConnectError::OtherHost));
-        assert_eq!(reaches(own(here, 1), HARDWARE), Err(ConnectError::OtherKind));
-        assert_eq!(reaches(HARDWARE, own(here, 1)), Err(ConnectError::OtherKind));
-        for known in [own(here, 1), HARDWARE, given] {
-            assert_eq!((reaches(known, given), reaches(given, known)), (Ok(()), Ok(())));
+        let check = |own, other| check(own, || current, other);
+        assert_eq!(check(own(current, 1), own(current, 2)), Ok(()));
+        assert_eq!(check(own(current, 1), own(there, 1)), Err(ConnectError::OtherHost));
+        assert_eq!(check(given, own(there, 1)), Err(ConnectError::OtherHost));
+        assert_eq!(check(own(current, 1), HARDWARE), Err(ConnectError::OtherKind));
+        assert_eq!(check(HARDWARE, own(current, 1)), Err(ConnectError::OtherKind));
+        for known in [own(current, 1), HARDWARE, given] {
+            assert_eq!((check(known, given), check(given, known)), (Ok(()), Ok(())));
         }
-        assert_eq!(reaches(HARDWARE, HARDWARE), Ok(()));
+        assert_eq!(check(HARDWARE, HARDWARE), Ok(()));
     }
 
     #[test]
     fn every_process_of_a_host_has_a_gid_of_its_own_that_says_so() {
-        let host = Host((1 << HOST_BITS) - 1);
+        let host = HostId((1 << HOST_BITS) - 1);
         for pid in [1, 0xffff, (1 << PID_BITS) - 1] {
-            let iid = own_iid(host, pid, u64::MAX);
+            let iid = software_iid(host, pid, u64::MAX);
             assert_eq!(
-                (owner(iid), owner(iid + 15)),
-                (Owner::Software(host), Owner::Software(host)),
+                (gid_kind(iid), gid_kind(iid + 15)),
+                (GidKind::Software(host), GidKind::Software(host)),
                 "{pid}"
             );
             assert_eq!(iid >> PID_AT & ((1 << PID_BITS) - 1), u64::from(pid));
         }
-        assert_eq!(Host::here(), Host::here());
+        assert_eq!(HostId::current(), HostId::current());
     }
 }

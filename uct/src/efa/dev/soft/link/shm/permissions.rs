@@ -1,17 +1,9 @@
 //! Whether processes of one user may reach into each other here, and if not, why and what to do. Asked when a device is
 //! opened and by the doctors; the data path never asks. Changes nothing.
 
+use crate::efa::dev::Problem;
 use std::fs;
 use ucs::Errno;
-
-/// What is in the way, and the remedy, each a line for people.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Obstacle {
-    /// What is in the way.
-    pub what: String,
-    /// What to do about it.
-    pub remedy: &'static str,
-}
 
 /// Bit of the capability that overrides both obstacles.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
@@ -29,16 +21,16 @@ fn effective(status: &str) -> Option<u64> {
 
 /// What keeps this process out of the memory of others, which RDMA from and to ordinary memory needs. Messages and
 /// memory that the device allocated do without.
-pub fn memory_of_others() -> Option<Obstacle> {
+pub fn peer_memory() -> Option<Problem> {
     if let Err(errno) = read_own_memory() {
         let what = format!("process_vm_readv: {errno}; a seccomp filter forbids it");
-        return Some(Obstacle {
+        return Some(Problem {
             what,
             remedy: "allow process_vm_readv and process_vm_writev in the container's profile",
         });
     }
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    barred_by_yama(scope.trim(), may_trace_all()).then(|| Obstacle {
+    barred_by_yama(scope.trim(), may_trace_all()).then(|| Problem {
         what: format!("kernel.yama.ptrace_scope is {}", scope.trim()),
         remedy: "sysctl kernel.yama.ptrace_scope=1",
     })
@@ -51,10 +43,10 @@ fn barred_by_yama(scope: &str, capable: bool) -> bool {
 }
 
 /// What keeps others out of this process altogether, so that no message reaches it.
-pub fn this_process() -> Option<Obstacle> {
+pub fn own_process() -> Option<Problem> {
     // SAFETY: reads an attribute of this process.
     let dumpable = unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) };
-    (dumpable == 0).then(|| Obstacle {
+    (dumpable == 0).then(|| Problem {
         what: "this process is not dumpable".into(),
         remedy: "it changed its user or called prctl(PR_SET_DUMPABLE, 0): undo that before the device is opened",
     })
